@@ -75,7 +75,7 @@ bench-report: install-dev
 	$(PIP) 'matplotlib>=3.11,<4'
 	$(BIN)/python -m bench.report
 
-# The console's pages, from frontend/ into stoker/console/static, which is committed: users need no
+# The console's pages, from frontend/ into stoker/server/console/static, which is committed: users need no
 # Node. The types of its calls are made from the server's own OpenAPI document.
 console: install-dev frontend/node_modules
 	$(BIN)/python -m tools.console_api

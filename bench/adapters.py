@@ -13,7 +13,7 @@ from bench.common import Plan, Report, at_least, clients_of, scratch
 from bench.contenders import at_work
 from bench.models import SEED, bert_base, llama_135m, texts
 from bench.service import Service, serving
-from stoker.adapters import lora
+from stoker.models.adapters import lora
 
 ADAPTERS, RANK, CLIENTS, SECONDS = 10, 8, 16, 15
 TOKENS = 32

@@ -41,8 +41,8 @@ def ours() -> list[str]:
 
 def of_ours(folder: Path, execution: Execution | None = None) -> str:
     """What ours computes in on a CPU: by itself with torch, or as it was converted."""
-    from stoker.engines.precision import dtype_of
-    from stoker.engines.torch import device_of
+    from stoker.models.engines.precision import dtype_of
+    from stoker.models.engines.torch import device_of
 
     if execution:
         return {"bf16": BFLOAT16, "f32": FLOAT32}[execution.precision]

@@ -19,7 +19,7 @@ from bench.models import small_llamas, texts, tiny_tagger
 from bench.processes import own_cpu_seconds
 from bench.server import IMPORTED, START_S, Server
 from bench.service import Service, request_body, serving
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 
 ADDED_MS, TOKEN_US, RATE = 1.0, 60.0, 0.9
 REQUESTS, BLOCK = 400, 10

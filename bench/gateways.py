@@ -12,7 +12,7 @@ from bench.fleet import PIPELINE, TAGGER, pid_of, started
 from bench.models import texts, tiny_tagger
 from bench.service import Service
 from bench.throttling import throttled
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 
 SHARE = 0.2
 """Of a core, for each gateway: nodes, replicas and clients have the rest."""

@@ -18,7 +18,7 @@ import msgspec
 from bench import loops
 from bench.common import Report, cores
 from bench.peers.answering import answer
-from stoker.runtime.local.engine_host import SPINS
+from stoker.runtime.local.processes.engine_host import SPINS
 from stoker.wire.protocol import Execution, Work
 
 
@@ -63,8 +63,8 @@ class Engine:
     def __init__(self, task: str, folder: Path, threads: int, *converted: str) -> None:
         import transformers
 
-        from stoker.engines.openvino import OpenVinoEngine
-        from stoker.tasks.registry import STAGES, TASKS
+        from stoker.models.engines.openvino import OpenVinoEngine
+        from stoker.models.tasks.registry import STAGES, TASKS
 
         transformers.utils.logging.disable_progress_bar()
         self._task = TASKS[task]

@@ -11,7 +11,7 @@ from bench.common import Plan, Report, at_most, cores, percentile, scratch
 from bench.inprocess import InProcess, in_process
 from bench.models import bert_base, minilm, texts
 from bench.service import request_body, serving
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 
 AIM_MS = 2.0
 CASE_S = 45

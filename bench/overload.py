@@ -10,7 +10,7 @@ from bench.common import Plan, Report, at_least, at_most, scratch
 from bench.models import bert_base, minilm, texts
 from bench.open_loop import Found, OpenLoop
 from bench.service import Service, serving
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 
 TIMES = 5
 FLOOD_S, CAPACITY_S = 60, 15

@@ -10,7 +10,7 @@ from bench.fleet import started
 from bench.models import texts, tiny_tagger
 from bench.server import IMPORTED
 from bench.service import Service
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 
 NODES = 4
 REPLICAS = (1, 2, 4, 8)

@@ -17,7 +17,7 @@ from bench import launching, settings
 from bench.client import Connection
 from bench.common import Report, progress
 from bench.server import IMPORTED, Server, running
-from stoker.tasks.registry import GENERATING
+from stoker.models.tasks.registry import GENERATING
 from stoker.wire.protocol import VERDICT, Execution
 
 DRIVEN_S = 30

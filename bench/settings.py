@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from stoker.config import Settings
-from stoker.deployments.schemas import DeploymentCreate
+from stoker.base.config import Settings
+from stoker.registry.deployments.schemas import DeploymentCreate
 
 _NAMING = ("model", "artifact_id", "source", "pipeline")
 """Fields of a deployment that say which model it is, and not how it runs."""

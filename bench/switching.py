@@ -10,7 +10,7 @@ from bench.common import Plan, Report, at_most, clients_of, scratch
 from bench.contenders import at_work
 from bench.models import bert_base, texts
 from bench.service import Service, serving
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 
 CLIENTS = 16
 QUIET_S, SWITCH_S = 15, 15

@@ -11,8 +11,8 @@ from bench.inprocess import in_process
 from bench.load import Contender
 from bench.service import serving
 from bench.workloads import BEST, LIMIT, OURS, WORKLOADS, Workload
-from stoker.asking.comparison import Comparison, Measure
 from stoker.wire.protocol import Execution
+from stoker.workloads.evaluation.replay.comparison import Comparison, Measure
 
 LIMIT_REQUESTS, LIMIT_BATCHES = 32, (1, 8)
 

@@ -4,7 +4,7 @@ export default defineConfig({
   // The server puts the folder that it serves below in front: addresses are relative until then.
   base: "./",
   build: {
-    outDir: "../stoker/console/static",
+    outDir: "../stoker/server/console/static",
     emptyOutDir: true,
     target: "es2022",
     cssTarget: ["chrome123", "firefox120", "safari17.5"],

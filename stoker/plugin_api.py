@@ -5,14 +5,15 @@ A module of records, which the gateway imports, loads neither torch nor numpy by
 
 from typing import TYPE_CHECKING, Any
 
-from stoker.engines.interface import Engine, Progress
-from stoker.engines.record import EngineRecord, Narrower, Needs, Options, OwnPython
-from stoker.llm.engines.interface import LanguageEngine
-from stoker.llm.interface import LanguageModel
-from stoker.llm.runner import Chunk, Runner
-from stoker.stages.base import InputError, Sample, Stages, Steps, StreamWriter, by_kind
-from stoker.stages.kinds import ModelKind
-from stoker.stages.pipelines import (
+from stoker.base.strict_json import Strict
+from stoker.models.engines.interface import Engine, Progress
+from stoker.models.engines.record import EngineRecord, Narrower, Needs, Options, OwnPython
+from stoker.models.llm.engines.interface import LanguageEngine
+from stoker.models.llm.interface import LanguageModel
+from stoker.models.llm.runner import Chunk, Runner
+from stoker.models.stages.base import InputError, Sample, Stages, Steps, StreamWriter, by_kind
+from stoker.models.stages.kinds import ModelKind
+from stoker.models.stages.pipelines import (
     AudioPipelineStages,
     AudioStages,
     ImagePipelineStages,
@@ -21,10 +22,9 @@ from stoker.stages.pipelines import (
     TextPipelineStages,
     VideoStages,
 )
-from stoker.stages.text import TextStages
-from stoker.stages.watch import UNWATCHED, Watch
-from stoker.strictness import Strict
-from stoker.tasks.base import (
+from stoker.models.stages.text import TextStages
+from stoker.models.stages.watch import UNWATCHED, Watch
+from stoker.models.tasks.base import (
     LanguagePipeline,
     MediaPipeline,
     MediaRequest,
@@ -32,7 +32,7 @@ from stoker.tasks.base import (
     Task,
     TaskRequest,
 )
-from stoker.tasks.inputs import (
+from stoker.models.tasks.inputs import (
     MANY,
     ONE,
     AudioInputs,
@@ -50,7 +50,7 @@ from stoker.tasks.inputs import (
 from stoker.wire.protocol import Execution, ReplicaSpec
 
 if TYPE_CHECKING:
-    from stoker.llm.scheduler import Scheduler
+    from stoker.models.llm.scheduler import Scheduler
 
 __all__ = [
     "MANY",
@@ -110,7 +110,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "Scheduler":
         # It loads torch, which the gateway does without.
-        from stoker.llm.scheduler import Scheduler
+        from stoker.models.llm.scheduler import Scheduler
 
         return Scheduler
     raise AttributeError(f"stoker.plugin_api has no '{name}'; it has {', '.join(__all__)}.")

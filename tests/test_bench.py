@@ -21,7 +21,7 @@ from bench.common import Plan, Report
 from bench.peers import environments
 from bench.peers.environments import CONSTRAINTS, ENVIRONMENTS, NotMadeError
 from bench.server import running
-from stoker.config import Settings
+from stoker.base.config import Settings
 from tests.support.server import ONE_THREAD
 
 BENCH = Path(common.__file__).parent

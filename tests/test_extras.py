@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stoker import extras
+from stoker.base import extras
 
 
 class Installed:

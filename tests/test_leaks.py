@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import func, select
 
 import stoker.demo
-from stoker.files import service as files
-from stoker.runtime.local.engine_host import EngineHost
+from stoker.registry.files import service as files
+from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.server.janitor import Janitor
 from stoker.store import db
 from stoker.store.db import Base

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stoker.logs import JsonFormatter, TextFormatter
+from stoker.base.logs import JsonFormatter, TextFormatter
 
 FORGED = "09:00:00 info    key revoked"
 HOSTILE = {

@@ -16,9 +16,10 @@ import httpx
 import pytest
 
 import stoker.demo
-from stoker import plugin_api, plugins
-from stoker.engines.record import EngineRecord
-from stoker.plugins import PluginError
+from stoker import plugin_api
+from stoker.base import plugins
+from stoker.base.plugins import PluginError
+from stoker.models.engines.record import EngineRecord
 from tests.artifacts.support import eventually
 from tests.cli.support import Cli
 from tests.deployments.support import DEPLOYMENTS, check_error
@@ -338,8 +339,8 @@ class TestBadPackages:
         ("value", "words"),
         [
             ("no_such_module:ENGINE", "cannot be loaded: ModuleNotFoundError"),
-            ("stoker.errors:NO_SUCH", "cannot be loaded: AttributeError"),
-            ("stoker.config:MIB", "is no EngineRecord, but of the type int"),
+            ("stoker.base.errors:NO_SUCH", "cannot be loaded: AttributeError"),
+            ("stoker.base.config:MIB", "is no EngineRecord, but of the type int"),
         ],
     )
     def test_the_error_names_them(self, package: Path, value: str, words: str) -> None:
@@ -354,11 +355,11 @@ class TestBadPackages:
             ("engines", "no_such_module:ENGINE", "the package broken (in 'stoker.engines') cannot"),
             (
                 "engines",
-                "stoker.engines.catalogue:OURS",
+                "stoker.models.engines.catalogue:OURS",
                 "is no EngineRecord, but",
             ),
             ("engines", "toys:BAG", "two engines are called 'bag'"),
-            ("tasks", "stoker.tasks.fill_mask:TASK", "two tasks are called 'fill-mask'"),
+            ("tasks", "stoker.models.tasks.fill_mask:TASK", "two tasks are called 'fill-mask'"),
         ],
     )
     def test_nothing_starts_without_a_word(

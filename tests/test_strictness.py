@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from stoker.openai.sampling import OpenAIRequest
-from stoker.strictness import Strict
-from stoker.tasks.base import TaskRequest
-from stoker.web.schemas import RequestModel
+from stoker.base.strict_json import Strict
+from stoker.inference.openai.sampling import OpenAIRequest
+from stoker.models.tasks.base import TaskRequest
+from stoker.platform.web.schemas import RequestModel
 from tests.deployments.routes import app
 from tests.server.test_openapi import request_models
 

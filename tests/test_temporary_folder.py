@@ -4,13 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stoker.temporary_folder import TemporaryFolder
+from stoker.base.temporary_folder import TemporaryFolder
 
 PREFIX = "stoker-test-"
 OPEN = """
 import sys
 from pathlib import Path
-from stoker.temporary_folder import TemporaryFolder
+from stoker.base.temporary_folder import TemporaryFolder
 folder = TemporaryFolder("stoker-test-", Path(sys.argv[1]))
 print(folder.path, flush=True)
 sys.stdin.read()

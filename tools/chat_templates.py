@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers.utils import chat_template_utils
 
-from stoker.chat.answers.probing import CASES, Choice, Probe, choose
+from stoker.models.chat.answers.probing import CASES, Choice, Probe, choose
 from tools.marks import ROOT
 
 PAGE = ROOT / "docs" / "tool_calls.md"

@@ -69,7 +69,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=5,
         breaks="chat templates are rendered outside the sandbox",
-        file="stoker/chat/prompts/prompts.py",
+        file="stoker/models/chat/prompts/prompts.py",
         old="            return self._template.rendered(messages, **further)\n",
         new=(
             "            import jinja2 as plain\n"
@@ -82,7 +82,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=6,
         breaks="variables that a template does not know are handed to it",
-        file="stoker/chat/prompts/prompts.py",
+        file="stoker/models/chat/prompts/prompts.py",
         old="            if not self._template.reads(name):\n",
         new="            if not (name and field):\n",
         tests=("tests/chat/test_prompts.py::TestPrepare::test_variables_that_it_does_not_know",),
@@ -90,7 +90,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=6,
         breaks="chat templates may take as long as they like",
-        file="stoker/chat/prompts/rendering.py",
+        file="stoker/models/chat/prompts/rendering.py",
         old=(
             "        signal.setitimer(signal.ITIMER_PROF, CPU_S)\n"
             "        signal.setitimer(signal.ITIMER_REAL, WAITS_S)\n"
@@ -141,7 +141,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=12,
         breaks="an error's message names a folder of the server",
-        file="stoker/deployments/folders.py",
+        file="stoker/registry/deployments/folders.py",
         old="\"'source' must be a folder",
         new="f\"{settings.data_dir} 'source' must be a folder",
         tests=("tests/web/test_errors.py::TestMessages::test_carry_nothing_of_the_server",),
@@ -149,7 +149,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=13,
         breaks="no key is needed for a path that is read from a URL, which the Host header begins",
-        file="stoker/keys/auth.py",
+        file="stoker/tenancy/keys/auth.py",
         old="    known = caller_of(request)\n    if known is None:\n",
         new=(
             "    from urllib.parse import urlsplit\n\n"
@@ -171,7 +171,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=15,
         breaks="digests are compared by `==`",
-        file="stoker/keys/keyring.py",
+        file="stoker/tenancy/keys/keyring.py",
         old="hmac.compare_digest(known, presented)",
         new="known == presented",
         tests=("tests/keys/test_comparison.py",),
@@ -179,7 +179,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=16,
         breaks="keys are logged where they are checked",
-        file="stoker/keys/keyring.py",
+        file="stoker/tenancy/keys/keyring.py",
         old="        public_id, secret = _split(token)\n",
         new=(
             "        __import__('logging').getLogger('stoker').info('checking %s', token)\n"
@@ -190,7 +190,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=17,
         breaks="`n` has no upper bound",
-        file="stoker/openai/sampling.py",
+        file="stoker/inference/openai/sampling.py",
         old="default=None, ge=1, le=wire.MAX_CHOICES,",
         new="default=None, ge=1,",
         tests=("tests/server/test_openapi.py::TestBounds",),
@@ -198,7 +198,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=18,
         breaks="a grammar may be as long as it likes",
-        file="stoker/chat/forms/grammar.py",
+        file="stoker/models/chat/forms/grammar.py",
         old="    if len(text) > limits.MAX_CHARS:\n",
         new="    if len(text) > 1 << 60:\n",
         tests=("tests/chat/test_grammar.py::TestRefusals::test_names_the_field_within_seconds",),
@@ -206,7 +206,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=19,
         breaks="a body of untold length is not counted while it is read",
-        file="stoker/web/http.py",
+        file="stoker/platform/web/http.py",
         old="        received += len(body)\n",
         new="",
         tests=("tests/web/test_errors.py::TestPayloadTooLarge",),
@@ -222,7 +222,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=21,
         breaks="`prompt_embeds` is a field that is ignored",
-        file="stoker/tasks/known_fields.txt",
+        file="stoker/models/tasks/known_fields.txt",
         old="text | vLLM | prompt_embeds | refused |",
         new="text | vLLM | prompt_embeddings | refused |",
         tests=("tests/openai/test_fields.py::test_prompt_embeddings_are_refused",),
@@ -230,7 +230,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=22,
         breaks="an `assert` stands where a scope is checked",
-        file="stoker/keys/auth.py",
+        file="stoker/tenancy/keys/auth.py",
         old=(
             "    if caller.scope is not Scope.OPERATOR:\n"
             "        raise lacks_scope(caller, Scope.OPERATOR)\n"
@@ -241,7 +241,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=23,
         breaks="tool servers are reached without the fetcher's rules",
-        file="stoker/agents/outbound.py",
+        file="stoker/workloads/agents/outbound.py",
         old="            ssl_context=self._ssl_context, network_backend=self._backend\n",
         new="            ssl_context=self._ssl_context\n",
         tests=("tests/agents/test_tool_servers.py::TestHosts",),
@@ -249,7 +249,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=24,
         breaks="a deployment is found whatever account asks",
-        file="stoker/deployments/repository.py",
+        file="stoker/registry/deployments/repository.py",
         old="        Deployment.id == deployment_id, Deployment.account_id == account_id\n",
         new="        Deployment.id == deployment_id\n",
         tests=("tests/keys/test_auth.py::TestOtherAccounts",),
@@ -257,7 +257,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=25,
         breaks="files are served without a policy",
-        file="stoker/files/endpoints.py",
+        file="stoker/registry/files/endpoints.py",
         old='        "content-security-policy": "default-src \'none\'; sandbox",\n',
         new="",
         tests=("tests/files/test_files.py::TestContent::test_needs_key_or_link",),
@@ -273,7 +273,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=27,
         breaks="a schema's references are not expanded when they are counted",
-        file="stoker/checks/schema_bounds.py",
+        file="stoker/workloads/evaluation/checks/schema_bounds.py",
         old="                steps += self._target(member, depth)\n",
         new="                steps += 1\n",
         tests=("tests/checks/test_schema_bounds.py::test_references_that_double_are_refused",),
@@ -281,7 +281,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=27,
         breaks="a schema may compute for as long as it likes",
-        file="stoker/checks/judges.py",
+        file="stoker/workloads/evaluation/checks/judges.py",
         old=" cpu_s=CPU_S,",
         new="",
         tests=(
@@ -291,7 +291,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=28,
         breaks="remembered answers belong to the account",
-        file="stoker/web/idempotency.py",
+        file="stoker/platform/web/idempotency.py",
         old="        parts = (self._caller.key_id, account, *request)\n",
         new="        parts = (str(self._caller.account_id), account, *request)\n",
         tests=("tests/web/test_idempotency.py::test_records_belong_to_the_key_that_asked",),
@@ -307,7 +307,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=30,
         breaks="of few places an account takes all",
-        file="stoker/turns.py",
+        file="stoker/base/fairness.py",
         old="min(self._greed * free, max(1, self._places - 1))",
         new="self._greed * free",
         tests=("tests/jobs/test_turns.py::TestAllot::test_of_few_places_one_is_left",),
@@ -315,7 +315,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=31,
         breaks="answers of any size are read where they are",
-        file="stoker/asking/comparer.py",
+        file="stoker/workloads/evaluation/replay/comparer.py",
         old="            if pair.size <= SMALL_BYTES:\n",
         new="            if pair.size <= MOST_BYTES:\n",
         tests=("tests/asking/test_comparer.py::test_a_large_answer_is_read_elsewhere",),
@@ -323,7 +323,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=32,
         breaks="each module is looked for among all patterns",
-        file="stoker/adapters/lora.py",
+        file="stoker/models/adapters/lora.py",
         old="        found = [self.ends[end] for end in ends if end in self.ends]\n",
         new="        found = [self.ends[end] for end in ends for key in self.ends if key == end]\n",
         tests=(
@@ -333,7 +333,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=33,
         breaks="the disk is not asked before an adapter is merged",
-        file="stoker/deployments/merging.py",
+        file="stoker/registry/deployments/merging.py",
         old="        self._check_disk(self._coming + size)\n",
         new="",
         tests=("tests/adapters/test_merging.py::TestBounds::test_disk_and_quota_come_first",),
@@ -341,7 +341,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=34,
         breaks="the processes below a replica do not count",
-        file="stoker/runtime/local/guard.py",
+        file="stoker/runtime/local/processes/guard.py",
         old="max(0, found - resident.inherited) + resident.below",
         new="max(0, found - resident.inherited)",
         tests=("tests/runtime/local/test_guard.py::test_what_is_below_a_replica_counts",),

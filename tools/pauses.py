@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 import stoker.demo
+from stoker.base.media_limits import MediaLimits
+from stoker.inference.openai.transcriptions import TranscriptionRequest
 from stoker.media import audio
 from stoker.media.media import Media
-from stoker.media.media_limits import MediaLimits
-from stoker.openai.transcriptions import TranscriptionRequest
 from stoker.runtime.interface import Call
 from tools.demo_models.speech import RATE, WORDS, Samples
 from tools.demo_models.transcriber import words_right

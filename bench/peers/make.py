@@ -15,7 +15,7 @@ from collections.abc import Generator
 
 from bench.common import progress
 from bench.peers.environments import ENVIRONMENTS, FOLDER, TORCH, Environment
-from stoker.llm.engines.vllm.recipe import make as make_vllm
+from stoker.models.llm.engines.vllm.recipe import make as make_vllm
 
 INSTALL_S = 3600
 GIB = 2**30

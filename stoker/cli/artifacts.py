@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from stoker.adapters.lora import ADAPTER
 from stoker.cli import deployments, output
 from stoker.cli.context import client, context
 from stoker.cli.imports import Reference, import_new, imported, token_from
@@ -17,6 +16,7 @@ from stoker.client.errors import CliError, WrongUseError
 from stoker.client.push import Uploader
 from stoker.client.selection import Selection, default_name, select
 from stoker.client.upload_session import ARTIFACTS, Session, session_path
+from stoker.models.adapters.lora import ADAPTER
 
 app = typer.Typer(no_args_is_help=True, help="Push models to the server, and look after them.")
 

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 import stoker
+from stoker.base.extras import install_command
 from stoker.cli import output
 from stoker.cli.context import DEFAULT_BASE_URL, Context, context
 from stoker.cli.output import AsJson
@@ -24,7 +25,6 @@ from stoker.cli.settings import HINT, read_settings
 from stoker.cli.verdicts import Check, Verdict
 from stoker.client.client import Client
 from stoker.client.errors import ApiError, CliError, UnreachableError, WrongUseError
-from stoker.extras import install_command
 
 MIN_PYTHON = (3, 11)
 GB = 10**9
@@ -101,7 +101,7 @@ def _python() -> Check:
 
 
 def _engines() -> list[Check]:
-    from stoker.engines.catalogue import ENGINES
+    from stoker.models.engines.catalogue import ENGINES
 
     return [_engine(one.name, one.title, one.probe) for one in ENGINES.values() if one.probe]
 

@@ -11,8 +11,8 @@ from stoker.cli.settings import read_settings
 from stoker.client.errors import CliError, WrongUseError
 
 if TYPE_CHECKING:
-    from stoker.config import Settings
-    from stoker.engines.environments import Environment
+    from stoker.base.config import Settings
+    from stoker.models.engines.environments import Environment
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,7 +41,7 @@ def install(
     as_json: AsJson = False,
 ) -> None:
     """Make an engine's environment: some minutes, and gigabytes of disk."""
-    from stoker.engines import environments
+    from stoker.models.engines import environments
 
     settings = _settings(name, data_dir)
     with output.spinner(f"Installing {name} …") as say:
@@ -55,7 +55,7 @@ def install(
 @app.command("list")
 def list_engines(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the engines that can be installed, and what is."""
-    from stoker.engines import environments
+    from stoker.models.engines import environments
 
     settings = _settings(None, data_dir)
     found = [_shown(name, environments.installed(settings, name)) for name in environments.NAMES]
@@ -65,7 +65,7 @@ def list_engines(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 @app.command()
 def remove(name: Name, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Remove an engine's environment. Deployments on it do not start any more."""
-    from stoker.engines import environments
+    from stoker.models.engines import environments
 
     settings = _settings(name, data_dir)
     try:
@@ -78,7 +78,7 @@ def remove(name: Name, data_dir: DataDir = None, as_json: AsJson = False) -> Non
 
 
 def _settings(name: str | None, data_dir: Path | None) -> "Settings":
-    from stoker.engines import environments
+    from stoker.models.engines import environments
 
     if name is not None and name not in environments.NAMES:
         raise WrongUseError(

@@ -17,9 +17,9 @@ import psutil
 from obstore.exceptions import BaseError
 
 import stoker
+from stoker.base.config import Settings
+from stoker.base.database_urls import without_password
 from stoker.cli.verdicts import Check, Verdict
-from stoker.config import Settings
-from stoker.database_urls import without_password
 from stoker.runtime.nodes.leases import GONE_AFTER_S, NodeRecord, nodes_of
 from stoker.runtime.nodes.probe import UnreachableError, Why, reach
 from stoker.store import fitness, servers

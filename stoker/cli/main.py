@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stoker.base.plugins import PluginError
 from stoker.cli import (
     accounts,
     agents,
@@ -39,12 +40,11 @@ from stoker.cli import (
 from stoker.cli.context import DEFAULT_BASE_URL, Context
 from stoker.cli.settings import read_settings
 from stoker.client.errors import CliError
-from stoker.plugins import PluginError
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-    from stoker.config import Settings
+    from stoker.base.config import Settings
 
 INTERRUPT_AGAIN_S = 0.01
 

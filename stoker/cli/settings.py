@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.client.errors import WrongUseError
 
 if TYPE_CHECKING:
-    from stoker.config import Settings
+    from stoker.base.config import Settings
 
 HINT = "Settings are STOKER_ variables, or lines in .env; docs/settings.md lists them."
 
@@ -29,7 +29,7 @@ def read_settings(**given: Any) -> "Settings":
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
-    from stoker.config import Settings
+    from stoker.base.config import Settings
     from stoker.runtime import choose
 
     _warn_of_misspelt(tuple(Settings.model_fields))

@@ -11,18 +11,18 @@ from typing import Any, Protocol
 
 import httpx
 
+from stoker.base.database_urls import without_password
+from stoker.base.extras import install_command
+from stoker.base.temporary_folder import TemporaryFolder
 from stoker.client.errors import CliError, WrongUseError
 from stoker.cluster import ray
 from stoker.cluster.member import Member, Program
 from stoker.cluster.plan import Plan
 from stoker.cluster.postgres import Postgres, free_port
-from stoker.database_urls import without_password
-from stoker.extras import install_command
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
 from stoker.server.bootstrap import write_private
 from stoker.store.folder_lock import FILE as LOCK
 from stoker.store.folder_lock import lock
-from stoker.temporary_folder import TemporaryFolder
 
 STATE = "cluster.json"
 READY_S = 300.0

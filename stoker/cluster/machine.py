@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stoker import sandbox
+from stoker.base.config import Settings
+from stoker.base.temporary_folder import TemporaryFolder
 from stoker.cluster import ray
 from stoker.cluster.member import Member, Program
 from stoker.cluster.plan import ours
-from stoker.config import Settings
 from stoker.runtime.machine_memory import budget_bytes
 from stoker.server.node import node_id
-from stoker.temporary_folder import TemporaryFolder
 
 _END_S = 40.0
 """How long the end of a process takes at most, beside what work in flight is given."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.base.config import MIB, Settings
 from stoker.client.errors import WrongUseError
 from stoker.cluster import ray
 from stoker.cluster.member import Program
-from stoker.config import MIB, Settings
 from stoker.runtime.machine_memory import SHARE, machine_bytes
 from stoker.server.node import node_id
 

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from stoker.base.config import Settings
+from stoker.base.extras import install_command
+from stoker.base.temporary_folder import TemporaryFolder
 from stoker.client.errors import CliError
 from stoker.cluster.member import Member, Program
-from stoker.config import Settings
-from stoker.extras import install_command
 from stoker.runtime.ray.groups import LABEL
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
-from stoker.temporary_folder import TemporaryFolder
 
 _TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 _OBJECTS_BYTES = 80 << 20

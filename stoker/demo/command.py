@@ -4,11 +4,11 @@ import asyncio
 import os
 import sys
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 from stoker.demo.setup import calls, set_up
+from stoker.platform.web.context import Platform
 from stoker.server import bootstrap
 from stoker.server import serve as server
-from stoker.web.context import Platform
 
 
 def run(settings: Settings) -> None:

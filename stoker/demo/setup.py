@@ -11,8 +11,8 @@ from stoker.client.errors import ApiError
 from stoker.client.push import Uploader
 from stoker.client.selection import select
 from stoker.demo.examples import EXAMPLES, MEDIA, SHOWN
+from stoker.models.tasks.registry import TASKS
 from stoker.server.bootstrap import write_private
-from stoker.tasks.registry import TASKS
 
 MODELS = Path(__file__).parent / "models"
 STATE = "demo.json"

@@ -11,11 +11,11 @@ from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from stoker.errors import InvalidRequestError, UnsupportedMediaTypeError, from_validation
+from stoker.base.errors import InvalidRequestError, UnsupportedMediaTypeError, from_validation
 from stoker.inference import json_bodies
 from stoker.media.media import Media, MediaKind
-from stoker.web import structure
-from stoker.web.http import body_limits, lift_body_limit_for_media
+from stoker.platform.web import structure
+from stoker.platform.web.http import body_limits, lift_body_limit_for_media
 
 Asked = TypeVar("Asked", bound=BaseModel)
 Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)

@@ -15,25 +15,25 @@ import msgspec
 from fastapi import Header, Request, Response
 from fastapi.routing import APIRoute
 
-from stoker.config import Settings
-from stoker.deployments import traffic
-from stoker.deployments.directory import Directory, Entry
-from stoker.errors import (
+from stoker.base.config import Settings
+from stoker.base.errors import (
     ConflictError,
     EndpointNotSupportedError,
     ForbiddenError,
     ModelLoadingError,
     NotFoundError,
 )
-from stoker.keys.auth import ModelCaller, on_behalf
 from stoker.media.collect import Request as MediaRequest
+from stoker.models.tasks.registry import endpoints
+from stoker.platform.web.context import Platform, part, part_of
+from stoker.platform.web.dependencies import made
+from stoker.platform.web.http import ClientGoneError
+from stoker.platform.web.principal import Principal, Scope
+from stoker.registry.deployments import traffic
+from stoker.registry.deployments.directory import Directory, Entry
 from stoker.runtime.interface import KEEP_ALIVE, Call
-from stoker.tasks.registry import endpoints
-from stoker.usage.balances import Credits
-from stoker.web.context import Platform, part, part_of
-from stoker.web.dependencies import made
-from stoker.web.http import ClientGoneError
-from stoker.web.principal import Principal, Scope
+from stoker.tenancy.keys.auth import ModelCaller, on_behalf
+from stoker.tenancy.usage.balances import Credits
 from stoker.wire.generation_request import Generation
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
-from stoker.errors import CALLING, StokerError, UnsupportedMediaTypeError, responses
+from stoker.base.errors import CALLING, StokerError, UnsupportedMediaTypeError, responses
 from stoker.inference.call import unless_gone
 from stoker.media.media import MediaKind
-from stoker.web.http import ClientGoneError
+from stoker.platform.web.http import ClientGoneError
 from stoker.wire import sse
 
 Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)

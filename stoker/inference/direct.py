@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stoker.errors import StokerError
+from stoker.base.errors import StokerError
 from stoker.inference.call import CallRoute
-from stoker.web.http import error_response, on_http_exception
+from stoker.platform.web.http import error_response, on_http_exception
 
 
 class DirectCalls:

@@ -16,10 +16,10 @@ from typing import TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from stoker.errors import InvalidRequestError, PayloadTooLargeError, from_validation
+from stoker.base.errors import InvalidRequestError, PayloadTooLargeError, from_validation
 from stoker.media.inline import Inline
-from stoker.web import structure
-from stoker.web.http import body_limits, declared_length, lift_body_limit_for_media
+from stoker.platform.web import structure
+from stoker.platform.web.http import body_limits, declared_length, lift_body_limit_for_media
 
 Asked = TypeVar("Asked", bound=BaseModel)
 

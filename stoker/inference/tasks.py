@@ -5,13 +5,13 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from stoker.config import Settings
-from stoker.errors import CALLING, InvalidRequestError, UnsupportedMediaTypeError, responses
+from stoker.base.config import Settings
+from stoker.base.errors import CALLING, InvalidRequestError, UnsupportedMediaTypeError, responses
 from stoker.inference import bodies
 from stoker.inference.call import CallingDep, CallRoute
+from stoker.models.tasks.base import Task, TaskRequest
+from stoker.models.tasks.registry import TASKS
 from stoker.runtime.interface import Call
-from stoker.tasks.base import Task, TaskRequest
-from stoker.tasks.registry import TASKS
 
 router = APIRouter(tags=["Tasks"], route_class=CallRoute)
 

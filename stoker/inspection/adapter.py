@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from stoker.adapters import lora
-from stoker.adapters.lora import Lora
 from stoker.inspection.documents import Json
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileSet
 from stoker.inspection.safetensors import Header
+from stoker.models.adapters import lora
+from stoker.models.adapters.lora import Lora
 
 _DTYPES = frozenset({"F32", "F16", "BF16"})
 

@@ -6,13 +6,13 @@ Headers are as large as their owner likes: a worker process reads them (`Inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from stoker.adapters.lora import CONFIG, WEIGHTS, Lora
 from stoker.inspection.adapter import find_adapter
 from stoker.inspection.documents import load_json
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileReader, FileSet
 from stoker.inspection.readers import FolderReader, Paths
 from stoker.inspection.safetensors import read_header
+from stoker.models.adapters.lora import CONFIG, WEIGHTS, Lora
 
 _TIED = frozenset({"embed_out", "lm_head"})
 _DEEPEST = 3

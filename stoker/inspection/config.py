@@ -10,9 +10,9 @@ from stoker.inspection.failure import FailureCode, InspectionError, quoted
 from stoker.inspection.files import FileSet
 from stoker.inspection.unserved import GENERAL, reason
 from stoker.inspection.weights import MODULES
-from stoker.stages.sentence_modules import PROMPTS
-from stoker.stages.speech.folder import unfit
-from stoker.tasks.architectures import matching
+from stoker.models.stages.sentence_modules import PROMPTS
+from stoker.models.stages.speech.folder import unfit
+from stoker.models.tasks.architectures import matching
 
 CONFIG = "config.json"
 README = "README.md"

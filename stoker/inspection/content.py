@@ -8,7 +8,7 @@ from stoker.inspection.files import FileSet
 from stoker.inspection.gguf import check_gguf
 from stoker.inspection.recognise import FileKind, Foreign, recognise
 from stoker.inspection.sentencepiece import check_sentencepiece
-from stoker.stages.late_interaction import STANFORD_SETTINGS
+from stoker.models.stages.late_interaction import STANFORD_SETTINGS
 
 MAX_TEXT_BYTES = 64 << 20
 

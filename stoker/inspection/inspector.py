@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.adapters.lora import ADAPTER, WEIGHTS, Lora
-from stoker.adapters.lora import CONFIG as CONFIG_OF_ADAPTER
 from stoker.inspection.adapter import facts_of, find_adapter
 from stoker.inspection.claims import refuse_claims
 from stoker.inspection.config import (
@@ -43,8 +41,10 @@ from stoker.inspection.shapes import refuse_other_shapes, warn_of_unused_layers
 from stoker.inspection.tokens import essentials, find_template, refuse_missing_rows
 from stoker.inspection.unserved import refuse_drawn_questions, refuse_other_senses
 from stoker.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
-from stoker.llm.model_types import TEXT_GENERATION
-from stoker.stages.sentence_modules import PROMPTS
+from stoker.models.adapters.lora import ADAPTER, WEIGHTS, Lora
+from stoker.models.adapters.lora import CONFIG as CONFIG_OF_ADAPTER
+from stoker.models.llm.model_types import TEXT_GENERATION
+from stoker.models.stages.sentence_modules import PROMPTS
 
 MAX_FILES = 2_000
 MAX_TENSORS = 500_000
@@ -107,7 +107,7 @@ def inspect(
         files: the uploaded files.
         pipeline: the pipeline that the uploader asks for; None to find it.
         pipelines: for each pipeline served, patterns of the architectures that it serves; see
-            `stoker.tasks.architectures.matching`.
+            `stoker.models.tasks.architectures.matching`.
 
     Raises:
         InspectionError: the files are refused; `FailureCode` lists the reasons. Errors of the

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import msgspec
 
-from stoker.adapters.merge_job import Job
+from stoker.base.workers import WorkerDeadlineError, WorkerError, WorkerMemoryError, WorkerPool
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.inspector import Inspection
 from stoker.inspection.merge_plan import UnmergeableError
 from stoker.inspection.messages import Ask, AskFit, AskPlan, Fit, Found, Question, Wanted
+from stoker.models.adapters.merge_job import Job
 from stoker.store.blobs import Blobs, Files, Folder
-from stoker.workers import WorkerDeadlineError, WorkerError, WorkerMemoryError, WorkerPool
 
 MEMORY_BYTES = 2 << 30
 """Address space of one process: the largest tokenizers take a quarter of it."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from stoker.inspection.config import CONFIG, ModelConfig
 from stoker.inspection.documents import Json
 from stoker.inspection.failure import FailureCode, InspectionError
-from stoker.llm.model_types import ENCODERS, TEXT, TEXT_GENERATION, UNFIT
+from stoker.models.llm.model_types import ENCODERS, TEXT, TEXT_GENERATION, UNFIT
 
 
 def refuse_unserved_writer(

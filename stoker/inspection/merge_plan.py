@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.adapters.lora import WEIGHTS, Lora
-from stoker.adapters.merge_job import BYTES, Change, Job, Part, Tensor, Written
 from stoker.inspection.adapter_fit import load_adapter
 from stoker.inspection.documents import load_json
 from stoker.inspection.files import FileSet
 from stoker.inspection.readers import FolderReader, Paths
 from stoker.inspection.safetensors import LENGTH_BYTES, read_header
+from stoker.models.adapters.lora import WEIGHTS, Lora
+from stoker.models.adapters.merge_job import BYTES, Change, Job, Part, Tensor, Written
 
 _DEEPEST = 3
 """Leading parts of a module's name that may be those of a model around the base."""

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from stoker.adapters.merge_job import Job
 from stoker.inspection.inspector import Inspection
+from stoker.models.adapters.merge_job import Job
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from stoker.extras import install_command
+from stoker.base.extras import install_command
 from stoker.inspection.config import CONFIG, SPEECH_PIPELINES, TEXT_PIPELINES
 from stoker.inspection.diffusers_model import MODEL_INDEX, Component
 from stoker.inspection.documents import Json
@@ -23,7 +23,7 @@ from stoker.inspection.requirements import (
     TOKENIZERS,
     WITHOUT_PLACES,
 )
-from stoker.llm.model_types import TEXT_GENERATION
+from stoker.models.llm.model_types import TEXT_GENERATION
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 PREPROCESSOR_CONFIG = "preprocessor_config.json"

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import msgspec
 
+from stoker.base.workers.process import Fetch, serve
 from stoker.inspection.adapter_fit import load_adapter, why_other_base
 from stoker.inspection.failure import InspectionError
 from stoker.inspection.inspector import inspect
 from stoker.inspection.merge_plan import UnmergeableError, plan, why_unmergeable
 from stoker.inspection.messages import Ask, AskFit, AskPlan, Fit, Found, Question, Wanted
+from stoker.models.tasks.registry import PIPELINES
 from stoker.store.blobs import Folder
-from stoker.tasks.registry import PIPELINES
-from stoker.workers.process import Fetch, serve
 
 
 class _Sent:

@@ -8,9 +8,16 @@ from stoker.inspection.documents import Json, load_json
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileSet
 from stoker.inspection.safetensors import Header
-from stoker.stages import cross_encoder, sentence_modules
-from stoker.stages.late_interaction import STANFORD, STANFORD_PROJECTION
-from stoker.stages.sentence_modules import MODULES, PROMPTS, WEIGHTED, WEIGHTS, Read, UnfitError
+from stoker.models.stages import cross_encoder, sentence_modules
+from stoker.models.stages.late_interaction import STANFORD, STANFORD_PROJECTION
+from stoker.models.stages.sentence_modules import (
+    MODULES,
+    PROMPTS,
+    WEIGHTED,
+    WEIGHTS,
+    Read,
+    UnfitError,
+)
 
 FEATURE_EXTRACTION = "feature-extraction"
 TEXT_CLASSIFICATION = "text-classification"

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from stoker.inspection.documents import Json
 from stoker.inspection.failure import FailureCode, InspectionError, quoted
 from stoker.inspection.safetensors import Header
-from stoker.stages.speech.folder import WEIGHTS as SPEECH_WEIGHTS
+from stoker.models.stages.speech.folder import WEIGHTS as SPEECH_WEIGHTS
 
 MODULES = "modules.json"
 

@@ -10,9 +10,9 @@ import numpy
 from av.error import InvalidDataError
 from numpy.typing import NDArray
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media import containers
 from stoker.media.errors import MediaError, refusing
-from stoker.media.media_limits import MediaLimits
 from stoker.media.timeline import Timeline
 
 MIN_RATE = 1_000

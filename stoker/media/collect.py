@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from stoker.errors import InvalidMediaError
+from stoker.base.errors import InvalidMediaError
 from stoker.media import sources
 from stoker.media.fetch import Fetcher
 from stoker.media.inline import Inline

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import httpcore2
 import httpx2
 
-from stoker.errors import InvalidMediaError
+from stoker.base.errors import InvalidMediaError
+from stoker.base.fairness import PARTY, Slots
 from stoker.media.hosts import (
     UNREACHABLE,
     CheckedBackend,
@@ -24,7 +25,6 @@ from stoker.media.hosts import (
     canonical_host,
     trusted,
 )
-from stoker.turns import PARTY, Slots
 
 URL_LIMIT_CHARS = 8192
 REDIRECTS = {301, 302, 303, 307, 308}

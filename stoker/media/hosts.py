@@ -21,7 +21,7 @@ from typing import cast
 import httpcore2
 import httpx2
 
-from stoker.turns import PARTY, Slots
+from stoker.base.fairness import PARTY, Slots
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 

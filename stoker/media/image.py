@@ -17,8 +17,8 @@ from typing import Any
 import numpy
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media.errors import MediaError, refusing
-from stoker.media.media_limits import MediaLimits
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 """Told by content. Pillow knows many more, some of which start other programs."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes
 
-from stoker.errors import InvalidMediaError
+from stoker.base.errors import InvalidMediaError
 from stoker.media.fetch import Fetcher, shown_size
 from stoker.media.inline import Inline
 

@@ -10,9 +10,9 @@ import av
 import numpy
 from numpy.typing import NDArray
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media import containers
 from stoker.media.errors import MediaError, refusing
-from stoker.media.media_limits import MediaLimits
 
 _CODECS = (
     "h264,hevc,mpeg4,msmpeg4v3,mjpeg,mpeg2video,vp8,vp9,libvpx,libvpx-vp9,av1,libdav1d,gif,"

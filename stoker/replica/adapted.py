@@ -1,8 +1,8 @@
 """The adapter that a request names, loaded."""
 
-from stoker.adapters.applying import Adapter, Adapters, UnfitError
-from stoker.adapters.lora import FormatError
-from stoker.stages.base import InputError
+from stoker.models.adapters.applying import Adapter, Adapters, UnfitError
+from stoker.models.adapters.lora import FormatError
+from stoker.models.stages.base import InputError
 
 
 def adapted(adapters: Adapters | None, name: str) -> Adapter | None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.stages.base import Sample, bucket
+from stoker.models.stages.base import Sample, bucket
 
 STRETCH = 2
 """How much longer a sample may take for its padding, than it would alone."""

@@ -10,10 +10,10 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 
-from stoker.engines.interface import Engine
+from stoker.models.engines.interface import Engine
+from stoker.models.stages.base import Sample, Stages
+from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.batching import cost
-from stoker.stages.base import Sample, Stages
-from stoker.stages.watch import AbandonedError, Watch
 
 log = logging.getLogger(__name__)
 

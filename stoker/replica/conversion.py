@@ -1,8 +1,8 @@
 """Converts a model for OpenVINO, in a process of its own.
 
 `torch.export` → `openvino.convert_model`. Of models that run in many steps, it is these that are
-exported (`stoker.stages.base.Steps`). Whether what came of it is right and fast on a machine is
-found out by a `trial`.
+exported (`stoker.models.stages.base.Steps`). A `trial` finds out whether the result is right and
+fast on a machine.
 """
 
 import logging
@@ -16,18 +16,24 @@ from typing import Any
 
 import torch
 
-from stoker.engines import rounding
-from stoker.engines.openvino import IN_STEPS, Form, Verdict
-from stoker.engines.precision import stored_dtype
-from stoker.engines.probing import CALIBRATED_BY, EXPORTED_TOKENS, batch_of, examples, tensors
-from stoker.engines.stateless import shortest_sparse
-from stoker.engines.torch import TorchEngine
-from stoker.llm.engines.export import export
-from stoker.llm.engines.ir import IR
+from stoker.models.engines import rounding
+from stoker.models.engines.openvino import IN_STEPS, Form, Verdict
+from stoker.models.engines.precision import stored_dtype
+from stoker.models.engines.probing import (
+    CALIBRATED_BY,
+    EXPORTED_TOKENS,
+    batch_of,
+    examples,
+    tensors,
+)
+from stoker.models.engines.stateless import shortest_sparse
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.llm.engines.export import export
+from stoker.models.llm.engines.ir import IR
+from stoker.models.stages.base import Sample
+from stoker.models.stages.stateful import NotExportableError
+from stoker.models.tasks.registry import GENERATING, STAGES
 from stoker.replica import walls
-from stoker.stages.base import Sample
-from stoker.stages.stateful import NotExportableError
-from stoker.tasks.registry import GENERATING, STAGES
 from stoker.wire.protocol import Conversion
 
 log = logging.getLogger(__name__)

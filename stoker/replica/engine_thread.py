@@ -5,7 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from stoker.engines.interface import Engine
+from stoker.models.engines.interface import Engine
+from stoker.models.stages.base import Stages
+from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.adoption import Adoption
 from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
@@ -14,8 +16,6 @@ from stoker.replica.named_thread import NamedThread
 from stoker.replica.passes import Passes
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import TaskRequest
-from stoker.stages.base import Stages
-from stoker.stages.watch import AbandonedError, Watch
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Execution
 

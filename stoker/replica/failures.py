@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.stages.base import InputError
+from stoker.models.stages.base import InputError
 from stoker.wire.protocol import Failure, LoadFailed
 
 log = logging.getLogger(__name__)

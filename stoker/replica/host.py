@@ -22,12 +22,12 @@ from typing import Any
 import msgspec
 
 from stoker import sandbox
-from stoker.engines.catalogue import ENGINES
+from stoker.models.engines.catalogue import ENGINES
+from stoker.models.stages.kinds import ModelKind
 from stoker.replica import allocator
 from stoker.replica import main as replica
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
 from stoker.sandbox import places, priority
-from stoker.stages.kinds import ModelKind
 from stoker.wire.host_messages import (
     Convert,
     Exited,
@@ -244,7 +244,7 @@ def _import_heavy() -> None:
         "transformers.models.bert.tokenization_bert_legacy",
         "safetensors.torch",
         "stoker.replica.language_loading",
-        "stoker.tasks.registry",
+        "stoker.models.tasks.registry",
         *(name for record in ENGINES.values() for name in record.preloads),
     ):
         importlib.import_module(name)
@@ -277,13 +277,13 @@ def _import_pipeline_code(name: str) -> None:
 
     What one of them imports serves the others of its family, which share its components.
     """
-    from stoker.tasks.registry import SERVED
+    from stoker.models.tasks.registry import SERVED
 
     served = [one for one in SERVED.values() if one.kind is ModelKind.DRAWING]
     if not any(name in one.architectures for one in served):
         return
     try:
-        importlib.import_module("stoker.engines.diffusers")
+        importlib.import_module("stoker.models.engines.diffusers")
         getattr(importlib.import_module("diffusers"), name)
     except Exception:
         log.exception("the code of %s could not be imported", name)

@@ -3,17 +3,17 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from stoker.chat.prompts.prompts import Prompts
-from stoker.chat.prompts.rendering import Renderer
-from stoker.engines import catalogue
-from stoker.engines.interface import Progress
-from stoker.llm.checkpoint import load_tokenizer
-from stoker.llm.engines.interface import LanguageEngine
-from stoker.llm.scheduler import Scheduler
+from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.chat.prompts.rendering import Renderer
+from stoker.models.engines import catalogue
+from stoker.models.engines.interface import Progress
+from stoker.models.llm.checkpoint import load_tokenizer
+from stoker.models.llm.engines.interface import LanguageEngine
+from stoker.models.llm.scheduler import Scheduler
+from stoker.models.stages.kinds import ModelKind
+from stoker.models.tasks.registry import SERVED
 from stoker.replica.language_worker import LanguageWorker
 from stoker.replica.passes import Passes
-from stoker.stages.kinds import ModelKind
-from stoker.tasks.registry import SERVED
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import ReplicaSpec, Send
 

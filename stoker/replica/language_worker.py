@@ -6,11 +6,12 @@ one that turns tokens into text. A forward pass releases the GIL, so the others 
 
 from collections.abc import Sequence
 
-from stoker.adapters.applying import Adapters
-from stoker.chat.answers import writer
-from stoker.chat.answers.choices import Choice, TextRequest
-from stoker.chat.prompts.prompts import Prompts
-from stoker.llm.interface import LanguageModel, Output
+from stoker.models.adapters.applying import Adapters
+from stoker.models.chat.answers import writer
+from stoker.models.chat.answers.choices import Choice, TextRequest
+from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.llm.interface import LanguageModel, Output
+from stoker.models.stages.base import InputError
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
 from stoker.replica.adoption import Prepare
@@ -21,7 +22,6 @@ from stoker.replica.passes import Passes
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
 from stoker.replica.sequences import Sequences
-from stoker.stages.base import InputError
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import TOOLS_FIELD
 from stoker.wire.notices import Notice

@@ -70,8 +70,8 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
 
 def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
     """Returns what the model's owner should know."""
-    from stoker.engines.precision import emulated
-    from stoker.engines.torch import device_of
+    from stoker.models.engines.precision import emulated
+    from stoker.models.engines.torch import device_of
 
     message = emulated(spec.dtype, device_of(spec.device))
     own = [Notice("emulated_dtype", message)] if message else []

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from stoker.llm.interface import LanguageModel, Output, Submission
+from stoker.models.llm.interface import LanguageModel, Output, Submission
 from stoker.replica.adoption import Adoption, Prepare
 from stoker.replica.counters import Counters
 from stoker.replica.named_thread import NamedThread

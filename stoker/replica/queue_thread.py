@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from stoker.engines.openmp import keep_to_one_core
+from stoker.models.engines.openmp import keep_to_one_core
 from stoker.replica.counters import Counters
 from stoker.replica.named_thread import NamedThread
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stoker.chat.answers.choices import Choice, TextRequest
-from stoker.chat.answers.detokenizing import Detokenizer, Stops
-from stoker.chat.answers.dialect import AnyReader
-from stoker.chat.answers.echo import Echo, placed
-from stoker.chat.forms.forms import Forms
-from stoker.chat.prompts.prompts import Prepared, Prompts
-from stoker.llm.interface import Submission
-from stoker.stages.base import InputError
+from stoker.models.chat.answers.choices import Choice, TextRequest
+from stoker.models.chat.answers.detokenizing import Detokenizer, Stops
+from stoker.models.chat.answers.dialect import AnyReader
+from stoker.models.chat.answers.echo import Echo, placed
+from stoker.models.chat.forms.forms import Forms
+from stoker.models.chat.prompts.prompts import Prepared, Prompts
+from stoker.models.llm.interface import Submission
+from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import MAX_SCORED, Conversation, Generation, Prompt
 
 

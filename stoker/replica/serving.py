@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stoker.engines.interface import Engine, Progress
+from stoker.models.engines.interface import Engine, Progress
+from stoker.models.stages.base import Stages
 from stoker.replica.counters import Counters
 from stoker.replica.passes import Passes
-from stoker.stages.base import Stages
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
 from stoker.wire.protocol import Execution, ReplicaSpec, Send, Sharing
 
 if TYPE_CHECKING:
-    from stoker.adapters.applying import Adapters
+    from stoker.models.adapters.applying import Adapters
 
 
 class Serving(Protocol):
@@ -86,7 +86,7 @@ def serving(
     spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
 ) -> Serving:
     """Load a model and return what serves it. Raises whatever the libraries raise."""
-    from stoker.tasks.registry import GENERATING
+    from stoker.models.tasks.registry import GENERATING
 
     progress(0.0, "reading the tokenizer")
     if spec.pipeline in GENERATING:
@@ -99,7 +99,7 @@ def serving(
 def _stages(
     spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
 ) -> Serving:
-    from stoker.engines.openmp import on_passing_thread
+    from stoker.models.engines.openmp import on_passing_thread
     from stoker.replica.calibration import Calibration
     from stoker.replica.worker import Worker
 
@@ -116,11 +116,11 @@ def _stages(
 
 
 def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Adapters | None"]:
-    from stoker.adapters.applying import adapters_of
-    from stoker.engines import catalogue, sharing
-    from stoker.engines.torch import TorchEngine
-    from stoker.stages import known_tokens
-    from stoker.tasks.registry import SERVED, STAGES
+    from stoker.models.adapters.applying import adapters_of
+    from stoker.models.engines import catalogue, sharing
+    from stoker.models.engines.torch import TorchEngine
+    from stoker.models.stages import known_tokens
+    from stoker.models.tasks.registry import SERVED, STAGES
 
     folder = Path(spec.model_dir)
     stages = STAGES[spec.pipeline](folder)

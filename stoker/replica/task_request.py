@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import msgspec
 
+from stoker.models.stages.base import InputError, StreamWriter
+from stoker.models.tasks.registry import WORKS
 from stoker.replica.batching import Entry
-from stoker.stages.base import InputError, StreamWriter
-from stoker.tasks.registry import WORKS
 from stoker.wire.phases import Phases
 from stoker.wire.protocol import Work
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import msgspec
 import torch
 
-from stoker.engines.agreement import (
+from stoker.models.engines.agreement import (
     LEAST_COSINE,
     LEAST_COSINE_OF_WEIGHTS,
     LEAST_LABELS,
     Agreement,
 )
-from stoker.engines.openvino import Converted, Verdict, opened
-from stoker.engines.probing import (
+from stoker.models.engines.openvino import Converted, Verdict, opened
+from stoker.models.engines.probing import (
     LONG_TOKENS,
     PROBED_TOKENS,
     RETRIED_BY,
@@ -32,14 +32,14 @@ from stoker.engines.probing import (
     examples,
     tensors,
 )
-from stoker.engines.torch import TorchEngine
-from stoker.llm import probes
-from stoker.llm.engines.openvino import OpenVinoRunner
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.llm import probes
+from stoker.models.llm.engines.openvino import OpenVinoRunner
+from stoker.models.stages.base import Sample, Stages
+from stoker.models.stages.stateful import NotExportableError
+from stoker.models.tasks.registry import GENERATING, STAGES
 from stoker.replica import walls
 from stoker.replica.conversion import NICENESS
-from stoker.stages.base import Sample, Stages
-from stoker.stages.stateful import NotExportableError
-from stoker.tasks.registry import GENERATING, STAGES
 from stoker.wire.protocol import Precision, Trial, TrialVerdict, sign_of
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from stoker.adapters.applying import Adapters
-from stoker.engines.interface import Engine
+from stoker.models.adapters.applying import Adapters
+from stoker.models.engines.interface import Engine
+from stoker.models.stages import known_tokens
+from stoker.models.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
 from stoker.replica.batching import BatchQueue, Entry
@@ -22,8 +24,6 @@ from stoker.replica.passes import Passes
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import NoNumbersError, TaskRequest
-from stoker.stages import known_tokens
-from stoker.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
 from stoker.wire.protocol import Execution, Failure, Send, Sharing, Work

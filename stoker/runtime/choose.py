@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, cast
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 from stoker.runtime.interface import ModelLocator, Runtime
 
 RUNTIMES: Mapping[str, str] = {

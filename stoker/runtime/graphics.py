@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from stoker.engines.catalogue import ENGINES
-from stoker.engines.record import AUTO
+from stoker.models.engines.catalogue import ENGINES
+from stoker.models.engines.record import AUTO
+from stoker.models.tasks.registry import SERVED, engines
 from stoker.runtime.specification import DeploymentSpec
-from stoker.tasks.registry import SERVED, engines
 
 MOST_DEVICES = 64
 """Of one machine."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-from stoker.config import MIB
+from stoker.base.config import MIB
 
 SHARE = 0.8
 """Of the machine's memory, what replicas may take where no setting says so: the rest is for the

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from stoker.ids import Prefix, is_a
+from stoker.base.ids import Prefix, is_a
 
 
 class Readiness(StrEnum):

@@ -5,11 +5,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.openapi.utils import get_openapi
 
-from stoker.agents import endpoints
+from stoker.platform.web.context import PlatformDep
+from stoker.platform.web.prefix import prefix_of
 from stoker.server.document import Document
 from stoker.server.openapi import write_errors
-from stoker.web.context import PlatformDep
-from stoker.web.prefix import prefix_of
+from stoker.workloads.agents import endpoints
 
 VERSION = "1.0.0"
 

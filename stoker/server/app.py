@@ -9,41 +9,46 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware import Middleware
 
 import stoker
-from stoker.accounts.endpoints import quotas
-from stoker.accounts.endpoints import router as accounts
-from stoker.agents.endpoints import router as agents
-from stoker.artifacts.endpoints import router as artifacts
-from stoker.artifacts.imports.endpoints import router as imports
-from stoker.checks.endpoints import router as checks
-from stoker.config import MIB, Settings
-from stoker.console.endpoints import links as console_links
-from stoker.console.endpoints import router as console
-from stoker.console.pages import router as pages
-from stoker.deployments.endpoints import router as deployments
-from stoker.erasure.endpoints import router as erasure
-from stoker.files.endpoints import links
-from stoker.files.endpoints import router as files
+from stoker.base.config import MIB, Settings
 from stoker.inference.direct import DirectCalls
+from stoker.inference.openai.models import router as models
+from stoker.inference.openai.registry import ROUTERS as CONVENTIONS
 from stoker.inference.tasks import router as tasks
-from stoker.keys.auth import authenticate
-from stoker.keys.endpoints import router as keys
-from stoker.keys.limits import RateLimits
-from stoker.openai.models import router as models
-from stoker.openai.registry import ROUTERS as CONVENTIONS
+from stoker.platform.web.context import install
+from stoker.platform.web.cors import CrossOrigin
+from stoker.platform.web.head import HeadRequests
+from stoker.platform.web.http import (
+    AllowedHosts,
+    LastResort,
+    RequestContext,
+    install_error_handlers,
+)
+from stoker.platform.web.prefix import PathPrefix
+from stoker.registry.artifacts.endpoints import router as artifacts
+from stoker.registry.artifacts.imports.endpoints import router as imports
+from stoker.registry.deployments.endpoints import router as deployments
+from stoker.registry.files.endpoints import links
+from stoker.registry.files.endpoints import router as files
 from stoker.server import agents_document, health, openapi
 from stoker.server.apidocs import endpoints as apidocs
+from stoker.server.console.endpoints import links as console_links
+from stoker.server.console.endpoints import router as console
+from stoker.server.console.pages import router as pages
+from stoker.server.erasure.endpoints import router as erasure
+from stoker.server.events.endpoints import router as watching
 from stoker.server.services import Services, build_services, running
-from stoker.telemetry.endpoints import router as metrics
-from stoker.trials.endpoints import router as trials
-from stoker.usage.endpoints import router as usage
-from stoker.versions.endpoints import router as versions
-from stoker.videos.endpoints import router as videos
-from stoker.watching.endpoints import router as watching
-from stoker.web.context import install
-from stoker.web.cors import CrossOrigin
-from stoker.web.head import HeadRequests
-from stoker.web.http import AllowedHosts, LastResort, RequestContext, install_error_handlers
-from stoker.web.prefix import PathPrefix
+from stoker.server.telemetry.endpoints import router as metrics
+from stoker.tenancy.accounts.endpoints import quotas
+from stoker.tenancy.accounts.endpoints import router as accounts
+from stoker.tenancy.keys.auth import authenticate
+from stoker.tenancy.keys.endpoints import router as keys
+from stoker.tenancy.keys.limits import RateLimits
+from stoker.tenancy.usage.endpoints import router as usage
+from stoker.workloads.agents.endpoints import router as agents
+from stoker.workloads.evaluation.checks.endpoints import router as checks
+from stoker.workloads.evaluation.trials.endpoints import router as trials
+from stoker.workloads.rollouts.endpoints import router as versions
+from stoker.workloads.videos.endpoints import router as videos
 
 ROUTERS: tuple[APIRouter, ...] = (
     tasks,

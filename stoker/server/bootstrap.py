@@ -5,13 +5,13 @@ import logging
 import os
 from pathlib import Path
 
-from stoker.keys import repository, service
-from stoker.keys.keyring import parsed
-from stoker.keys.schemas import KeyCreate
+from stoker.platform.web.context import Platform
+from stoker.platform.web.principal import Scope
 from stoker.store.db import Session
 from stoker.store.secret import ServerSecret, keep_shared, lock_secrets, shared
-from stoker.web.context import Platform
-from stoker.web.principal import Scope
+from stoker.tenancy.keys import repository, service
+from stoker.tenancy.keys.keyring import parsed
+from stoker.tenancy.keys.schemas import KeyCreate
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from fastapi import Response
 
-from stoker.web.prefix import HEADER
+from stoker.platform.web.prefix import HEADER
 
 
 class Document:

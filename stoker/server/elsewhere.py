@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from stoker.agents import run_service
-from stoker.agents.context import AgentContext
-from stoker.artifacts import service as artifacts
-from stoker.jobs.runner import Runner
+from stoker.platform.jobs.runner import Runner
+from stoker.registry.artifacts import service as artifacts
 from stoker.store.waiting import repeated
+from stoker.workloads.agents import run_service
+from stoker.workloads.agents.context import AgentContext
 
 LOOK_S = 1.0
 

@@ -7,10 +7,10 @@ from pydantic import BaseModel, Field
 from sqlalchemy import text
 
 import stoker
-from stoker.deployments.context import ContextDep
-from stoker.deployments.folders import ModelFolders
+from stoker.platform.web.context import Platform, PlatformDep, part
+from stoker.registry.deployments.context import ContextDep
+from stoker.registry.deployments.folders import ModelFolders
 from stoker.server.background import Background
-from stoker.web.context import Platform, PlatformDep, part
 
 router = APIRouter(tags=["Health"])
 

@@ -7,21 +7,21 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from stoker.agents import run_service as runs
-from stoker.agents.context import AgentContext
-from stoker.artifacts import completion
-from stoker.artifacts import service as artifacts
-from stoker.console import service as console
-from stoker.console.context import ConsoleContext
-from stoker.deployments import versions
-from stoker.deployments.context import DeploymentContext
-from stoker.files import service as files
-from stoker.keys import shared_limits
-from stoker.keys.keyring import Keyring
+from stoker.platform.web import idempotency
+from stoker.registry.artifacts import completion
+from stoker.registry.artifacts import service as artifacts
+from stoker.registry.deployments import versions
+from stoker.registry.deployments.context import DeploymentContext
+from stoker.registry.files import service as files
+from stoker.server.console import service as console
+from stoker.server.console.context import ConsoleContext
 from stoker.store import db
 from stoker.store.blobs import StoreUnavailableError
-from stoker.videos import service as videos
-from stoker.web import idempotency
+from stoker.tenancy.keys import shared_limits
+from stoker.tenancy.keys.keyring import Keyring
+from stoker.workloads.agents import run_service as runs
+from stoker.workloads.agents.context import AgentContext
+from stoker.workloads.videos import service as videos
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,15 @@ import time
 from pathlib import Path
 
 import stoker
-from stoker import logs, sandbox
-from stoker.config import MIB, Settings
-from stoker.deployments import adapters, versions
-from stoker.deployments.events import EventLog
-from stoker.deployments.folders import ModelFolders
-from stoker.ids import Prefix, new_id
+from stoker import sandbox
+from stoker.base import logs
+from stoker.base.config import MIB, Settings
+from stoker.base.ids import Prefix, new_id
 from stoker.inspection import Inspectors
-from stoker.quotas.service import Quotas
+from stoker.platform.quotas.service import Quotas
+from stoker.registry.deployments import adapters, versions
+from stoker.registry.deployments.events import EventLog
+from stoker.registry.deployments.folders import ModelFolders
 from stoker.runtime import choose
 from stoker.runtime.interface import Runtime
 from stoker.runtime.nodes import leases
@@ -37,16 +38,16 @@ from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.serve import loop_factory, serving_metrics
 from stoker.server.services import STEP_S
+from stoker.server.telemetry.nodes import HostedMetrics, refused_connections
 from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
 from stoker.store.folder_lock import locked
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.deployments import Deployment
 from stoker.store.waiting import repeated
-from stoker.telemetry.nodes import HostedMetrics, refused_connections
-from stoker.usage.balances import Credits
-from stoker.usage.counts import Counts
-from stoker.usage.metering import Metering
+from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.counts import Counts
+from stoker.tenancy.usage.metering import Metering
 from stoker.wire.generation_request import AdapterName
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from stoker.errors import (
+from stoker.base.errors import (
     CapacityError,
     ErrorBody,
     HeadersTooLargeError,
@@ -22,15 +22,15 @@ from stoker.errors import (
 )
 from stoker.inference.bodies import FORM, JSON, accepted
 from stoker.inference.convention import EVENTS, Convention
-from stoker.keys.auth import ACCOUNT_HEADER
+from stoker.inference.openai.registry import CONVENTIONS
 from stoker.media.media import MediaKind
-from stoker.openai.registry import CONVENTIONS
+from stoker.models.tasks.base import Task
+from stoker.models.tasks.registry import SERVED, TASKS
+from stoker.platform.web.context import Platform, part_of
+from stoker.platform.web.prefix import prefix_of
 from stoker.server.document import Document
-from stoker.tasks.base import Task
-from stoker.tasks.registry import SERVED, TASKS
-from stoker.videos.endpoints import CREATE
-from stoker.web.context import Platform, part_of
-from stoker.web.prefix import prefix_of
+from stoker.tenancy.keys.auth import ACCOUNT_HEADER
+from stoker.workloads.videos.endpoints import CREATE
 
 PATH = "/openapi.json"
 PIPELINES_EXTENSION = "x-pipelines"

@@ -6,8 +6,9 @@ import logging
 import os
 import signal
 
-from stoker import logs, sandbox
-from stoker.config import Settings
+from stoker import sandbox
+from stoker.base import logs
+from stoker.base.config import Settings
 from stoker.runtime.ray.groups import Ray
 from stoker.runtime.ray.placer import Placer, RayLostError
 from stoker.store.db import Database

@@ -15,17 +15,18 @@ import psutil
 import uvicorn
 from fastapi.concurrency import run_in_threadpool
 
-from stoker import logs, sandbox
-from stoker.config import Settings
+from stoker import sandbox
+from stoker.base import logs
+from stoker.base.config import Settings
+from stoker.platform.web.context import Platform
 from stoker.server.app import create_app, know_routes
 from stoker.server.edge.connections import Connections
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.edge.protocol import Connection
 from stoker.server.services import Services
+from stoker.server.telemetry.endpoints import Told, standalone
 from stoker.store.folder_lock import locked
-from stoker.telemetry.endpoints import Told, standalone
-from stoker.web.context import Platform
 
 Started = Callable[[Platform, str], Awaitable[None]]
 

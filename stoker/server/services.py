@@ -8,48 +8,51 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.agents import context as agents
-from stoker.agents.context import AgentContext
-from stoker.agents.work import Working
-from stoker.artifacts import service as artifacts
-from stoker.artifacts.imports.context import ImportContext
-from stoker.artifacts.imports.work import Importing
-from stoker.asking.comparer import Comparer
-from stoker.checks.context import CheckContext
-from stoker.checks.judges import Judges
-from stoker.config import MIB, Settings
-from stoker.console.attempts import Attempts
-from stoker.console.built import Pages
-from stoker.console.context import ConsoleContext
-from stoker.deployments import restoring
-from stoker.deployments.context import DeploymentContext
-from stoker.deployments.directory import Directory
-from stoker.deployments.events import EventLog
-from stoker.deployments.folders import ModelFolders
-from stoker.deployments.following import Following
-from stoker.deployments.loaded import Loaded
-from stoker.erasure import service as erasure
-from stoker.erasure.context import ErasureContext
-from stoker.hub.client import Hub
-from stoker.ids import Prefix, new_id
+from stoker.base.config import MIB, Settings
+from stoker.base.ids import Prefix, new_id
 from stoker.inference.call import Calls
 from stoker.inspection import Inspectors
-from stoker.jobs.runner import Runner
-from stoker.keys.keyring import Keyring
-from stoker.keys.limits import RateLimits
-from stoker.keys.sessions import Sessions
-from stoker.keys.shared_limits import SharedLimits
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
-from stoker.quotas.service import Quotas
+from stoker.platform.jobs.runner import Runner
+from stoker.platform.quotas.service import Quotas
+from stoker.platform.web.context import Platform
+from stoker.registry.artifacts import service as artifacts
+from stoker.registry.artifacts.imports.context import ImportContext
+from stoker.registry.artifacts.imports.work import Importing
+from stoker.registry.deployments import restoring
+from stoker.registry.deployments.context import DeploymentContext
+from stoker.registry.deployments.directory import Directory
+from stoker.registry.deployments.events import EventLog
+from stoker.registry.deployments.folders import ModelFolders
+from stoker.registry.deployments.following import Following
+from stoker.registry.deployments.loaded import Loaded
+from stoker.registry.hub.client import Hub
 from stoker.runtime import choose
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.observed import Status
 from stoker.server.background import Background, bounded
+from stoker.server.console.attempts import Attempts
+from stoker.server.console.built import Pages
+from stoker.server.console.context import ConsoleContext
 from stoker.server.elsewhere import Elsewhere
+from stoker.server.erasure import service as erasure
+from stoker.server.erasure.context import ErasureContext
+from stoker.server.events.broadcast import Broadcast
+from stoker.server.events.context import WatchContext
+from stoker.server.events.history import History
+from stoker.server.events.objects import Contexts
 from stoker.server.garbage import Garbage
 from stoker.server.janitor import Janitor
+from stoker.server.telemetry import traces
+from stoker.server.telemetry.credits import balances_left
+from stoker.server.telemetry.jobs import queue_lengths
+from stoker.server.telemetry.loop_watch import LoopWatch
+from stoker.server.telemetry.nodes import of_nodes
+from stoker.server.telemetry.quotas import quotas_used
+from stoker.server.telemetry.recorder import Metrics
+from stoker.server.telemetry.traces import Traces
 from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -59,29 +62,26 @@ from stoker.store.tables.deployments import DeploymentVersion
 from stoker.store.tables.imports import Import
 from stoker.store.tables.trials import Trial
 from stoker.store.tables.videos import Video
-from stoker.telemetry import traces
-from stoker.telemetry.credits import balances_left
-from stoker.telemetry.jobs import queue_lengths
-from stoker.telemetry.loop_watch import LoopWatch
-from stoker.telemetry.nodes import of_nodes
-from stoker.telemetry.quotas import quotas_used
-from stoker.telemetry.recorder import Metrics
-from stoker.telemetry.traces import Traces
-from stoker.trials.context import TrialContext
-from stoker.trials.service import Measuring
-from stoker.usage.balances import Credits
-from stoker.usage.counts import Counts
-from stoker.usage.metering import Metering
-from stoker.versions.context import VersionContext
-from stoker.versions.mirroring import Mirrors
-from stoker.versions.work import Preparing
-from stoker.videos import service as videos
-from stoker.videos.context import VideoContext
-from stoker.watching.broadcast import Broadcast
-from stoker.watching.context import WatchContext
-from stoker.watching.history import History
-from stoker.watching.objects import Contexts
-from stoker.web.context import Platform
+from stoker.tenancy.keys.keyring import Keyring
+from stoker.tenancy.keys.limits import RateLimits
+from stoker.tenancy.keys.sessions import Sessions
+from stoker.tenancy.keys.shared_limits import SharedLimits
+from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.counts import Counts
+from stoker.tenancy.usage.metering import Metering
+from stoker.workloads.agents import context as agents
+from stoker.workloads.agents.context import AgentContext
+from stoker.workloads.agents.work import Working
+from stoker.workloads.evaluation.checks.context import CheckContext
+from stoker.workloads.evaluation.checks.judges import Judges
+from stoker.workloads.evaluation.replay.comparer import Comparer
+from stoker.workloads.evaluation.trials.context import TrialContext
+from stoker.workloads.evaluation.trials.service import Measuring
+from stoker.workloads.rollouts.context import VersionContext
+from stoker.workloads.rollouts.mirroring import Mirrors
+from stoker.workloads.rollouts.work import Preparing
+from stoker.workloads.videos import service as videos
+from stoker.workloads.videos.context import VideoContext
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stoker.media.media_limits import MediaLimits
+from stoker.base.media_limits import MediaLimits
 from stoker.wire.generation_request import Generation
 from stoker.wire.notices import Notice
 from stoker.wire.packing import Packing

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from stoker.adapters.applying import Adapter, Adapters
-from stoker.adapters.stored import StoredWeights
+from stoker.models.adapters.applying import Adapter, Adapters
+from stoker.models.adapters.stored import StoredWeights
+from stoker.models.tasks.registry import TASKS
 from stoker.runtime.interface import Call
-from stoker.tasks.registry import TASKS
 from stoker.wire.generation_request import AdapterName
 from tests.adapters.support import library, made
 from tests.support.conversion import conversion_of

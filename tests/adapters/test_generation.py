@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.adapters import graph
-from stoker.adapters.applying import Adapters, UnfitError
-from stoker.adapters.stored import StoredWeights
-from stoker.llm.checkpoint import load_skeleton
-from stoker.llm.engines.export import export
-from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.loading import ScheduledEngine
-from stoker.llm.runner import Runner
-from stoker.llm.scheduler import Scheduler
-from stoker.media.media_limits import MediaLimits
+from stoker.base.media_limits import MediaLimits
+from stoker.models.adapters import graph
+from stoker.models.adapters.applying import Adapters, UnfitError
+from stoker.models.adapters.stored import StoredWeights
+from stoker.models.llm.checkpoint import load_skeleton
+from stoker.models.llm.engines.export import export
+from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.loading import ScheduledEngine
+from stoker.models.llm.runner import Runner
+from stoker.models.llm.scheduler import Scheduler
 from stoker.wire.protocol import Cell, Execution, ReplicaSpec
 from tests.adapters.support import made
 from tests.llm.support import VOCABULARY, Answers, generated, submission, tiny_llama

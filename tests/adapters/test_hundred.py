@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from stoker.llm.engines.torch import load
-from stoker.llm.scheduler import Scheduler
+from stoker.models.llm.engines.torch import load
+from stoker.models.llm.scheduler import Scheduler
 from tests.adapters.support import made
 from tests.adapters.test_generation import RUNNERS
 from tests.llm.support import Answers, generated, submission

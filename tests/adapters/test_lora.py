@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from stoker.adapters import lora
 from stoker.inspection import Inspectors
 from stoker.inspection.adapter_fit import why_unfit
 from stoker.inspection.merge_plan import UnmergeableError
+from stoker.models.adapters import lora
 from tests.support.models import tiny_bert
 
 MODULE = "model.layers.0.self_attn.q_proj"

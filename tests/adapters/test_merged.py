@@ -12,7 +12,7 @@ import torch
 from transformers import AutoTokenizer
 
 import stoker.demo
-from stoker.llm.engines.torch import load
+from stoker.models.llm.engines.torch import load
 from tests.adapters.support import library, made
 from tests.llm.support import generated, tiny_llama
 from tests.support.deploying import deploy, deployment, push

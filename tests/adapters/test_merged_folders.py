@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from stoker.config import Settings
-from stoker.deployments.merged_folders import MergedFolders
-from stoker.errors import CapacityError
-from stoker.quotas.service import Quotas
+from stoker.base.config import Settings
+from stoker.base.errors import CapacityError
+from stoker.platform.quotas.service import Quotas
+from stoker.registry.deployments.merged_folders import MergedFolders
 from stoker.runtime.interface import LoadError
 from stoker.store.db import Database
 from tests.runtime.pool.world import SPEC, Clock

@@ -12,13 +12,13 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from stoker.adapters.merge_job import Job, Task
-from stoker.config import Settings
-from stoker.deployments import merging
-from stoker.deployments.merging import Merges
-from stoker.errors import CapacityError, PayloadTooLargeError
+from stoker.base.config import Settings
+from stoker.base.errors import CapacityError, PayloadTooLargeError
 from stoker.inspection import Inspectors
 from stoker.inspection.merge_plan import why_unmergeable
+from stoker.models.adapters.merge_job import Job, Task
+from stoker.registry.deployments import merging
+from stoker.registry.deployments.merging import Merges
 from stoker.sandbox import landlock
 from tests.adapters.support import made
 from tests.llm.support import tiny_llama
@@ -113,7 +113,7 @@ def test_of_weights_that_lie_the_other_way(use_dora: bool, tmp_path: Path) -> No
 
 
 def test_in_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from stoker.adapters import merging as process
+    from stoker.models.adapters import merging as process
 
     monkeypatch.setattr(process, "_BLOCK_BYTES", 1000)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from stoker.llm.engines.torch import load
+from stoker.models.llm.engines.torch import load
 from tests.adapters.support import made
 from tests.llm.support import generated, tiny_llama
 from tests.support.deploying import deploy, deployment

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.adapters.applying import UnfitError
-from stoker.llm.engines.torch import load
-from stoker.llm.engines.vllm.adapters import VllmAdapters
-from stoker.llm.engines.vllm.channel import Load
-from stoker.llm.engines.vllm.model import Child, VllmModel
+from stoker.models.adapters.applying import UnfitError
+from stoker.models.llm.engines.torch import load
+from stoker.models.llm.engines.vllm.adapters import VllmAdapters
+from stoker.models.llm.engines.vllm.channel import Load
+from stoker.models.llm.engines.vllm.model import Child, VllmModel
 from stoker.wire.protocol import OwnEnvironment
 from tests.adapters.support import made
 from tests.llm.support import generated, submission, tiny_llama

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event
 
-from stoker.agents import repository
-from stoker.agents.events import Event
-from stoker.agents.followers import Followers
-from stoker.agents.journal import Journal, Writer
-from stoker.agents.sealing import Sealer, new_key
-from stoker.agents.work import read
-from stoker.ids import Prefix, new_id
+from stoker.base.ids import Prefix, new_id
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
+from stoker.workloads.agents import repository
+from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.followers import Followers
+from stoker.workloads.agents.journal import Journal, Writer
+from stoker.workloads.agents.sealing import Sealer, new_key
+from stoker.workloads.agents.work import read
 
 TOKEN = "of the holder"
 

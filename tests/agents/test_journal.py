@@ -13,16 +13,16 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from stoker.agents import journal as module
-from stoker.agents import repository, run_service, stream
-from stoker.agents.events import MESSAGE_DELTA, REASONING_DELTA, STEP_STARTED, Event
-from stoker.agents.followers import Followers
-from stoker.agents.journal import LostError, append, sealed
-from stoker.agents.sealing import Sealer
-from stoker.errors import InternalError
+from stoker.base.errors import InternalError
 from stoker.store import db, waiting
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.agents import Run, RunEvent
+from stoker.workloads.agents import journal as module
+from stoker.workloads.agents import repository, run_service, stream
+from stoker.workloads.agents.events import MESSAGE_DELTA, REASONING_DELTA, STEP_STARTED, Event
+from stoker.workloads.agents.followers import Followers
+from stoker.workloads.agents.journal import LostError, append, sealed
+from stoker.workloads.agents.sealing import Sealer
 from tests.agents.lab import Lab, counted_commits
 from tests.agents.support import parsed
 

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import select
 
-from stoker.agents import repository, run_service
-from stoker.agents.events import STEP_STARTED
-from stoker.errors import NotFoundError
+from stoker.base.errors import NotFoundError
+from stoker.platform.web.lists import PAGE_BYTES, Page, PageQuery, json_page
 from stoker.store.tables.agents import Agent, Run
-from stoker.web.lists import PAGE_BYTES, Page, PageQuery, json_page
+from stoker.workloads.agents import repository, run_service
+from stoker.workloads.agents.events import STEP_STARTED
 from tests.agents.lab import Lab, counted_commits
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stoker.agents.step import caller_of
-from stoker.errors import InvalidAPIKeyError
+from stoker.base.errors import InvalidAPIKeyError
+from stoker.workloads.agents.step import caller_of
 from tests.support.app import App, serving
 
 

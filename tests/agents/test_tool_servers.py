@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from stoker.agents.outbound import CONNECT_TIMEOUT_S, Outbound
-from stoker.agents.tool_servers import MAX_OUTPUT_CHARS, ToolServers
-from stoker.agents.transcript import McpServer
-from stoker.errors import CapacityError, InvalidRequestError, StokerError
+from stoker.base.errors import CapacityError, InvalidRequestError, StokerError
+from stoker.workloads.agents.outbound import CONNECT_TIMEOUT_S, Outbound
+from stoker.workloads.agents.tool_servers import MAX_OUTPUT_CHARS, ToolServers
+from stoker.workloads.agents.transcript import McpServer
 from tests.agents.hostile import CANARY, TEXT, Hostile
 from tests.agents.support import ANSWERED, FRANCE, PARIS, Account, data, mcp
 from tests.support.server import Server

@@ -4,17 +4,17 @@ from typing import Any, cast
 
 import pytest
 
-from stoker.agents import events
-from stoker.agents.costs import charge
-from stoker.agents.events import Event
-from stoker.agents.journal import Writer
-from stoker.agents.outbound import Outbound
-from stoker.agents.tool_servers import ToolServers
-from stoker.agents.transcript import Asked, McpServer, Transcript
-from stoker.agents.work import Turn
 from stoker.store import db
 from stoker.store.tables.agents import Run
 from stoker.store.tables.usage import Price
+from stoker.workloads.agents import events
+from stoker.workloads.agents.costs import charge
+from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.journal import Writer
+from stoker.workloads.agents.outbound import Outbound
+from stoker.workloads.agents.tool_servers import ToolServers
+from stoker.workloads.agents.transcript import Asked, McpServer, Transcript
+from stoker.workloads.agents.work import Turn
 from tests.agents.support import FRANCE, SUNNY, WEATHER
 from tools.stand_ins.tool_servers import Tools
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.artifacts import completion
+from stoker.registry.artifacts import completion
 from stoker.server.janitor import Janitor
 from stoker.store import db
 from tests.deployments.support import check_error

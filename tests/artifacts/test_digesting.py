@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.artifacts.imports.digesting import Digest, Reading
-from stoker.errors import HubError
-from stoker.hub.client import HubFile
+from stoker.base.errors import HubError
+from stoker.registry.artifacts.imports.digesting import Digest, Reading
+from stoker.registry.hub.client import HubFile
 from stoker.store.blobs import Folder
 
 CONTENT = bytes(range(256)) * 40

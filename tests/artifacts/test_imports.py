@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.artifacts.imports.choosing import chosen
-from stoker.errors import InvalidRequestError
-from stoker.hub.client import HubFile
+from stoker.base.errors import InvalidRequestError
+from stoker.registry.artifacts.imports.choosing import chosen
+from stoker.registry.hub.client import HubFile
 from tests.artifacts.support import (
     ARTIFACTS,
     MIB,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker.artifacts.endpoints import router
+from stoker.registry.artifacts.endpoints import router
 from tests.artifacts.support import ARTIFACTS, Uploading, deploy, error
 from tests.support.server import Server
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.requests import ClientDisconnect
 
-from stoker.artifacts.streaming import BLOCK_BYTES, Body, KeyedLocks, Transfer, Transfers
-from stoker.errors import ConflictError, InvalidRequestError, PayloadTooLargeError
+from stoker.base.errors import ConflictError, InvalidRequestError, PayloadTooLargeError
+from stoker.registry.artifacts.streaming import BLOCK_BYTES, Body, KeyedLocks, Transfer, Transfers
 
 TOO_LARGE = PayloadTooLargeError("too large")
 CLOSED = ConflictError("closed", code="upload_closed")

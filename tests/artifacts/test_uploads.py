@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.artifacts import completion, service
-from stoker.artifacts.schemas import ArtifactCreate
-from stoker.config import Settings
-from stoker.deployments import versions
-from stoker.errors import ConflictError
-from stoker.quotas.service import Quotas
+from stoker.base.config import Settings
+from stoker.base.errors import ConflictError
+from stoker.platform.quotas.service import Quotas
+from stoker.registry.artifacts import completion, service
+from stoker.registry.artifacts.schemas import ArtifactCreate
+from stoker.registry.deployments import versions
 from stoker.store.blobs import Folder
 from stoker.store.db import Database
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from stoker.asking import comparer
-from stoker.asking.comparer import Comparer
-from stoker.asking.comparison import Comparison
+from stoker.workloads.evaluation.replay import comparer
+from stoker.workloads.evaluation.replay.comparer import Comparer
+from stoker.workloads.evaluation.replay.comparison import Comparison
 
 
 @pytest.fixture

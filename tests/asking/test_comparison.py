@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoker.asking.comparison import Comparison
+from stoker.workloads.evaluation.replay.comparison import Comparison
 
 
 def compared(*pairs: tuple[Any, Any]) -> Comparison:

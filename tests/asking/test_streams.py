@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from stoker.asking.streams import folded
+from stoker.workloads.evaluation.replay.streams import folded
 
 
 def events(*parts: Any, end: bytes = b"\n\n") -> bytes:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.deployments.copies import ASKED_S, Copies
-from stoker.errors import CapacityError
+from stoker.base.errors import CapacityError
+from stoker.registry.deployments.copies import ASKED_S, Copies
 from stoker.runtime.interface import LoadError
 
 SIZE = 1000

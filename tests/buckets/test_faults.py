@@ -10,7 +10,7 @@ import httpx
 import pytest
 from obstore.store import S3Store
 
-from stoker.artifacts import service as artifacts
+from stoker.registry.artifacts import service as artifacts
 from stoker.store.db import Database
 from tests.buckets.conftest import TIMEOUT_S, keys
 from tests.buckets.support import MIB, Uploading, code, eventually, pushed

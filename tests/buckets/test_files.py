@@ -7,13 +7,13 @@ import httpx
 import pytest
 from obstore.store import S3Store
 
-from stoker.files import service
+from stoker.registry.files import service
 from stoker.store import db
 from stoker.store.tables.files import File, Purpose
 from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.videos import Video
-from stoker.videos.service import Made, Making
 from stoker.wire.video_request import VideoAnswer
+from stoker.workloads.videos.service import Made, Making
 from tests.buckets.conftest import keys
 from tests.buckets.support import code, eventually
 from tests.files.test_files import request_to

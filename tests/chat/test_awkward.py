@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.chat.forms.forms import Forms
-from stoker.chat.prompts.prompts import Prompts
+from stoker.models.chat.forms.forms import Forms
+from stoker.models.chat.prompts.prompts import Prompts
 from stoker.wire.generation_request import Conversation, Generation, Guide, Sampling, Tools
 from tests.llm.support import HERMES, VOCABULARY, tokenizer
 from tests.support.awkward import FORBIDDEN, STRINGS, VALUES

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.chat.answers.answer_events import CallArguments, CallBegun
-from stoker.chat.answers.probing import (
+from stoker.models.chat.answers.answer_events import CallArguments, CallBegun
+from stoker.models.chat.answers.probing import (
     TOOLS,
     Case,
     Choice,
@@ -23,9 +23,9 @@ from stoker.chat.answers.probing import (
     read,
     reader_of,
 )
-from stoker.chat.forms.grammar import Grammars
-from stoker.chat.prompts import earlier_calls
-from stoker.chat.prompts.history import fitted
+from stoker.models.chat.forms.grammar import Grammars
+from stoker.models.chat.prompts import earlier_calls
+from stoker.models.chat.prompts.history import fitted
 from stoker.wire.generation_request import Tools
 from tests.llm.support import joined, tokenizer
 from tools.chat_templates import FOLDER, PAGE, WHY, Rendering, chosen, page, templates

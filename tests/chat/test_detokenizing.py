@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import transformers
 
-from stoker.chat.answers.detokenizing import Detokenizer, Stops
+from stoker.models.chat.answers.detokenizing import Detokenizer, Stops
 from tests.llm.support import tokenizer
 from tests.support import sentencepieces
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from stoker.chat.forms.faults import Asked
+from stoker.models.chat.forms.faults import Asked
 
 Kind = Literal["json_schema", "regex", "grammar"]
 

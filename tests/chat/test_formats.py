@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stoker.chat.answers.answer_events import Event, Text, TokenLogprob
-from stoker.chat.answers.call_formats.values import property_schemas, types
-from stoker.chat.answers.dialect import AnyReader, Dialect
-from stoker.chat.forms.argument_schemas import of_objects
+from stoker.models.chat.answers.answer_events import Event, Text, TokenLogprob
+from stoker.models.chat.answers.call_formats.values import property_schemas, types
+from stoker.models.chat.answers.dialect import AnyReader, Dialect
+from stoker.models.chat.forms.argument_schemas import of_objects
 from tests.llm.support import CHATML, TEMPLATES, THINKING, Joined, joined, tokenizer
 
 TOOLS: list[dict[str, Any]] = [

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.chat.answers.choices import Choice, TextRequest
-from stoker.chat.answers.detokenizing import Detokenizer, Stops
-from stoker.chat.forms.forms import Forms
-from stoker.chat.prompts.prompts import Prompts
-from stoker.stages.base import InputError
+from stoker.models.chat.answers.choices import Choice, TextRequest
+from stoker.models.chat.answers.detokenizing import Detokenizer, Stops
+from stoker.models.chat.forms.forms import Forms
+from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Conversation, Generation, Guide, Sampling, Tools
 from tests.chat.test_grammar import UNIT, function
 from tests.llm.support import CHATML, HERMES, VOCABULARY, tokenizer

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.chat.answers.answer_events import Event
-from stoker.chat.answers.call_formats import FORMATS, Format
-from stoker.chat.answers.dialect import Dialect
-from stoker.chat.forms.grammar import Grammars, compiled
-from stoker.llm.errors import DrawError
-from stoker.llm.matcher import Matcher
-from stoker.llm.sampling import Draws, draw
-from stoker.stages.base import InputError
+from stoker.models.chat.answers.answer_events import Event
+from stoker.models.chat.answers.call_formats import FORMATS, Format
+from stoker.models.chat.answers.dialect import Dialect
+from stoker.models.chat.forms.grammar import Grammars, compiled
+from stoker.models.llm.errors import DrawError
+from stoker.models.llm.matcher import Matcher
+from stoker.models.llm.sampling import Draws, draw
+from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Guide, Sampling, Tools
 from tests.chat.schemas import fits
 from tests.chat.test_formats import pieces

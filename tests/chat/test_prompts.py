@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from stoker.chat.prompts.prompts import Prepared, Prompts
-from stoker.stages.base import InputError
-from stoker.stages.known_tokens import UnknownTokenError
+from stoker.models.chat.prompts.prompts import Prepared, Prompts
+from stoker.models.stages.base import InputError
+from stoker.models.stages.known_tokens import UnknownTokenError
 from stoker.wire.generation_request import (
     Conversation,
     Cut,

@@ -10,11 +10,11 @@ import jinja2
 import psutil
 import pytest
 
-from stoker.chat.prompts import rendering
-from stoker.chat.prompts.prompts import Prompts
-from stoker.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
-from stoker.chat.prompts.templates import ChatTemplate
-from stoker.stages.base import InputError
+from stoker.models.chat.prompts import rendering
+from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
+from stoker.models.chat.prompts.templates import ChatTemplate
+from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Conversation
 from tests.llm.support import HERMES, tokenizer
 

@@ -9,11 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from stoker.chat.forms.grammar import checked
-from stoker.chat.forms.strict import closed
-from stoker.openai.chat import ChatRequest
-from stoker.openai.responses import ResponseRequest
-from stoker.stages.base import InputError
+from stoker.inference.openai.chat import ChatRequest
+from stoker.inference.openai.responses import ResponseRequest
+from stoker.models.chat.forms.grammar import checked
+from stoker.models.chat.forms.strict import closed
+from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Guide
 from stoker.wire.schema_limits import MAX_NODES, excess
 from tests.chat.test_grammar import EMPTY, FIELD, Speaker, caller, compiled, function, tools

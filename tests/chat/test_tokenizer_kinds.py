@@ -18,12 +18,12 @@ from tokenizers import (
     trainers,
 )
 
-from stoker.chat.answers.detokenizing import Detokenizer
-from stoker.chat.forms.grammar import Grammars, compiled
-from stoker.llm import token_table
-from stoker.llm.errors import DrawError, FormError
-from stoker.llm.sampling import Draws, draw
-from stoker.stages.base import InputError
+from stoker.models.chat.answers.detokenizing import Detokenizer
+from stoker.models.chat.forms.grammar import Grammars, compiled
+from stoker.models.llm import token_table
+from stoker.models.llm.errors import DrawError, FormError
+from stoker.models.llm.sampling import Draws, draw
+from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Guide, Sampling
 
 library: Any = transformers

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from stoker.chat.prompts.truncation import Messages, shortened
+from stoker.models.chat.prompts.truncation import Messages, shortened
 
 
 def say(role: str, content: str) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from stoker.chat.answers import writer
-from stoker.chat.answers.answer_events import (
+from stoker.models.chat.answers import writer
+from stoker.models.chat.answers.answer_events import (
     CallArguments,
     CallBegun,
     Echoed,

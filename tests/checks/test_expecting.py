@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stoker.checks.expecting import failing, why_no_schema
-from stoker.checks.schemas import Expect
+from stoker.workloads.evaluation.checks.expecting import failing, why_no_schema
+from stoker.workloads.evaluation.checks.schemas import Expect
 
 LABELS = [{"label": "good", "score": 0.2}, {"label": "bad", "score": 0.8}]
 ENTITIES = [

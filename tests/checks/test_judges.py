@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from stoker.checks import judges
-from stoker.checks.judges import Judges
-from stoker.errors import InvalidRequestError
+from stoker.base.errors import InvalidRequestError
+from stoker.workloads.evaluation.checks import judges
+from stoker.workloads.evaluation.checks.judges import Judges
 from tests.checks.support import doubling
 
 ENDLESS = {"json_schema": doubling(64, by_anchors=True)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoker.checks.schema_bounds import MAX_REPEATED, MAX_STEPS, excess
+from stoker.workloads.evaluation.checks.schema_bounds import MAX_REPEATED, MAX_STEPS, excess
 from tests.checks.support import doubling
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from stoker.base.extras import install_command
 from stoker.cli import doctor
-from stoker.engines import catalogue
-from stoker.extras import install_command
 from stoker.inspection import packages
+from stoker.models.engines import catalogue
 from tests.cli.support import Cli, account_cli, until
 from tests.support.server import Server
 

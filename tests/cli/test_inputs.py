@@ -7,8 +7,8 @@ import pytest
 
 from stoker.cli.inputs import CHAT, MEDIA, TRANSCRIPTIONS, TRANSLATIONS, placed, read
 from stoker.client.errors import WrongUseError
-from stoker.openai.registry import CONVENTIONS
-from stoker.tasks.registry import TASKS
+from stoker.inference.openai.registry import CONVENTIONS
+from stoker.models.tasks.registry import TASKS
 
 IMAGES = "/v1/classifications/image"
 LABELS = "/v1/classifications/zero-shot/image"

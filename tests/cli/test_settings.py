@@ -2,8 +2,8 @@
 
 import pytest
 
+from stoker.base.config import Settings
 from stoker.cli.settings import misspelt
-from stoker.config import Settings
 
 
 @pytest.mark.parametrize(

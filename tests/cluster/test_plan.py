@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from stoker.base.config import MIB, Settings
 from stoker.client.errors import CliError, WrongUseError
 from stoker.cluster import ray
 from stoker.cluster.member import Program
 from stoker.cluster.plan import Plan
-from stoker.config import MIB, Settings
 from stoker.runtime.machine_memory import SHARE, machine_bytes
 
 URL = "postgresql+asyncpg://stoker@127.0.0.1:9/stoker"

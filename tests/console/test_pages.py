@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stoker.console.built import Pages
-from stoker.console.context import ConsoleContext
+from stoker.server.console.built import Pages
+from stoker.server.console.context import ConsoleContext
 from tests.support.app import App, serving
 
 INDEX = """<!doctype html><html><head><meta charset="utf-8">

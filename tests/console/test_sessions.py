@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.console import service
-from stoker.console.attempts import FREE, LONGEST_S, Attempts
-from stoker.console.service import MOST_LINKS, MOST_SESSIONS
-from stoker.errors import RateLimitError
-from stoker.keys.sessions import signed_out
+from stoker.base.errors import RateLimitError
+from stoker.server.console import service
+from stoker.server.console.attempts import FREE, LONGEST_S, Attempts
+from stoker.server.console.service import MOST_LINKS, MOST_SESSIONS
 from stoker.store import db
+from stoker.tenancy.keys.sessions import signed_out
 from tests.support.app import App, serving
 from tests.support.contract import check
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from stoker.demo.examples import EXAMPLES
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 from tests.support.media import png
 from tests.support.server import Server
 from tools.demo_models import (

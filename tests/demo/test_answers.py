@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
-from stoker.tasks.registry import TASKS
-from stoker.web.cors import EXPOSED
+from stoker.models.tasks.registry import TASKS
+from stoker.platform.web.cors import EXPOSED
 from tests.demo.conftest import HUB_MODEL
 from tests.demo.test_demo import ROOT
 from tests.deployments.support import bert

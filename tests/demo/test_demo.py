@@ -13,7 +13,7 @@ import pytest
 
 from stoker.demo.examples import EXAMPLES, MEDIA, MEDIA_CALLS, SHOWN
 from stoker.demo.setup import MODELS
-from stoker.tasks.registry import PIPELINES, TASKS
+from stoker.models.tasks.registry import PIPELINES, TASKS
 from tests.artifacts.support import eventually
 from tests.demo.conftest import HUB_MODEL
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from stoker.demo.examples import EXAMPLES
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 from tests.support.server import Server
 
 RIGHT = (

@@ -8,7 +8,7 @@ from huggingface_hub import InferenceClient
 from PIL import Image
 
 from stoker.demo.examples import EXAMPLES, MEDIA
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 from tests.demo.test_demo import ROOT
 from tests.support.server import Server
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from stoker.config import Settings
-from stoker.openai.registry import CONVENTIONS
+from stoker.base.config import Settings
+from stoker.inference.openai.registry import CONVENTIONS
+from stoker.models.tasks.registry import TASKS
 from stoker.server.app import create_app
-from stoker.tasks.registry import TASKS
 
 OPEN = {"/health", "/ready", "/docs", "/openapi.json", "/v1/agent/openapi.json"}
 """The paths that need no key."""

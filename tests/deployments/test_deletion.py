@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.runtime.local.log_files import LIMIT_BYTES
+from stoker.runtime.local.processes.log_files import LIMIT_BYTES
 from tests.artifacts.support import eventually
 from tests.deployments.conftest import Account
 from tests.deployments.support import DEPLOYMENTS, call, deploy

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import torch
 
-from stoker.engines import precision
+from stoker.models.engines import precision
 from tests.artifacts.support import eventually, new_artifact
 from tests.deployments.conftest import Account
 from tests.deployments.support import DEPLOYMENTS, call, check_error, deploy, key_for

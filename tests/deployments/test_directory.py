@@ -1,6 +1,6 @@
-from stoker.deployments.directory import Directory, Entry
+from stoker.platform.web.principal import Principal, Scope
+from stoker.registry.deployments.directory import Directory, Entry
 from stoker.store import db
-from stoker.web.principal import Principal, Scope
 
 
 def entry(identifier: str, model: str = "m") -> Entry:

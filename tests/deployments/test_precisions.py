@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from stoker.config import Settings
-from stoker.deployments import engines
-from stoker.errors import InvalidRequestError
-from stoker.extras import install_command
+from stoker.base.config import Settings
+from stoker.base.errors import InvalidRequestError
+from stoker.base.extras import install_command
+from stoker.registry.deployments import engines
 from stoker.store.tables.deployments import Deployment
 
 ROUNDED = {"weight_format": "int8"}

@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from stoker.engines.diffusers import DiffusersEngine
 from stoker.media.media import Media
+from stoker.models.engines.diffusers import DiffusersEngine
+from stoker.models.stages.base import InputError
+from stoker.models.stages.watch import AbandonedError, Watch
+from stoker.models.tasks.registry import STAGES
 from stoker.runtime.interface import Call
-from stoker.stages.base import InputError
-from stoker.stages.watch import AbandonedError, Watch
-from stoker.tasks.registry import STAGES
 from stoker.wire.image_answer import Images
 from tests.support import diffusion
 from tests.support.local import Local

@@ -16,10 +16,10 @@ from stoker.demo.setup import MODELS as SHIPPED
 from stoker.inspection import inspect
 from stoker.media import encode
 from stoker.media.media import Media
+from stoker.models.stages.watch import AbandonedError, Watch
+from stoker.models.tasks.registry import PIPELINES
 from stoker.replica.calibration import Calibration
 from stoker.replica.worker import Worker
-from stoker.stages.watch import AbandonedError, Watch
-from stoker.tasks.registry import PIPELINES
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Failure, Progress, Result, Work, pack, unpack
 from stoker.wire.video_request import VideoAnswer, VideoSpec

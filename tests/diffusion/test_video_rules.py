@@ -11,9 +11,9 @@ import diffusers
 import pytest
 import torch
 
-from stoker.diffusion.video.configs import CALLS, COMPONENTS
-from stoker.diffusion.video.rules import Rules, Shape, check_amount, rules_of
-from stoker.stages.base import InputError
+from stoker.models.diffusion.video.configs import CALLS, COMPONENTS
+from stoker.models.diffusion.video.rules import Rules, Shape, check_amount, rules_of
+from stoker.models.stages.base import InputError
 from stoker.wire.video_request import VideoSpec
 
 NO_TEXT = {"tokenizer": None, "text_encoder": None, "scheduler": None}

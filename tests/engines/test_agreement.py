@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from stoker.engines.agreement import Agreement
+from stoker.models.engines.agreement import Agreement
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 import transformers
 from safetensors.torch import load_file, save_file
 
-from stoker.engines import completeness
-from stoker.engines.completeness import MissingWeightsError
-from stoker.llm.checkpoint import load_model
+from stoker.models.engines import completeness
+from stoker.models.engines.completeness import MissingWeightsError
+from stoker.models.llm.checkpoint import load_model
 
 library: Any = transformers
 SMALL = {

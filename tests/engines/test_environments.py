@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import stoker.demo
-from stoker.config import Settings
-from stoker.engines import environments
-from stoker.engines.environments import InstallError
+from stoker.base.config import Settings
+from stoker.models.engines import environments
+from stoker.models.engines.environments import InstallError
 from tests.cli.support import Cli
 from tests.deployments.support import DEPLOYMENTS, check_error
 from tests.support.deploying import push

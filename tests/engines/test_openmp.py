@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from stoker.engines.openmp import on_passing_thread
+from stoker.models.engines.openmp import on_passing_thread
 
 _PASS = """
 import os, threading, time, torch
-from stoker.engines.openmp import keep_to_one_core, on_passing_thread
+from stoker.models.engines.openmp import keep_to_one_core, on_passing_thread
 # It starts some of its own for this, that do nothing.
 torch.set_num_threads(3)
 at_first = len(os.listdir("/proc/self/task"))

@@ -7,10 +7,10 @@ import pytest
 import torch
 import transformers
 
-from stoker.engines import precision
-from stoker.engines.precision import dtype_of, emulated, stored_dtype
-from stoker.engines.torch import TorchEngine
-from stoker.tasks.registry import STAGES
+from stoker.models.engines import precision
+from stoker.models.engines.precision import dtype_of, emulated, stored_dtype
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.tasks.registry import STAGES
 from tests.support.models import tiny_bert
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

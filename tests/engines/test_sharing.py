@@ -9,11 +9,11 @@ import pytest
 import torch
 import transformers
 
-from stoker.engines import sharing
-from stoker.engines.sharing import UnfitError
-from stoker.engines.torch import TorchEngine
-from stoker.stages.base import Sample
-from stoker.tasks.registry import STAGES
+from stoker.models.engines import sharing
+from stoker.models.engines.sharing import UnfitError
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.stages.base import Sample
+from stoker.models.tasks.registry import STAGES
 from stoker.wire.protocol import Sharing
 from tests.support.conversion import conversion_of
 from tests.support.deploying import deploy

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import select
 
 import stoker.demo
-from stoker.erasure import service
-from stoker.files import service as files
+from stoker.registry.files import service as files
+from stoker.server.erasure import service
 from stoker.store import db
 from stoker.store.db import Base
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.files import Purpose
-from stoker.usage.counts import Counted
+from stoker.tenancy.usage.counts import Counted
 from tests.support.app import App, serving
 from tests.support.rows import importing, trial, video
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
     select,
 )
 
-from stoker.erasure import tables
+from stoker.server.erasure import tables
 from stoker.store import db
 from stoker.store.db import Base, Database
 from stoker.store.tables import metadata
@@ -27,13 +27,13 @@ from stoker.store.tables.accounts import Account
 from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.servers import RateLevel
 from stoker.store.tables.usage import Book, Transfer, TransferKind
-from stoker.usage.ledger import CLOSED, Ledger
+from stoker.tenancy.usage.ledger import CLOSED, Ledger
 
 KNOWN = {table.__tablename__: table for table in metadata.TABLES}
 
 
 def test_every_table_is_erased_or_kept_for_a_reason() -> None:
-    """A new table is to be told to `stoker/erasure/tables.py`."""
+    """A new table is to be told to `stoker/server/erasure/tables.py`."""
     erased, kept = set(tables.owned_by("acct_1")), set(tables.KEPT)
     assert erased | kept == set(metadata.TABLES)
     assert not erased & kept

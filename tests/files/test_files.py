@@ -13,14 +13,14 @@ import pytest
 from sqlalchemy import select
 from starlette.requests import Request
 
-from stoker.errors import CapacityError
-from stoker.files import service
-from stoker.ids import made_at
-from stoker.jobs.runner import PASSING
+from stoker.base.errors import CapacityError
+from stoker.base.ids import made_at
+from stoker.platform.jobs.runner import PASSING
+from stoker.platform.web.context import Platform
+from stoker.registry.files import service
 from stoker.server.services import build_services
 from stoker.store import db
 from stoker.store.tables.files import File, Purpose
-from stoker.web.context import Platform
 from tests.support.server import Server
 
 CONTENT = bytes(range(256)) * 40

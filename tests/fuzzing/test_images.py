@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers.image_utils import load_image
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media.errors import MediaError
 from stoker.media.image import decode
-from stoker.media.media_limits import MediaLimits
 from tests.fuzzing.support import fuzz, native_memory
 from tests.support.media import image
 

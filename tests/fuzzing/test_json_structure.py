@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stoker.errors import StokerError
+from stoker.base.errors import StokerError
 from stoker.inference.json_bodies import CUT_BYTES, Cutter
-from stoker.web.structure import Structure
+from stoker.platform.web.structure import Structure
 from tests.fuzzing.support import cuts, fuzz, pieces, python_memory
 
 TRICKY = st.sampled_from(

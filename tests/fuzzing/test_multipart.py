@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.types import Message
 
-from stoker.errors import StokerError
+from stoker.base.errors import StokerError
 from stoker.inference.bodies import read
 from stoker.media.media import Media, MediaKind
-from stoker.web.http import BodyLimits
+from stoker.platform.web.http import BodyLimits
 from tests.fuzzing.support import cuts, fuzz, pieces, python_memory
 
 LIMIT = 100_000

@@ -13,9 +13,9 @@ import orjson
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from stoker.artifacts.message import _content_range
-from stoker.errors import InvalidRequestError
-from stoker.files.content import Content
+from stoker.base.errors import InvalidRequestError
+from stoker.registry.artifacts.message import _content_range
+from stoker.registry.files.content import Content
 from tests.fuzzing.support import fuzz
 
 SIZES = [0, 1, 2, 10, 255, 256]

@@ -12,9 +12,9 @@ import av
 import numpy as np
 from hypothesis import strategies as st
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media.audio import decode
 from stoker.media.errors import MediaError
-from stoker.media.media_limits import MediaLimits
 from tests.fuzzing.support import fuzz, native_memory
 from tests.fuzzing.test_images import Block, riff
 

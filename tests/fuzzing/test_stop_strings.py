@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from stoker.chat.answers.detokenizing import Stops
+from stoker.models.chat.answers.detokenizing import Stops
 from tests.fuzzing.support import cuts, fuzz, pieces
 
 # So few letters that beginnings of one stop string are ends of another.

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stoker.chat.answers.answer_events import Event
-from stoker.chat.answers.dialect import Dialect
+from stoker.models.chat.answers.answer_events import Event
+from stoker.models.chat.answers.dialect import Dialect
 from tests.fuzzing.support import cuts, fuzz, pieces
 from tests.llm.support import TEMPLATES, Joined, joined, tokenizer
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media.containers import is_video
 from stoker.media.errors import MediaError
-from stoker.media.media_limits import MediaLimits
 from stoker.media.video import decode
 from tests.fuzzing.support import fuzz, native_memory
 from tests.media.test_video import encoded

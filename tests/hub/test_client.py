@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.errors import CapacityError, HubError
-from stoker.hub.client import Hub, HubFile
+from stoker.base.errors import CapacityError, HubError
+from stoker.registry.hub.client import Hub, HubFile
 from tests.media.test_fetch import certificates
 from tools.stand_ins.model_hub import ModelHub
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from stoker.errors import NotFoundError
+from stoker.base.errors import NotFoundError
 from stoker.inference.call import CallRoute
 from stoker.inference.direct import DirectCalls
+from stoker.platform.web.http import route_of
 from stoker.server.app import ROUTERS
-from stoker.web.http import route_of
 
 PATHS = [
     route.path for router in ROUTERS for route in router.routes if isinstance(route, CallRoute)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from stoker.errors import InvalidRequestError, PayloadTooLargeError
+from stoker.base.errors import InvalidRequestError, PayloadTooLargeError
 from stoker.inference.json_bodies import CUT_BYTES, Cutter, validated, with_media_alone
+from stoker.inference.openai.chat import ChatRequest
 from stoker.media.inline import Inline
 from stoker.media.media import Media
-from stoker.openai.chat import ChatRequest
-from stoker.tasks.inputs import Audio, Image
+from stoker.models.tasks.inputs import Audio, Image
 
 LIMIT = 200_000
 LONG = "x" * CUT_BYTES

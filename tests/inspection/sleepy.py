@@ -5,9 +5,9 @@ import time
 
 import msgspec
 
+from stoker.base.workers.process import Fetch, serve
 from stoker.inspection.failure import FailureCode
 from stoker.inspection.messages import Found, Question
-from stoker.workers.process import Fetch, serve
 
 
 def answer(question: bytes, fetch: Fetch) -> bytes:

@@ -12,8 +12,8 @@ from stoker.inspection.config import (
     refuse_unspeakable,
 )
 from stoker.inspection.files import FileSet
-from stoker.llm.model_types import VISION
-from stoker.tasks.registry import PIPELINES as SERVED
+from stoker.models.llm.model_types import VISION
+from stoker.models.tasks.registry import PIPELINES as SERVED
 
 from .builders import PIPELINES, MemoryFiles
 

@@ -11,8 +11,8 @@ import pytest
 
 from stoker.inspection import FailureCode, InspectionError, Inspectors, inspect
 from stoker.inspection.inspectors import InspectorError
+from stoker.models.tasks.registry import PIPELINES
 from stoker.store.blobs import Folder
-from stoker.tasks.registry import PIPELINES
 from tests.support.models import tiny_bert
 
 MIB = 1 << 20

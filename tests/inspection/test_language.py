@@ -6,8 +6,8 @@ import pytest
 
 from stoker.inspection import FailureCode, InspectionError, inspect
 from stoker.inspection.inspector import Inspection
-from stoker.llm.model_types import ENCODERS, TEXT, UNFIT
-from stoker.tasks.registry import PIPELINES
+from stoker.models.llm.model_types import ENCODERS, TEXT, UNFIT
+from stoker.models.tasks.registry import PIPELINES
 
 from .builders import MemoryFiles, dumps, model
 

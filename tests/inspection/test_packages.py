@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from stoker.extras import install_command
+from stoker.base.extras import install_command
 from stoker.inspection import FailureCode, InspectionError, inspect, packages
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 from tests.inspection.builders import MemoryFiles, config, dumps, model, sentencepiece
 
 ON_THE_SERVER = "where the server runs, start it again and upload the model once more."

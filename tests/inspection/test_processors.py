@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stoker.inspection import FailureCode, InspectionError, inspect
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 
 from .builders import MemoryFiles, config, dumps, model
 

@@ -31,7 +31,7 @@ from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils.import_utils import define_import_structure
 
 from stoker.inspection import requirements
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

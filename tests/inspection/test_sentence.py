@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.inspection import FailureCode, InspectionError, inspect
-from stoker.stages.sentence_modules import SERVED, Sentence, UnfitError, described
+from stoker.models.stages.sentence_modules import SERVED, Sentence, UnfitError, described
 
 from .builders import PIPELINES, MemoryFiles, config, dumps, model, sentence
 

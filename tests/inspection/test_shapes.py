@@ -7,7 +7,7 @@ import pytest
 import transformers
 
 from stoker.inspection import FailureCode, Inspection, InspectionError, inspect
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 from tests.support.models import word_tokenizer
 
 from .builders import FolderFiles, MemoryFiles, config, model, weights

@@ -7,7 +7,7 @@ import transformers
 
 from stoker.inspection import FailureCode, InspectionError, inspect
 from stoker.inspection.config import find_pipeline
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 
 from .builders import MemoryFiles, dumps, model
 

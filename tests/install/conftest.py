@@ -16,7 +16,7 @@ import pytest
 import transformers
 
 from stoker.media.media import Media
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 from tests.install.families import Build
 from tests.support.compare import equal
 from tests.support.deploying import push

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stoker.llm.model_types import VISION
 from stoker.media.media import Media
-from stoker.tasks.registry import TASKS
+from stoker.models.llm.model_types import VISION
+from stoker.models.tasks.registry import TASKS
 from tests.llm import vision
 from tests.support import diffusion, multimodal, prompted, recognition, seq2seq, speech, video
 from tests.support.media import image, image_media, sound, wav

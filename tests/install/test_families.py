@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 from tests.install.conftest import RUNS
 from tests.install.families import body, builder, claimed
 from tests.support.deploying import push

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.llm.model_types import TEXT
+from stoker.models.llm.model_types import TEXT
 from tests.install.conftest import RUNS
 from tests.support.server import INSTALLED
 

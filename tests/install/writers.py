@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.scheduler import Scheduler
+from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.scheduler import Scheduler
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
 from tests.support import causal
 

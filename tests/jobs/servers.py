@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import text
 
-from stoker.errors import StokerError
-from stoker.jobs.runner import Outcome, Runner
+from stoker.base.errors import StokerError
+from stoker.platform.jobs.runner import Outcome, Runner
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.videos import Video

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from sqlalchemy import delete, select, text
 
-from stoker.errors import CapacityError, InferenceError
-from stoker.jobs import runner as running
-from stoker.jobs.runner import MOST_LOSSES
+from stoker.base.errors import CapacityError, InferenceError
+from stoker.base.fairness import GREED
+from stoker.platform.jobs import runner as running
+from stoker.platform.jobs.runner import MOST_LOSSES
 from stoker.store import db
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.jobs import UNFINISHED
 from stoker.store.tables.videos import Video
-from stoker.turns import GREED
 from tests.jobs.servers import AT_ONCE, ENDS, LEASE_S, SHARE, GoneError, Server, Time, settle
 from tests.support.databases import postgres_url
 from tests.support.machines import Bench, Machine, bench, try_out

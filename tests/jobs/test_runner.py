@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, select
 
-from stoker.errors import CapacityError, InferenceError, ModelLoadingError, StokerError
-from stoker.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Outcome, Runner
+from stoker.base.errors import CapacityError, InferenceError, ModelLoadingError, StokerError
+from stoker.platform.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Outcome, Runner
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.accounts import Account

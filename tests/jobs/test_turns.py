@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from stoker.jobs.runner import Runner, YieldedError
+from stoker.base.fairness import GREED, Turns
+from stoker.platform.jobs.runner import Runner, YieldedError
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.videos import Video
-from stoker.turns import GREED, Turns
 from tests.jobs.test_runner import LEASE_S, Clock, Kind, at_work, ended, until
 from tests.jobs.test_runner import add as add_one
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import stoker.demo
-from stoker.errors import InvalidAPIKeyError
+from stoker.base.errors import InvalidAPIKeyError
 from tests.artifacts.support import Uploading
 from tests.deployments.routes import BODIES, OPEN, OPERATORS, Place, is_inference, keyed, places
 from tests.deployments.support import deploy, key_for, upload

@@ -4,7 +4,7 @@ import hmac
 
 import pytest
 
-from stoker.keys.keyring import Keyring
+from stoker.tenancy.keys.keyring import Keyring
 from tests.keys.test_keyring import Counting, database, issue
 
 __all__ = ["database"]

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from stoker.errors import InvalidAPIKeyError
-from stoker.keys import keyring as keyring_module
-from stoker.keys import service
-from stoker.keys.keyring import Keyring
-from stoker.keys.schemas import KeyCreate
+from stoker.base.errors import InvalidAPIKeyError
+from stoker.platform.web.principal import Scope
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.keys import ApiKey
-from stoker.web.principal import Scope
+from stoker.tenancy.keys import keyring as keyring_module
+from stoker.tenancy.keys import service
+from stoker.tenancy.keys.keyring import Keyring
+from stoker.tenancy.keys.schemas import KeyCreate
 
 TTL_S = 10.0
 

@@ -8,9 +8,9 @@ import httpx
 import openai
 import pytest
 
-from stoker.keys.limits import RateLimits, Verdict
+from stoker.platform.web.principal import Principal, Scope
 from stoker.runtime.listening import OK, Served
-from stoker.web.principal import Principal, Scope
+from stoker.tenancy.keys.limits import RateLimits, Verdict
 from tests.deployments.support import call, check_error, deploy, upload
 from tests.support.server import Server
 
@@ -102,7 +102,7 @@ class TestRequests:
         assert header(limits.check(caller("key_3", requests=600)), "reset") == "100ms"
 
     def test_keys_at_rest_are_forgotten(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("stoker.keys.limits._KEPT", 10)
+        monkeypatch.setattr("stoker.tenancy.keys.limits._KEPT", 10)
         clock = Clock()
         limits = RateLimits(clock)
         for number in range(10):

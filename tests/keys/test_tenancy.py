@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 import stoker.demo
-from stoker.files import service as files
-from stoker.openai.registry import CONVENTIONS
+from stoker.inference.openai.registry import CONVENTIONS
+from stoker.models.tasks.registry import TASKS
+from stoker.registry.files import service as files
 from stoker.store import db
 from stoker.store.tables.files import Purpose
-from stoker.tasks.registry import TASKS
-from stoker.usage.balances import Balance
-from stoker.videos.endpoints import CREATE
+from stoker.tenancy.usage.balances import Balance
+from stoker.workloads.videos.endpoints import CREATE
 from tests.deployments.routes import (
     BODIES,
     INFERENCE,

@@ -13,7 +13,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def converted(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same model as OpenVINO's IR: made once, it takes the longest."""
-    from stoker.llm.engines.export import TOLERANCE, export
+    from stoker.models.llm.engines.export import TOLERANCE, export
 
     folder = tmp_path_factory.mktemp("converted")
     assert export(llama, folder, threads=1) <= TOLERANCE

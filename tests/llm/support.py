@@ -11,13 +11,13 @@ import torch
 import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from stoker.chat.answers.answer_events import CallArguments, CallBegun, Event, Finished, Text
-from stoker.llm import scheduler as scheduling
-from stoker.llm.blocks import BlockCache
-from stoker.llm.interface import Logprob, Output, Submission
-from stoker.llm.lookup import Lookup
-from stoker.llm.scheduler import Chunk, Scheduler
-from stoker.llm.speculation import Speculation
+from stoker.models.chat.answers.answer_events import CallArguments, CallBegun, Event, Finished, Text
+from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.blocks import BlockCache
+from stoker.models.llm.interface import Logprob, Output, Submission
+from stoker.models.llm.lookup import Lookup
+from stoker.models.llm.scheduler import Chunk, Scheduler
+from stoker.models.llm.speculation import Speculation
 from stoker.wire.generation_request import Sampling
 
 if TYPE_CHECKING:

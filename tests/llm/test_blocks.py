@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stoker.llm.blocks import BlockCache
+from stoker.models.llm.blocks import BlockCache
 
 SIZE = 4
 

@@ -16,11 +16,11 @@ import torch
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from stoker.llm import scheduler as scheduling
-from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.model_types import ENCODERS, TEXT, TEXT_GENERATION, UNFIT
-from stoker.llm.scheduler import Chunk, Scheduler
-from stoker.tasks.registry import PIPELINES
+from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.model_types import ENCODERS, TEXT, TEXT_GENERATION, UNFIT
+from stoker.models.llm.scheduler import Chunk, Scheduler
+from stoker.models.tasks.registry import PIPELINES
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
 from tests.support import causal
 

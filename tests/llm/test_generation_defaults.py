@@ -9,14 +9,14 @@ import pytest
 import torch
 import transformers
 
-from stoker.chat.prompts.templates import ChatTemplate
-from stoker.llm.checkpoint import load_model
-from stoker.llm.engines.torch import TorchRunner
-from stoker.llm.generation_defaults import Defaults
-from stoker.llm.logit_rules import LogitRules
-from stoker.llm.sampling import Draws
-from stoker.llm.scheduler import Scheduler
-from stoker.llm.speculation import Speculation
+from stoker.models.chat.prompts.templates import ChatTemplate
+from stoker.models.llm.checkpoint import load_model
+from stoker.models.llm.engines.torch import TorchRunner
+from stoker.models.llm.generation_defaults import Defaults
+from stoker.models.llm.logit_rules import LogitRules
+from stoker.models.llm.sampling import Draws
+from stoker.models.llm.scheduler import Scheduler
+from stoker.models.llm.speculation import Speculation
 from stoker.wire.generation_request import Sampling
 from tests.llm.support import CHATML, VOCABULARY, Answers, submission, tiny_llama, tokenizer
 

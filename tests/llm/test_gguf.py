@@ -10,15 +10,15 @@ import torch
 import transformers
 
 import stoker.demo
-from stoker.chat.prompts.prompts import Prompts
 from stoker.inspection import inspect
-from stoker.llm import gguf_checkpoint
-from stoker.llm.checkpoint import load_generation_config, load_model, load_tokenizer
-from stoker.llm.engines.export import TOLERANCE, export
-from stoker.llm.engines.openvino import OpenVinoRunner
-from stoker.llm.scheduler import Scheduler
-from stoker.stages.base import InputError
-from stoker.tasks.registry import PIPELINES
+from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.llm import gguf_checkpoint
+from stoker.models.llm.checkpoint import load_generation_config, load_model, load_tokenizer
+from stoker.models.llm.engines.export import TOLERANCE, export
+from stoker.models.llm.engines.openvino import OpenVinoRunner
+from stoker.models.llm.scheduler import Scheduler
+from stoker.models.stages.base import InputError
+from stoker.models.tasks.registry import PIPELINES
 from stoker.wire.generation_request import Conversation
 from tests.inspection.builders import FolderFiles
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission, tokenizer

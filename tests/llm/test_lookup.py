@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from stoker.llm import lookup
-from stoker.llm.lookup import Lookup
-from stoker.llm.speculation import UNLIKELY
+from stoker.models.llm import lookup
+from stoker.models.llm.lookup import Lookup
+from stoker.models.llm.speculation import UNLIKELY
 
 
 def read(tokens: list[int], prompt: int, ends: frozenset[int] = frozenset()) -> Lookup:

@@ -9,12 +9,12 @@ import pytest
 import torch
 import transformers
 
-from stoker.llm import scheduler as scheduling
-from stoker.llm.engines.export import export
-from stoker.llm.engines.positions import UNSTATED_LENGTH, longest
-from stoker.llm.engines.torch import TorchRunner
-from stoker.llm.scheduler import Scheduler
-from stoker.stages.stateful import NotExportableError
+from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.engines.export import export
+from stoker.models.llm.engines.positions import UNSTATED_LENGTH, longest
+from stoker.models.llm.engines.torch import TorchRunner
+from stoker.models.llm.scheduler import Scheduler
+from stoker.models.stages.stateful import NotExportableError
 from tests.llm.support import GREEDY, VOCABULARY, Answers, submission
 
 library: Any = transformers

@@ -10,13 +10,13 @@ import pytest
 import torch
 import transformers
 
-from stoker.llm import scheduler as scheduling
-from stoker.llm.engines.export import TOLERANCE, check, export
-from stoker.llm.engines.ir import IR, Facts
-from stoker.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
-from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.scheduler import Chunk, Runner, Scheduler
-from stoker.stages.stateful import NotExportableError
+from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.engines.export import TOLERANCE, check, export
+from stoker.models.llm.engines.ir import IR, Facts
+from stoker.models.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
+from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.scheduler import Chunk, Runner, Scheduler
+from stoker.models.stages.stateful import NotExportableError
 from stoker.wire.generation_request import Sampling
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 import transformers
 
-from stoker.llm import sampling as sampling_module
-from stoker.llm.errors import DrawError
-from stoker.llm.interface import Logprob
-from stoker.llm.sampling import Draws, draw
+from stoker.models.llm import sampling as sampling_module
+from stoker.models.llm.errors import DrawError
+from stoker.models.llm.interface import Logprob
+from stoker.models.llm.sampling import Draws, draw
 from stoker.wire.generation_request import Sampling
 
 library: Any = transformers

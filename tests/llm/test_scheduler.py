@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.llm import scheduler as scheduling
-from stoker.llm.interface import Output
-from stoker.llm.scheduler import Scheduler
+from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.interface import Output
+from stoker.models.llm.scheduler import Scheduler
 from stoker.wire.generation_request import Sampling
 from tests.llm.support import GREEDY, Answers, Mix, ToyRunner, submission, toy_answer, toy_logits
 

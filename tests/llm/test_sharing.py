@@ -6,10 +6,10 @@ import pytest
 import torch
 import transformers
 
-from stoker.engines.sharing import UnfitError
-from stoker.llm import batch_invariance, probes
-from stoker.llm.engines import torch as torch_engine
-from stoker.llm.engines.torch import TorchRunner
+from stoker.models.engines.sharing import UnfitError
+from stoker.models.llm import batch_invariance, probes
+from stoker.models.llm.engines import torch as torch_engine
+from stoker.models.llm.engines.torch import TorchRunner
 from stoker.wire.protocol import Sharing
 
 VOCABULARY = 300

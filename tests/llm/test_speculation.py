@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.llm import scheduler as scheduling
-from stoker.llm.interface import Output
-from stoker.llm.lookup import Lookup
-from stoker.llm.scheduler import Scheduler
-from stoker.llm.speculation import MOST_PATIENCE, PATIENCE, Pace, Speculation
+from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.interface import Output
+from stoker.models.llm.lookup import Lookup
+from stoker.models.llm.scheduler import Scheduler
+from stoker.models.llm.speculation import MOST_PATIENCE, PATIENCE, Pace, Speculation
 from stoker.wire.generation_request import Sampling
 from tests.llm.support import (
     Answers,
@@ -203,7 +203,7 @@ class TestDistribution:
 
     def test_the_measure_can_fail(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As where a guess was taken for what was drawn."""
-        from stoker.llm import sampling as drawing
+        from stoker.models.llm import sampling as drawing
 
         def biased(probabilities: torch.Tensor, uniform: float) -> int:
             return int(probabilities.cumsum(-1).lt(uniform**1.3).sum().clamp(max=3))

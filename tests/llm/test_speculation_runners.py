@@ -11,13 +11,13 @@ import pytest
 import torch
 import transformers
 
-from stoker.llm.engines.openvino import OpenVinoRunner
-from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.interface import Output
-from stoker.llm.matcher import Matcher, Matchers
-from stoker.llm.runner import Runner
-from stoker.llm.scheduler import Scheduler
-from stoker.llm.speculation import Speculation
+from stoker.models.llm.engines.openvino import OpenVinoRunner
+from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.interface import Output
+from stoker.models.llm.matcher import Matcher, Matchers
+from stoker.models.llm.runner import Runner
+from stoker.models.llm.scheduler import Scheduler
+from stoker.models.llm.speculation import Speculation
 from stoker.wire.generation_request import Sampling
 from tests.llm import test_positions as positions
 from tests.llm.support import (

@@ -11,16 +11,16 @@ import torch
 import transformers
 from PIL import Image
 
-from stoker.chat.prompts.prompts import Prepared, Prompts
-from stoker.llm import scheduler as scheduling
-from stoker.llm.checkpoint import UnservedModelError, architecture
-from stoker.llm.engines.openvino import OpenVinoRunner
-from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.model_types import VISION
-from stoker.llm.scheduler import Scheduler
+from stoker.base.media_limits import MediaLimits
 from stoker.media.media import Media
-from stoker.media.media_limits import MediaLimits
-from stoker.stages.base import InputError
+from stoker.models.chat.prompts.prompts import Prepared, Prompts
+from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.checkpoint import UnservedModelError, architecture
+from stoker.models.llm.engines.openvino import OpenVinoRunner
+from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.model_types import VISION
+from stoker.models.llm.scheduler import Scheduler
+from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Conversation, Sampling, text_part
 from tests.llm.support import VOCABULARY, Answers, foretold, measured, submission
 from tests.llm.vision import KINDS, POSITIONS, TEMPLATE, generated, llava, messages

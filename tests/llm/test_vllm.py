@@ -20,10 +20,10 @@ import psutil
 import pytest
 import torch
 
-from stoker.chat.forms.grammar import Grammars, json_grammar
-from stoker.chat.prompts.prompts import Prompts
-from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.engines.vllm.channel import (
+from stoker.models.chat.forms.grammar import Grammars, json_grammar
+from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.engines.vllm.channel import (
     MAX_BYTES,
     Abort,
     Begin,
@@ -36,9 +36,9 @@ from stoker.llm.engines.vllm.channel import (
     Submit,
     ToChild,
 )
-from stoker.llm.engines.vllm.model import Child, ChildLostError, VllmModel
-from stoker.llm.interface import Logprob, Output
-from stoker.llm.scheduler import Scheduler
+from stoker.models.llm.engines.vllm.model import Child, ChildLostError, VllmModel
+from stoker.models.llm.interface import Logprob, Output
+from stoker.models.llm.scheduler import Scheduler
 from stoker.replica.language_worker import LanguageWorker
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import Generation, Sampling

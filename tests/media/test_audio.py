@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media.audio import decode, from_samples
 from stoker.media.errors import MediaError
-from stoker.media.media_limits import MediaLimits
 
 LIMITS = MediaLimits()
 FILES = [

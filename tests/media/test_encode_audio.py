@@ -5,10 +5,10 @@ import av
 import numpy
 import pytest
 
+from stoker.base.media_limits import MediaLimits
+from stoker.inference.openai.speech import CONTENT_TYPES
 from stoker.media import audio
 from stoker.media.encode_audio import FORMATS, PCM_RATE, encoder
-from stoker.media.media_limits import MediaLimits
-from stoker.openai.speech import CONTENT_TYPES
 
 RATE = 22_050
 SECONDS = 3

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import InvalidMediaError
+from stoker.base.errors import InvalidMediaError
+from stoker.base.fairness import PARTY, Party, Slots
 from stoker.media.hosts import Resolver
-from stoker.turns import PARTY, Party, Slots
 from tests.media.test_fetch import Site, fetching, site
 
 __all__ = ["site"]

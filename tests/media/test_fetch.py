@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from stoker.errors import InvalidMediaError
+from stoker.base.errors import InvalidMediaError
 from stoker.media.fetch import Fetcher
 from stoker.media.hosts import HostRule, is_global
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers.image_utils import load_image
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media.errors import MediaError
 from stoker.media.image import FORMATS, decode
-from stoker.media.media_limits import MediaLimits
 
 LIMITS = MediaLimits()
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)

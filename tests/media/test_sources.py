@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.errors import InvalidMediaError
+from stoker.base.errors import InvalidMediaError
 from stoker.media import sources
 
 LIMIT = 4 * 1024 * 1024

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media import audio
-from stoker.media.media_limits import MediaLimits
 from stoker.media.timeline import Timeline
-from stoker.stages.recognition import base
+from stoker.models.stages.recognition import base
 from tests.support.containers import CODECS, recorded
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media.errors import MediaError
-from stoker.media.media_limits import MediaLimits
 from stoker.media.video import Frame, decode
 
 LIMITS = MediaLimits()

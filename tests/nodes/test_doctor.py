@@ -16,8 +16,8 @@ import asyncpg
 import pytest
 
 import stoker
+from stoker.base.config import Settings
 from stoker.cli import doctor, fleet_health
-from stoker.config import Settings
 from stoker.runtime.nodes.identity import new_identity
 from stoker.runtime.nodes.leases import NodeRecord, Registration
 from stoker.runtime.observed import MachineStats

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import delete, select, text
 
 import stoker.demo
-from stoker.deployments import versions
+from stoker.registry.deployments import versions
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.db import Database
 from stoker.store.tables.deployments import Deployment, DeploymentVersion

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from stoker.errors import RateLimitError
+from stoker.base.errors import RateLimitError
+from stoker.base.fairness import PARTY, Party
 from stoker.media.media import Media
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
@@ -28,7 +29,6 @@ from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.secret import ServerSecret
-from stoker.turns import PARTY, Party
 from stoker.wire.framing import framed
 from stoker.wire.generation_request import Generation
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stoker.config import Settings
-from stoker.errors import CapacityError
+from stoker.base.config import Settings
+from stoker.base.errors import CapacityError
 from stoker.runtime.interface import Call
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.runtime import NodesRuntime

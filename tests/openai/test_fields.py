@@ -22,18 +22,18 @@ from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
 from pydantic import BaseModel, ValidationError
 
-from stoker.errors import InvalidRequestError, from_validation
-from stoker.openai.chat import ChatRequest
-from stoker.openai.completions import CompletionRequest
-from stoker.openai.image_requests import ImageEditRequest, ImageGenerationRequest
-from stoker.openai.responses import ResponseRequest
-from stoker.openai.speech import SpeechRequest
-from stoker.openai.transcriptions import AudioTranslationRequest, TranscriptionRequest
-from stoker.tasks.embeddings import EmbeddingsRequest
-from stoker.tasks.field_checks import CheckedFields
-from stoker.tasks.known_fields import DIALECTS, FIELDS, Endpoint
-from stoker.tasks.rerank import RerankRequest
-from stoker.videos.schemas import VideoCreate
+from stoker.base.errors import InvalidRequestError, from_validation
+from stoker.inference.openai.chat import ChatRequest
+from stoker.inference.openai.completions import CompletionRequest
+from stoker.inference.openai.image_requests import ImageEditRequest, ImageGenerationRequest
+from stoker.inference.openai.responses import ResponseRequest
+from stoker.inference.openai.speech import SpeechRequest
+from stoker.inference.openai.transcriptions import AudioTranslationRequest, TranscriptionRequest
+from stoker.models.tasks.embeddings import EmbeddingsRequest
+from stoker.models.tasks.field_checks import CheckedFields
+from stoker.models.tasks.known_fields import DIALECTS, FIELDS, Endpoint
+from stoker.models.tasks.rerank import RerankRequest
+from stoker.workloads.videos.schemas import VideoCreate
 from tests.support.server import Server
 
 

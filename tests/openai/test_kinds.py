@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.chat.answers.detokenizing import Detokenizer
-from stoker.chat.prompts.prompts import Prompts
+from stoker.models.chat.answers.detokenizing import Detokenizer
+from stoker.models.chat.prompts.prompts import Prompts
 from tests.llm import test_positions as positions
 from tests.llm.support import GREEDY, VOCABULARY, generated, tokenizer
 from tests.llm.test_families import prompt

@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers
 
-from stoker.chat.answers.detokenizing import Detokenizer
-from stoker.chat.prompts.prompts import Prompts
-from stoker.llm.checkpoint import load_model
+from stoker.models.chat.answers.detokenizing import Detokenizer
+from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.llm.checkpoint import load_model
 from tests.artifacts.support import eventually
 from tests.chat.test_tokenizer_kinds import wrapped
 from tests.llm.support import VOCABULARY, tiny_llama, tokenizer

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from stoker.errors import InvalidRequestError
-from stoker.openai import items, messages
-from stoker.openai.call_arguments import MAX_DEPTH, arguments_of
+from stoker.base.errors import InvalidRequestError
+from stoker.inference.openai import items, messages
+from stoker.inference.openai.call_arguments import MAX_DEPTH, arguments_of
 
 INPUT: TypeAdapter[Any] = TypeAdapter(items.Input)
 MESSAGES: TypeAdapter[Any] = TypeAdapter(list[messages.Message])

@@ -12,9 +12,16 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from stoker.chat.answers.answer_events import CallArguments, CallBegun, Event, Finished, Text, Usage
-from stoker.chat.answers.response_writer import ResponseWriter
-from stoker.openai.response_object import ResponseObject
+from stoker.inference.openai.response_object import ResponseObject
+from stoker.models.chat.answers.answer_events import (
+    CallArguments,
+    CallBegun,
+    Event,
+    Finished,
+    Text,
+    Usage,
+)
+from stoker.models.chat.answers.response_writer import ResponseWriter
 from stoker.wire.generation_request import Generation, Sampling
 from tests.openai.conftest import RANDOM as MODEL
 from tests.openai.support import events, generated

@@ -15,10 +15,10 @@ import openai
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
+from stoker.base.media_limits import MediaLimits
+from stoker.inference.openai.speech import CONTENT_TYPES, MAX_CHARACTERS
 from stoker.media import audio
 from stoker.media.encode_audio import PCM_RATE
-from stoker.media.media_limits import MediaLimits
-from stoker.openai.speech import CONTENT_TYPES, MAX_CHARACTERS
 from tests.support import sdk2, speech
 from tests.support.deploying import deploy
 from tests.support.hub import inference_client

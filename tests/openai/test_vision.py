@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import stoker.demo
-from stoker.openai.messages import MAX_IMAGES
+from stoker.inference.openai.messages import MAX_IMAGES
 from tests.openai.conftest import MODEL as TEXT_MODEL
 from tests.support.deploying import deploy
 from tests.support.media import png

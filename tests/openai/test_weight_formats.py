@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from stoker.llm.engines.ir import IR
+from stoker.models.llm.engines.ir import IR
 from tests.openai.conftest import MODEL, wait_for_engine
 from tests.support.deploying import deploy, deployment
 from tests.support.server import Server

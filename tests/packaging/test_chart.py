@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 from tests.packaging.conftest import MISSING, ROOT, asked
 
 CHART = ROOT / "deploy" / "helm" / "stoker"

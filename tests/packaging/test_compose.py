@@ -8,8 +8,8 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from stoker.base.config import Settings
 from stoker.cli import node
-from stoker.config import Settings
 from tests.packaging.conftest import MISSING, ROOT, asked
 
 COMPOSE = ROOT / "compose.yaml"

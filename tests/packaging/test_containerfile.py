@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 from tests.packaging.conftest import MISSING, ROOT, TOOLS, asked, tool
 from tests.support import postgres
 from tests.support.server import USERS, WITHOUT_MODELS, Server, running

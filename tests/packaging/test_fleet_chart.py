@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from stoker.config import MIB, Settings
+from stoker.base.config import MIB, Settings
 from stoker.runtime.machine_memory import SHARE
 from tests.packaging.conftest import MISSING, ROOT, asked
 from tests.packaging.kuberay import SCHEMA

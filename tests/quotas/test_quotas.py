@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import delete
 
-from stoker.config import Settings
-from stoker.errors import CapacityError, PayloadTooLargeError, RateLimitError, StokerError
-from stoker.ids import Prefix, new_id
-from stoker.quotas import repository
-from stoker.quotas.limits import LIMITS, Quota
-from stoker.quotas.service import Quotas
+from stoker.base.config import Settings
+from stoker.base.errors import CapacityError, PayloadTooLargeError, RateLimitError, StokerError
+from stoker.base.ids import Prefix, new_id
+from stoker.platform.quotas import repository
+from stoker.platform.quotas.limits import LIMITS, Quota
+from stoker.platform.quotas.service import Quotas
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.accounts import Account

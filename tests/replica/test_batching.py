@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.models.stages.base import Sample
 from stoker.replica.batching import STRETCH, BatchQueue, Entry, bucket, choose, split
-from stoker.stages.base import Sample
 
 
 def entry(length: int, request_id: int = 1, fixed_cost: int = 0, key: Hashable = ()) -> Entry:

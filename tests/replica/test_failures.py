@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from stoker.models.stages.base import ContextLengthError, InputError
 from stoker.replica import failures
 from stoker.replica.failures import Step
-from stoker.stages.base import ContextLengthError, InputError
 from stoker.wire.protocol import Failure, LoadFailed
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from stoker.media.media_limits import MediaLimits
+from stoker.base.media_limits import MediaLimits
 from stoker.replica import graphics
 from stoker.wire.protocol import Cell, OwnEnvironment, ReplicaSpec
 

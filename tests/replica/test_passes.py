@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stoker.media.media_limits import MediaLimits
+from stoker.base.media_limits import MediaLimits
 from stoker.replica.host import Locks
 from stoker.replica.passes import FIRST_S, MOST_S, PATIENCE, Passes
 from stoker.replica.shared_lock import SharedLock

@@ -10,8 +10,8 @@ import pytest
 import safetensors.torch
 import transformers
 
-from stoker.engines import sharing
-from stoker.engines.completeness import UnfitWeightsError
+from stoker.models.engines import sharing
+from stoker.models.engines.completeness import UnfitWeightsError
 from stoker.replica.failures import load_failure
 from tests.support.loading import shared
 from tests.support.local import Local, RefusedError

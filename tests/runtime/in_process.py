@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Seq
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.config import Settings
-from stoker.errors import ConflictError, InvalidRequestError, ModelLoadingError, NotFoundError
+from stoker.base.config import Settings
+from stoker.base.errors import ConflictError, InvalidRequestError, ModelLoadingError, NotFoundError
 from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, ModelLocator, OnProgress
 from stoker.runtime.listening import OK, Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter

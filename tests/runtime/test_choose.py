@@ -1,6 +1,6 @@
 import pytest
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 from stoker.runtime import choose
 from stoker.runtime.choose import RUNTIMES, UnknownRuntimeError
 from stoker.runtime.local.runtime import LocalRuntime
@@ -28,9 +28,12 @@ def test_one_that_is_installed_beside_the_server():
     [
         ("cloud", "There is no runtime 'cloud'. There are: local, nodes, ray; one of your own"),
         ("no_such_module:Runtime", "cannot be imported: No module named 'no_such_module'"),
-        ("stoker.config:Runtime", "cannot be imported: module 'stoker.config' has no attribute"),
+        (
+            "stoker.base.config:Runtime",
+            "cannot be imported: module 'stoker.base.config' has no attribute",
+        ),
         ("no module:Runtime", "cannot be imported: invalid format"),
-        ("stoker.config:MIB", "is nothing that builds one"),
+        ("stoker.base.config:MIB", "is nothing that builds one"),
     ],
 )
 def test_a_wrong_name_says_what_is_right(name: str, why: str):

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.config import Settings
-from stoker.files import service
+from stoker.base.config import Settings
+from stoker.registry.files import service
 from stoker.server.edge.connections import Connections, Refused
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import IDLE_S, PROGRESS_BYTES, EdgeLimits

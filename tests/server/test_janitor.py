@@ -3,8 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
-from stoker.files.service import BLOBS, STRAY_AFTER
-from stoker.ids import Prefix, new_id
+from stoker.base.ids import Prefix, new_id
+from stoker.registry.files.service import BLOBS, STRAY_AFTER
 from stoker.server.janitor import STRAYS_EVERY_S, Janitor
 from stoker.store import db
 from tests.support.app import serving

@@ -13,12 +13,12 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from stoker.openai.messages import MAX_IMAGE_CHARS, ImageUrl
-from stoker.openai.registry import CONVENTIONS
-from stoker.tasks.base import Task, TaskRequest
-from stoker.tasks.registry import TASKS
-from stoker.videos.schemas import VideoCreate
-from stoker.web.schemas import RequestModel
+from stoker.inference.openai.messages import MAX_IMAGE_CHARS, ImageUrl
+from stoker.inference.openai.registry import CONVENTIONS
+from stoker.models.tasks.base import Task, TaskRequest
+from stoker.models.tasks.registry import TASKS
+from stoker.platform.web.schemas import RequestModel
+from stoker.workloads.videos.schemas import VideoCreate
 from tests.deployments.routes import OPEN, PAGES, SIGNED_IN, app, places
 from tests.support.contract import HIDDEN
 from tests.support.server import Server

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stoker.console.attempts import FREE
+from stoker.server.console.attempts import FREE
 from tests.support.server import WITHOUT_MODELS, Server, running
 
 SESSION = "/console/session"

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from stoker.keys.limits import RateLimits
-from stoker.keys.shared_limits import SharedLimits
+from stoker.platform.web.principal import Principal
 from stoker.store.db import Database
-from stoker.web.principal import Principal
+from stoker.tenancy.keys.limits import RateLimits
+from stoker.tenancy.keys.shared_limits import SharedLimits
 from tests.keys.test_limits import caller, served
 from tests.servers.support import SLACK_S, SOON_S, Pair, until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text, update
 
-from stoker.artifacts import service as artifacts
-from stoker.ids import Prefix, new_id
+from stoker.base.ids import Prefix, new_id
+from stoker.registry.artifacts import service as artifacts
 from stoker.server import bootstrap
 from stoker.store import db
 from stoker.store.blobs import Folder

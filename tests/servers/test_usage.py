@@ -11,7 +11,7 @@ from sqlalchemy import func, select, text
 from stoker.store.db import Database
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.usage import Holding, Kind
-from stoker.usage.metering import Metering
+from stoker.tenancy.usage.metering import Metering
 from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error
 from tests.support.app import App, serving
 from tests.support.machines import NER

@@ -7,7 +7,7 @@ import pytest
 import transformers
 from tokenizers import processors
 
-from stoker.stages.known_tokens import UnknownTokenError
+from stoker.models.stages.known_tokens import UnknownTokenError
 from tests.support.local import Local, RefusedError
 from tests.support.models import tiny_bert
 

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from stoker.media.media import Media
-from stoker.stages.recognition.silences import Silences, Span
+from stoker.models.stages.recognition.silences import Silences, Span
 from tests.support import recognition
 from tests.support.containers import recorded
 from tests.support.local import Local

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from stoker.stages.positions import most_positions
+from stoker.models.stages.positions import most_positions
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.models import word_tokenizer

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from stoker.stages.speech.sentences import LONGEST, pieces
+from stoker.models.stages.speech.sentences import LONGEST, pieces
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import torch
 import transformers
 
 import stoker.demo
-from stoker.engines.openvino import OpenVinoEngine
-from stoker.engines.torch import TorchEngine
+from stoker.inference.openai.transcriptions import TranscriptionRequest
 from stoker.media.media import Media
-from stoker.openai.transcriptions import TranscriptionRequest
+from stoker.models.engines.openvino import OpenVinoEngine
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.stages.base import Sample, Stages
+from stoker.models.tasks.registry import STAGES
 from stoker.runtime.interface import Call
-from stoker.stages.base import Sample, Stages
-from stoker.tasks.registry import STAGES
 from stoker.wire.protocol import Execution
 from tests.support.conversion import conversion_of
 from tests.support.local import Local

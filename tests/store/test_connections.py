@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from stoker.base.database_urls import without_password
 from stoker.cli.settings import read_settings
 from stoker.client.errors import CliError
-from stoker.database_urls import without_password
 from stoker.store import postgres
 from stoker.store.db import Database
 from tests.support import postgres as clusters

@@ -12,25 +12,25 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from stoker.accounts import service as accounts
-from stoker.accounts.schemas import AccountUpdate
-from stoker.agents import schemas as agent_schemas
-from stoker.agents import service as agents
-from stoker.artifacts import service as artifacts
-from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
-from stoker.deployments import service as deployments
-from stoker.deployments.schemas import DeploymentUpdate
-from stoker.errors import InvalidRequestError, NotFoundError
-from stoker.ids import Prefix, new_id
-from stoker.keys import service as keys
-from stoker.keys.keyring import digest
+from stoker.base.errors import InvalidRequestError, NotFoundError
+from stoker.base.ids import Prefix, new_id
+from stoker.platform.web.principal import Principal, Scope
+from stoker.registry.artifacts import service as artifacts
+from stoker.registry.artifacts.schemas import ArtifactCreate, ArtifactUpdate
+from stoker.registry.deployments import service as deployments
+from stoker.registry.deployments.schemas import DeploymentUpdate
 from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent
 from stoker.store.tables.artifacts import Artifact
 from stoker.store.tables.deployments import Deployment, Desired
 from stoker.store.tables.keys import ApiKey
-from stoker.web.principal import Principal, Scope
+from stoker.tenancy.accounts import service as accounts
+from stoker.tenancy.accounts.schemas import AccountUpdate
+from stoker.tenancy.keys import service as keys
+from stoker.tenancy.keys.keyring import digest
+from stoker.workloads.agents import schemas as agent_schemas
+from stoker.workloads.agents import service as agents
 from tests.deployments.support import DEPLOYMENTS
 from tests.support.databases import postgres_url
 from tests.support.machines import NER, AppBench, Machine, app_bench, try_out

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from stoker.deployments import estimates, service
+from stoker.registry.deployments import estimates, service
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.tables.deployments import Deployment, Desired
 from tests.deployments.support import DEPLOYMENTS, bert

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.keys import service
-from stoker.web.principal import Principal, Scope
+from stoker.platform.web.principal import Principal, Scope
+from stoker.tenancy.keys import service
 from tests.support.app import App, serving
 from tests.support.databases import postgres_url
 

@@ -10,9 +10,9 @@ from cryptography.fernet import Fernet
 from pydantic import ValidationError
 from sqlalchemy import select
 
+from stoker.base.config import Settings
 from stoker.cli.settings import read_settings
 from stoker.client.errors import WrongUseError
-from stoker.config import Settings
 from stoker.store.db import Database
 from stoker.store.secret import CHECK, FILE, OtherSecretError, ServerSecret
 from stoker.store.tables.servers import SharedSecret

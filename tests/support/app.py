@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from stoker.config import Settings
-from stoker.keys import service as keys
-from stoker.keys.schemas import KeyCreate
+from stoker.base.config import Settings
+from stoker.platform.web.principal import Scope
 from stoker.server.app import create_app
 from stoker.server.services import Services, running
-from stoker.web.principal import Scope
+from stoker.tenancy.keys import service as keys
+from stoker.tenancy.keys.schemas import KeyCreate
 from tests.support.contract import check
 from tests.support.server import NO_HUB
 

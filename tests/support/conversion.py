@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from stoker.engines.openvino import Verdict
-from stoker.media.media_limits import MediaLimits
+from stoker.base.media_limits import MediaLimits
+from stoker.models.engines.openvino import Verdict
 from stoker.replica import conversion, trial
 from stoker.wire.protocol import Cell, Conversion, Execution, Precision, Trial, TrialVerdict
 

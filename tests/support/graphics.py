@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from stoker.config import MIB, Settings
+from stoker.base.config import MIB, Settings
 from stoker.runtime.interface import ModelLocator
-from stoker.runtime.local.devices import Device
+from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.runtime import LocalRuntime
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from stoker.engines import sharing
-from stoker.engines.torch import TorchEngine
-from stoker.tasks.registry import STAGES
+from stoker.models.engines import sharing
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.tasks.registry import STAGES
 from stoker.wire.protocol import Sharing
 
 

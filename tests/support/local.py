@@ -9,19 +9,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stoker.adapters.applying import Adapters
-from stoker.diffusion.base import DiffusionStages
-from stoker.engines.diffusers import DiffusersEngine
-from stoker.engines.openvino import OpenVinoEngine
-from stoker.engines.torch import TorchEngine
+from stoker.models.adapters.applying import Adapters
+from stoker.models.diffusion.base import DiffusionStages
+from stoker.models.engines.diffusers import DiffusersEngine
+from stoker.models.engines.openvino import OpenVinoEngine
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.stages import known_tokens
+from stoker.models.stages.base import Stages
+from stoker.models.stages.watch import UNWATCHED, Watch
+from stoker.models.tasks.registry import STAGES, TASKS
 from stoker.replica.calibration import Calibration
 from stoker.replica.passes import Passes
 from stoker.replica.worker import Worker
 from stoker.runtime.interface import Call
-from stoker.stages import known_tokens
-from stoker.stages.base import Stages
-from stoker.stages.watch import UNWATCHED, Watch
-from stoker.tasks.registry import STAGES, TASKS
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import (
     Execution,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stoker.ids import Prefix, new_id
+from stoker.base.ids import Prefix, new_id
 from stoker.store import db
 from stoker.store.tables.imports import Import
 from stoker.store.tables.trials import Trial

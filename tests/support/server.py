@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import httpx
 
-from stoker.config import Settings
-from stoker.telemetry.loop_watch import HELD
+from stoker.base.config import Settings
+from stoker.server.telemetry.loop_watch import HELD
 from tests.support import contract
 
 if TYPE_CHECKING:

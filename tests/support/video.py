@@ -10,11 +10,11 @@ import pytest
 import torch
 import transformers
 
-from stoker.engines.diffusers import DiffusersEngine
 from stoker.media.media import Media
-from stoker.stages.base import InputError
-from stoker.stages.watch import UNWATCHED, Watch
-from stoker.tasks.registry import STAGES, WORKS
+from stoker.models.engines.diffusers import DiffusersEngine
+from stoker.models.stages.base import InputError
+from stoker.models.stages.watch import UNWATCHED, Watch
+from stoker.models.tasks.registry import STAGES, WORKS
 from stoker.wire.video_request import VideoSpec
 
 WIDTH = 32

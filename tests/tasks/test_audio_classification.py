@@ -10,7 +10,7 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.media.media import Media
-from stoker.tasks.audio_classification import AudioClassificationRequest
+from stoker.models.tasks.audio_classification import AudioClassificationRequest
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import sound, wav

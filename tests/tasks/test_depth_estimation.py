@@ -11,8 +11,8 @@ import transformers
 from pydantic import ValidationError
 from transformers.models.zoedepth import image_processing_pil_zoedepth
 
-from stoker.tasks import depth_estimation
-from stoker.tasks.depth_estimation import DepthEstimationRequest
+from stoker.models.tasks import depth_estimation
+from stoker.models.tasks.depth_estimation import DepthEstimationRequest
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media

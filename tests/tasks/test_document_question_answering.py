@@ -10,7 +10,7 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.media.media import Media
-from stoker.tasks.document_question_answering import DocumentQuestionAnsweringRequest
+from stoker.models.tasks.document_question_answering import DocumentQuestionAnsweringRequest
 from tests.support import multimodal
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError

@@ -12,7 +12,7 @@ from tokenizers import pre_tokenizers
 
 from stoker.inspection import inspect
 from stoker.media.media import Media
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 from tests.inspection.builders import FolderFiles
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError

@@ -11,7 +11,7 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from stoker.inspection.config import find_pipeline
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media

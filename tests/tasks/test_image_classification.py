@@ -9,7 +9,7 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.media.media import Media
-from stoker.tasks.image_classification import ImageClassificationRequest
+from stoker.models.tasks.image_classification import ImageClassificationRequest
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media

@@ -9,7 +9,7 @@ import torch
 import transformers
 from pydantic import ValidationError
 
-from stoker.tasks.image_feature_extraction import ImageFeatureExtractionRequest
+from stoker.models.tasks.image_feature_extraction import ImageFeatureExtractionRequest
 from tests.support.compare import equal
 from tests.support.local import Local
 from tests.support.media import image, image_media

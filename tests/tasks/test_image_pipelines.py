@@ -3,7 +3,7 @@
 import pytest
 
 from stoker.inspection.config import find_pipeline
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 
 
 @pytest.mark.parametrize(

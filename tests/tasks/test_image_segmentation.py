@@ -10,7 +10,7 @@ import torch
 import transformers
 from pydantic import ValidationError
 
-from stoker.tasks.image_segmentation import ImageSegmentationRequest
+from stoker.models.tasks.image_segmentation import ImageSegmentationRequest
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media

@@ -10,7 +10,7 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.media.media import Media
-from stoker.tasks.image_to_text import ImageToTextRequest
+from stoker.models.tasks.image_to_text import ImageToTextRequest
 from tests.support import multimodal
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from stoker.inspection import FailureCode, InspectionError, inspect
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 from tests.inspection.builders import FolderFiles
 from tests.support.language import tokenizer
 from tests.support.local import Local

@@ -10,8 +10,8 @@ import torch
 import transformers
 from pydantic import ValidationError
 
-from stoker.tasks import mask_generation
-from stoker.tasks.mask_generation import MaskGenerationRequest, suppressed
+from stoker.models.tasks import mask_generation
+from stoker.models.tasks.mask_generation import MaskGenerationRequest, suppressed
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media

@@ -17,8 +17,8 @@ from PIL import Image
 from transformers.models.sam.image_processing_pil_sam import _generate_per_layer_crops
 
 from stoker.inspection.config import find_pipeline
-from stoker.tasks.mask_generation import suppressed
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.mask_generation import suppressed
+from stoker.models.tasks.registry import PIPELINES
 from tests.support.compare import equal
 from tests.support.local import Local
 from tests.support.media import image, image_media

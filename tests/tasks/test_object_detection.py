@@ -8,7 +8,7 @@ import pytest
 import transformers
 from pydantic import ValidationError
 
-from stoker.tasks.object_detection import ObjectDetectionRequest
+from stoker.models.tasks.object_detection import ObjectDetectionRequest
 from tests.support.compare import equal
 from tests.support.local import Local
 from tests.support.media import image, image_media

@@ -14,13 +14,13 @@ import safetensors.torch
 import torch
 
 from stoker.inspection import InspectionError, inspect
+from stoker.models.tasks.base import TaskRequest
+from stoker.models.tasks.embeddings import EmbeddingsRequest
+from stoker.models.tasks.feature_extraction import FeatureExtractionRequest
+from stoker.models.tasks.registry import PIPELINES
+from stoker.models.tasks.rerank import RerankRequest
+from stoker.models.tasks.similarity import SimilarityRequest
 from stoker.runtime.interface import Call
-from stoker.tasks.base import TaskRequest
-from stoker.tasks.embeddings import EmbeddingsRequest
-from stoker.tasks.feature_extraction import FeatureExtractionRequest
-from stoker.tasks.registry import PIPELINES
-from stoker.tasks.rerank import RerankRequest
-from stoker.tasks.similarity import SimilarityRequest
 from tests.inspection.builders import FolderFiles
 from tests.support.conversion import conversion_of
 from tests.support.local import Local, RefusedError

@@ -10,7 +10,7 @@ import transformers
 
 from stoker.inspection import inspect
 from stoker.inspection.config import find_pipeline
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 from tests.inspection.builders import FolderFiles
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media

@@ -9,7 +9,7 @@ import torch
 import transformers
 from pydantic import ValidationError
 
-from stoker.tasks.question_answering import QuestionAnsweringRequest
+from stoker.models.tasks.question_answering import QuestionAnsweringRequest
 from tests.support.compare import equal
 from tests.support.language import tokenizer
 from tests.support.local import Local, RefusedError

@@ -12,9 +12,9 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.inspection import InspectionError, inspect
-from stoker.stages.cross_encoder import ACTIVATIONS, score
-from stoker.tasks.registry import PIPELINES
-from stoker.tasks.rerank import RerankRequest
+from stoker.models.stages.cross_encoder import ACTIVATIONS, score
+from stoker.models.tasks.registry import PIPELINES
+from stoker.models.tasks.rerank import RerankRequest
 from tests.inspection.builders import FolderFiles
 from tests.support.compare import equal
 from tests.support.language import tokenizer

@@ -12,9 +12,9 @@ import torch
 import transformers
 
 from stoker.inspection import InspectionError, inspect
+from stoker.models.tasks.embeddings import EmbeddingsRequest
+from stoker.models.tasks.registry import PIPELINES
 from stoker.runtime.interface import Call
-from stoker.tasks.embeddings import EmbeddingsRequest
-from stoker.tasks.registry import PIPELINES
 from tests.inspection.builders import FolderFiles
 from tests.support.language import tokenizer
 from tests.support.local import Local

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from stoker.tasks.similarity import SimilarityRequest
+from stoker.models.tasks.similarity import SimilarityRequest
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.models import tiny_bert

@@ -12,8 +12,8 @@ import torch
 import transformers
 from transformers.models.whisper import tokenization_whisper as library
 
+from stoker.inference.openai.transcriptions import AudioTranslationRequest, TranscriptionRequest
 from stoker.media.media import Media
-from stoker.openai.transcriptions import AudioTranslationRequest, TranscriptionRequest
 from stoker.runtime.interface import Call
 from tests.support.conversion import conversion_of
 from tests.support.local import Local, RefusedError

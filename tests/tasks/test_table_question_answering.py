@@ -8,7 +8,7 @@ import pytest
 import transformers
 from pydantic import ValidationError
 
-from stoker.tasks.table_question_answering import TableQuestionAnsweringRequest
+from stoker.models.tasks.table_question_answering import TableQuestionAnsweringRequest
 from tests.support.compare import equal
 from tests.support.language import LETTERS, PUNCTUATION, WORDS
 from tests.support.local import Local, RefusedError

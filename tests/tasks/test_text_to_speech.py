@@ -11,12 +11,12 @@ import numpy
 import pytest
 import torch
 
-from stoker.engines.torch import TorchEngine
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.stages.base import Sample
+from stoker.models.stages.watch import UNWATCHED, Watch
+from stoker.models.tasks.registry import STAGES
 from stoker.replica.calibration import Calibration
 from stoker.replica.worker import Worker
-from stoker.stages.base import Sample
-from stoker.stages.watch import UNWATCHED, Watch
-from stoker.tasks.registry import STAGES
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Cancelled, Failure, FromReplica, Parts, Result, Work
 from tests.support import speech

@@ -8,7 +8,7 @@ import pytest
 import transformers
 from pydantic import ValidationError
 
-from stoker.tasks.translation import TranslationRequest
+from stoker.models.tasks.translation import TranslationRequest
 from tests.support.language import WORDS
 from tests.support.local import Local, RefusedError
 from tests.support.seq2seq import TEXTS, Direct, marian, t5

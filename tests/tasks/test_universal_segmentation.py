@@ -16,7 +16,7 @@ import transformers
 
 from stoker.inspection import FailureCode, InspectionError, inspect
 from stoker.inspection.config import find_pipeline
-from stoker.tasks.registry import PIPELINES
+from stoker.models.tasks.registry import PIPELINES
 from tests.inspection.builders import FolderFiles
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError

@@ -11,7 +11,7 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.media.media import Media
-from stoker.tasks.video_classification import VideoClassificationRequest
+from stoker.models.tasks.video_classification import VideoClassificationRequest
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import video

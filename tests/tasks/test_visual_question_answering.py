@@ -10,7 +10,7 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.media.media import Media
-from stoker.tasks.visual_question_answering import VisualQuestionAnsweringRequest
+from stoker.models.tasks.visual_question_answering import VisualQuestionAnsweringRequest
 from tests.support import multimodal
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError

@@ -11,7 +11,7 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.media.media import Media
-from stoker.tasks.zero_shot_audio_classification import ZeroShotAudioClassificationRequest
+from stoker.models.tasks.zero_shot_audio_classification import ZeroShotAudioClassificationRequest
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import sound, wav

@@ -9,8 +9,8 @@ import transformers
 from pydantic import ValidationError
 
 from stoker.inspection.config import find_pipeline
-from stoker.tasks.registry import PIPELINES
-from stoker.tasks.zero_shot_classification import ZeroShotClassificationRequest
+from stoker.models.tasks.registry import PIPELINES
+from stoker.models.tasks.zero_shot_classification import ZeroShotClassificationRequest
 from tests.support.compare import equal
 from tests.support.language import tokenizer
 from tests.support.local import Local, RefusedError

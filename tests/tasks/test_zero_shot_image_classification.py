@@ -10,9 +10,9 @@ import torch
 import transformers
 from pydantic import ValidationError
 
-from stoker.stages import towers
-from stoker.tasks.embeddings import EmbeddingsRequest
-from stoker.tasks.zero_shot_image_classification import ZeroShotImageClassificationRequest
+from stoker.models.stages import towers
+from stoker.models.tasks.embeddings import EmbeddingsRequest
+from stoker.models.tasks.zero_shot_image_classification import ZeroShotImageClassificationRequest
 from stoker.wire.protocol import Work
 from tests.support.compare import equal
 from tests.support.language import tokenizer

@@ -8,7 +8,7 @@ import pytest
 import transformers
 from pydantic import ValidationError
 
-from stoker.tasks.zero_shot_object_detection import ZeroShotObjectDetectionRequest
+from stoker.models.tasks.zero_shot_object_detection import ZeroShotObjectDetectionRequest
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from stoker.telemetry import loop_watch
-from stoker.telemetry.loop_watch import HELD, STOOD, LoopWatch
+from stoker.server.telemetry import loop_watch
+from stoker.server.telemetry.loop_watch import HELD, STOOD, LoopWatch
 from tests.support.server import Server
 
 LIMIT_S = 0.1

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from stoker.extras import install_command
-from stoker.telemetry import traces
+from stoker.base.extras import install_command
+from stoker.server.telemetry import traces
 from tests.deployments.support import bert, call
 from tests.support.deploying import deploy
 from tests.support.server import Server

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import NotFoundError
-from stoker.trials import measuring
-from stoker.trials.measuring import Way
+from stoker.base.errors import NotFoundError
+from stoker.workloads.evaluation.trials import measuring
+from stoker.workloads.evaluation.trials.measuring import Way
 
 
 class World:

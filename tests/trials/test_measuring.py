@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker.trials.measuring import steady_rate
+from stoker.workloads.evaluation.trials.measuring import steady_rate
 
 CALLERS = 16
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import stoker.demo
-from stoker.trials.service import QUEUED
+from stoker.workloads.evaluation.trials.service import QUEUED
 from tests.artifacts.support import eventually
 from tests.cli.support import Cli
 from tests.deployments.support import DEPLOYMENTS, TEXT, TOKENS, call, check_error, key_for

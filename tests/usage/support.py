@@ -6,16 +6,16 @@ from typing import Any
 
 from sqlalchemy import delete, func, select
 
-from stoker.ids import Prefix, new_id
+from stoker.base.ids import Prefix, new_id
 from stoker.runtime.listening import OK, Served
 from stoker.runtime.metering import HOUR_MS, MIB, Meter
 from stoker.store.db import Database
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.artifacts import Artifact, Upload
 from stoker.store.tables.usage import Book, Holding, Price, Transfer, UsageCount
-from stoker.usage.balances import Credits
-from stoker.usage.counts import Counts
-from stoker.usage.metering import Metering
+from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.counts import Counts
+from stoker.tenancy.usage.metering import Metering
 
 HOUR = 490_000
 """When the tests' clocks begin, hours since 1970."""

@@ -13,8 +13,8 @@ import pytest
 
 from stoker.store.db import Database
 from stoker.store.tables.usage import Holding
-from stoker.usage.accrual import STALE_MS
-from stoker.usage.metering import TICK_S
+from stoker.tenancy.usage.accrual import STALE_MS
+from stoker.tenancy.usage.metering import TICK_S
 from tests.deployments.support import call, deploy, upload
 from tests.support.deploying import deployment
 from tests.support.server import WITHOUT_MODELS, Server, running

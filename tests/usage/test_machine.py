@@ -18,10 +18,10 @@ from sqlalchemy.exc import IntegrityError
 from stoker.runtime.metering import HOUR_MS, MIB
 from stoker.store.db import Database
 from stoker.store.tables.usage import Holding, Kind, Transfer, TransferKind, UsageCount
-from stoker.usage import balances, money
-from stoker.usage.accrual import MINUTE_MS
-from stoker.usage.ledger import GRANTS, Ledger, book_of
-from stoker.usage.schemas import GrantCreate
+from stoker.tenancy.usage import balances, money
+from stoker.tenancy.usage.accrual import MINUTE_MS
+from stoker.tenancy.usage.ledger import GRANTS, Ledger, book_of
+from stoker.tenancy.usage.schemas import GrantCreate
 from tests.support.machines import Bench, Machine, bench, try_out
 from tests.usage.support import ACCOUNT, STARTING, Clock, Lab, clear, price
 

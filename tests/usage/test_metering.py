@@ -5,14 +5,14 @@ import asyncio
 import pytest
 from sqlalchemy import delete
 
-from stoker.errors import InsufficientCreditsError
+from stoker.base.errors import InsufficientCreditsError
 from stoker.runtime.metering import HOUR_MS, MIB
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.tables.usage import Book, Holding, Transfer, UsageCount
-from stoker.usage import balances
-from stoker.usage.accrual import STALE_MS
-from stoker.usage.schemas import GrantCreate
+from stoker.tenancy.usage import balances
+from stoker.tenancy.usage.accrual import STALE_MS
+from stoker.tenancy.usage.schemas import GrantCreate
 from tests.usage.support import ACCOUNT, HOUR, STARTING, Clock, Lab, price
 
 TICK_MS = 30_000
@@ -144,7 +144,8 @@ class TestTick:
         lab.serve()
         with monkeypatch.context() as patched:
             patched.setattr(
-                "stoker.usage.accrual.charge", lambda *_: (_ for _ in ()).throw(OSError("disk"))
+                "stoker.tenancy.usage.accrual.charge",
+                lambda *_: (_ for _ in ()).throw(OSError("disk")),
             )
             with pytest.raises(OSError, match="disk"):
                 await lab.tick(TICK_MS)

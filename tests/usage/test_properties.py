@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stoker.runtime.metering import HOUR_MS, MIB
 from stoker.store.db import Database
 from stoker.store.tables.usage import Kind
-from stoker.usage import balances, money
-from stoker.usage.schemas import GrantCreate
+from stoker.tenancy.usage import balances, money
+from stoker.tenancy.usage.schemas import GrantCreate
 from tests.usage.support import ACCOUNT, HOUR, STARTING, Clock, Lab, clear, price
 
 ACCOUNTS = (ACCOUNT, "acct_other")

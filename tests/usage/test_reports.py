@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import InvalidRequestError
-from stoker.ids import Prefix, new_id
+from stoker.base.errors import InvalidRequestError
+from stoker.base.fairness import PARTY, Party
+from stoker.base.ids import Prefix, new_id
 from stoker.runtime.metering import HOUR_MS
 from stoker.store import db
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.usage import UsageCount
-from stoker.turns import PARTY, Party
-from stoker.usage import reports
-from stoker.usage.grouping import Grouping
-from stoker.usage.repository import Span
-from stoker.usage.schemas import UsageReport
+from stoker.tenancy.usage import reports
+from stoker.tenancy.usage.grouping import Grouping
+from stoker.tenancy.usage.repository import Span
+from stoker.tenancy.usage.schemas import UsageReport
 from tests.usage.support import ACCOUNT, HOUR, Lab
 
 DAYS, MIB_HOUR = 3, HOUR_MS

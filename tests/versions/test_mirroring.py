@@ -9,19 +9,19 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.asking.comparer import Comparer
-from stoker.asking.comparison import Comparison
-from stoker.deployments.directory import Entry, Share
-from stoker.errors import CapacityError
+from stoker.base.errors import CapacityError
+from stoker.base.fairness import PARTY
+from stoker.registry.deployments.directory import Entry, Share
 from stoker.runtime.interface import Call
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
-from stoker.turns import PARTY
-from stoker.versions import mirroring
-from stoker.versions.comparisons import EXAMPLES
-from stoker.versions.mirroring import MOST, SHOWN, Mirrors
-from stoker.versions.tally import Tally
+from stoker.workloads.evaluation.replay.comparer import Comparer
+from stoker.workloads.evaluation.replay.comparison import Comparison
+from stoker.workloads.rollouts import mirroring
+from stoker.workloads.rollouts.comparisons import EXAMPLES
+from stoker.workloads.rollouts.mirroring import MOST, SHOWN, Mirrors
+from stoker.workloads.rollouts.tally import Tally
 from tests.artifacts.support import eventually
 from tests.deployments.support import TEXT, check_error
 from tests.support.server import running

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from stoker.config import Settings
-from stoker.files import service as files
-from stoker.jobs.runner import MOST_LOSSES
+from stoker.base.config import Settings
+from stoker.platform.jobs.runner import MOST_LOSSES
+from stoker.registry.files import service as files
 from stoker.server.services import build_services
 from stoker.store import db
 from stoker.store.tables.files import File

@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 from sqlalchemy import func, select, update
 
-from stoker.config import Settings
-from stoker.files import service as files
+from stoker.base.config import Settings
+from stoker.registry.files import service as files
 from stoker.server.services import build_services
 from stoker.store import db
 from stoker.store.tables.files import File
 from stoker.store.tables.videos import Video
-from stoker.videos import service
+from stoker.workloads.videos import service
 from tests.deployments.support import key_for
 from tests.support.server import Server
 from tests.videos.conftest import LIMIT, QUICK, SLOW, decoded

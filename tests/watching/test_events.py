@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 import stoker.demo
+from stoker.server.events import messages
+from stoker.server.events.messages import Listener, Message, Reach
 from stoker.store import db
-from stoker.watching import messages
-from stoker.watching.messages import Listener, Message, Reach
 from tests.support.app import App, serving
 from tests.support.rows import video
 from tests.watching.support import key_of, listening
@@ -284,7 +284,7 @@ class TestItsEnd:
         assert not app.services.platform.database.changes.is_heard
 
     async def test_so_many_and_no_more(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("stoker.watching.broadcast.MOST_OF_KEY", 2)
+        monkeypatch.setattr("stoker.server.events.broadcast.MOST_OF_KEY", 2)
         client, other = await app.account(), await app.account("other")
         async with (
             listening(app.app, key_of(client)) as one,
@@ -303,8 +303,8 @@ class TestItsEnd:
         self, app: App, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of 12 streams 4 are for operators, and one account takes 7 of the other 8."""
-        monkeypatch.setattr("stoker.watching.broadcast.MOST", 12)
-        monkeypatch.setattr("stoker.watching.broadcast.OF_OPERATORS", 4)
+        monkeypatch.setattr("stoker.server.events.broadcast.MOST", 12)
+        monkeypatch.setattr("stoker.server.events.broadcast.OF_OPERATORS", 4)
         greedy, other = await app.account(), await app.account("other")
         key, operator = key_of(greedy), key_of(app.client(app.operator_key))
         async with contextlib.AsyncExitStack() as streams:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, OK, Served
-from stoker.watching.series import (
+from stoker.server.events.series import (
     COARSE_S,
     COLUMNS,
     FINE_KEPT,

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 from stoker.server.app import create_app
 from tests.cli.support import Cli
 from tests.support.server import PAGES, Server

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.errors import ErrorBody, StokerError
-from stoker.openai.registry import CONVENTIONS
-from stoker.tasks.base import Task
-from stoker.tasks.registry import TASKS
-from stoker.videos.endpoints import CREATE
+from stoker.base.errors import ErrorBody, StokerError
+from stoker.inference.openai.registry import CONVENTIONS
+from stoker.models.tasks.base import Task
+from stoker.models.tasks.registry import TASKS
+from stoker.workloads.videos.endpoints import CREATE
 from tests.artifacts.support import ARTIFACTS, Raw, Uploading, new_artifact
 from tests.deployments.routes import app, places
 from tests.deployments.support import (

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Scope, Send
 
-from stoker.web.http import LastResort
+from stoker.platform.web.http import LastResort
 from tests.deployments.support import check_error
 
 

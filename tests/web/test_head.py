@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from stoker.files import service as files
+from stoker.registry.files import service as files
+from stoker.server.events.broadcast import MOST_OF_KEY
 from stoker.store.tables.files import Purpose
-from stoker.watching.broadcast import MOST_OF_KEY
 from tests.deployments.routes import STREAMS, Place, keyed, places
 from tests.support.app import App, serving
 from tests.support.server import Server

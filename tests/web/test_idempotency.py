@@ -10,9 +10,9 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 
+from stoker.platform.web.idempotency import KEPT, IdempotencyRecord, forget_old
 from stoker.store import db
 from stoker.store.db import Database
-from stoker.web.idempotency import KEPT, IdempotencyRecord, forget_old
 from tests.artifacts.support import ARTIFACTS
 from tests.deployments.routes import app
 from tests.deployments.support import DEPLOYMENTS, check_error, upload

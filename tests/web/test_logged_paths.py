@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker.web.http import logged_path
+from stoker.platform.web.http import logged_path
 
 FILES = "/v1/model-artifacts/art_1/uploads/upl_1/files"
 

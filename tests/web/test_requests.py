@@ -11,7 +11,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 from stoker.inference.call import wait_seconds
 from tests.artifacts.support import eventually
 from tests.deployments.routes import app

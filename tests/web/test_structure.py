@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from stoker.errors import InvalidRequestError
-from stoker.web import structure
-from stoker.web.structure import MAX_CONTAINERS, MAX_ITEMS, MAX_MEMBERS, Structure
+from stoker.base.errors import InvalidRequestError
+from stoker.platform.web import structure
+from stoker.platform.web.structure import MAX_CONTAINERS, MAX_ITEMS, MAX_MEMBERS, Structure
 
 TRICKY = [
     "",

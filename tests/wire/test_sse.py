@@ -7,13 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
-from stoker.agents import stream as agents_stream
-from stoker.agents.events import Event
-from stoker.chat.answers import writer
-from stoker.chat.answers.answer_events import Finished, Text, Usage
-from stoker.watching import messages
+from stoker.models.chat.answers import writer
+from stoker.models.chat.answers.answer_events import Finished, Text, Usage
+from stoker.server.events import messages
 from stoker.wire import sse
 from stoker.wire.generation_request import Generation, Sampling
+from stoker.workloads.agents import stream as agents_stream
+from stoker.workloads.agents.events import Event
 
 BREAKS = "a\x85b\u2028c\u2029d\x1c\x1d\x1e\x0b\x0c\r\n\x00e"
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media import audio
-from stoker.media.media_limits import MediaLimits
 from tools.demo_models.grammar import entries
 
 RATE = 16_000

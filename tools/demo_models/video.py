@@ -13,8 +13,8 @@ from transformers import (
     VideoMAEImageProcessorPil,
 )
 
+from stoker.base.media_limits import MediaLimits
 from stoker.media import video
-from stoker.media.media_limits import MediaLimits
 from tools.demo_models import common, vision
 from tools.demo_models.motion import FRAMES, LABELS, Clip, Example, encode, held_out, training
 from tools.demo_models.shapes import COLOURS, KINDS

@@ -18,8 +18,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS
-from stoker.tasks.registry import TASKS
-from stoker.telemetry.loop_watch import HELD
+from stoker.models.tasks.registry import TASKS
+from stoker.server.telemetry.loop_watch import HELD
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "stoker" / "demo"

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
-from stoker.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS
 from tools.soak.actors import CUT_SHARE, MEDIA, PATIENCE_S, Actor, World
 from tools.soak.answers import parsed, same
 

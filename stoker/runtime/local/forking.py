@@ -6,27 +6,27 @@ from pathlib import Path
 
 import msgspec
 
-from stoker.config import MIB, Settings
-from stoker.engines import catalogue, environments
-from stoker.engines.record import AUTO
-from stoker.ids import Prefix, new_id
-from stoker.llm.engines.memory import most_cache_bytes
+from stoker.base.config import MIB, Settings
+from stoker.base.ids import Prefix, new_id
+from stoker.models.engines import catalogue, environments
+from stoker.models.engines.record import AUTO
+from stoker.models.llm.engines.memory import most_cache_bytes
+from stoker.models.tasks.registry import GENERATING, SERVED, engines
 from stoker.runtime.interface import LoadError, ModelLocator
-from stoker.runtime.local.book import Need
-from stoker.runtime.local.cells import Cells
-from stoker.runtime.local.conversions import Conversions
-from stoker.runtime.local.device_sizing import DeviceSizing
-from stoker.runtime.local.devices import visible
-from stoker.runtime.local.findings import Findings
-from stoker.runtime.local.log_files import LogFiles
-from stoker.runtime.local.machine import weights
-from stoker.runtime.local.memory import Memory
-from stoker.runtime.local.processes import Processes
-from stoker.runtime.local.residents import Resident
+from stoker.runtime.local.conversions.conversions import Conversions
+from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.device_sizing import DeviceSizing
+from stoker.runtime.local.memory.devices import visible
+from stoker.runtime.local.memory.findings import Findings
+from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.residents import Resident
+from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.processes.log_files import LogFiles
+from stoker.runtime.local.processes.machine import weights
+from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
-from stoker.tasks.registry import GENERATING, SERVED, engines
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 
 BOTH_BYTES = 512 * MIB

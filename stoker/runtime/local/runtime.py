@@ -10,25 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener
-from stoker.runtime.local.cells import Cells
-from stoker.runtime.local.conversions import Conversions
-from stoker.runtime.local.cores import Cores
-from stoker.runtime.local.device_sizing import DeviceSizing
-from stoker.runtime.local.devices import Device, Devices, DriverDevices
-from stoker.runtime.local.engine_host import EngineHost
-from stoker.runtime.local.findings import Findings
+from stoker.runtime.local.conversions.conversions import Conversions
+from stoker.runtime.local.conversions.preparations import Preparations
 from stoker.runtime.local.forking import ForkingLauncher
-from stoker.runtime.local.guard import FOLDERS_S, LOOK_S, Guard
-from stoker.runtime.local.log_files import LogFiles
-from stoker.runtime.local.machine import host_id, processor_name
-from stoker.runtime.local.memory import Memory
-from stoker.runtime.local.preparations import Preparations
-from stoker.runtime.local.processes import Processes
-from stoker.runtime.local.residents import Resident, Residents
-from stoker.runtime.local.sizing import Sizing
+from stoker.runtime.local.memory.device_sizing import DeviceSizing
+from stoker.runtime.local.memory.devices import Device, Devices, DriverDevices
+from stoker.runtime.local.memory.findings import Findings
+from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.residents import Resident, Residents
+from stoker.runtime.local.memory.sizing import Sizing
+from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.processes.cores import Cores
+from stoker.runtime.local.processes.engine_host import EngineHost
+from stoker.runtime.local.processes.guard import FOLDERS_S, LOOK_S, Guard
+from stoker.runtime.local.processes.log_files import LogFiles
+from stoker.runtime.local.processes.machine import host_id, processor_name
+from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.machine_memory import budget_bytes, machine_bytes
 from stoker.runtime.metering import Meter
 from stoker.runtime.observed import (

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stoker.ids import Prefix, is_a
+from stoker.base.ids import Prefix, is_a
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import Held, Watch

@@ -8,7 +8,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.errors import CapacityError
+from stoker.base.errors import CapacityError
 from stoker.runtime.interface import OnProgress
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, Served
 from stoker.runtime.nodes import messages

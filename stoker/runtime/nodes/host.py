@@ -10,7 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.errors import InvalidRequestError, StokerError
+from stoker.base.errors import InvalidRequestError, StokerError
+from stoker.base.fairness import PARTY, Party
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.nodes import messages
@@ -44,7 +45,6 @@ from stoker.runtime.nodes.messages import (
 )
 from stoker.runtime.observed import DeploymentStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec
-from stoker.turns import PARTY, Party
 from stoker.wire.framing import MOST_BYTES
 from stoker.wire.generation_request import AdapterName
 

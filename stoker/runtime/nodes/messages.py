@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stoker.errors import InternalError, StokerError
+from stoker.base.errors import InternalError, StokerError
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status

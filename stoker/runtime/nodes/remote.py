@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, Protocol
 
+from stoker.base.fairness import PARTY
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.listening import Served
 from stoker.runtime.nodes import identity, messages
@@ -43,7 +44,6 @@ from stoker.runtime.nodes.messages import (
 from stoker.runtime.observed import DeploymentStats, MachineStats
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.secret import ServerSecret
-from stoker.turns import PARTY
 from stoker.wire.framing import MOST_BYTES
 from stoker.wire.generation_request import Generation
 

@@ -10,9 +10,9 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 
-from stoker.config import Settings
-from stoker.errors import CapacityError, ConflictError, ModelLoadingError, NotFoundError
-from stoker.ids import Prefix, new_id
+from stoker.base.config import Settings
+from stoker.base.errors import CapacityError, ConflictError, ModelLoadingError, NotFoundError
+from stoker.base.ids import Prefix, new_id
 from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener, Served

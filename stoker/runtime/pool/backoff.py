@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from stoker.errors import CapacityError, ModelLoadingError
+from stoker.base.errors import CapacityError, ModelLoadingError
 from stoker.runtime.interface import LoadError
 
 INITIAL_S = 10.0

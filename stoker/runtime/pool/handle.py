@@ -12,13 +12,13 @@ from typing import Protocol
 
 import msgspec
 
+from stoker.base.fairness import PARTY
 from stoker.runtime.interface import Call, LoadError, OnProgress
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.answers import Answer, CallStats
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
 from stoker.runtime.pool.work_messages import error_of, message_of
-from stoker.turns import PARTY
 from stoker.wire.generation_request import Generation
 from stoker.wire.notices import Notice, bounded
 from stoker.wire.protocol import (

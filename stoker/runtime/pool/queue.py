@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
-from stoker.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
+from stoker.base.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
+from stoker.base.fairness import PARTY
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, OK, RuntimeListener, Served
 from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.pace import Pace
 from stoker.runtime.specification import DeploymentSpec
-from stoker.turns import PARTY
 from stoker.wire.generation_request import AdapterName
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 
-from stoker.errors import NotFoundError
+from stoker.base.errors import NotFoundError
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from stoker.errors import CapacityError, ConflictError, InferenceTimeoutError
+from stoker.base.errors import CapacityError, ConflictError, InferenceTimeoutError
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.observed import Reason
 from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError

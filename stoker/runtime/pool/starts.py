@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from stoker.errors import CapacityError, ModelLoadingError, StokerError
+from stoker.base.errors import CapacityError, ModelLoadingError, StokerError
 from stoker.runtime.interface import LoadError
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.draining import Draining

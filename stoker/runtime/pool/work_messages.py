@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stoker.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
+from stoker.base.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
 from stoker.runtime.interface import Call
 from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import Failure, Generate, ToReplica, Work

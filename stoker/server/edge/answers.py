@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import orjson
 
-from stoker.errors import StokerError
+from stoker.base.errors import StokerError
 
 
 def answer(error: StokerError, request_id: str) -> bytes:

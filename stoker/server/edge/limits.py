@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from stoker.config import Settings
+from stoker.base.config import Settings
 
 KIB = 1024
 HEAD_BYTES = 64 * KIB

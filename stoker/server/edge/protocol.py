@@ -10,7 +10,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from stoker.errors import (
+from stoker.base.errors import (
     CapacityError,
     HeadersTooLargeError,
     InvalidRequestError,
@@ -18,7 +18,7 @@ from stoker.errors import (
     StokerError,
     URITooLongError,
 )
-from stoker.ids import Prefix, new_id
+from stoker.base.ids import Prefix, new_id
 from stoker.server.edge.answer_transport import AnswerTransport
 from stoker.server.edge.answers import answer
 from stoker.server.edge.connections import Connections, Ended, Refused

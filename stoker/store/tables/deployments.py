@@ -137,7 +137,7 @@ class DeploymentVersion(Job, Variant, Base):
 
 class VersionComparison(Base):
     """What one server has counted of the copies that a version got as a mirror; see
-    `stoker/versions/tally.py`.
+    `stoker/workloads/rollouts/tally.py`.
     """
 
     __tablename__ = "version_comparisons"

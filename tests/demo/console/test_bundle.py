@@ -11,7 +11,7 @@ from tests.demo.console.conftest import ROOT
 from tools import console_api
 
 FRONTEND = ROOT / "frontend"
-STATIC = ROOT / "stoker" / "console" / "static"
+STATIC = ROOT / "stoker" / "server" / "console" / "static"
 MOST_BYTES = 120_000
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import stoker.demo
-from stoker.ids import Prefix, new_id
+from stoker.base.ids import Prefix, new_id
 from tests.demo.console.conftest import Opener, account_key, sign_in
 from tests.support.deploying import deploy
 from tests.support.server import WITHOUT_MODELS, Server, running

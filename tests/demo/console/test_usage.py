@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from stoker.ids import Prefix, new_id
+from stoker.base.ids import Prefix, new_id
 from tests.demo.console.conftest import Opener, account_key, sign_in
 from tests.support.server import WITHOUT_MODELS, Server, running
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from stoker.config import MIB, Settings
-from stoker.media.media_limits import MediaLimits
-from stoker.runtime.local import conversion_jobs
-from stoker.runtime.local.book import Need
-from stoker.runtime.local.cells import Cells
-from stoker.runtime.local.conversion_jobs import ConversionJobs
-from stoker.runtime.local.conversions import Conversions
-from stoker.runtime.local.memory import Memory
-from stoker.runtime.local.residents import Resident, Residents
-from stoker.runtime.local.trials import Trials
+from stoker.base.config import MIB, Settings
+from stoker.base.media_limits import MediaLimits
+from stoker.runtime.local.conversions import conversion_jobs
+from stoker.runtime.local.conversions.conversion_jobs import ConversionJobs
+from stoker.runtime.local.conversions.conversions import Conversions
+from stoker.runtime.local.conversions.trials import Trials
+from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.residents import Resident, Residents
+from stoker.runtime.local.processes.cells import Cells
 from stoker.runtime.pool.launcher import Limits
 from stoker.wire.protocol import VERDICT, Conversion, Trial, WeightFormat
 from tests.runtime.pool.world import SPEC, Clock

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker.config import Settings
-from stoker.media.media_limits import MediaLimits
-from stoker.runtime.local.cells import Cells
-from stoker.runtime.local.conversions import Conversions
-from stoker.runtime.local.engine_host import EngineHost
-from stoker.runtime.local.memory import Memory
-from stoker.runtime.local.residents import Residents
-from stoker.runtime.local.trials import Trials
+from stoker.base.config import Settings
+from stoker.base.media_limits import MediaLimits
+from stoker.runtime.local.conversions.conversions import Conversions
+from stoker.runtime.local.conversions.trials import Trials
+from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.residents import Residents
+from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import VERDICT, TrialVerdict

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stoker.runtime.local.cores import MEMORY_S, NICE, Cores
-from stoker.runtime.local.machine import computed
+from stoker.runtime.local.processes.cores import MEMORY_S, NICE, Cores
+from stoker.runtime.local.processes.machine import computed
 from stoker.sandbox.priority import may_set_nice, set_nice
 from tests.runtime.pool.world import SPEC
 

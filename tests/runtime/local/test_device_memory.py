@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.errors import CapacityError
-from stoker.runtime.local.book import Book, Need
-from stoker.runtime.local.candidates import Candidate
-from stoker.runtime.local.devices import Device, Wanted
-from stoker.runtime.local.memory import Memory
-from stoker.runtime.local.waiting import PATIENCE_S
+from stoker.base.errors import CapacityError
+from stoker.runtime.local.memory.book import Book, Need
+from stoker.runtime.local.memory.candidates import Candidate
+from stoker.runtime.local.memory.devices import Device, Wanted
+from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.waiting import PATIENCE_S
 from tests.runtime.local import test_memory
 from tests.runtime.local.test_memory import settle
 from tests.support.examples import ALWAYS_THE_SAME, examples

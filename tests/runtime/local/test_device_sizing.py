@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from stoker.config import MIB, Settings
-from stoker.engines import catalogue
-from stoker.errors import CapacityError
+from stoker.base.config import MIB, Settings
+from stoker.base.errors import CapacityError
+from stoker.models.engines import catalogue
 from stoker.runtime.interface import LoadError
-from stoker.runtime.local.book import Need
-from stoker.runtime.local.device_sizing import CONTEXT_BYTES, HEADROOM
-from stoker.runtime.local.residents import Resident
+from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
+from stoker.runtime.local.memory.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.observed import Status
 from stoker.runtime.pool.handle import ReplicaHandle

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.config import MIB
-from stoker.runtime.local.devices import Device, DriverDevices, Wanted, read_table
+from stoker.base.config import MIB
+from stoker.runtime.local.memory.devices import Device, DriverDevices, Wanted, read_table
 
 FIRST, SECOND, THIRD = (f"GPU-{letter * 8}-0000-1111-2222-333333333333" for letter in "abc")
 ANSWER = f"""\
@@ -101,7 +101,7 @@ class TestProgram:
         assert list(DriverDevices().table()) == []
 
     def test_does_not_answer(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("stoker.runtime.local.devices._ANSWER_S", 0.2)
+        monkeypatch.setattr("stoker.runtime.local.memory.devices._ANSWER_S", 0.2)
         self.write(folder, "exec sleep 30")
         assert list(DriverDevices().table()) == []
 

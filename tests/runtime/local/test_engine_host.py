@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.runtime.local.engine_host import (
+from stoker.runtime.local.processes.engine_host import (
     _IMPORTS_S,
     _PING_S,
     _SILENCE_S,

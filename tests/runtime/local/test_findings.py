@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.runtime.local.findings import Findings
+from stoker.runtime.local.memory.findings import Findings
 from stoker.wire.protocol import Sharing
 
 SOURCE, KEY = "upl_1", "cpu"

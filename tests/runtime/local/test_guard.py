@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from stoker.config import MIB
-from stoker.runtime.local import guard, machine
-from stoker.runtime.local.book import Need
-from stoker.runtime.local.guard import ALWAYS_BYTES, AT_ONCE_BYTES, Guard
+from stoker.base.config import MIB
+from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.processes import guard, machine
+from stoker.runtime.local.processes.guard import ALWAYS_BYTES, AT_ONCE_BYTES, Guard
 from stoker.runtime.observed import Reason
 from tests.artifacts.support import eventually
 from tests.runtime.local.test_sizing import World

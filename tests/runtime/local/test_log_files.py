@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.runtime.local.log_files import LIMIT_BYTES, TAIL_BYTES, LogFiles
+from stoker.runtime.local.processes.log_files import LIMIT_BYTES, TAIL_BYTES, LogFiles
 
 
 @pytest.fixture

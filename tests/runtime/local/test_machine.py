@@ -4,8 +4,8 @@ import psutil
 import pytest
 
 from stoker.runtime import machine_memory
-from stoker.runtime.local import machine
-from stoker.runtime.local.machine import KernelKills, kernel_kills
+from stoker.runtime.local.processes import machine
+from stoker.runtime.local.processes.machine import KernelKills, kernel_kills
 from stoker.runtime.machine_memory import machine_bytes
 
 GIB = 1 << 30

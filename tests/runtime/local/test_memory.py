@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from stoker.errors import CapacityError
+from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
-from stoker.runtime.local.book import LENT_IDLE_S, Need
-from stoker.runtime.local.candidates import Candidate
-from stoker.runtime.local.memory import Memory
-from stoker.runtime.local.waiting import PATIENCE_S
+from stoker.runtime.local.memory.book import LENT_IDLE_S, Need
+from stoker.runtime.local.memory.candidates import Candidate
+from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.waiting import PATIENCE_S
 
 GIB = 1 << 30
 

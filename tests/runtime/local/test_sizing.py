@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from stoker.config import MIB, Settings
+from stoker.base.config import MIB, Settings
 from stoker.runtime.listening import RuntimeListener
-from stoker.runtime.local.book import Need
-from stoker.runtime.local.device_sizing import HEADROOM
-from stoker.runtime.local.residents import Resident
+from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.device_sizing import HEADROOM
+from stoker.runtime.local.memory.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.observed import Status
 from stoker.runtime.pool.handle import ReplicaHandle

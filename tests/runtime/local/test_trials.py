@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import stoker.demo
-from stoker.engines.precision import computes_in
+from stoker.models.engines.precision import computes_in
 from tests.support import faulty
 from tests.support.deploying import deployment, push, wait_for
 from tests.support.models import tiny_bert

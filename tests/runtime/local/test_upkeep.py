@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stoker.config import Settings
-from stoker.errors import ModelLoadingError
+from stoker.base.config import Settings
+from stoker.base.errors import ModelLoadingError
 from stoker.runtime.interface import LoadError
-from stoker.runtime.local import processes
+from stoker.runtime.local.processes import processes
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.specification import DeploymentSpec, Readiness

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import ConflictError, RateLimitError
-from stoker.turns import PARTY, Party
+from stoker.base.errors import ConflictError, RateLimitError
+from stoker.base.fairness import PARTY, Party
 from tests.runtime.pool.world import World, settle
 
 

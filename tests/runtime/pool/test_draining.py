@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import CapacityError
+from stoker.base.errors import CapacityError
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import Readiness

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import CapacityError, ModelLoadingError
+from stoker.base.errors import CapacityError, ModelLoadingError
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.deployment_pool import EARLY_END_S
 from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, ReplicaHandle

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import CapacityError, ModelLoadingError
+from stoker.base.errors import CapacityError, ModelLoadingError
 from stoker.runtime.listening import CANCELLED
 from stoker.runtime.observed import Reason
 from stoker.runtime.pool.backoff import INITIAL_S

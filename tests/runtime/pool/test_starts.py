@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stoker.errors import CapacityError, ModelLoadingError
+from stoker.base.errors import CapacityError, ModelLoadingError
 from stoker.runtime.listening import Listeners
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.backoff import INITIAL_S, MAX_EARLY_ENDS

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stoker.errors import CapacityError
+from stoker.base.errors import CapacityError
 from stoker.runtime.interface import Call, LoadError
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.observed import Reason, Status

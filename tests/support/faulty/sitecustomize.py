@@ -84,9 +84,9 @@ def _trial(module: Any) -> None:
 
 
 _CHANGES = {
-    "stoker.llm.engines.openvino": _language_models,
-    "stoker.llm.engines.torch": _torch,
-    "stoker.engines.openvino": _encoders,
+    "stoker.models.llm.engines.openvino": _language_models,
+    "stoker.models.llm.engines.torch": _torch,
+    "stoker.models.engines.openvino": _encoders,
     "stoker.replica.trial": _trial,
 }
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from stoker.stages.base import Sample
-from stoker.stages.text import TextStages
-from stoker.tasks.base import Task, TaskRequest
-from stoker.tasks.inputs import TextInputs
+from stoker.models.stages.base import Sample
+from stoker.models.stages.text import TextStages
+from stoker.models.tasks.base import Task, TaskRequest
+from stoker.models.tasks.inputs import TextInputs
 
 
 class Intrusion(TaskRequest):

@@ -3,8 +3,8 @@
 The folder is what a package leaves in site-packages; a server finds it by its PYTHONPATH.
 """
 
-from stoker.engines.record import EngineRecord
-from stoker.stages.kinds import ModelKind
+from stoker.models.engines.record import EngineRecord
+from stoker.models.stages.kinds import ModelKind
 
 SLEEPER = EngineRecord(
     name="sleeper",

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import transformers
 
-from stoker.engines.interface import Progress
-from stoker.stages.base import Sample, Stages
-from stoker.stages.watch import UNWATCHED, Watch
+from stoker.models.engines.interface import Progress
+from stoker.models.stages.base import Sample, Stages
+from stoker.models.stages.watch import UNWATCHED, Watch
 from stoker.wire.protocol import Execution, ReplicaSpec
 
 SLEEP_S = 0.04

@@ -1,0 +1,201 @@
+"""The server's side: a pool of worker processes whose places are shared by account."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from stoker.base.fairness import Slots
+from stoker.base.workers.messages import LENGTH, Limits, Reply, frame, framed
+
+log = logging.getLogger(__name__)
+
+PLACES, GREED = 4, 3
+"""An account has at most three of the four places."""
+_KEPT_BYTES = 256 << 20
+"""A process that was larger is not kept: Python returns little memory to the kernel."""
+_TRIES = 2
+_KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_TIMERS = frozenset({-signal.SIGPROF, -signal.SIGALRM})
+
+Answer = Callable[[bytes], Awaitable[bytes]]
+"""Answers a worker's request for data."""
+
+
+class WorkerError(Exception):
+    """The worker failed. The message is for the log."""
+
+
+class WorkerDeadlineError(WorkerError):
+    """The work takes longer than the pool allows."""
+
+
+class WorkerMemoryError(WorkerError):
+    """The work takes more memory than the pool allows, or ends its process each time."""
+
+
+class _EndedError(Exception):
+    """The process ended before it answered."""
+
+
+class WorkerPool:
+    """Starts processes when they are needed and keeps a few for the next question."""
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        memory_bytes: int,
+        deadline_s: float,
+        cpu_s: float | None = None,
+        kept: int = 1,
+    ) -> None:
+        """
+        Args:
+            module: its `__main__` calls `serve` of `stoker.base.workers.process`.
+            memory_bytes: address space of one process.
+            deadline_s: wall time of one question, without the time of the worker's own requests.
+            cpu_s: CPU time of one question. On a busy machine it says more than the deadline.
+            kept: idle processes that stay.
+        """
+        self._module = module
+        self._limits = Limits(memory_bytes, cpu_s)
+        self._deadline_s = deadline_s
+        self._kept = kept
+        self._slots = Slots(PLACES, GREED)
+        self._idle: list[_Process] = []
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._limits.memory_bytes
+
+    @property
+    def time_limit_s(self) -> float:
+        """The limit to name in an error: CPU time if it is limited, else wall time."""
+        return self._limits.cpu_s or self._deadline_s
+
+    async def ask(self, account: str, question: bytes, answer: Answer | None = None) -> bytes:
+        """Returns what the worker's function returns for a question.
+
+        Args:
+            answer: for a worker that requests data.
+
+        Raises:
+            WorkerDeadlineError, WorkerMemoryError: the question takes too much.
+            WorkerError: the worker's function raised something else.
+        """
+        async with self._slots.hold(account):
+            reply = await self._reply(question, answer)
+        if reply.result is not None:
+            return reply.result
+        if reply.is_out_of_memory:
+            raise WorkerMemoryError(f"more than {self.memory_bytes >> 20} MiB")
+        raise WorkerError(reply.trouble)
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        for process in idle:
+            await process.end()
+
+    async def _reply(self, question: bytes, answer: Answer | None) -> Reply:
+        for _ in range(_TRIES):
+            process = self._idle.pop() if self._idle else await self._start()
+            try:
+                async with asyncio.timeout(self._deadline_s) as deadline:
+                    reply = await process.ask(question, answer and _untimed(answer, deadline))
+            except TimeoutError:
+                await process.end()
+                raise WorkerDeadlineError(f"longer than {self._deadline_s:g} s") from None
+            except _EndedError:
+                if await process.end() in _TIMERS:
+                    raise WorkerDeadlineError(f"longer than {self.time_limit_s:g} s") from None
+                # The question, or someone else, ended the process: a second try tells.
+                continue
+            except BaseException:
+                await process.end()
+                raise
+            is_kept = reply.peak_bytes <= _KEPT_BYTES and not reply.is_out_of_memory
+            if is_kept and len(self._idle) < self._kept:
+                self._idle.append(process)
+            else:
+                await process.end()
+            return reply
+        log.warning(
+            "a question ended its worker process", extra={"worker": self._module, "times": _TRIES}
+        )
+        return Reply(is_out_of_memory=True)
+
+    async def _start(self) -> "_Process":
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _KEPT_ENV or name.startswith("PYTHON")
+        }
+        process = _Process(
+            await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", self._module),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=kept,
+                # Ctrl-C at the terminal is for the server alone.
+                start_new_session=True,
+            )
+        )
+        process.send(self._limits)
+        return process
+
+
+def _untimed(answer: Answer, deadline: asyncio.Timeout) -> Answer:
+    """Suspends a deadline during the worker's own requests: a slow store is not its fault."""
+
+    async def answering(request: bytes) -> bytes:
+        loop, before = asyncio.get_running_loop(), deadline.when()
+        left = None if before is None else before - loop.time()
+        deadline.reschedule(None)
+        try:
+            return await answer(request)
+        finally:
+            deadline.reschedule(None if left is None else loop.time() + left)
+
+    return answering
+
+
+class _Process:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    def send(self, message: msgspec.Struct) -> None:
+        if self._process.stdin:
+            self._process.stdin.write(frame(message))
+
+    async def ask(self, question: bytes, answer: Answer | None) -> Reply:
+        """Raises `_EndedError`, and what `answer` raises."""
+        reply = await self._exchange(question)
+        while reply.request is not None:
+            if answer is None:
+                raise _EndedError
+            reply = await self._exchange(await answer(reply.request))
+        return reply
+
+    async def _exchange(self, content: bytes) -> Reply:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise _EndedError
+        try:
+            stdin.write(framed(content))
+            await stdin.drain()
+            (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
+            return msgspec.msgpack.decode(await stdout.readexactly(length), type=Reply)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise _EndedError from error
+
+    async def end(self) -> int:
+        """Returns the exit status, negative for a signal."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        return await self._process.wait()

@@ -1,0 +1,273 @@
+"""What requests for images ask for: OpenAI's fields, and diffusers' names for the rest."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    WithJsonSchema,
+    model_validator,
+)
+
+from stoker.inference.openai import hub
+from stoker.inference.openai.sampling import ModelRequest
+from stoker.media.media import Media
+from stoker.models.tasks.base import refusal
+from stoker.models.tasks.inputs import Image
+from stoker.wire.image_answer import ImageFormat
+
+MIN_SIDE, MAX_SIDE = 8, 2048
+MAX_PROMPT_CHARS = 32_000
+MAX_IMAGES = 10
+_WRITTEN = re.compile(r"(\d{1,5})x(\d{1,5})")
+
+
+def _pair(value: Any) -> Any:
+    """Width and height; None for the model's own."""
+    if value is None or value == "auto":
+        return None
+    sides = cast("list[Any]", value) if isinstance(value, list) else []
+    if isinstance(value, str) and (written := _WRITTEN.fullmatch(value.strip())):
+        sides = [int(side) for side in written.groups()]
+    whole = len(sides) == 2 and all(type(side) is int for side in sides)
+    if not whole or not all(MIN_SIDE <= side <= MAX_SIDE for side in sides):
+        raise ValueError(
+            f"must be 'auto', '<width>x<height>' or [width, height], each from {MIN_SIDE} to "
+            f"{MAX_SIDE} pixels"
+        )
+    return tuple(sides)
+
+
+Side = Annotated[int, Field(ge=MIN_SIDE, le=MAX_SIDE)]
+Size = Annotated[
+    tuple[Side, Side] | None,
+    BeforeValidator(_pair),
+    WithJsonSchema(
+        {
+            "description": "`<width>x<height>` or `[width, height]` in pixels, such as `256x256`, "
+            "`512x512`, `1024x1024`, `1792x1024` or `1024x1792`; `auto`: the model's own, of an "
+            "edit the image's. A size that the model cannot draw is refused, naming the nearest.",
+            "anyOf": [
+                {"type": "string", "maxLength": 11, "pattern": r"^(auto|[0-9]{1,5}x[0-9]{1,5})$"},
+                {
+                    "type": "array",
+                    "items": {"type": "integer", "minimum": MIN_SIDE, "maximum": MAX_SIDE},
+                    "minItems": 2,
+                    "maxItems": 2,
+                },
+                {"type": "null"},
+            ],
+        }
+    ),
+]
+
+
+def _only(value: Any) -> Any:
+    """The one of a list of one: forms send `image[]`."""
+    if isinstance(value, list):
+        images = cast("list[Any]", value)
+        if len(images) != 1:
+            raise ValueError(f"must be one image, not {len(images)}: the models edit one at a time")
+        return images[0]
+    return value
+
+
+def _sized(given: dict[str, Any]) -> dict[str, Any]:
+    """Hugging Face's sides of an image as our `size`."""
+    body = dict(given)
+    target = body.pop("target_size", None)
+    sides: dict[str, Any] = cast("dict[str, Any]", target) if isinstance(target, dict) else {}
+    if target is not None and not {"width", "height"} >= set(sides) > set():
+        raise refusal("must be an object with 'width' and 'height'", "target_size")
+    sides = sides | {name: body.pop(name) for name in ("width", "height") if name in body}
+    if all(side is None for side in sides.values()):
+        return body
+    if "size" in body:
+        raise refusal("is given twice: 'width' and 'height' are the same", "size")
+    for name in ("width", "height"):
+        side = sides.get(name)
+        if type(side) is not int or not MIN_SIDE <= side <= MAX_SIDE:
+            raise refusal(
+                f"must be from {MIN_SIDE} to {MAX_SIDE} pixels, and both sides are needed", name
+            )
+    return body | {"size": [sides["width"], sides["height"]]}
+
+
+class ImageGenerationRequest(ModelRequest):
+    """Fields whose defaults are null take the model's own."""
+
+    checks_spelling = True
+
+    prompt: str | None = Field(
+        default=None,
+        max_length=MAX_PROMPT_CHARS,
+        description="What to draw. Models that draw without a text take none.",
+    )
+    negative_prompt: str | None = Field(
+        default=None, max_length=MAX_PROMPT_CHARS, description="What to keep out of the image."
+    )
+    n: int | None = Field(default=None, ge=1, le=MAX_IMAGES, description="How many; default: 1.")
+    size: Size = None
+    num_inference_steps: int | None = Field(
+        default=None, ge=1, le=1000, description="Steps of denoising: more take longer."
+    )
+    guidance_scale: float | None = Field(
+        default=None, ge=0, le=100, description="How closely the image follows the prompt."
+    )
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        le=2**63 - 1,
+        description="The same seed draws the same image again, on the same machine; of several "
+        "images each has the next number. Without one it is drawn at random.",
+    )
+    output_format: ImageFormat | None = Field(default=None, description="Default: png.")
+    output_compression: int | None = Field(
+        default=None, ge=0, le=100, description="The quality of jpeg and webp; default: 100."
+    )
+    response_format: Literal["url", "b64_json"] | None = Field(
+        default=None, description="Default: `url`, a link that expires; of a stream `b64_json`."
+    )
+    stream: bool | None = Field(
+        default=None, description="Answer in server-sent events, with `partial_images` among them."
+    )
+    partial_images: int | None = Field(
+        default=None, ge=0, le=3, description="Of a stream: how many unfinished images to show."
+    )
+    background: Literal["opaque", "auto"] | None = None
+    quality: Literal["auto", "standard"] | None = Field(
+        default=None, description="`num_inference_steps` is what tells the quality here."
+    )
+    moderation: Literal["auto", "low"] | None = Field(
+        default=None, description="Nothing is moderated but by a model's own safety checker."
+    )
+    user: str | None = Field(
+        default=None,
+        max_length=512,
+        description="On whose behalf; all calls of one may go to the same version.",
+    )
+    safety_identifier: str | None = Field(default=None, max_length=512, description="Not used.")
+
+    refused: ClassVar[dict[str, str]] = {
+        "style": "is not served: say it in the prompt",
+        "complexity": "is not served: set 'num_inference_steps'",
+        "frame_count": "is not served: images have one frame",
+        "frame_duration_ms": "is not served: images have one frame",
+        "svg": "is not served: images are png, jpeg or webp",
+    }
+    """Known fields that nothing here can honour → why."""
+
+    inputs_field: ClassVar[str] = "prompt"
+    """What Hugging Face's form of a request holds in `inputs`."""
+    _is_file: bool = False
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_the_hub(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Read Hugging Face's form, whose answer is the image itself."""
+        if not hub.is_asked(data):
+            return handler(data)
+        known = {*cls.model_fields, "width", "height", "target_size"}
+        body = cast("dict[str, Any]", hub.unnested(data, cls.inputs_field, known, cls.refused))
+        made = handler(_sized(body))
+        if made.response_format is None and not made.stream:
+            if made.count > 1:
+                raise refusal("must be 1, or 'response_format' given: the answer is the image", "n")
+            made._is_file = True
+        return made
+
+    @model_validator(mode="before")
+    @classmethod
+    def _honoured(cls, data: Any) -> Any:
+        given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        for name, why in cls.refused.items():
+            # OpenAI's client spells an object of a form out, field by field.
+            if given.get(name) is not None or any(key.startswith(f"{name}[") for key in given):
+                raise refusal(why, name)
+        return cast("Any", data)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.output_compression is not None and self.output_format in (None, "png"):
+            raise refusal("needs 'output_format': 'jpeg' or 'webp'", "output_compression")
+        if self.stream and self.count > 1:
+            raise refusal("of a stream must be 1", "n")
+        if self.stream and self.response_format == "url":
+            raise refusal("of a stream must be 'b64_json'", "response_format")
+        if self.partial_images and not self.stream:
+            raise refusal("needs 'stream': true", "partial_images")
+        return self
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the answer is to be the image itself."""
+        return self._is_file
+
+    @property
+    def count(self) -> int:
+        return self.n or 1
+
+    @property
+    def form(self) -> ImageFormat:
+        return self.output_format or "png"
+
+    def media(self) -> Iterator[tuple[str, Media]]:
+        yield from ()
+
+    def item(self) -> dict[str, Any]:
+        """What is drawn from."""
+        return {"prompt": self.prompt, "negative_prompt": self.negative_prompt}
+
+    def parameters(self) -> dict[str, Any]:
+        """The replica's `DrawingOptions`."""
+        given: dict[str, Any] = {
+            "n": self.n,
+            "size": self.size,
+            "steps": self.num_inference_steps,
+            "guidance_scale": self.guidance_scale,
+            "seed": self.seed,
+            "output_format": self.output_format,
+            "quality": self.output_compression,
+            "partial_images": self.partial_images,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class ImageEditRequest(ImageGenerationRequest):
+    inputs_field: ClassVar[str] = "image"
+
+    image: Annotated[Image, BeforeValidator(_only)] = Field(description="The image to change.")
+    mask: Image | None = Field(
+        default=None,
+        description="Where to change it, in the image's size: transparent pixels are drawn anew "
+        "or, in a mask without any, white ones. What is not marked stays as it is.",
+    )
+    strength: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="How much of the image, or of what the mask marks, is drawn anew; 1: all.",
+    )
+    input_fidelity: Literal["low"] | None = Field(
+        default=None, description="`strength` is what tells the fidelity here."
+    )
+
+    refused: ClassVar[dict[str, str]] = {
+        **ImageGenerationRequest.refused,
+        "markup": "is not served: a 'mask' marks where the image is changed",
+    }
+
+    def media(self) -> Iterator[tuple[str, Media]]:
+        yield "image", self.image
+        if self.mask is not None:
+            yield "mask", self.mask
+
+    def item(self) -> dict[str, Any]:
+        return {**super().item(), "image": self.image, "mask": self.mask}
+
+    def parameters(self) -> dict[str, Any]:
+        strength = {} if self.strength is None else {"strength": self.strength}
+        return super().parameters() | strength

@@ -1,0 +1,118 @@
+"""The answers of `/v1/responses`, for its documentation: the replica writes them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from stoker.inference.openai.chat import TokenLogprob
+
+
+class InputTokens(BaseModel):
+    object: Literal["response.input_tokens"]
+    input_tokens: int = Field(description="As `usage.input_tokens` of the response would say.")
+
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class OutputText(BaseModel):
+    type: Literal["output_text"]
+    text: str
+    annotations: list[None] = Field(description="Always empty.")
+    logprobs: list[TokenLogprob]
+
+
+class OutputMessage(BaseModel):
+    type: Literal["message"]
+    id: str
+    status: Status
+    role: Literal["assistant"]
+    content: list[OutputText]
+
+
+class OutputCall(BaseModel):
+    type: Literal["function_call"]
+    id: str
+    status: Status
+    call_id: str = Field(description="What its `function_call_output` has to repeat.")
+    name: str
+    arguments: str = Field(description="JSON.")
+
+
+class OutputReasoningText(BaseModel):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class OutputReasoning(BaseModel):
+    """What the model wrote before its answer, where it does."""
+
+    type: Literal["reasoning"]
+    id: str
+    status: Status
+    summary: list[None] = Field(description="Always empty.")
+    content: list[OutputReasoningText]
+
+
+class IncompleteDetails(BaseModel):
+    reason: Literal["max_output_tokens"]
+
+
+class FailureDetails(BaseModel):
+    code: Literal["server_error"]
+    message: str
+
+
+class InputTokensDetails(BaseModel):
+    cached_tokens: int = Field(description="Found computed: the beginning was a known one.")
+    cache_write_tokens: int = Field(description="Always 0: keeping them costs nothing.")
+
+
+class OutputTokensDetails(BaseModel):
+    reasoning_tokens: int
+
+
+class ResponseUsage(BaseModel):
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class ResponseObject(BaseModel):
+    """A response. What the request set is repeated; null: as the model has it."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int = Field(description="Unix seconds.")
+    completed_at: int | None
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    error: FailureDetails | None
+    incomplete_details: IncompleteDetails | None
+    model: str
+    output: list[
+        Annotated[OutputMessage | OutputCall | OutputReasoning, Field(discriminator="type")]
+    ]
+    usage: ResponseUsage | None = Field(description="Null until the end of the answer.")
+    background: Literal[False]
+    instructions: str | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    previous_response_id: None
+    prompt_cache_key: str | None
+    reasoning: dict[str, str | None]
+    safety_identifier: str | None
+    service_tier: Literal["default"]
+    store: Literal[False]
+    temperature: float | None
+    text: dict[str, Any]
+    tool_choice: str | dict[str, Any]
+    tools: Sequence[dict[str, Any]]
+    top_logprobs: int
+    top_p: float | None
+    truncation: Literal["auto", "disabled"]
+    user: str | None

@@ -1,0 +1,244 @@
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: recordings as text."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
+
+from fastapi import APIRouter, Response
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from stoker.inference import bodies
+from stoker.inference.call import CallingDep, CallRoute
+from stoker.inference.convention import EVENTS, Convention, add_route, streamed
+from stoker.inference.openai import hub
+from stoker.inference.openai.sampling import ModelRequest
+from stoker.media.media import Media
+from stoker.models.stages.generating import MIN_TEMPERATURE
+from stoker.models.stages.recognition.transcripts import TIMED, Finishing
+from stoker.models.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
+from stoker.models.tasks.base import refusal
+from stoker.models.tasks.inputs import Audio
+from stoker.runtime.interface import Call
+
+JSON = "application/json"
+TEXT, VTT = "text/plain", "text/vtt"
+_TYPES = {"text": TEXT, "srt": TEXT, "vtt": VTT}
+MAX_PROMPT_CHARS = 8192
+_VAD = "chunking_strategy["
+
+Granularity = Literal["word", "segment"]
+
+
+def _temperature(value: float) -> float:
+    if 0 < value < MIN_TEMPERATURE:
+        raise ValueError(f"must be 0, or at least {MIN_TEMPERATURE:f}")
+    return value
+
+
+class AudioTranslationRequest(ModelRequest):
+    file: Audio
+    prompt: str | None = Field(
+        default=None,
+        max_length=MAX_PROMPT_CHARS,
+        description="Text that came before, or that is written in the wished style; the last of "
+        "it is used. Of Whisper models.",
+    )
+    response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = Field(
+        default="json", description="`srt` and `vtt` are subtitles."
+    )
+    temperature: Annotated[float, AfterValidator(_temperature)] = Field(
+        default=0.0, ge=0, le=1, description="0: the likeliest words; above: drawn at random."
+    )
+
+    endpoint = "translations"
+    task: ClassVar[Literal["transcribe", "translate"]] = "translate"
+    refused: ClassVar[dict[str, str]] = {}
+    """Known fields that nothing here can honour → why."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _honoured(cls, data: Any) -> Any:
+        asked = hub.unnested(data, "file", cls.model_fields, cls.refused)
+        given = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+        for name, why in cls.refused.items():
+            if given.get(name) is not None:
+                raise refusal(why, name)
+        # OpenAI's client spells an object of a form out, field by field.
+        if any(name.startswith(_VAD) for name in given):
+            raise refusal(_ONLY_AUTO, "chunking_strategy")
+        return cast("Any", asked)
+
+    @property
+    def is_streamed(self) -> bool:
+        return False
+
+    def media(self) -> Iterator[tuple[str, Media]]:
+        yield "file", self.file
+
+    def parameters(self) -> dict[str, Any]:
+        """What the replica's stages get beside the recording."""
+        return {
+            "task": self.task,
+            "prompt": self.prompt,
+            "temperature": self.temperature,
+            "timed": self.response_format in TIMED,
+        }
+
+    def finishing(self) -> Finishing:
+        return {
+            "response_format": self.response_format,
+            "task": self.task,
+            "temperature": self.temperature,
+            "granularities": ["segment"],
+        }
+
+
+_ONLY_AUTO = "must be 'auto': recordings are cut at silences, whose bounds cannot be set"
+
+
+class TranscriptionRequest(AudioTranslationRequest):
+    language: str | None = Field(
+        default=None,
+        min_length=2,
+        max_length=32,
+        description="What is spoken, such as `en`; without it Whisper models find out.",
+    )
+    chunking_strategy: Literal["auto"] | None = Field(
+        default=None, description="Long recordings are always cut at silences."
+    )
+    include: list[Literal["logprobs"]] = Field(
+        default=[], max_length=8, description="`logprobs`: of each token; with `json` only."
+    )
+    timestamp_granularities: list[Granularity] = Field(
+        default=["segment"], max_length=8, description="With `verbose_json` only."
+    )
+    stream: bool | None = Field(
+        default=None, description="Answer in server-sent events, window by window; `json` only."
+    )
+
+    endpoint = "transcriptions"
+    task: ClassVar[Literal["transcribe", "translate"]] = "transcribe"
+    refused: ClassVar[dict[str, str]] = {
+        "keywords": "is not served: put the words into 'prompt'",
+        "languages": "is not served: name one 'language', or none",
+        "known_speaker_names": "is not served: speakers are not told apart",
+        "known_speaker_references": "is not served: speakers are not told apart",
+    }
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        given, form = self.model_fields_set, self.response_format
+        if "timestamp_granularities" in given and form != "verbose_json":
+            raise refusal("needs 'response_format': 'verbose_json'", "timestamp_granularities")
+        if self.include and form != "json":
+            raise refusal("needs 'response_format': 'json'", "include")
+        if self.stream and form != "json":
+            raise refusal("of a stream must be 'json'", "response_format")
+        return self
+
+    @property
+    def is_streamed(self) -> bool:
+        return bool(self.stream)
+
+    def parameters(self) -> dict[str, Any]:
+        return super().parameters() | {
+            "language": self.language,
+            "logprobs": bool(self.include),
+            "words": "word" in self.timestamp_granularities,
+        }
+
+    def finishing(self) -> Finishing:
+        return {**super().finishing(), "granularities": self.timestamp_granularities}
+
+
+class DurationUsage(BaseModel):
+    type: Literal["duration"]
+    seconds: float = Field(description="Of sound.")
+
+
+class TranscribedLogprob(BaseModel):
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class TranscriptionWord(BaseModel):
+    word: str
+    start: float = Field(description="Seconds.")
+    end: float
+
+
+class TranscriptionSegment(BaseModel):
+    id: int
+    seek: int
+    start: float = Field(description="Seconds.")
+    end: float
+    text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+
+
+class Transcription(BaseModel):
+    """`verbose_json` has all but `logprobs`; `json` has `text` and `usage`."""
+
+    text: str
+    usage: DurationUsage
+    logprobs: list[TranscribedLogprob] | None = None
+    task: Literal["transcribe", "translate"] | None = None
+    language: str | None = Field(default=None, description="Its English name, in lower case.")
+    duration: float | None = Field(
+        default=None, description="Seconds from the file's start to the end of its sound."
+    )
+    segments: list[TranscriptionSegment] | None = None
+    words: list[TranscriptionWord] | None = None
+
+
+CONVENTIONS: tuple[Convention[AudioTranslationRequest], ...] = (
+    Convention(
+        path=TRANSCRIPTIONS,
+        summary="Create a transcription",
+        request=TranscriptionRequest,
+        answers={JSON: Transcription, TEXT: None, VTT: None, EVENTS: None},
+        example={"model": "tiny-transcriber", "file": "https://sounds.example/speech.wav"},
+        media={"file": "audio"},
+        bare=True,
+    ),
+    Convention(
+        path=TRANSLATIONS,
+        summary="Create a translation",
+        request=AudioTranslationRequest,
+        answers={JSON: Transcription, TEXT: None, VTT: None},
+        example={"model": "tiny-transcriber", "file": "https://sounds.example/rede.wav"},
+        media={"file": "audio"},
+        bare=True,
+    ),
+)
+
+router = APIRouter(tags=["Transcription"], route_class=CallRoute)
+
+
+def _handler(convention: Convention[AudioTranslationRequest]) -> Callable[..., Awaitable[Response]]:
+    async def handle(calling: CallingDep) -> Response:
+        body = await bodies.read(calling.request, convention, max_files=1)
+        entry = calling.target(body, [PIPELINE.name])
+        call = Call(
+            task=PIPELINE.name,
+            items=[body.file],
+            parameters=body.parameters(),
+            single=True,
+            finishing={**body.finishing(), "model": entry.model},
+            stream=body.is_streamed,
+        )
+        if not body.is_streamed:
+            content = await calling.answer(entry, call, body)
+            return Response(content, media_type=_TYPES.get(body.response_format, JSON))
+        await calling.collect(body)
+        return await streamed(calling.request, calling.stream(entry, call))
+
+    return handle
+
+
+for _convention in CONVENTIONS:
+    add_route(router, _convention, [PIPELINE.name], _handler(_convention))

@@ -1,0 +1,19 @@
+"""The formats in which models write tool calls, and their readers."""
+
+from stoker.models.chat.answers.call_formats.calls import (
+    Call,
+    MalformedCallError,
+    UnwritableCallError,
+    arguments_text,
+)
+from stoker.models.chat.answers.call_formats.format import Format
+from stoker.models.chat.answers.call_formats.table import FORMATS
+
+__all__ = [
+    "FORMATS",
+    "Call",
+    "Format",
+    "MalformedCallError",
+    "UnwritableCallError",
+    "arguments_text",
+]

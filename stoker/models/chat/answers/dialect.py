@@ -1,0 +1,144 @@
+"""How a model writes answers: found once, when the model loads."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from stoker.models.chat.answers.call_formats.format import Format
+from stoker.models.chat.answers.declared_reading import Declared, DeclaredReader
+from stoker.models.chat.answers.probing import (
+    Choice,
+    Habits,
+    Probe,
+    Render,
+    choose,
+    ends_of_reasoning,
+    reader_of,
+)
+from stoker.models.chat.answers.reading import Reader
+from stoker.wire.notices import Notice
+
+log = logging.getLogger(__name__)
+
+AnyReader = Reader | DeclaredReader
+_END_OF_REASONING = "</think>"
+
+
+class Dialect:
+    """How a model writes answers, read from its tokenizer and its chat template."""
+
+    def __init__(self, tokenizer: Any, render: Render | None = None) -> None:
+        """
+        Args:
+            render: renders the known calls; None: the format is chosen by marks alone.
+        """
+        self._tokens = tokenizer.backend_tokenizer
+        source = _source(tokenizer)
+        thinks = self._tokens.token_to_id(_END_OF_REASONING) is not None
+        self._declared = _declared(tokenizer)
+        probe = Probe(render) if render and "tool" in source else None
+        added = list(tokenizer.get_added_vocab())
+        self.choice: Choice = choose(
+            source, probe, tokens=added, thinks=thinks, declared=self._declared
+        )
+        self._takes_tools = "tools" in source
+
+    @property
+    def format(self) -> Format | None:
+        """How calls are written and enforced, if that is known."""
+        return self.choice.form
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the format read back what the chat template wrote."""
+        return self.choice.is_proven
+
+    @property
+    def calls(self) -> bool:
+        """Whether the model's tool calls can be read."""
+        return self.choice.form is not None or self.choice.is_declared
+
+    @property
+    def habits(self) -> Habits:
+        return self.choice.habits
+
+    @property
+    def notices(self) -> Sequence[Notice]:
+        """What the model's owner should know: that calls are not read, or not for certain."""
+        if not self._takes_tools or self.choice.is_proven:
+            return []
+        form = self.choice.form
+        if form is None and not self.choice.is_declared:
+            return [Notice("tool_calls_not_read", _NOT_READ)]
+        name = form.name if form else "response_template"
+        return [Notice("tool_calls_not_tried", _NOT_TRIED.format(name))]
+
+    def shows(self, token: str) -> bool:
+        """Returns whether a special token is a mark that readers need."""
+        form = self.choice.form
+        literals = [*self.choice.framing.literals, *(form.literals if form else ())]
+        return any(token in literal for literal in literals)
+
+    def end_of_reasoning(self, prompt: str) -> int | None:
+        """Returns the token that ends the reasoning which a prompt has begun, if it has."""
+        ends = ends_of_reasoning(self.choice.framing, prompt)
+        return self._tokens.token_to_id(ends[0]) if ends else None
+
+    def reader(
+        self, prompt: str, *, tools: Sequence[Mapping[str, Any]], either: bool = False
+    ) -> AnyReader | None:
+        """Returns what reads one answer; None: it is all text.
+
+        Args:
+            prompt: its end may have begun the reasoning already.
+            tools: functions that may be called, as the client gave them.
+            either: the answer is nothing but calls, or it is all text.
+        """
+        if tools:
+            return reader_of(self.choice, prompt, tools, self._declared, either=either)
+        framing = self.choice.framing
+        if not framing.literals:
+            return None
+        return reader_of(Choice(framing=framing), prompt, (), either=either)
+
+    def may_reason(self, prompt: str) -> bool:
+        """Returns whether an answer to a prompt may begin with reasoning between marks."""
+        pairs = self.choice.framing.reasoning
+        marks = tuple(mark.strip() for pair in pairs for mark in pair)
+        return bool(pairs) and not prompt.rstrip().endswith(marks)
+
+    def ends(self, prompt: str) -> str | None:
+        """Returns what ends the reasoning that a prompt has begun; None: it has begun none."""
+        return next(iter(ends_of_reasoning(self.choice.framing, prompt)), None)
+
+
+_NOT_READ = (
+    "No reader for this model's tool calls was identified: its chat template takes tools, but "
+    "writes no calls in a known format. With 'tool_choice': 'auto' calls stay text in the content; "
+    "'required' and a named function are refused."
+)
+_NOT_TRIED = (
+    "Tool calls are read in the format '{}', which could not be tried: the chat template renders "
+    "no calls of the assistant. With 'tool_choice': 'auto' the format is not enforced."
+)
+
+
+def _source(tokenizer: Any) -> str:
+    """Returns the chat template; of several, that for tools first."""
+    template: Any = getattr(tokenizer, "chat_template", None) or ""
+    if isinstance(template, dict):
+        named = cast("Mapping[str, str]", template)
+        ordered = [named["tool_use"]] if "tool_use" in named else []
+        return "\n".join([*ordered, *(one for name, one in named.items() if name != "tool_use")])
+    return str(template)
+
+
+def _declared(tokenizer: Any) -> Declared | None:
+    own: Any = getattr(tokenizer, "response_template", None)
+    if own is None:
+        return None
+    try:
+        return Declared(own)
+    except ValueError as error:
+        log.warning("The declared response template is not used: %s", error)
+        return None

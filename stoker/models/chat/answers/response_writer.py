@@ -1,0 +1,255 @@
+"""Responses, whole or as typed events, as https://platform.openai.com/docs/api-reference/responses.
+
+OpenAI's clients put the output together from the events, by each item's place in it.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from stoker.models.chat.answers.answer_events import (
+    CallArguments,
+    CallBegun,
+    Echoed,
+    Event,
+    Finished,
+    FinishReason,
+    Text,
+    TokenLogprob,
+    Usage,
+)
+from stoker.models.chat.answers.chat_writer import logprob
+from stoker.wire import sse
+from stoker.wire.generation_request import Generation
+
+Kind = Literal["message", "reasoning", "function_call"]
+
+_PREFIXES: dict[Kind, str] = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+_EVENTS: dict[Kind, str] = {
+    "message": "response.output_text",
+    "reasoning": "response.reasoning_text",
+    "function_call": "response.function_call_arguments",
+}
+
+
+@dataclass
+class _Item:
+    """One of the output's items, while it is written."""
+
+    kind: Kind
+    place: dict[str, Any]
+    """Where it stands, as its events say it."""
+    body: dict[str, Any]
+    pieces: list[str] = field(default_factory=list[str])
+    logprobs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def part(self) -> dict[str, Any]:
+        text = "".join(self.pieces)
+        if self.kind == "reasoning":
+            return {"type": "reasoning_text", "text": text}
+        empty: list[Any] = []
+        part: dict[str, Any] = {"type": "output_text", "text": text, "annotations": empty}
+        return part | {"logprobs": self.logprobs}
+
+
+@dataclass
+class _Held:
+    """White space that is kept back until it is known to stand inside of an item."""
+
+    kind: Kind = "message"
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+
+
+class ResponseWriter:
+    """See `Writer`."""
+
+    def __init__(self, generation: Generation) -> None:
+        self._head: dict[str, Any] = {
+            "id": generation.answer["id"],
+            "object": "response",
+            "created_at": generation.answer["created"],
+            "model": generation.answer["model"],
+            **generation.answer["settings"],
+        }
+        self._stream = generation.stream
+        self._number = 0
+        """Of the next event."""
+        self._output: list[dict[str, Any]] = []
+        self._item: _Item | None = None
+        self._held = _Held()
+        self._finish: FinishReason = "stop"
+
+    def begin(self) -> bytes:
+        response = self._response("in_progress")
+        created = self._event("response.created", response=response)
+        return created + self._event("response.in_progress", response=response)
+
+    def add(self, choice: int, events: Sequence[Event]) -> bytes:
+        return b"".join([self._noted(event) for event in events])
+
+    def end(self, usage: Usage) -> bytes:
+        status = "incomplete" if self._finish == "length" else "completed"
+        response = self._response(status, usage)
+        if self._stream:
+            return self._event(f"response.{status}", response=response)
+        return sse.encode(response)
+
+    def fail(self, code: str, message: str) -> bytes:
+        last = self._close("incomplete")
+        error = {"code": "server_error", "message": message}
+        response = self._response("failed") | {"error": error}
+        last += self._event("response.failed", response=response)
+        # Clients that go by the other conventions raise on what stands under `error`.
+        details = {"code": code, "message": message, "param": None}
+        return last + self._event("error", **details, error={"type": "InferenceError", **details})
+
+    def _noted(self, event: Event) -> bytes:
+        match event:
+            case Text():
+                return self._text(event)
+            case CallBegun():
+                self._held = _Held()
+                call = {"call_id": event.id, "name": event.name, "arguments": ""}
+                return self._close("completed") + self._open("function_call", call)
+            case CallArguments():
+                return self._write(event.text)
+            case Finished():
+                return self._finished(event)
+            case Echoed():  # Of text completions.
+                return b""
+
+    def _text(self, event: Text) -> bytes:
+        kind: Kind = "reasoning" if event.reasoning else "message"
+        if kind != self._held.kind:
+            self._held = _Held(kind)
+        text = self._held.text + event.text
+        logprobs = [*self._held.logprobs, *event.logprobs]
+        goes_on = self._item is not None and self._item.kind == kind
+        if not text.strip() and not (goes_on and kind == "message"):
+            self._held = _Held(kind, text, logprobs)
+            return b""
+        self._held = _Held(kind)
+        if kind == "reasoning":
+            # The marks around it stand on lines of their own.
+            written = text.rstrip()
+            self._held.text = text[len(written) :]
+            text = written if goes_on else written.lstrip()
+        begun = b"" if goes_on else self._close("completed") + self._begin_text(kind)
+        return begun + self._write(text, logprobs)
+
+    def _begin_text(self, kind: Kind) -> bytes:
+        empty: list[Any] = []
+        if kind == "reasoning":
+            return self._open(kind, {"summary": empty, "content": empty})
+        return self._open(kind, {"role": "assistant", "content": empty})
+
+    def _finished(self, event: Finished) -> bytes:
+        self._finish = event.reason
+        written = b""
+        if not self._output:
+            held = self._held
+            written += self._begin_text("message") + self._write(held.text, held.logprobs)
+        return written + self._close(
+            "incomplete" if event.is_cut or event.reason == "length" else "completed"
+        )
+
+    # --- items ---
+
+    def _open(self, kind: Kind, fields: dict[str, Any]) -> bytes:
+        identifier = f"{_PREFIXES[kind]}_{secrets.token_hex(12)}"
+        index = len(self._output)
+        body = {"id": identifier, "type": kind, "status": "in_progress", **fields}
+        place: dict[str, Any] = {"item_id": identifier, "output_index": index}
+        self._output.append(body)
+        added = self._event("response.output_item.added", output_index=index, item=body)
+        if kind != "function_call":
+            place["content_index"] = 0
+        self._item = _Item(kind, place, body)
+        if kind == "function_call":
+            return added
+        return added + self._event("response.content_part.added", **place, part=self._item.part())
+
+    def _write(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        item = self._item
+        if item is None or not (text or logprobs):
+            return b""
+        item.pieces.append(text)
+        further: dict[str, Any] = {}
+        if item.kind == "message":
+            further["logprobs"] = [logprob(one) for one in logprobs]
+            item.logprobs += further["logprobs"]
+        return self._event(f"{_EVENTS[item.kind]}.delta", **item.place, delta=text, **further)
+
+    def _close(self, status: str) -> bytes:
+        """End the item that is being written, if one is."""
+        item, self._item = self._item, None
+        if item is None:
+            return b""
+        done = f"{_EVENTS[item.kind]}.done"
+        if item.kind == "function_call":
+            item.body["arguments"] = "".join(item.pieces)
+            called = {name: item.body[name] for name in ("name", "arguments")}
+            written = self._event(done, **item.place, **called)
+        else:
+            part = item.part()
+            item.body["content"] = [part]
+            texts = {name: part[name] for name in ("text", "logprobs") if name in part}
+            written = self._event(done, **item.place, **texts)
+            written += self._event("response.content_part.done", **item.place, part=part)
+        item.body["status"] = status
+        index = item.place["output_index"]
+        return written + self._event(
+            "response.output_item.done", output_index=index, item=item.body
+        )
+
+    # --- the response and its events ---
+
+    def _response(self, status: str, usage: Usage | None = None) -> dict[str, Any]:
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        return self._head | {
+            "status": status,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "error": None,
+            "incomplete_details": cut,
+            "output": self._output,
+            "usage": _counts(usage) if usage else None,
+        }
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        if not self._stream:
+            return b""
+        body = {"type": kind, "sequence_number": self._number, **fields}
+        self._number += 1
+        return sse.event(body, kind)
+
+
+class InputTokensWriter:
+    """See `Writer`. Of what a response would read: nothing is answered."""
+
+    def __init__(self, generation: Generation) -> None:
+        pass
+
+    def begin(self) -> bytes:
+        return b""
+
+    def add(self, choice: int, events: Sequence[Event]) -> bytes:
+        return b""
+
+    def end(self, usage: Usage) -> bytes:
+        return sse.encode({"object": "response.input_tokens", "input_tokens": usage.prompt})
+
+    def fail(self, code: str, message: str) -> bytes:
+        return sse.error(code, message)
+
+
+def _counts(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.completion,
+    }

@@ -1,0 +1,175 @@
+"""Chooses the form that an answer must match: of its text, of its calls, or either."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from stoker.models.chat.answers.call_formats import Format
+from stoker.models.chat.answers.dialect import Dialect
+from stoker.models.chat.forms.faults import Asked
+from stoker.models.chat.forms.grammar import Grammars, asked_of, asked_of_tools, compiled
+from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.llm.errors import FormError
+from stoker.models.llm.matcher import Matcher
+from stoker.models.stages.base import InputError
+from stoker.wire.generation_request import TOOLS_FIELD, Generation, Guide
+
+_BEHIND_REASONING = ("json_object", "json_schema", "choice")
+"""Forms that never describe reasoning themselves, as an expression or a grammar may."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form that an answer must match, before it is compiled."""
+
+    grammar: str
+    """In llguidance's own JSON, or in Lark."""
+    field: str
+    """The request's field of the form, for errors."""
+    parts: "Sequence[Form]" = ()
+    """The parts of a combined form, to find the part at fault."""
+    reasoned: bool = False
+    """Whether the form also holds for the model's reasoning."""
+    asked: Sequence[Asked] = ()
+    """The request's schemas and grammars, to find the place at fault."""
+    calls: bool = True
+    """Whether the answer may call tools."""
+
+
+class Forms:
+    """The forms of one model's answers."""
+
+    def __init__(self, prompts: Prompts, dialect: Dialect, vocabulary: int) -> None:
+        """
+        Args:
+            vocabulary: width of the logits.
+        """
+        self._prompts = prompts
+        self._dialect = dialect
+        self._vocabulary = vocabulary
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """The compiler of this model's forms.
+
+        The first request with a form makes it in its thread, which takes up to a second.
+        """
+        plain, unseen = self._prompts.tokens_within_answers(calls=True)
+        form = self._dialect.format
+        literals = form.literals if form else ()
+        names = {token: self._prompts.tokenizer.convert_ids_to_tokens(token) for token in plain}
+        marks = {token for token in plain if any(names[token] in one for one in literals)}
+        return self._made([token for token in plain if token not in marks], unseen)
+
+    @cached_property
+    def _text_grammars(self) -> Grammars:
+        """The compiler for answers without calls, in which marks of calls are text."""
+        tokens = self._prompts.tokens_within_answers(calls=False)
+        if tokens == self._prompts.tokens_within_answers(calls=True):
+            return self.grammars
+        return self._made(*tokens)
+
+    def _made(self, plain: Sequence[int], unseen: Sequence[int]) -> Grammars:
+        ends = sorted(self._prompts.defaults.ends)
+        return Grammars(self._prompts.tokenizer, self._vocabulary, ends, plain, unseen)
+
+    @cached_property
+    def problem(self) -> str | None:
+        """The reason why no form can be enforced with this model, or None."""
+        try:
+            _ = self.grammars
+        except FormError as error:
+            return str(error)
+        return None
+
+    def bytes_of(self, token: int) -> bytes | None:
+        """Returns the bytes that a token adds to a text. None: they depend on other tokens."""
+        return None if self.problem else self.grammars.bytes_of(token)
+
+    def form(
+        self,
+        generation: Generation,
+        after: int | None,
+        ends: str | None = None,
+        *,
+        may_reason: bool = False,
+    ) -> Form | None:
+        """Returns the form of an answer, or None if it is free. Raises `InputError`.
+
+        Args:
+            after: the token that ends the reasoning, if the prompt has begun it.
+            ends: the text that ends the reasoning, if it is not a single token.
+            may_reason: the model may begin the answer with reasoning, between marks of its own.
+        """
+        form = self._form(generation, after, ends)
+        if form is None or form.reasoned or generation.guide is None:
+            # Forms of calls make room for reasoning themselves.
+            return form
+        if after is None and not (may_reason and generation.guide.kind in _BEHIND_REASONING):
+            return form
+        if after is not None and form.parts:
+            # `calls_or` has made room for the lines behind the reasoning.
+            return form
+        reasoning = self._dialect.choice.framing.reasoning if after is None else ()
+        behind = self.grammars.behind_reasoning(form.grammar, reasoning)
+        return Form(behind, form.field, (form,), calls=form.calls)
+
+    def _form(self, generation: Generation, after: int | None, ends: str | None) -> Form | None:
+        guide, tools = generation.guide, generation.tools
+        if guide and self.problem:
+            what = f"'{guide.field}' {self.problem}."
+            raise InputError(what, field=guide.field, of_item=False)
+        text = self._text_form(guide) if guide else None
+        if tools is None or tools.choice == "none":
+            return text
+        form, auto = self._dialect.format, tools.choice == "auto"
+        if form is None or not self._is_enforced(form, auto=auto) or self.problem:
+            if auto and (text is None or not self._dialect.calls):
+                return text
+            raise _unenforceable(text, form)
+        framing = self._dialect.choice.framing
+        grammar = self.grammars.calls(form, tools, framing, ends=None if after else ends)
+        calls = Form(grammar, TOOLS_FIELD, asked=asked_of_tools(tools))
+        if text is None:
+            return calls
+        either = self.grammars.calls_or(form, tools, text.grammar, reasoned=after is not None)
+        return Form(either, text.field, (text, calls))
+
+    def _is_enforced(self, form: Format, *, auto: bool) -> bool:
+        # A format that was not tried binds a model only if the client asks for a call.
+        return form.enforced and (self._dialect.is_proven or not auto)
+
+    def _text_form(self, guide: Guide) -> Form:
+        if guide.kind == "without":
+            return Form(self.grammars.without(guide.value), guide.field, reasoned=True)
+        compiled_guide = compiled(guide, guide.field)
+        return Form(compiled_guide, guide.field, asked=asked_of(guide), calls=False)
+
+    def matcher(self, form: Form, after: int | None) -> Matcher:
+        """Returns a matcher at a form's start. Raises `InputError` naming the field at fault."""
+        try:
+            behind = None if form.reasoned else after
+            grammars = self.grammars if form.calls else self._text_grammars
+            return grammars.matcher(form.grammar, form.field, behind)
+        except InputError:
+            for of_parts in (False, True):
+                for asked in form.asked:
+                    if (fault := asked.fault(of_parts=of_parts)) is not None:
+                        raise fault from None
+            for part in form.parts:
+                self.matcher(part, None)
+            raise
+
+
+def _unenforceable(text: Form | None, form: Format | None) -> InputError:
+    why = "it is not known how this model writes calls."
+    if form is not None and form.why_free:
+        why = f"{form.why_free[0].lower()}{form.why_free[1:]}"
+    elif form is not None:
+        why = "it is not certain how this model writes calls."
+    if text is None:
+        what, field = f"'tool_choice' cannot be enforced: {why}", "tool_choice"
+    else:
+        way = 'Send "tool_choice": "none", or leave one of the two out.'
+        what, field = f"'{text.field}' cannot be enforced beside tools: {why} {way}", text.field
+    return InputError(what, field=field, of_item=False)

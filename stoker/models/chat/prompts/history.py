@@ -1,0 +1,60 @@
+"""Fits messages with tool calls to what a model's chat template takes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stoker.models.chat.answers.probing import Habits
+
+Message = Mapping[str, Any]
+
+
+def fitted(messages: Sequence[Message], habits: Habits) -> list[Message]:
+    """Returns the messages as the chat template takes them.
+
+    Args:
+        messages: each call's output follows the message of the call.
+    """
+    found = list(messages)
+    if habits.single_calls:
+        found = _split(found)
+    if habits.text_arguments:
+        found = [_changed(message) for message in found]
+    return found
+
+
+def _split(messages: Sequence[Message]) -> list[Message]:
+    """Gives each call a message of its own, with its output behind it."""
+    found: list[Message] = []
+    waiting: list[Message] = []
+    for message in messages:
+        if message.get("role") == "tool" and waiting:
+            called = next((one for one in waiting if _answers(message, one)), waiting[0])
+            waiting.remove(called)
+            found.append(called)
+        found += [] if message.get("role") == "tool" else waiting
+        waiting = waiting if message.get("role") == "tool" else []
+        calls: list[Message] = message.get("tool_calls") or []
+        if len(calls) < 2:
+            found.append(message)
+            continue
+        alone = {name: value for name, value in message.items() if name == "role"}
+        rest = [{**alone, "content": "", "tool_calls": [call]} for call in calls[1:]]
+        waiting = [{**message, "tool_calls": calls[:1]}, *rest]
+    return [*found, *waiting]
+
+
+def _answers(output: Message, called: Message) -> bool:
+    return called["tool_calls"][0].get("id") == output.get("tool_call_id")
+
+
+def _changed(message: Message) -> Message:
+    calls: list[Message] = message.get("tool_calls") or []
+    return {**message, "tool_calls": [_call(call) for call in calls]} if calls else message
+
+
+def _call(call: Message) -> Message:
+    function: Message = call["function"]
+    arguments: Any = function["arguments"]
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": text}}

@@ -1,0 +1,367 @@
+"""Makes token sequences of prompts: chat templates, texts, token lists, with their limits."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import jinja2
+import msgspec
+
+from stoker.base.media_limits import MediaLimits
+from stoker.models.chat.answers.dialect import Dialect
+from stoker.models.chat.prompts import earlier_calls
+from stoker.models.chat.prompts.history import fitted
+from stoker.models.chat.prompts.pictures import ImagePrompts
+from stoker.models.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
+from stoker.models.chat.prompts.templates import ChatTemplate, Trials
+from stoker.models.chat.prompts.truncation import Messages, shortened
+from stoker.models.llm.checkpoint import load_tokenizer
+from stoker.models.llm.generation_defaults import Defaults
+from stoker.models.llm.interface import Features
+from stoker.models.stages.base import ContextLengthError, InputError
+from stoker.models.stages.known_tokens import refuse_needed
+from stoker.wire.generation_request import (
+    Conversation,
+    Cut,
+    Generation,
+    Prompt,
+    Sampling,
+    as_text,
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prompt as the model takes it."""
+
+    tokens: list[int]
+    text: str
+    """Its end, which may have begun the answer."""
+    media: Features | None = None
+    """Of its images."""
+
+
+class Prompts:
+    """Prepares prompts for one model."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_length: int,
+        vocabulary: int,
+        images: MediaLimits | None = None,
+        tokenizer: Any = None,
+        renderer: Renderer | None = None,
+    ) -> None:
+        """
+        Args:
+            images: limits of a vision model's; None: it is a model of texts.
+            tokenizer: the folder's, where it was loaded before.
+            renderer: what renders its chat template; None: one of its own.
+
+        Raises:
+            TemplateLimitError: the chat template takes too much.
+            UnknownTokenError: the chat template needs a token that the model has no embedding for.
+        """
+        self.tokenizer = tokenizer or load_tokenizer(folder)
+        self._template = ChatTemplate(self.tokenizer, renderer)
+        self._takes_parts: dict[str, bool] = {}
+        """Roles of messages, once they were tried."""
+        self._images = (
+            ImagePrompts(folder, self.tokenizer, self._template, images) if images else None
+        )
+        self._template.check()
+        self.defaults = Defaults.read(
+            folder,
+            self.tokenizer,
+            ends=self._template.ends_of_turn(),
+            max_length=max_length,
+            vocabulary=vocabulary,
+        )
+        self.dialect = Dialect(self.tokenizer, Trials(self._template))
+        self._max_length = max_length
+        self._vocabulary = vocabulary
+        self._check_template()
+        self.hidden = frozenset(self._unseen())
+        """Tokens that stand for nothing in an answer's text."""
+
+    def prepare(
+        self, prompt: Prompt, place: str, wished: int | None = None, cut: Cut | None = None
+    ) -> Prepared:
+        """A prompt's tokens.
+
+        Args:
+            place: the request's field that it stands in, for errors.
+            wished: tokens of the answer, for which a conversation may have to make room.
+            cut: how many of its tokens are kept.
+
+        Raises:
+            InputError: it cannot be made, is empty or has tokens that the model does not know.
+        """
+        media: Features | None = None
+        if isinstance(prompt, Conversation):
+            if prompt.truncate:
+                prompt = self._shortened(prompt, place, wished)
+            text, tokens, media = self._conversation(prompt, place)
+            text = _THINK if _continues_reasoning(prompt) else text
+        elif isinstance(prompt, str):
+            text = prompt
+            tokens = self._encoded(prompt, special=True)
+        else:
+            text, tokens = "", prompt
+        if not tokens:
+            raise _refusal("is empty: the model needs at least one token to go on from.", place)
+        self._known(tokens, place)
+        prepared = Prepared(tokens, text[-64:], media)
+        return prepared if cut is None else self._cut(prepared, cut, wished)
+
+    def _cut(self, prompt: Prepared, cut: Cut, wished: int | None) -> Prepared:
+        """Returns the prompt without the tokens to cut off. Raises `InputError`."""
+        kept = cut.tokens if cut.tokens > 0 else max(1, self._max_length - max(1, wished or 1))
+        if len(prompt.tokens) <= kept:
+            return prompt
+        if prompt.media is not None:
+            raise _refusal("cannot cut a prompt that has images: leave it out.", _CUT_FIELD)
+        if cut.side == "left":
+            return Prepared(prompt.tokens[-kept:], prompt.text)
+        tokens = prompt.tokens[:kept]
+        return Prepared(tokens, str(self.tokenizer.decode(tokens))[-64:])
+
+    def limited(self, prompt: Prepared, generation: Generation, place: str) -> Sampling:
+        """The sampling with its number of tokens settled.
+
+        Raises `ContextLengthError` on an overflow, `InputError` for unknown tokens.
+        """
+        size, most = len(prompt.tokens), self._max_length
+        sampling = generation.sampling
+        wished = sampling.max_tokens
+        name = place.partition("[")[0]
+        if size >= most:
+            raise ContextLengthError(
+                most,
+                f"your {name} resulted in {size} tokens, and the answer takes some, too. Please "
+                f"reduce the length of the {name}.",
+                field=place,
+            )
+        if wished is not None and size + wished > most:
+            raise ContextLengthError(
+                most,
+                f"you requested {size + wished} tokens ({size} in the {name}, {wished} in the "
+                f"completion). Please reduce the length of the {name}, or "
+                f"'{generation.limit_field}'.",
+                field=generation.limit_field,
+            )
+        self._known(sampling.logit_bias, "logit_bias")
+        self._known(sampling.stop_token_ids, "stop_token_ids")
+        self._known(sampling.allowed_tokens, "allowed_token_ids")
+        filled = self.defaults.filled(sampling, size)
+        if wished is None:
+            own = self.defaults.max_new_tokens or sampling.default_tokens
+            wished = min(most - size, own or most)
+        return msgspec.structs.replace(filled, max_tokens=wished)
+
+    def _check_template(self) -> None:
+        """Raises `UnknownTokenError` if a plain conversation has tokens that the model lacks."""
+        text = self._template.greeting()
+        if text is not None:
+            tokens = self._encoded(text, special=False)
+            refuse_needed(self.tokenizer, tokens, self._vocabulary, "its chat template needs it")
+
+    def tokens_within_answers(self, *, calls: bool) -> tuple[list[int], list[int]]:
+        """Returns the added tokens that may stand anywhere in a text: those that are seen in it,
+        such as `<think>` or a model's `<unit>`, and those that are hidden.
+
+        Left out are tokens that end an answer, and those that give a conversation its structure.
+
+        Args:
+            calls: the answer may call tools: what marks calls and their outputs is structure, too.
+        """
+        added: Mapping[int, Any] = self.tokenizer.added_tokens_decoder
+        structure = self._template.structure(calls=calls)
+        names = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
+        named = {getattr(self.tokenizer, f"{name}_token_id", None) for name in names}
+        within = [
+            token
+            for token, one in sorted(added.items())
+            if token not in self.defaults.ends
+            and token not in named
+            and not (calls and _TOOLS.search(one.content))
+            and (one.content not in structure or _REASONING.search(one.content))
+        ]
+        seen = [token for token in within if token not in self.hidden]
+        unseen = [
+            token
+            for token in within
+            if token in self.hidden and not _ENDING.search(added[token].content)
+        ]
+        return seen, unseen
+
+    def _known(self, tokens: Iterable[int], place: str) -> None:
+        """Raise `InputError` for a token that the model does not have."""
+        for token in tokens:
+            if not 0 <= token < self._vocabulary:
+                name = self.tokenizer.convert_ids_to_tokens(token) if token >= 0 else None
+                what = f"the token '{name}' ({token})" if name else f"the token {token}"
+                raise _refusal(f"has {what}; the model knows 0 to {self._vocabulary - 1}.", place)
+
+    def _encoded(self, text: str, *, special: bool) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=special)["input_ids"]
+
+    def _shortened(self, prompt: Conversation, place: str, wished: int | None) -> Conversation:
+        def of(messages: Messages) -> Conversation:
+            return msgspec.structs.replace(prompt, messages=list(messages))
+
+        def fits(messages: Messages, room: int) -> bool:
+            _, tokens, _ = self._conversation(of(messages), place)
+            return len(tokens) + room <= self._max_length
+
+        if fits(prompt.messages, 1 if wished is None else wished):
+            return prompt
+        room = self._max_length // _ROOM if wished is None else wished
+        return of(shortened(prompt.messages, lambda messages: fits(messages, room)))
+
+    def _conversation(
+        self, prompt: Conversation, place: str
+    ) -> tuple[str, list[int], Features | None]:
+        if self._images:
+            messages, pictures = self._images.read(prompt.messages)
+            text = self._rendered(prompt, messages, place)
+            return text, *self._images.expanded(text, pictures, place)
+        messages = [{**one, "content": self._content(one)} for one in prompt.messages]
+        text = self._rendered(prompt, messages, place)
+        return text, self._encoded(text, special=False), None
+
+    def _content(self, message: Mapping[str, Any]) -> Any:
+        content, role = message["content"], message["role"]
+        if isinstance(content, str) or len(cast("list[Any]", content)) < 2:
+            return as_text(content)
+        if role not in self._takes_parts:
+            self._takes_parts[role] = self._template.takes_parts(role)
+        return content if self._takes_parts[role] else as_text(content)
+
+    def _rendered(
+        self, prompt: Conversation, messages: Sequence[Mapping[str, Any]], place: str
+    ) -> str:
+        if not self._template.source:
+            raise _refusal(
+                "cannot be used: this model has no chat template. Use /v1/completions.", place
+            )
+        if prompt.continues:
+            _check_continued(messages, place)
+        try:
+            return self._written(
+                fitted(messages, self.dialect.habits),
+                tools=(prompt.tools.offered() if prompt.tools else None) or None,
+                documents=prompt.documents,
+                begins_answer=prompt.begins_answer and not prompt.continues,
+                continues=prompt.continues,
+                **self._variables(prompt),
+            )
+        except jinja2.TemplateError as error:
+            raise _refusal(f"cannot be rendered: {error}", place) from error
+        except TemplateLimitError as error:
+            raise InputError(
+                f"'{place}' cannot be rendered: {error}. Another template, or shorter {place}, may "
+                "do.",
+                field=place,
+                of_item=False,
+                code="template_failed",
+            ) from error
+        except TemplateDataError as error:
+            if prompt.continues and "continue_final_message" in str(error):
+                why = "cannot be continued: this model's chat template changes the last message."
+                raise _refusal(why, place) from error
+            raise _refusal(f"do not fit the model's chat template: {error}.", place) from error
+        except (LookupError, TypeError, ValueError) as error:
+            raise _refusal("do not fit the model's chat template.", place) from error
+
+    def _variables(self, prompt: Conversation) -> dict[str, Any]:
+        """Returns what a request gives the chat template beside messages and tools.
+
+        Raises `InputError` for a variable that the template does not read.
+        """
+        own = {
+            _EFFORT: (prompt.effort_field, prompt.effort),
+            _VERBOSITY: (prompt.verbosity_field, prompt.verbosity),
+        }
+        given = {name: value for name, (_, value) in own.items() if value is not None}
+        if prompt.verbosity == "medium" and not self._template.reads(_VERBOSITY):
+            del given[_VERBOSITY]
+        fields = {name: own[name][0] for name in given}
+        fields |= {name: f"{_VARIABLES_FIELD}.{name}" for name in prompt.variables}
+        if prompt.documents:
+            fields[_DOCUMENTS] = _DOCUMENTS
+        for name, field in fields.items():
+            if not self._template.reads(name):
+                raise _refusal(
+                    f"is not known to this model's chat template{self._hint(name)}.", field
+                )
+        return given | prompt.variables
+
+    def _hint(self, name: str) -> str:
+        """Returns what works in place of a variable that the chat template does not read."""
+        if name == _VERBOSITY:
+            return ": leave it out, or send 'medium'"
+        if name == _DOCUMENTS:
+            return ": leave it out, and put the texts into a message"
+        reads = [one for one in _SWITCHES if self._template.reads(one)]
+        if name in _SWITCHES and reads:
+            return f", which reads '{reads[0]}' (see '{_VARIABLES_FIELD}')"
+        return ": leave it out"
+
+    def _written(self, messages: Sequence[Mapping[str, Any]], **further: Any) -> str:
+        """Renders messages. Raises what `ChatTemplate.rendered` does."""
+        messages = earlier_calls.named(messages, self._template.source)
+        try:
+            return self._template.rendered(messages, **further)
+        except (jinja2.TemplateError, TemplateDataError):
+            readable = earlier_calls.readable(messages)
+            if readable is None:
+                raise
+        return self._template.rendered(readable, **further)
+
+    def _unseen(self) -> Iterable[int]:
+        """Special tokens, but for those that have a meaning for whoever reads the answer."""
+        added: Mapping[int, Any] = self.tokenizer.added_tokens_decoder
+        for token, one in added.items():
+            is_mark = self.dialect.shows(one.content)
+            if one.special and not is_mark and not any(mark in one.content for mark in _MARKS):
+                yield token
+
+
+_EFFORT, _VERBOSITY, _DOCUMENTS = "reasoning_effort", "verbosity", "documents"
+_VARIABLES_FIELD = "chat_template_kwargs"
+_SWITCHES = ("enable_thinking", "thinking", _EFFORT)
+"""Variables by which templates turn reasoning on, off, up and down."""
+_CUT_FIELD = "truncate_prompt_tokens"
+_ROOM = 8
+"""The part of the context that is left to an answer without a limit, where turns are left out."""
+_THINK, _END_OF_THINKING = "<think>", "</think>"
+_ENDING = re.compile("end|eo[mst]|stop", re.IGNORECASE)
+"""Names of special tokens such as `<|endoftext|>`, which not every model's files call an end."""
+_TOOLS = re.compile("tool", re.IGNORECASE)
+_REASONING = re.compile("think", re.IGNORECASE)
+_MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
+
+
+def _refusal(what: str, field: str) -> InputError:
+    return InputError(f"'{field}' {what}", field=field, of_item=False)
+
+
+def _check_continued(messages: Sequence[Mapping[str, Any]], place: str) -> None:
+    """Raise `InputError` for a conversation whose last message has no text to go on from."""
+    last = messages[-1]
+    if last.get("tool_calls") or not as_text(last["content"]):
+        what = "must end with a text: 'continue_final_message' goes on from the last message's."
+        raise _refusal(what, place)
+
+
+def _continues_reasoning(prompt: Conversation) -> bool:
+    """Returns whether a conversation ends inside of reasoning that its last message has begun."""
+    if not prompt.continues:
+        return False
+    text = as_text(prompt.messages[-1]["content"])
+    return text.rfind(_THINK) > text.rfind(_END_OF_THINKING)

@@ -1,0 +1,246 @@
+"""Which sizes and numbers of frames a video model can draw, read from its pipeline's configuration.
+
+A VAE of video makes a first frame of the first latent frame and `temporal compression` frames of
+every other, so numbers of frames are multiples of that and one. Widths and heights are multiples of
+its spatial compression times the transformer's patch.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from stoker.models.diffusion.video.configs import Pipeline, Reading
+from stoker.models.stages.base import InputError
+from stoker.wire.video_request import MAX_FRAMES, MAX_PIXELS, MAX_SIDE, VideoSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Of one video that the model can draw."""
+
+    width: int
+    height: int
+    frames: int
+    fps: int
+
+    @property
+    def seconds(self) -> float:
+        return self.frames / self.fps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What one model can draw; its own width, height, frames and fps are the defaults."""
+
+    own: Shape
+    multiple: tuple[int, int]
+    """Of width and height."""
+    frame_step: int
+    """A video has `frame_step * k + 1` frames."""
+    largest: tuple[int, int] = (MAX_SIDE, MAX_SIDE)
+    most_frames: int = MAX_FRAMES
+    fixed: bool = False
+    """It draws nothing but its own size and number of frames."""
+    prompt_tokens: int
+    """What is longer its pipeline would cut."""
+    takes_rate: bool = False
+    """The pipeline takes the frames per second."""
+
+    def shape(self, spec: VideoSpec) -> Shape:
+        """The video that is asked for, with the nearest number of frames. Raises `InputError`."""
+        width, height = self._size(spec)
+        fps = spec.fps or self.own.fps
+        return Shape(width=width, height=height, frames=self._frames(spec, fps), fps=fps)
+
+    def _size(self, spec: VideoSpec) -> tuple[int, int]:
+        if spec.width is None and spec.height is None:
+            return self.own.width, self.own.height
+        if spec.width is None or spec.height is None:
+            raise _refusal("size", "Give both the width and the height, or neither.")
+        size = spec.width, spec.height
+        if self.fixed and size != (self.own.width, self.own.height):
+            raise _refusal(
+                "size",
+                f"This model makes videos of {self.own.width}x{self.own.height} only, "
+                f"not {_written(size)}.",
+            )
+        nearest = self._nearest(size)
+        if size not in nearest:
+            raise _refusal(
+                "size",
+                f"This model makes videos whose width is a multiple of {self.multiple[0]} up to "
+                f"{self.largest[0]} and whose height is one of {self.multiple[1]} up to "
+                f"{self.largest[1]}, not {_written(size)}. "
+                f"Nearest: {' or '.join(map(_written, nearest))}.",
+            )
+        return size
+
+    def _nearest(self, size: tuple[int, int]) -> list[tuple[int, int]]:
+        """The right sizes just below and just above: one where both are the same."""
+        sides = [
+            (
+                _within(side // step, most // step) * step,
+                _within(-(-side // step), most // step) * step,
+            )
+            for side, step, most in zip(size, self.multiple, self.largest, strict=True)
+        ]
+        (narrow, wide), (low, high) = sides
+        return list(dict.fromkeys([(narrow, low), (wide, high)]))
+
+    def _frames(self, spec: VideoSpec, fps: int) -> int:
+        if spec.num_frames is not None:
+            return self._allowed(spec.num_frames, "num_frames", fps)
+        if spec.seconds is not None:
+            return self._allowed(spec.seconds * fps, "seconds", fps)
+        return self.own.frames
+
+    def _allowed(self, frames: float, field: str, fps: int) -> int:
+        """The nearest number of frames that the model can draw; of two, the larger."""
+        allowed = max(0, math.floor((frames - 1) / self.frame_step + 0.5)) * self.frame_step + 1
+        if self.fixed and allowed != self.own.frames:
+            raise _refusal(
+                field,
+                f"This model makes videos of {self.own.frames} frames only: "
+                f"{self.own.frames / fps:g} seconds at {fps} frames a second.",
+            )
+        if allowed > self.most_frames:
+            raise _refusal(
+                field,
+                f"This model makes at most {self.most_frames} frames: "
+                f"{self.most_frames / fps:g} seconds at {fps} frames a second.",
+            )
+        return allowed
+
+
+def check_amount(shape: Shape) -> None:
+    """Refuse what would not fit in memory. Raises `InputError`."""
+    pixels = shape.width * shape.height * shape.frames
+    if pixels > MAX_PIXELS:
+        raise _refusal(
+            "seconds",
+            f"{shape.frames} frames of {shape.width}x{shape.height} are {pixels:,} pixels, more "
+            f"than the {MAX_PIXELS:,} that are served: ask for fewer seconds or a smaller size.",
+        )
+
+
+def rules_of(read: Reading) -> Rules:
+    """The rules of a pipeline of one of the families, read from its files.
+
+    Raises KeyError, OSError and ValueError where those are not as they should be.
+    """
+    pipe = Pipeline(read)
+    return _FAMILIES[pipe.name](pipe)
+
+
+def _wan(pipe: Pipeline) -> Rules:
+    """Wan 2.1 and 2.2; of 2.2, the small model expands time steps and has its own size and rate."""
+    transformer, vae = pipe.component("transformer", "transformer_2"), pipe.component("vae")
+    patch_frames, patch_height, patch_width = transformer["patch_size"]
+    spatial, temporal = vae["scale_factor_spatial"], vae["scale_factor_temporal"]
+    positions = transformer["rope_max_seq_len"]
+    multiple = _even(spatial * patch_width), _even(spatial * patch_height)
+    most_frames = (positions * patch_frames - 1) * temporal + 1
+    default = pipe.call
+    own = (
+        Shape(width=1280, height=704, frames=121, fps=24)
+        if pipe.setting("expand_timesteps")
+        else Shape(
+            width=default["width"], height=default["height"], frames=default["num_frames"], fps=16
+        )
+    )
+    return Rules(
+        own=own,
+        multiple=multiple,
+        frame_step=temporal,
+        largest=(min(MAX_SIDE, positions * multiple[0]), min(MAX_SIDE, positions * multiple[1])),
+        most_frames=_last(min(MAX_FRAMES, most_frames), temporal),
+        prompt_tokens=default["max_sequence_length"],
+    )
+
+
+def _ltx(pipe: Pipeline) -> Rules:
+    transformer, vae = pipe.component("transformer"), pipe.component("vae")
+    halvings = 2 ** sum(vae["spatio_temporal_scaling"])
+    spatial = vae["spatial_compression_ratio"] or vae["patch_size"] * halvings
+    # The pipeline asks for multiples of 32, whatever its VAE.
+    multiple = math.lcm(32, spatial * transformer["patch_size"])
+    compressed = vae["temporal_compression_ratio"] or vae["patch_size_t"] * halvings
+    temporal = compressed * transformer["patch_size_t"]
+    default = pipe.call
+    return Rules(
+        own=Shape(
+            width=default["width"],
+            height=default["height"],
+            frames=default["num_frames"],
+            fps=default["frame_rate"],
+        ),
+        multiple=(multiple, multiple),
+        frame_step=temporal,
+        most_frames=_last(MAX_FRAMES, temporal),
+        prompt_tokens=default["max_sequence_length"],
+        takes_rate=True,
+    )
+
+
+def _cogvideox(pipe: Pipeline) -> Rules:
+    """CogVideoX 1.0 and, with patches in time, 1.5.
+
+    Its VAE decodes two latent frames at a time and gives the first one's single frame only where
+    their number is odd: hence twice the step.
+    """
+    transformer, vae = pipe.component("transformer"), pipe.component("vae")
+    spatial = 2 ** (len(vae["block_out_channels"]) - 1)
+    newer = transformer["patch_size_t"] is not None
+    multiple = math.lcm(8, spatial * transformer["patch_size"])
+    trained = transformer["sample_width"] * spatial, transformer["sample_height"] * spatial
+    # Of 1.5 the sample's size is that of its table of positions; these are the sizes it is for.
+    width, height = (min(trained[0], 1360), min(trained[1], 768)) if newer else trained
+    step = 2 * vae["temporal_compression_ratio"]
+    return Rules(
+        own=Shape(
+            width=width // multiple * multiple,
+            height=height // multiple * multiple,
+            frames=transformer["sample_frames"],
+            fps=16 if newer else 8,
+        ),
+        multiple=(multiple, multiple),
+        frame_step=step,
+        largest=(min(MAX_SIDE, trained[0]), min(MAX_SIDE, trained[1]))
+        if newer
+        else (MAX_SIDE, MAX_SIDE),
+        most_frames=_last(MAX_FRAMES, step),
+        # Learned positions are tied to their places.
+        fixed=transformer["use_learned_positional_embeddings"],
+        prompt_tokens=transformer["max_text_seq_length"],
+    )
+
+
+_FAMILIES: Mapping[str, Callable[[Pipeline], Rules]] = {
+    "WanPipeline": _wan,
+    "WanImageToVideoPipeline": _wan,
+    "LTXPipeline": _ltx,
+    "LTXImageToVideoPipeline": _ltx,
+    "CogVideoXPipeline": _cogvideox,
+    "CogVideoXImageToVideoPipeline": _cogvideox,
+}
+
+
+def _even(side: int) -> int:
+    """4:2:0 halves both sides."""
+    return math.lcm(2, side)
+
+
+def _last(most: int, step: int) -> int:
+    return (most - 1) // step * step + 1
+
+
+def _within(count: int, most: int) -> int:
+    return min(max(1, count), most)
+
+
+def _written(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+def _refusal(field: str, message: str) -> InputError:
+    return InputError(message, field=field, of_item=False)

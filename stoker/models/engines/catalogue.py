@@ -1,0 +1,190 @@
+"""Every engine, by name: what it runs and needs, and where the replica loads it from.
+
+A new engine is a module and a record in `OURS`. Another package adds one by an entry point of the
+group `stoker.engines`; docs/guide.md says how. The gateway and the command line read this: nothing
+heavy is imported here, and what a record names by a dotted name is imported where it is needed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pkgutil import resolve_name
+from typing import Any
+
+from pydantic import Field
+
+from stoker.base import plugins
+from stoker.base.extras import install_command
+from stoker.base.plugins import PluginError
+from stoker.base.strict_json import Strict
+from stoker.models.engines.record import (
+    AUTO,
+    DTYPES,
+    INT8,
+    EngineRecord,
+    Narrower,
+    Needs,
+    Options,
+    OwnPython,
+)
+from stoker.models.stages.kinds import LANGUAGE, ModelKind
+from stoker.wire.protocol import Speculation, WeightFormat
+
+
+class OpenVinoOptions(Strict):
+    weight_format: WeightFormat | None = Field(
+        default=None,
+        description="How a model's weights are kept on OpenVINO: rounded to eight bits, those of a "
+        "language model to eight or four, which takes less memory and time, and changes its "
+        "answers. Until the model is converted, and where it cannot be, it runs with the weights "
+        "as they are.",
+    )
+
+
+class SchedulingOptions(Strict):
+    speculation: Speculation | None = Field(
+        default=None,
+        description="How a language model on torch or OpenVINO writes several tokens in one pass. "
+        "`prompt_lookup`, the default: what stands in the text already is a guess of what comes "
+        "next, and is computed while that is faster. `off`: a token at a time.",
+    )
+
+
+_NNCF = Needs(module="nncf", title="NNCF", install=install_command("compression"))
+
+OURS = (
+    EngineRecord(
+        name="openvino",
+        title="OpenVINO",
+        meaning="`openvino`: without waiting for that, and `failed` where it cannot be;",
+        serves={
+            ModelKind.PASSES: ("float32", "bfloat16", INT8),
+            ModelKind.TEXT: ("float32", "bfloat16"),
+            ModelKind.VISION: ("float32",),
+        },
+        devices=("cpu",),
+        converts=True,
+        options=Options(
+            model=OpenVinoOptions,
+            kinds=(ModelKind.TEXT, ModelKind.PASSES),
+            purpose="models that are converted",
+            narrower=(
+                Narrower(
+                    option="weight_format", value="int4", kinds=(ModelKind.TEXT,), instead="int8"
+                ),
+            ),
+            needs=_NNCF,
+        ),
+        generation=SchedulingOptions,
+        dtype_needs={INT8: _NNCF},
+        for_stages="stoker.models.engines.openvino:OpenVinoEngine.of",
+        for_language="stoker.models.llm.loading:ScheduledEngine",
+    ),
+    EngineRecord(
+        name="torch",
+        title="torch",
+        meaning="`torch`: never. A worker tells what runs it.",
+        serves=dict.fromkeys(
+            (ModelKind.PASSES, ModelKind.LOOPS, ModelKind.TEXT, ModelKind.VISION), DTYPES
+        ),
+        generation=SchedulingOptions,
+        for_stages="stoker.models.engines.torch:TorchEngine.of",
+        for_language="stoker.models.llm.loading:ScheduledEngine",
+        preloads=("stoker.models.engines.torch", "stoker.models.llm.loading"),
+        probe="import torch; print(torch.__version__)",
+    ),
+    EngineRecord(
+        name="vllm",
+        title="vLLM",
+        meaning="`vllm`: text generation on vLLM, where the server's operator has installed it.",
+        serves={ModelKind.TEXT: DTYPES},
+        purpose="generates text",
+        environment=OwnPython(
+            make="stoker.models.llm.engines.vllm.recipe:make",
+            python_setting="vllm_python",
+            gpu_share_setting="vllm_gpu_share",
+        ),
+        for_language="stoker.models.llm.engines.vllm.model:VllmEngine",
+        preloads=("stoker.models.llm.engines.vllm.model",),
+    ),
+    EngineRecord(
+        name="diffusers",
+        title="diffusers",
+        meaning="`diffusers`: images and video, which nothing else runs.",
+        serves={ModelKind.DRAWING: DTYPES},
+        for_stages="stoker.models.engines.diffusers:DiffusersEngine.of",
+    ),
+)
+"""The preferred ones first."""
+
+
+def _by_name(records: Iterable[EngineRecord]) -> Mapping[str, EngineRecord]:
+    found: dict[str, EngineRecord] = {}
+    for record in records:
+        if record.name in (AUTO, *found):
+            raise PluginError(f"two engines are called '{record.name}'")
+        _check_loaders(record)
+        found[record.name] = record
+    _check_options(found.values())
+    return found
+
+
+def _check_loaders(record: EngineRecord) -> None:
+    kinds = set(record.serves)
+    if (kinds & LANGUAGE and not record.for_language) or (
+        kinds - LANGUAGE and not record.for_stages
+    ):
+        raise PluginError(f"the engine '{record.name}' does not say where it is loaded from")
+
+
+def _check_options(records: Iterable[EngineRecord]) -> None:
+    taken: dict[str, str] = {}
+    for record in records:
+        for option in record.options.model.model_fields if record.options else ():
+            if option in taken:
+                raise PluginError(
+                    f"the engines '{taken[option]}' and '{record.name}' both take '{option}'"
+                )
+            taken[option] = record.name
+
+
+ENGINES = _by_name([*OURS, *plugins.added("stoker.engines", EngineRecord)])
+
+
+class UnknownEngineError(LookupError):
+    """No engine of this name is here, or none for this pipeline; the message says so."""
+
+
+def serving(pipeline: str, kind: ModelKind) -> Sequence[str]:
+    """The engines that can run a pipeline's models of a kind, the preferred one first."""
+    return [record.name for record in ENGINES.values() if record.runs(pipeline, kind)]
+
+
+def chosen(engine: str, pipeline: str, kind: ModelKind) -> EngineRecord:
+    """The engine that a deployment's `engine` means, for models of a kind.
+
+    Raises `UnknownEngineError`.
+    """
+    name = engine if engine != AUTO else next(iter(serving(pipeline, kind)), AUTO)
+    if name not in ENGINES:
+        what = f"No engine here serves '{pipeline}'" if name == AUTO else missing(name, pipeline)
+        raise UnknownEngineError(what)
+    return ENGINES[name]
+
+
+def missing(engine: str, pipeline: str) -> str:
+    """What to tell who has a deployment on an engine that is gone, or does not serve it now."""
+    return f"This server has no engine '{engine}' any more that serves '{pipeline}'."
+
+
+def may_convert(engine: str) -> bool:
+    """Whether a deployment with this `engine` goes on with its model once that was converted."""
+    return engine == AUTO or is_conversion(engine)
+
+
+def is_conversion(engine: str) -> bool:
+    """Whether it asks for a converted model, and not only takes one where that is better."""
+    return engine in ENGINES and ENGINES[engine].converts
+
+
+def loaded(name: str) -> Any:
+    """What a dotted name of a record stands for: the import is done here."""
+    return resolve_name(name)

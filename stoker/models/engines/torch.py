@@ -1,0 +1,193 @@
+"""The torch engine: any architecture that transformers knows. The reference for correctness."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import transformers
+
+from stoker.models.adapters.applying import Adapters
+from stoker.models.engines import completeness
+from stoker.models.engines.interface import Progress
+from stoker.models.engines.precision import dtype_of
+from stoker.models.engines.record import AUTO
+from stoker.models.engines.stateless import make_stateless
+from stoker.models.stages.base import Sample, Stages
+from stoker.models.stages.watch import UNWATCHED, Watch
+from stoker.wire.protocol import Execution, ReplicaSpec
+
+log = logging.getLogger(__name__)
+
+PROBED_TOKENS = 8
+
+
+class TorchEngine:
+    name = "torch"
+    adapters: Adapters | None = None
+
+    def __init__(self, device: str, dtype: str, threads: int) -> None:
+        self.threads = threads
+        self.device = device_of(device)
+        self.dtype = dtype_of(dtype, self.device)
+        self._wanted = dtype
+
+    @classmethod
+    def of(cls, spec: ReplicaSpec) -> Self:
+        """The one that a replica's specification asks for."""
+        return cls(spec.device, spec.dtype, spec.threads)
+
+    def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
+        progress(0.1, "reading weights")
+        self.folder = folder
+        self.stages = stages
+        self.dtype = dtype_of(self._wanted, self.device, folder)
+        self.model: Any = self.read()
+        return self.model
+
+    def read(self) -> Any:
+        """The model, on its device."""
+        model = completeness.loaded(
+            _model_class(self.stages, self.folder),
+            str(self.folder),
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=self.dtype,
+        )
+        model = self.stages.part(model).to(self.device).eval()
+        make_stateless(model)
+        return model
+
+    def widened(self) -> Any | None:
+        """The model in single precision, where `auto` has chosen half and a probe fails in that;
+        None: it stays as it is. Not every operation is there in half precision on a CPU.
+        """
+        is_chosen = self._wanted == AUTO and self.dtype is not torch.float32
+        if not is_chosen or self.device.type != "cpu":
+            return None
+        self.enter_thread()
+        sample = self.stages.probe(PROBED_TOKENS)
+        try:
+            outputs: Mapping[str, Any] = self.forward([sample])[0] if sample else {}
+        except Exception as error:
+            log.info("it is computed in float32, as it fails in %s: %s", self.dtype, error)
+        else:
+            floats = (one for one in outputs.values() if torch.is_tensor(one))
+            if not any(one.isnan().any() for one in floats if one.is_floating_point()):
+                return None
+            log.info("it is computed in float32, as it gives no numbers in %s", self.dtype)
+        self.dtype = torch.float32
+        self.model = self.read()
+        return self.model
+
+    @contextlib.contextmanager
+    def in_single(self) -> Generator[None]:
+        """Have it compute in float32 until the block ends, by weights that are read once more."""
+        kept = self.model, self.dtype
+        self.dtype = torch.float32
+        try:
+            self.model = self.read()
+            yield
+        finally:
+            self.model, self.dtype = kept
+
+    @property
+    def convertible(self) -> bool:
+        return False
+
+    def prepare(self, execution: Execution) -> Callable[[], None]:
+        """There is nothing better than what is loaded."""
+        return lambda: None
+
+    def enter_thread(self) -> None:
+        # OpenMP keeps the number for each thread that opens parallel regions.
+        torch.set_num_threads(self.threads)
+
+    @torch.inference_mode()
+    def forward(
+        self, samples: Sequence[Sample], watch: Watch = UNWATCHED
+    ) -> list[Mapping[str, Any]]:
+        lengths = [self.stages.length(sample) for sample in samples]
+        length = self.stages.padded_length(max(lengths))
+        with self._adapted(samples):
+            outputs = self.run(samples[0].call, self.batch(samples, length))
+        found = {name: _fetched(value) for name, value in outputs.items()}
+        return [
+            {
+                **sample.features,
+                **sample.extras,
+                **self._row(found, row, lengths[row], length, len(samples)),
+            }
+            for row, sample in enumerate(samples)
+        ]
+
+    def batch(self, samples: Sequence[Sample], length: int) -> dict[str, torch.Tensor]:
+        """The features of all samples, padded to a length, on the device."""
+        return {
+            name: self._placed(torch.cat([self._padded(name, one, length) for one in samples]))
+            for name in samples[0].features
+        }
+
+    def _adapted(self, samples: Sequence[Sample]) -> contextlib.AbstractContextManager[None]:
+        if self.adapters is None:
+            return contextlib.nullcontext()
+        return self.adapters.rows(self.model, [sample.adapter for sample in samples])
+
+    def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        """The model's outputs, by name."""
+        return self.stages.run(self.model, call, batch)
+
+    def _padded(self, name: str, sample: Sample, length: int) -> torch.Tensor:
+        value = sample.features[name]
+        if name not in self.stages.padding or value.shape[1] == length:
+            return value
+        missing = length - value.shape[1]
+        sides = (0, missing) if self.stages.padding_side == "right" else (missing, 0)
+        # `pad` counts dimensions from the last one.
+        behind = (0, 0) * (value.dim() - 2)
+        return torch.nn.functional.pad(value, (*behind, *sides), value=self.stages.padding[name])
+
+    def _placed(self, value: torch.Tensor) -> torch.Tensor:
+        dtype = self.dtype if value.is_floating_point() else None
+        return value.to(self.device, dtype)
+
+    def _row(
+        self, outputs: Mapping[str, Any], row: int, own: int, length: int, size: int
+    ) -> dict[str, Any]:
+        """One sample's share of the outputs, without the rows that padding made."""
+        right = self.stages.padding_side == "right"
+        kept = slice(0, own) if right else slice(length - own, length)
+        found: dict[str, Any] = {}
+        for name, value in outputs.items():
+            if torch.is_tensor(value) and value.dim() and value.shape[0] == size:
+                share = value[row : row + 1]
+                found[name] = share[:, kept] if name in self.stages.per_token else share
+            else:
+                found[name] = value
+        return found
+
+
+def _model_class(stages: Stages, folder: Path) -> Any:
+    """The first of the task's classes that knows the model's configuration."""
+    library: Any = transformers
+    config = library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    classes = [getattr(library, name) for name in stages.loaders(config)]
+    if len(classes) == 1:
+        return classes[0]
+    return next((one for one in classes if type(config) in one._model_mapping), classes[0])
+
+
+def _fetched(value: Any) -> Any:
+    """Tensors on the CPU, floats in single precision, which is what numpy knows."""
+    if not torch.is_tensor(value):
+        return value
+    return value.float().cpu() if value.is_floating_point() else value.cpu()
+
+
+def device_of(wanted: str) -> torch.device:
+    """The device that a deployment's `device` means."""
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(wanted)

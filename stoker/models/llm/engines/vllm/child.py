@@ -1,0 +1,153 @@
+"""The process below a replica that runs vLLM: tokens in, tokens out, step by step.
+
+Its interpreter is that of vLLM's environment. Of ours it imports what needs the standard library,
+msgspec, torch and llguidance only, which vLLM brings too. It fetches nothing and listens nowhere.
+"""
+
+import importlib
+import logging
+import os
+import queue
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from stoker import sandbox
+from stoker.models.llm.engines.vllm.channel import (
+    Abort,
+    Begin,
+    Channel,
+    Load,
+    Refused,
+    Stepped,
+    Submit,
+    ToChild,
+)
+from stoker.models.llm.engines.vllm.engine import ChildEngine
+from stoker.models.llm.interface import Output
+
+log = logging.getLogger(__name__)
+
+
+class Inbox:
+    """What the replica says, read and prepared on a thread of its own beside the steps."""
+
+    def __init__(self, channel: Channel[ToChild], folder: str, vocabulary: int) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._vocabulary = vocabulary
+        self._ends: Sequence[int] = ()
+        self._matchers: Any = None
+        self._found: queue.SimpleQueue[tuple[Begin | Submit | Abort, Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="inbox", daemon=True).start()
+
+    def take(self, *, wait: bool) -> list[tuple[Begin | Submit | Abort, Any]]:
+        """Messages, a `Submit` with its matcher or with the error that there is none."""
+        found = [self._found.get()] if wait else []
+        while not self._found.empty():
+            found.append(self._found.get())
+        return found
+
+    def _read(self) -> None:
+        try:
+            while (message := self._channel.receive()) is not None:
+                if not isinstance(message, Load):
+                    self._found.put((message, self._prepared(message)))
+        except Exception:
+            log.exception("no more messages can be read")
+        # The replica is gone, or cannot be understood: nobody is left to work for.
+        os._exit(0)
+
+    def _prepared(self, message: Begin | Submit | Abort) -> Any:
+        if isinstance(message, Begin):
+            self._ends = message.ends
+        if not isinstance(message, Submit) or not message.grammar:
+            return None
+        try:
+            if self._matchers is None or list(self._matchers.plain) != message.plain:
+                self._matchers = self._made(message.plain)
+            return self._matchers.matcher(message.grammar, message.after)
+        except Exception as error:
+            log.exception("a form could not be compiled")
+            return error
+
+    def _made(self, plain: Sequence[int]) -> Any:
+        matcher: Any = importlib.import_module("stoker.models.llm.matcher")
+        transformers: Any = importlib.import_module("transformers")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        return matcher.Matchers(tokenizer, self._vocabulary, self._ends, plain)
+
+
+def _serve(channel: Channel[ToChild], engine: ChildEngine, inbox: Inbox) -> None:
+    while True:
+        outputs: list[Output] = []
+        for message, prepared in inbox.take(wait=not engine.busy):
+            match message:
+                case Begin():
+                    engine.ends = message.ends
+                case Abort():
+                    engine.abort(message.id)
+                case Submit():
+                    outputs += _submitted(engine, message, prepared)
+        if engine.busy:
+            outputs += engine.step()
+        channel.send(Stepped(outputs, engine.usage))
+
+
+def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Output]:
+    """Give a sequence to the engine; the output that reports the error where that fails."""
+    if isinstance(prepared, Exception):
+        error = f"The form of the answer {prepared}."
+        return [Output(message.id, [], [], error=error, form=True)]
+    try:
+        engine.submit(message, prepared)
+    except ValueError:
+        log.exception("vLLM does not take a sequence")
+        return [Output(message.id, [], [], error="The model cannot take this request.")]
+    return []
+
+
+def _stop_listening() -> None:
+    """Close what gloo listens on: nothing ever connects to a group of one."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for place in Path("/proc/self/fd").iterdir():
+        descriptor = int(place.name)
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+        except OSError:
+            # The descriptor of this very listing.
+            continue
+        with socket.socket(fileno=os.dup(descriptor)) as one:
+            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if listens:
+            # Not merely closed: the library's descriptor must not become another file's.
+            os.dup2(nothing, descriptor)
+    os.close(nothing)
+
+
+def main() -> None:
+    descriptor, parent = int(sys.argv[2]), int(sys.argv[3])
+    sandbox.die_with_parent()
+    if os.getppid() != parent:
+        return
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    channel: Channel[ToChild] = Channel(socket.socket(fileno=descriptor), ToChild)
+    load = cast("Load", channel.receive())
+    try:
+        engine = ChildEngine(load)
+    except Exception as error:
+        log.exception("vLLM could not load the model")
+        channel.send(Refused(str(error).strip() or type(error).__name__))
+        return
+    _stop_listening()
+    channel.send(engine.facts)
+    _serve(channel, engine, Inbox(channel, load.folder, engine.facts.vocabulary))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What a model's own files say of generating text, for requests that leave it open."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stoker.models.llm import generation_fields
+from stoker.models.llm.checkpoint import load_generation_config
+from stoker.models.llm.logit_rules import LogitRules
+from stoker.wire.generation_request import Sampling
+from stoker.wire.notices import Notice, unserved
+
+_NO_END = Notice(
+    "no_end_of_text",
+    "Nothing ends this model's answers: neither generation_config.json nor config.json has an "
+    "'eos_token_id', and the tokenizer has no end either. Answers go on until 'max_tokens', a "
+    "'stop', or the end of the context.",
+)
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What requests may leave open, and what only the model's files can say."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    ends: frozenset[int] = frozenset()
+    """Tokens that end an answer."""
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    min_length: int = 0
+    """Fewest tokens of prompt and answer together."""
+    stop: Sequence[str] = ()
+    rules: LogitRules | None = field(default=None, compare=False)
+    """None: the files say nothing that changes logits."""
+    notices: Sequence[Notice] = field(default=(), compare=False)
+    """Of fields that have no effect, and of ends that are missing."""
+    unruled: Sequence[Notice] = field(default=(), compare=False)
+    """Further ones, if the engine does not apply `rules`."""
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path,
+        tokenizer: Any,
+        *,
+        ends: Iterable[int] = (),
+        max_length: int = 0,
+        vocabulary: int = 0,
+    ) -> "Defaults":
+        """
+        Args:
+            ends: further tokens that end an answer, such as the chat template's end of a turn.
+            max_length: most tokens of prompt and answer; 0: any number.
+            vocabulary: width of the logits; 0: logits are left as they are.
+        """
+        given, file = load_generation_config(folder)
+        if _is_idle(given, max_length):
+            given = {name: value for name, value in given.items() if name != "max_length"}
+        values, notices = generation_fields.parsed(given, file)
+        rules = None
+        try:
+            rules = LogitRules(values, vocabulary) if vocabulary else None
+        except ValueError as error:
+            notices.append(unserved(_WATERMARK, values.pop(_WATERMARK), str(error), file))
+            rules = LogitRules(values, vocabulary)
+        known = {*values.get("eos_token_id", ()), *ends}
+        if tokenizer.eos_token_id is not None:
+            known.add(tokenizer.eos_token_id)
+        is_greedy = values.get("do_sample") is False
+        found: dict[str, Any] = {name: values[name] for name in _AS_THEY_ARE if name in values}
+        if is_greedy:
+            found["temperature"] = 0.0
+        return cls(
+            **found,
+            ends=frozenset(known),
+            stop=values.get("stop_strings", ()),
+            rules=rules or None,
+            notices=notices if known else [*notices, _NO_END],
+            unruled=[
+                unserved(name, given[name], "the engine does not apply it", file)
+                for name in (rules.names if rules else ())
+            ],
+        )
+
+    def filled(self, given: Sampling, prompt: int = 0) -> Sampling:
+        """A request's wishes, with the model's own where it left them open; but for the number of
+        tokens, which also depends on the context.
+
+        Args:
+            prompt: tokens of the prompt.
+        """
+        least = self.min_new_tokens
+        own: Mapping[str, Any] = {
+            "min_tokens": max(0, self.min_length - prompt) if least is None else least,
+            **{name: getattr(self, name) for name in _SAMPLING},
+        }
+        changes = {name: value for name, value in own.items() if getattr(given, name) is None}
+        return msgspec.structs.replace(given, **changes)
+
+
+def _is_idle(given: Mapping[str, Any], most: int) -> bool:
+    """Whether 'max_length' of the file limits no answer beyond what else does."""
+    longest = given.get("max_length")
+    is_beyond = isinstance(longest, int) and 0 < most <= longest
+    return is_beyond or given.get("max_new_tokens") is not None
+
+
+_WATERMARK = "watermarking_config"
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_AS_THEY_ARE = (*_SAMPLING, "max_new_tokens", "min_new_tokens", "min_length")

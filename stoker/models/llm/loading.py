@@ -1,0 +1,114 @@
+"""Language models that we schedule: on torch, and on OpenVINO once they were converted."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+
+from stoker.models.adapters.applying import Adapters, adapters_of
+from stoker.models.adapters.stored import StoredWeights
+from stoker.models.engines.interface import Progress
+from stoker.models.engines.openmp import on_passing_thread
+from stoker.models.engines.precision import dtype_of
+from stoker.models.engines.torch import device_of
+from stoker.models.llm import batch_invariance as sharing
+from stoker.models.llm.checkpoint import TEXT, architecture, load_skeleton
+from stoker.models.llm.engines import openvino as openvino_engine
+from stoker.models.llm.engines import torch as torch_engine
+from stoker.models.llm.engines.memory import cache_bytes
+from stoker.models.llm.interface import LanguageModel
+from stoker.models.llm.model_types import IMAGE_TEXT_TO_TEXT
+from stoker.models.llm.runner import Runner
+from stoker.models.llm.scheduler import Scheduler
+from stoker.models.llm.speculation import Speculation
+from stoker.wire.protocol import Execution, ReplicaSpec
+
+
+class ScheduledEngine:
+    """See `LanguageEngine`. What the specification executes was converted, tried and chosen."""
+
+    def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:
+        self._spec = spec
+        self._runner = on_passing_thread(lambda: _runner(spec, progress))
+        self.max_length = self._runner.max_length
+        self.vocabulary = self._runner.vocabulary
+        self.sharing = self._runner.sharing
+        self.adapters = self._runner.adapters
+
+    @property
+    def convertible(self) -> bool:
+        return (
+            self._runner.name == "torch"
+            and self._spec.pipeline != IMAGE_TEXT_TO_TEXT
+            and device_of(self._spec.device).type == "cpu"
+            and dtype_of(self._spec.dtype, device_of("cpu")) is not torch.float16
+        )
+
+    def begin(self, ends: Iterable[int]) -> LanguageModel:
+        is_off = self._spec.options.get("speculation") == "off"
+        speculation = None if is_off else Speculation()
+        self._scheduler = Scheduler(self._runner, ends, speculation=speculation)
+        return self._scheduler
+
+    def prepare(self, execution: Execution) -> Callable[[], None]:
+        runner = _converted(self._spec, execution, self.adapters)
+        adapters = self.adapters
+        if adapters is None:
+            return lambda: self._scheduler.adopt(runner)
+        folder = Path(self._spec.model_dir)
+        base = load_skeleton(folder), StoredWeights(folder), runner.layers.keys()
+        # One that has no place there has the model stay as it is.
+        adapters.check_all(*base)
+
+        def take_over() -> None:
+            adapters.rebase(*base)
+            self._scheduler.adopt(runner)
+
+        return take_over
+
+
+def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
+    if spec.execution:
+        progress(0.1, "compiling")
+        return _begun_converted(spec, spec.execution)
+    progress(0.1, "reading weights")
+    device = device_of(spec.device)
+    folder = Path(spec.model_dir)
+    kind = architecture(folder) if spec.pipeline == IMAGE_TEXT_TO_TEXT else TEXT
+    model = torch_engine.load(folder, dtype_of(spec.dtype, device, folder), device, kind)
+    runner = torch_engine.TorchRunner(
+        model,
+        threads=spec.threads,
+        cache_bytes=cache_bytes(spec.cache_bytes),
+        adapters=adapters_of(model, spec.adapters, spec.adapter_bytes),
+    )
+    if spec.sharing:
+        runner.restrict(spec.sharing)
+    else:
+        progress(0.9, "looking what may share a batch")
+        runner.enter_thread()
+        sharing.find(runner)
+    return runner
+
+
+def _begun_converted(spec: ReplicaSpec, execution: Execution) -> Runner:
+    if not spec.adapters:
+        return _converted(spec, execution)
+    folder = Path(spec.model_dir)
+    base = load_skeleton(folder)
+    adapters = Adapters(base, Path(spec.adapters), spec.adapter_bytes)
+    runner = _converted(spec, execution, adapters)
+    adapters.rebase(base, StoredWeights(folder), runner.layers.keys())
+    return runner
+
+
+def _converted(
+    spec: ReplicaSpec, execution: Execution, adapters: Adapters | None = None
+) -> openvino_engine.OpenVinoRunner:
+    return openvino_engine.OpenVinoRunner(
+        Path(execution.folder),
+        threads=spec.threads,
+        precision=execution.precision,
+        cache_bytes=cache_bytes(spec.cache_bytes),
+        adapters=adapters,
+    )

@@ -1,0 +1,130 @@
+"""The settings that sentence-transformers keeps of a cross-encoder, which scores pairs of texts.
+
+`config_sentence_transformers.json` has them beside `modules.json`; older releases wrote them into
+config.json (sentence-transformers, `CrossEncoder.get_default_activation_fn`). Light: inspection and
+replicas import it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from stoker.models.stages.sentence_modules import (
+    CONFIG,
+    MODULES,
+    PROMPTS,
+    SETTINGS,
+    Read,
+    UnfitError,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+MODEL_TYPE = "CrossEncoder"
+LOGIT_SCORE = "LogitScore"
+"""The module that scores by the logits of a language model."""
+TRANSFORMER = "Transformer"
+SIGMOID = "Sigmoid"
+ACTIVATIONS = (
+    "CELU",
+    "ELU",
+    "GELU",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "Identity",
+    "LeakyReLU",
+    "LogSigmoid",
+    "Mish",
+    "ReLU",
+    "ReLU6",
+    "SELU",
+    SIGMOID,
+    "SiLU",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Tanh",
+    "Tanhshrink",
+)
+"""Classes of `torch.nn` that turn each logit into a score by itself."""
+
+_OLD_ACTIVATION = "sbert_ce_default_activation_function"
+_SHOWN_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class CrossEncoder:
+    activation: str = SIGMOID
+    """One of `ACTIVATIONS`: turns the logit of a model with one label into the score."""
+    prompt: str = ""
+    """Precedes the query."""
+
+
+def described(read: Read) -> CrossEncoder:
+    """Reads the settings of a model folder; the defaults if it has none.
+
+    Raises:
+        UnfitError: the settings ask for what is not served.
+    """
+    config, about = _object(read(CONFIG)), _object(read(PROMPTS))
+    is_ours = bool(read(MODULES)) and about.get("model_type") == MODEL_TYPE
+    if is_ours:
+        _check_modules(read(MODULES))
+        _check_ways(_object(read(SETTINGS)))
+    places = [(PROMPTS, about.get("activation_fn"))] if is_ours else []
+    places += [
+        (CONFIG, _object(config.get("sentence_transformers")).get("activation_fn")),
+        (CONFIG, config.get(_OLD_ACTIVATION)),
+    ]
+    named = ((file, str(path)) for file, path in places if path is not None)
+    file, path = next(named, (CONFIG, SIGMOID))
+    activation = path.rpartition(".")[2]
+    if activation not in ACTIVATIONS:
+        raise UnfitError(
+            file,
+            f"names the activation {ascii(path)[:_SHOWN_CHARACTERS]}, which is not served. "
+            f"Served are {', '.join(ACTIVATIONS)}, all of torch.nn.",
+        )
+    prompts = _object(about.get("prompts") if is_ours else None)
+    return CrossEncoder(activation, str(prompts.get(str(about.get("default_prompt_name"))) or ""))
+
+
+def _check_modules(modules: Any) -> None:
+    kinds = [str(_object(module).get("type", "")).rpartition(".")[2] for module in modules]
+    if LOGIT_SCORE in kinds:
+        raise UnfitError(
+            MODULES,
+            f"names the module {LOGIT_SCORE}: this cross-encoder scores by a language model's "
+            "logits, which is not served. Upload it as a model for sequence classification.",
+        )
+    if kinds != [TRANSFORMER]:
+        raise UnfitError(
+            MODULES,
+            f"names the modules {ascii(', '.join(kinds))[:_SHOWN_CHARACTERS]}. A cross-encoder "
+            f"that is served consists of one {TRANSFORMER} for sequence classification.",
+        )
+
+
+def _check_ways(settings: Mapping[str, Any]) -> None:
+    if "message" in _object(settings.get("modality_config")):
+        raise UnfitError(
+            SETTINGS,
+            "has pairs of texts written as chat messages before they are scored: that is not "
+            "served.",
+        )
+
+
+def score(activation: str, logit: "torch.Tensor") -> float:
+    """The score of one logit. In double precision, so that fewer scores are equal."""
+    import torch
+
+    # The name is one of a fixed list.
+    found: torch.Tensor = getattr(torch.nn, activation)()(logit.double())
+    return found.item()
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,141 @@
+"""Stages that read two texts at once."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from stoker.models.stages.base import InputError, Sample
+from stoker.models.stages.cross_encoder import CrossEncoder, described, score
+from stoker.models.stages.pooling import read_json
+from stoker.models.stages.sentence_modules import UnfitError
+from stoker.models.stages.text import TextStages
+
+if TYPE_CHECKING:
+    import torch
+
+Part = Literal["first", "second", "longest"]
+_MAX_LABELS = 2
+
+
+class PairStages(TextStages):
+    """Two texts are one sample, with what the tokenizer puts between them."""
+
+    def pair(
+        self,
+        first: str,
+        second: str,
+        *,
+        cut: Part | None,
+        cuttable: str,
+        field: str,
+        most: int | None = None,
+    ) -> Sample:
+        """Two texts as one sequence of the model.
+
+        Args:
+            cut: the part that is shortened if both together are longer than the model takes;
+                `longest`: token by token whichever is longer; None: refuse them.
+            cuttable: what the client calls the part that can be cut.
+            field: the request's field that an error names, of an item.
+            most: the second part is cut to so many tokens in any case.
+
+        Raises:
+            InputError: they are too long, also without the part that may be cut.
+        """
+        limit = self.max_tokens()
+        encoded = self.tokenizer(first, second, return_tensors="pt")
+        whole = length = encoded["input_ids"].shape[1]
+        if most is not None and (beyond := len(self._tokens(second)) - most) > 0:
+            encoded = self._cut(first, second, "second", length := whole - beyond)
+        if length > limit:
+            if cut is None:
+                raise InputError(
+                    f"With what it is read with, the {cuttable} has {length} tokens; this model "
+                    f"takes at most {limit}. Shorten it, or send 'truncation': true to cut it.",
+                    field=field,
+                )
+            cut_tokens = 0 if cut == "second" else len(self._tokens(first))
+            cut_tokens += 0 if cut == "first" else len(self._tokens(second))
+            if cut_tokens <= whole - limit:
+                raise InputError(
+                    f"The model takes at most {limit} tokens, and what the {cuttable} is read "
+                    f"with leaves none for it: shorten that.",
+                    field=field,
+                )
+            encoded = self._cut(first, second, cut, limit)
+        return Sample({name: encoded[name] for name in self.tokenizer.model_input_names})
+
+    def _tokens(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _cut(self, first: str, second: str, part: Part, length: int) -> Any:
+        strategy = "longest_first" if part == "longest" else f"only_{part}"
+        return self.tokenizer(
+            first, second, return_tensors="pt", truncation=strategy, max_length=length
+        )
+
+
+class Relevance(NamedTuple):
+    """How relevant a document is to a query."""
+
+    score: float
+    order: float
+    """Orders documents whose scores are equal, such as those beyond what a sigmoid tells apart."""
+    tokens: int
+    """The number of tokens that were read."""
+
+
+class RelevanceStages(PairStages):
+    """A cross-encoder: how relevant is a document to a query?
+
+    An item is an object with `query` and `document`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._unfit: UnfitError | None = None
+        self._settings = CrossEncoder()
+        try:
+            self._settings = described(lambda path: read_json(folder / path))
+        except UnfitError as error:
+            # A classifier of texts serves its other endpoints all the same.
+            self._unfit = error
+
+    def relevance_sample(self, item: Mapping[str, Any], parameters: Mapping[str, Any]) -> Sample:
+        self._refuse_unfit()
+        cut: Part | None = "second" if parameters.get("truncation") else None
+        return self.pair(
+            self._settings.prompt + item["query"],
+            item["document"],
+            cut=cut,
+            cuttable="document",
+            field="documents",
+            most=parameters.get("max_tokens_per_doc"),
+        )
+
+    def relevance(self, output: Mapping[str, Any]) -> Relevance:
+        """The score of a single logit is what the model's activation makes of it, by default the
+        sigmoid; that of two labels is the last one's softmax.
+
+        The last of two labels is the positive one by the convention of text classification.
+        """
+        logits = output["logits"][0].double()
+        tokens: int = output["input_ids"].shape[1]
+        if logits.shape[0] == 1:
+            return Relevance(score(self._settings.activation, logits[0]), logits[0].item(), tokens)
+        lead: torch.Tensor = logits[-1] - logits[0]
+        return Relevance(lead.sigmoid().item(), lead.item(), tokens)
+
+    def _refuse_unfit(self) -> None:
+        if self._unfit:
+            raise InputError(
+                f"This model cannot rank documents: {self._unfit}", field="model", of_item=False
+            )
+        if (labels := getattr(self.config, "num_labels", 1)) > _MAX_LABELS:
+            raise InputError(
+                f"This model gives {labels} labels, and none of them says how relevant a document "
+                "is: a reranker has one label, or two of which the last one is the positive one. "
+                "/v1/classifications/text gives the labels of a pair of texts.",
+                field="model",
+                of_item=False,
+            )

@@ -1,0 +1,184 @@
+"""Whisper with OpenVINO: the encoder and a step of the decoder, each a model of its own.
+
+The encoder gives the keys and values of cross-attention, which the decoder takes as inputs; those
+of self-attention are its state.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy
+import torch
+from torch import Tensor
+from transformers.cache_utils import EncoderDecoderCache
+
+from stoker.models.stages.recognition.network import Network, TorchNetwork
+from stoker.models.stages.stateful import cache_of, make_stateful, parts_of
+
+if TYPE_CHECKING:
+    from openvino import CompiledModel
+
+    from stoker.models.stages.recognition.decoder import DecodingOptions
+
+_ENCODER, _DECODER = "encoder.xml", "decoder.xml"
+_BATCH, _LENGTH, _PAST = 2, 3, 5
+"""Sizes to trace the step with; all of them stay open in the result."""
+
+
+class WhisperSteps:
+    """How a Whisper is converted: `stoker.models.stages.base.Steps`."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+
+    def takes(self, call: Hashable) -> bool:
+        """All but words, which need the weights of attention: these only torch returns."""
+        return not cast("DecodingOptions", call).words
+
+    @torch.no_grad()
+    def export(self, model: Any, folder: Path) -> None:
+        import openvino
+
+        library: Any = openvino
+        config = model.config
+        layers, heads = config.decoder_layers, config.decoder_attention_heads
+        size = config.d_model // heads
+        positions = config.max_source_positions
+        window = torch.zeros(1, config.num_mel_bins, 2 * positions)
+        encoder = library.convert_model(_Encoder(model), example_input=(window,))
+        # One window at a time is as fast as several, and shapes that are known are faster.
+        encoder.reshape(list(window.shape))
+        library.save_model(encoder, folder / _ENCODER, compress_to_fp16=False)
+        tokens = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)
+        memory = [torch.zeros(_BATCH, heads, positions, size) for _ in range(2 * layers)]
+        past = [torch.zeros(_BATCH, heads, _PAST, size) for _ in range(2 * layers)]
+        decoder = library.convert_model(_Step(model), example_input=(tokens, memory, past))
+        names = ["tokens", *(_memory(at) for at in range(2 * layers))]
+        make_stateful(decoder, names, layers, heads, size)
+        library.save_model(decoder, folder / _DECODER, compress_to_fp16=False)
+
+    def inputs(self, file: str, batch: Mapping[str, Tensor]) -> Sequence[Tensor]:
+        """Those of the encoder. A step of the decoder reads its weights for a few tokens: how wide
+        these are is what it takes its time for.
+        """
+        return [batch["input_features"]] if file == _ENCODER else []
+
+    @torch.inference_mode()
+    def retold(
+        self, model: Any, batch: Mapping[str, Tensor], found: Mapping[str, Any]
+    ) -> Mapping[str, Tensor]:
+        config = self._config
+        network: Network = TorchNetwork(model) if isinstance(model, torch.nn.Module) else model
+        state = network.encode(batch["input_features"])
+        begin = torch.full((len(found["tokens"]), 1), config.decoder_start_token_id)
+        told = torch.cat([begin, found["tokens"]], 1)[:, : config.max_target_positions]
+        steps = [state.step(one[:, None].contiguous()) for one in told.unbind(1)]
+        return {"logits": torch.stack(steps, 1)}
+
+    def opened(self, compiled: "Callable[[str], CompiledModel]") -> "OpenVinoNetwork":
+        return OpenVinoNetwork(compiled(_ENCODER), compiled(_DECODER))
+
+
+def _memory(at: int) -> str:
+    return f"memory.{at}"
+
+
+class _Encoder(torch.nn.Module):
+    """Gives what the decoder's layers attend to: keys and values, of the first, then the next."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        encoded = self.model.model.encoder(features).last_hidden_state
+        found: list[Tensor] = []
+        for layer in self.model.model.decoder.layers:
+            attention = layer.encoder_attn
+            shape = (encoded.shape[0], -1, attention.num_heads, attention.head_dim)
+            for project in (attention.k_proj, attention.v_proj):
+                found.append(project(encoded).view(shape).transpose(1, 2))
+        return tuple(found)
+
+
+class _Step(torch.nn.Module):
+    """Reads tokens, with all keys and values as plain inputs and outputs."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, tokens: Tensor, memory: Sequence[Tensor], past: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        own = cache_of(past)
+        rows, before = tokens.shape[0], past[0].shape[2]
+        places = torch.arange(before + tokens.shape[1])
+        read = torch.arange(before, before + tokens.shape[1])
+        # transformers takes a mask of four dimensions as it is.
+        mask = (places[None, :] <= read[:, None])[None, None].expand(rows, 1, -1, -1)
+        states = self.model.model.decoder(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=read[None].expand(rows, -1),
+            # Keys and values are there: it is not read, but without it nothing is attended to.
+            encoder_hidden_states=memory[0],
+            past_key_values=EncoderDecoderCache(own, cache_of(memory)),
+            use_cache=True,
+        ).last_hidden_state
+        return (self.model.proj_out(states[:, -1]), *parts_of(own))
+
+
+class OpenVinoNetwork:
+    """A Whisper that was converted (`Network`)."""
+
+    def __init__(self, encoder: "CompiledModel", decoder: "CompiledModel") -> None:
+        self._encoder = encoder.create_infer_request()
+        self._decoder = decoder
+
+    def encode(self, features: Tensor) -> "OpenVinoDecoderState":
+        encoded = [self._encoded(features[row : row + 1]) for row in range(len(features))]
+        memory = [numpy.concatenate(parts) for parts in zip(*encoded, strict=True)]
+        # A request of its own, so that what it holds goes with its state.
+        return OpenVinoDecoderState(self._decoder.create_infer_request(), memory, len(features))
+
+    def _encoded(self, window: Tensor) -> list[Any]:
+        found = self._encoder.infer([window.numpy()], share_inputs=True)
+        return [found[place] for place in range(len(found))]
+
+
+class OpenVinoDecoderState:
+    """See `DecoderState`. Keys and values are the infer request's own state."""
+
+    def __init__(self, decoder: Any, memory: list[Any], rows: int) -> None:
+        self._decoder = decoder
+        self._place(memory)
+        self._rows: Sequence[int] = range(rows)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self._decoder.set_tensor("tokens", _shared(tokens.contiguous().numpy()))
+        self._decoder.set_tensor("beam_idx", _shared(numpy.array(self._rows, numpy.int32)))
+        self._decoder.infer()
+        self._rows = range(len(tokens))
+        # The request uses its memory again.
+        return torch.as_tensor(self._decoder.get_output_tensor(0).data.copy())
+
+    def restart(self) -> None:
+        self._decoder.reset_state()
+
+    def keep(self, rows: Sequence[int]) -> None:
+        self._rows = [self._rows[row] for row in rows]
+        self._place([part[rows] for part in self._kept])
+
+    def _place(self, memory: list[Any]) -> None:
+        self._kept = memory
+        for at, part in enumerate(memory):
+            self._decoder.set_tensor(_memory(at), _shared(part))
+
+
+def _shared(array: Any) -> Any:
+    """A tensor over the array's memory, which it keeps."""
+    import openvino
+
+    return openvino.Tensor(array, shared_memory=True)

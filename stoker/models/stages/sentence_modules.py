@@ -1,0 +1,363 @@
+"""What a sentence-transformers folder says of itself, and whether it can be served.
+
+Format: `modules.json` lists the modules in order. `Transformer` has its settings in
+`sentence_bert_config.json`, the others theirs, and weights, in folders of their own
+(sentence-transformers, "Creating Custom Models"). Light: inspection and replicas import it.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+from stoker.models.stages import late_interaction
+from stoker.models.stages.late_interaction import (
+    STANFORD,
+    STANFORD_SETTINGS,
+    FormatError,
+    Interaction,
+)
+
+CONFIG = "config.json"
+MODULES = "modules.json"
+PROMPTS = "config_sentence_transformers.json"
+SETTINGS = "sentence_bert_config.json"
+WEIGHTS = "model.safetensors"
+TRANSFORMER = "Transformer"
+POOLING = "Pooling"
+DENSE = "Dense"
+LAYER_NORM = "LayerNorm"
+NORMALIZE = "Normalize"
+DROPOUT = "Dropout"
+LAYERS = "WeightedLayerPooling"
+SPLADE = "SpladePooling"
+MASK = "MultiVectorMask"
+_MLM = "MLMTransformer"
+"""An older name of a transformer that predicts masked tokens."""
+SERVED = (TRANSFORMER, POOLING, DENSE, LAYER_NORM, NORMALIZE, DROPOUT, LAYERS, SPLADE, MASK)
+_HEADS = frozenset({POOLING, SPLADE, MASK})
+WEIGHTED = frozenset({DENSE, LAYER_NORM, LAYERS})
+"""Those that have weights."""
+
+POOLING_FLAGS: Mapping[str, str] = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""Each way of pooling, and what asks for it in configurations of older releases."""
+ACTIVATIONS = ("GELU", "Identity", "ReLU", "Sigmoid", "Tanh")
+
+_SETTINGS = (
+    SETTINGS,
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+_UNREAD = (
+    "config_args",
+    "config_kwargs",
+    "processing_kwargs",
+    "processor_kwargs",
+    "tokenizer_args",
+)
+"""Arguments with which sentence-transformers loads or calls a transformer."""
+_TOKENS, _SENTENCE = "token_embeddings", "sentence_embedding"
+_FEATURES, _FILL_MASK = "feature-extraction", "fill-mask"
+_CALLS: Mapping[str, Mapping[str, str]] = {
+    _FEATURES: {"method": "forward", "method_output_name": "last_hidden_state"},
+    _FILL_MASK: {"method": "forward", "method_output_name": "logits"},
+}
+"""What a transformer is for → what of it is taken."""
+
+Kind = Literal["dense", "sparse", "multi"]
+"""One vector of few numbers a text, one of as many as there are words, or one a token."""
+
+_FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_SHOWN_CHARACTERS = 80
+
+Read = Callable[[str], Any]
+"""A path → the JSON of that file, {} where there is none."""
+
+
+class UnfitError(Exception):
+    """It cannot be served: the file at fault, and what is wrong in words that follow its name."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path} {what}")
+        self.path = path
+        self.what = what
+
+
+@dataclass(frozen=True)
+class Module:
+    """One after the transformer."""
+
+    kind: str
+    path: str
+    """Its folder."""
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Splade:
+    """How the logits of a text's tokens become the weights of words."""
+
+    pooling: Literal["max", "sum"] = "max"
+    is_doubled: bool = False
+    """Whether the logarithm is taken twice."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The modules, and the transformer's settings."""
+
+    kind: Kind = "dense"
+    tokens: Sequence[Module] = ()
+    """Those that work on the vectors of tokens, before they are pooled."""
+    pooling: Sequence[str] = ("mean",)
+    include_prompt: bool = True
+    """Whether the tokens of a prompt are pooled, too."""
+    after: Sequence[Module] = ()
+    max_tokens: int | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name → what precedes a text of that kind."""
+    default_prompt: str = ""
+    similarity: str | None = None
+    """sentence-transformers' name of the measure that compares vectors; None: none is named."""
+    dimensions: int | None = None
+    """How many of a vector's leading numbers are kept; None: all."""
+    lowercase: bool = False
+    unread: Sequence[str] = ()
+    """Settings of the transformer that have no effect here."""
+    splade: Splade = Splade()
+    """Of a sparse one."""
+    interaction: Interaction | None = None
+    """Of one with a vector a token."""
+
+
+def described(read: Read) -> Sentence:
+    """A model's sentence-transformers files; without `modules.json`, the mean over all tokens.
+
+    Raises:
+        UnfitError: they ask for what is not served, or are not of the format.
+    """
+    listed = read(MODULES)
+    if listed == {}:
+        return _without_modules(read)
+    modules = [_module(one, read) for one in _objects(listed)]
+    about = _object(PROMPTS, read(PROMPTS))
+    is_pylate = about.get("model_type") == late_interaction.PYLATE
+    if is_pylate:
+        modules = [one for one in modules if one.kind != MASK]
+    _check_order(modules, needs_head=not is_pylate)
+    at = next((place for place, one in enumerate(modules) if one.kind in _HEADS), len(modules))
+    tokens, head, after = modules[1:at], modules[at : at + 1], modules[at + 1 :]
+    kind: Kind = "multi" if not head or head[0].kind == MASK else "dense"
+    if head and head[0].kind == SPLADE:
+        kind = "sparse"
+    for one in () if is_pylate else tokens:
+        _check(one, _TOKENS)
+    for one in after:
+        _check(one, _TOKENS if kind == "multi" else _SENTENCE)
+    settings, lowercase = _settings(read, _FILL_MASK if kind == "sparse" else _FEATURES)
+    named = _object(PROMPTS, about.get("prompts") or {})
+    prompts = {name: str(prompt or "") for name, prompt in named.items()}
+    found = Sentence(
+        kind=kind,
+        tokens=tokens,
+        after=after,
+        max_tokens=settings.get("max_seq_length"),
+        prompts=prompts,
+        default_prompt=prompts.get(str(about.get("default_prompt_name")), ""),
+        similarity=_name(about.get("similarity_fn_name")),
+        dimensions=_dimensions(about.get("truncate_dim")),
+        lowercase=lowercase,
+        unread=[name for name in _UNREAD if settings.get(name)],
+    )
+    if kind == "multi":
+        return _of_tokens(found, settings, head[0].config if head else None, about)
+    config = head[0].config
+    if kind == "sparse":
+        return replace(found, splade=_splade(head[0]))
+    included = bool(config.get("include_prompt", True))
+    return replace(found, pooling=_pooling(head[0]), include_prompt=included)
+
+
+def _without_modules(read: Read) -> Sentence:
+    if STANFORD not in (_object(CONFIG, read(CONFIG)).get("architectures") or []):
+        return Sentence()
+    given = _object(STANFORD_SETTINGS, read(STANFORD_SETTINGS))
+    try:
+        found = late_interaction.of_stanford(given)
+    except FormatError as error:
+        raise UnfitError(STANFORD_SETTINGS, str(error)) from None
+    return Sentence(kind="multi", prompts=found.prompts, interaction=found)
+
+
+def _of_tokens(
+    found: Sentence,
+    settings: Mapping[str, Any],
+    mask: Mapping[str, Any] | None,
+    about: Mapping[str, Any],
+) -> Sentence:
+    """One with a vector a token.
+
+    Args:
+        mask: the settings of the module that leaves some out; None: PyLate's models do without.
+    """
+    try:
+        if mask is None:
+            interaction = late_interaction.of_pylate(about)
+        else:
+            interaction = late_interaction.of_modules(settings, mask, found.prompts)
+    except FormatError as error:
+        raise UnfitError(PROMPTS if mask is None else MODULES, str(error)) from None
+    prompts = {**found.prompts, **interaction.prompts}
+    return replace(found, prompts=prompts, interaction=interaction)
+
+
+def _splade(module: Module) -> Splade:
+    config, file = module.config, f"{module.path}/config.json"
+    pooling = config.get("pooling_strategy", "max")
+    activation = config.get("activation_function", "relu")
+    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+        raise UnfitError(
+            file,
+            f"names the pooling {_shown(pooling)} and the activation {_shown(activation)}; served "
+            "are 'max' and 'sum', 'relu' and 'log1p_relu'.",
+        )
+    return Splade(pooling, activation == "log1p_relu")
+
+
+def _module(given: Mapping[str, Any], read: Read) -> Module:
+    # Older releases name `sentence_transformers.models.Pooling`, newer ones longer paths, and
+    # PyLate its own.
+    kind = str(given.get("type", "")).rpartition(".")[2]
+    kind = TRANSFORMER if kind == _MLM else kind
+    if kind not in SERVED:
+        raise UnfitError(
+            MODULES,
+            f"names the module {_shown(kind)}, which is not served. "
+            f"A model of sentence-transformers may consist of {', '.join(SERVED)}.",
+        )
+    path = str(given.get("path", ""))
+    if kind == TRANSFORMER and path:
+        raise UnfitError(
+            MODULES,
+            f"has the transformer in the folder {_shown(path)}. Save the model with a newer "
+            "release of sentence-transformers, which puts it into the top folder.",
+        )
+    if kind != TRANSFORMER and not _FOLDER.fullmatch(path):
+        raise UnfitError(MODULES, f"names the folder {_shown(path)}, which is none of a module.")
+    file = f"{path}/config.json"
+    return Module(kind, path, _object(file, read(file)) if path else {})
+
+
+def _check_order(modules: Sequence[Module], *, needs_head: bool) -> None:
+    kinds = [one.kind for one in modules]
+    if not kinds or kinds[0] != TRANSFORMER or kinds.count(TRANSFORMER) > 1:
+        raise UnfitError(MODULES, f"has to begin with one {TRANSFORMER}.")
+    heads = sum(one in _HEADS for one in kinds)
+    if heads > 1 or (needs_head and not heads):
+        raise UnfitError(
+            MODULES,
+            f"names {heads} modules {POOLING}, {SPLADE} or {MASK}; one is needed to make a text's "
+            "vector of its tokens'.",
+        )
+    if LAYERS in kinds[2:]:
+        raise UnfitError(MODULES, f"has {LAYERS} elsewhere than directly behind {TRANSFORMER}.")
+
+
+def _check(module: Module, works_on: str) -> None:
+    """Refuse a module that reads or computes what is not there."""
+    if module.kind == LAYERS:
+        return
+    config, file = module.config, f"{module.path}/config.json"
+    given = config.get("module_input_name") or _SENTENCE
+    gives = config.get("module_output_name") or given
+    if given != works_on or gives != works_on:
+        side = "before" if works_on == _TOKENS else "behind"
+        raise UnfitError(
+            file,
+            f"has a {module.kind} {side} {POOLING} that reads {_shown(given)} and writes "
+            f"{_shown(gives)}; served is one that does both with {works_on!r}.",
+        )
+    activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
+    if module.kind == DENSE and activation not in ACTIVATIONS:
+        raise UnfitError(
+            file,
+            f"names the activation {_shown(activation)}, which is not served. "
+            f"Served are {', '.join(ACTIVATIONS)}.",
+        )
+
+
+def _pooling(module: Module) -> tuple[str, ...]:
+    config, file = module.config, f"{module.path}/config.json"
+    mode: Any = config.get("pooling_mode")
+    named: list[Any] = [name for name, key in POOLING_FLAGS.items() if config.get(key)]
+    if mode:
+        named = cast("list[Any]", mode) if isinstance(mode, list) else [mode]
+    if unknown := [name for name in named if name not in POOLING_FLAGS]:
+        raise UnfitError(
+            file,
+            f"names the pooling {_shown(unknown[0])}, which is not served. "
+            f"Served are {', '.join(POOLING_FLAGS)}.",
+        )
+    return tuple(named) or ("mean",)
+
+
+def _settings(read: Read, task: str) -> tuple[Mapping[str, Any], bool]:
+    """The transformer's, and whether texts are written in lower case before.
+
+    Older releases name the file after the kind of model.
+    """
+    file = next((name for name in _SETTINGS if read(name)), _SETTINGS[0])
+    settings = _object(file, read(file))
+    given, call = settings.get("transformer_task", task), _CALLS[task]
+    if given != task:
+        raise UnfitError(file, f"says that the transformer is for {_shown(given)}, not {task}.")
+    ways = _object(file, settings.get("modality_config", {"text": call}))
+    if "message" in ways:
+        raise UnfitError(
+            file, "has texts written as chat messages before they are embedded: that is not served."
+        )
+    if ways.get("text") != call or settings.get("module_output_name", _TOKENS) != _TOKENS:
+        what = "last hidden states" if task == _FEATURES else "logits"
+        raise UnfitError(file, f"asks for something else than the {what} of texts.")
+    longest = settings.get("max_seq_length")
+    if longest is not None and not (type(longest) is int and longest > 0):
+        raise UnfitError(file, f"has the max_seq_length {_shown(longest)}, which is no number.")
+    return settings, bool(settings.get("do_lower_case"))
+
+
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _dimensions(value: Any) -> int | None:
+    if value is not None and not (type(value) is int and value > 0):
+        raise UnfitError(PROMPTS, f"has the truncate_dim {_shown(value)}, which is no number.")
+    return value
+
+
+def _object(file: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise UnfitError(file, "has something else where a JSON object belongs.")
+    return cast("dict[str, Any]", value)
+
+
+def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list):
+        raise UnfitError(MODULES, "is not a list of JSON objects.")
+    return [_object(MODULES, one) for one in cast("list[Any]", value)]
+
+
+def _shown(value: Any) -> str:
+    """An uploader's value made fit for a message."""
+    return ascii(value)[:_SHOWN_CHARACTERS]

@@ -1,0 +1,126 @@
+"""How each kind of model makes sound of tokens. A new kind is a class here, and a line below."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker.models.stages.speech.folder import VOCODER, VOICES
+
+if TYPE_CHECKING:
+    import torch
+
+Features = Mapping[str, "torch.Tensor"]
+
+DEFAULT_VOICE = "default"
+"""Of a model that has but one."""
+
+
+class Synthesizer(ABC):
+    """Speaks one text at a time: padding would change the end of the others' sound."""
+
+    rate: int
+    """Sampling rate of the sound, in Hz."""
+    voices: Sequence[str]
+    max_tokens: int | None = None
+    """Most tokens of a text that the model takes; None: any."""
+
+    def __init__(self, folder: Path, model: Any) -> None:
+        self.model = model
+
+    @abstractmethod
+    def speak(self, features: Features, voice: str) -> "torch.Tensor":
+        """Sound of shape (1, samples), from -1 to 1.
+
+        `features` are `input_ids` and `attention_mask`, int64 of shape (1, tokens).
+        """
+
+
+class Vits(Synthesizer):
+    """https://arxiv.org/abs/2106.06103; draws durations and sound at random."""
+
+    def __init__(self, folder: Path, model: Any) -> None:
+        super().__init__(folder, model)
+        self.rate = int(model.config.sampling_rate)
+        self.voices = _numbered(model.config.num_speakers)
+
+    def speak(self, features: Features, voice: str) -> "torch.Tensor":
+        speaker = None if voice == DEFAULT_VOICE else int(voice)
+        return self.model(**features, speaker_id=speaker).waveform
+
+
+class SpeechT5(Synthesizer):
+    """https://arxiv.org/abs/2110.07205; its decoder drops values at random, when serving too."""
+
+    def __init__(self, folder: Path, model: Any) -> None:
+        super().__init__(folder, model)
+        import transformers
+
+        library: Any = transformers
+        vocoder = library.SpeechT5HifiGan.from_pretrained(
+            str(folder / VOCODER), local_files_only=True, use_safetensors=True, dtype=model.dtype
+        )
+        self._vocoder = vocoder.to(model.device).eval()
+        self._embeddings = _embeddings(folder / VOICES, model)
+        self.rate = int(vocoder.config.sampling_rate)
+        self.voices = list(self._embeddings)
+        self.max_tokens = int(model.config.max_text_positions)
+
+    def speak(self, features: Features, voice: str) -> "torch.Tensor":
+        config, tokens = self.model.config, features["input_ids"].shape[1]
+        # transformers stops after so many frames a token, which may be more than it has places for.
+        longest = config.max_speech_positions * config.reduction_factor / tokens
+        return self.model.generate_speech(
+            **features,
+            speaker_embeddings=self._embeddings[voice][None],
+            vocoder=self._vocoder,
+            maxlenratio=min(20.0, longest),
+        )[None]
+
+
+class FastSpeech2(Synthesizer):
+    """FastSpeech2Conformer with its vocoder: https://arxiv.org/abs/2010.13956."""
+
+    def __init__(self, folder: Path, model: Any) -> None:
+        super().__init__(folder, model)
+        config = model.config.model_config
+        if config.speaker_embed_dim or config.num_languages:
+            raise ValueError(
+                "FastSpeech2Conformer is served with one voice or numbered ones, and without "
+                "languages: speaker_embed_dim and num_languages must not be set"
+            )
+        self.rate = int(model.config.vocoder_config.sampling_rate)
+        self.voices = _numbered(config.num_speakers or 1)
+
+    def speak(self, features: Features, voice: str) -> "torch.Tensor":
+        import torch
+
+        numbers = torch.tensor([[int(voice)]]) if voice != DEFAULT_VOICE else None
+        speaker = None if numbers is None else numbers.to(self.model.device)
+        return self.model(**features, speaker_ids=speaker, return_dict=True).waveform
+
+
+KINDS: Mapping[str, Callable[[Path, Any], Synthesizer]] = {
+    "vits": Vits,
+    "speecht5": SpeechT5,
+    "fastspeech2_conformer_with_hifigan": FastSpeech2,
+}
+"""By the model's kind, `config.model_type`."""
+
+
+def _numbered(count: int) -> Sequence[str]:
+    return [str(number) for number in range(count)] if count > 1 else [DEFAULT_VOICE]
+
+
+def _embeddings(path: Path, model: Any) -> "dict[str, torch.Tensor]":
+    """The voices of a file, as the model takes them. Raises `ValueError`."""
+    import safetensors.torch
+
+    library: Any = safetensors.torch
+    found: dict[str, torch.Tensor] = library.load_file(path)
+    shape = (model.config.speaker_embedding_dim,)
+    if wrong := [name for name, one in found.items() if one.shape != shape]:
+        raise ValueError(f"the voice {wrong[0][:100]!r} is not a vector of {shape[0]} numbers")
+    if not found:
+        raise ValueError("there is no voice in the file of voices")
+    return {name: found[name].to(model.device, model.dtype) for name in sorted(found)}

@@ -1,0 +1,172 @@
+"""Stages of tasks that read a text."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stoker.models.stages.base import InputError, Sample, Stages
+from stoker.models.stages.positions import most_positions
+
+if TYPE_CHECKING:
+    import torch
+
+
+MAX_TOKENS = 1 << 20
+"""The most tokens that any model takes. A tokenizer without a length says 10 ** 30, which is more
+than tokenizers themselves can be given.
+"""
+_PROBED_WORDS = 1000
+
+
+class TextStages(Stages):
+    """A tokenizer in front of the model."""
+
+    tokenizer_options: ClassVar[Mapping[str, Any]] = {}
+    """What else the tokenizer shall return, for postprocessing."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        import transformers
+
+        library: Any = transformers
+        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True
+        )
+        self.padding_side = self.tokenizer.padding_side
+        if self.tokenizer.pad_token_id is not None:
+            values = {
+                "input_ids": self.tokenizer.pad_token_id,
+                "token_type_ids": self.tokenizer.pad_token_type_id,
+            }
+            self.padding = {name: values.get(name, 0) for name in self.tokenizer.model_input_names}
+        self._most_positions: int | None = None
+
+    def attach(self, model: Any) -> None:
+        super().attach(model)
+        self._most_positions = most_positions(model)
+        # Pipelines of transformers hand this number to tokenizers.
+        self.tokenizer.model_max_length = min(self.tokenizer.model_max_length, MAX_TOKENS)
+
+    def length(self, sample: Sample) -> int:
+        return sample.features["input_ids"].shape[1]
+
+    def padded_length(self, longest: int) -> int:
+        # The round length may be more than the model has positions.
+        return max(longest, min(super().padded_length(longest), self.max_tokens()))
+
+    def max_tokens(self) -> int:
+        """Most tokens that the model takes, special ones included."""
+        most = int(min(self.tokenizer.model_max_length, MAX_TOKENS))
+        return most if self._most_positions is None else min(most, self._most_positions)
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        truncation, field = bool(parameters.get("truncation")), parameters.get("field", "inputs")
+        return [self.text_sample(item, truncation=truncation, field=field)]
+
+    def text_sample(
+        self,
+        text: str,
+        *,
+        truncation: bool,
+        most: int | None = None,
+        field: str = "inputs",
+        limit: int | None = None,
+    ) -> Sample:
+        """A text, cut to `most` tokens beside the special ones and, with `truncation`, to `limit`.
+        Raises `InputError`, of this `field`.
+
+        Args:
+            limit: the most tokens that are taken; None: as many as the model can.
+        """
+        limit = min(self.max_tokens(), limit or self.max_tokens())
+        lengths = [limit] if truncation else []
+        if most is not None:
+            lengths.append(most + self.tokenizer.num_special_tokens_to_add())
+        cut = {"max_length": min(lengths)} if lengths else {}
+        encoded = self.tokenizer(
+            text, return_tensors="pt", truncation=bool(cut), **cut, **self.tokenizer_options
+        )
+        features = {name: encoded[name] for name in self.tokenizer.model_input_names}
+        extras = {name: value for name, value in encoded.items() if name not in features}
+        length = features["input_ids"].shape[1]
+        if length == 0:
+            raise InputError("The text has no tokens: it must not be empty.")
+        if length > limit:
+            raise self.too_long(length, limit, field)
+        return Sample(features, extras)
+
+    def token_sample(
+        self, tokens: list[int], *, truncation: bool, field: str, limit: int | None = None
+    ) -> Sample:
+        """Tokens as they are, limited as in `text_sample`. Raises `InputError`."""
+        import torch
+
+        limit, size = min(self.max_tokens(), limit or self.max_tokens()), self.config.vocab_size
+        if (highest := max(tokens)) >= size:
+            raise InputError(
+                f"There is no token {highest}: this model's token ids are below {size}.",
+                field=field,
+            )
+        if len(tokens) > limit and not truncation:
+            raise self.too_long(len(tokens), limit, field)
+        ids = torch.tensor([tokens[:limit]])
+        features = {name: torch.zeros_like(ids) for name in self.tokenizer.model_input_names}
+        return Sample(features | {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+    def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
+        return InputError(
+            f"The text has {length} tokens; this model takes at most {limit}. "
+            "Shorten it, or send 'truncation': true to cut it.",
+            field=field,
+        )
+
+    def probe(self, length: int, number: int = 0) -> Sample:
+        import torch
+
+        length = min(length, self.max_tokens())
+        # The features of a real input, stretched to the wished length.
+        text = self.tokenizer("a", return_tensors="pt")
+        features = {
+            name: torch.full(
+                (1, length), 1 if name == "attention_mask" else 0, dtype=text[name].dtype
+            )
+            for name in self.tokenizer.model_input_names
+        }
+        return Sample(features | {"input_ids": self._probed(text["input_ids"][0], length, number)})
+
+    def _probed(self, framed: "torch.Tensor", length: int, number: int) -> "torch.Tensor":
+        """So many tokens: words of all kinds, or texts, between those that frame one."""
+        import torch
+
+        special = set(self.tokenizer.all_special_ids)
+        tokens = self.filling(length, number)
+        if length >= len(framed):
+            ids = [int(one) for one in framed]
+            before = next((at for at, one in enumerate(ids) if one not in special), len(ids))
+            after = next((at for at, one in enumerate(ids[::-1]) if one not in special), 0)
+            tokens[:before] = ids[:before]
+            tokens[length - after :] = ids[len(ids) - after :]
+        return torch.tensor([tokens])
+
+    def filling(self, length: int, number: int) -> list[int]:
+        """So many tokens of words of all kinds, or of texts, as `probe` numbers them."""
+        special = set(self.tokenizer.all_special_ids)
+        known = range(min(len(self.tokenizer), _PROBED_WORDS))
+        words = [one for one in known if one not in special] or [0]
+        if number:
+            words = self._read(number, length, special) or words[number % len(words) :] + words
+        return [words[place % len(words)] for place in range(length)]
+
+    def _read(self, number: int, length: int, special: Collection[int]) -> list[int]:
+        """So many tokens of texts; none where the tokenizer knows few of their words."""
+        from stoker.models.stages import specimens
+
+        found: list[int] = []
+        read = 0
+        for text in specimens.texts(number):
+            tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            read += len(tokens)
+            found += [one for one in tokens if one not in special]
+            if read >= length:
+                break
+        return found if 2 * len(found) > read else []

@@ -1,0 +1,111 @@
+"""Depth estimation: how far away each pixel of an image is."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from stoker.models.stages.base import InputError, Sample
+from stoker.models.stages.pipelines import ImagePipelineStages, Outputs
+from stoker.models.stages.png import grey_png
+from stoker.models.tasks.base import MediaRequest, Task
+from stoker.models.tasks.inputs import ImageInputs
+
+MAX_VALUES = 4_000_000
+"""Most pixels of an image whose depths are answered as numbers, which take ten bytes each."""
+
+
+class Depth(TypedDict):
+    depth: str
+    """PNG of 8 bits, base64, of the image's size: its least depth 0, its greatest 255."""
+    predicted_depth: NotRequired[list[list[float]]]
+    """Rows of depths as the model gives them, of the image's size."""
+
+
+class DepthEstimationRequest(MediaRequest):
+    inputs: ImageInputs
+    return_values: bool = Field(
+        default=False,
+        description="Also answer `predicted_depth`: the depths as the model gives them, in rows.",
+    )
+
+
+class DepthEstimationStages(ImagePipelineStages):
+    pipeline = "DepthEstimationPipeline"
+    auto_class = "AutoModelForDepthEstimation"
+
+    def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
+        image = super().read(item, parameters)
+        if parameters["return_values"] and image.width * image.height > MAX_VALUES:
+            raise InputError(
+                f"The image has more than {MAX_VALUES:,} pixels, too many to answer each depth: "
+                "send a smaller one, or leave out 'return_values'."
+            )
+        return image
+
+    def sample(self, prepared: Mapping[str, Any]) -> Sample:
+        sample = super().sample(prepared)
+        # ZoeDepth chooses among its heads for a whole batch.
+        sample.alone = len(getattr(self.config, "bin_configurations", ())) > 1
+        return sample
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Depth:
+        output = Outputs(outputs[0])
+        processor, size = self._parts["image_processor"], output["target_size"]
+        if self.config.model_type == "zoedepth":
+            depth = _unframed(output["predicted_depth"], size, framed=processor.do_pad)
+        else:
+            (found,) = processor.post_process_depth_estimation(output, [size])
+            depth = found["predicted_depth"].reshape(size)
+        result = Depth(depth=grey_png(_bright(depth).numpy()))
+        if parameters["return_values"]:
+            result["predicted_depth"] = depth.tolist()
+        return result
+
+
+def _unframed(depth: Any, size: tuple[int, int], *, framed: bool) -> Any:
+    """The depths of an image that was reflected at its edges before the model saw it.
+
+    As ZoeDepth's image processor of transformers has them, which resizes with torchvision.
+
+    Args:
+        depth: float32 of shape (1, height, width), of the model's own size.
+        size: height and width of the image.
+        framed: whether it was.
+    """
+    import torch
+
+    margins = [int(math.sqrt(side / 2) * 3) if framed else 0 for side in size]
+    whole = [side + 2 * margin for side, margin in zip(size, margins, strict=True)]
+    resized = torch.nn.functional.interpolate(depth[None], whole, mode="bicubic")[0, 0]
+    (top, left), (height, width) = margins, size
+    return resized[top : top + height, left : left + width]
+
+
+def _bright(depth: Any) -> Any:
+    """Depths as brightness from 0 to 255, as the pipeline has it; all of one depth is black."""
+    import torch
+
+    low, high = depth.min(), depth.max()
+    if high == low:
+        return torch.zeros_like(depth, dtype=torch.uint8)
+    return ((depth - low) / (high - low) * 255).to(torch.uint8)
+
+
+TASK = Task(
+    pipeline="depth-estimation",
+    path="/v1/images/depth",
+    summary="Estimate depth",
+    request=DepthEstimationRequest,
+    media={"inputs": "image"},
+    result=Depth,
+    architectures=("*ForDepthEstimation",),
+    families=("depth_anything", "dpt", "glpn", "zoedepth"),
+    example={"inputs": "https://images.example/street.jpg"},
+    example_result={"depth": "iVBORw0KGgo…"},
+    stages=DepthEstimationStages,
+)

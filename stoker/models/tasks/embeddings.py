@@ -1,0 +1,240 @@
+"""Embeddings, in the shape that OpenAI's clients know."""
+
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, SkipValidation, Tag
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
+
+from stoker.models.stages.embedding import SparseVector
+from stoker.models.tasks.base import MediaRequest, Task
+from stoker.models.tasks.field_checks import CheckedFields
+from stoker.models.tasks.inputs import Image, checked_tokens, not_texts_or_tokens
+
+if TYPE_CHECKING:
+    from stoker.wire.protocol import Work
+
+MAX_INPUTS = 2048
+
+
+class Tokens(TypedDict):
+    # They were checked together: one by one would take a microsecond each.
+    tokens: Annotated[list[int], SkipValidation]
+
+
+class Pictured(TypedDict):
+    image: Image
+
+
+def _kind(one: Any) -> str:
+    if isinstance(one, str):
+        return "<text>"
+    return "<image>" if isinstance(one, dict) and "image" in one else "<tokens>"
+
+
+Item = Annotated[
+    Annotated[str, Tag("<text>")]
+    | Annotated[Tokens, Tag("<tokens>")]
+    | Annotated[Pictured, Tag("<image>")],
+    Discriminator(_kind),
+]
+
+
+def _items(value: Any) -> list[Any]:
+    """The inputs, one an item: a text, tokens that are taken as they are, or an image."""
+    if isinstance(value, str):
+        return [_text(value)]
+    if isinstance(value, dict):
+        return [_object(cast("dict[str, Any]", value))]
+    if not isinstance(value, list) or not value:
+        raise not_texts_or_tokens()
+    given = cast("list[Any]", value)
+    if type(given[0]) is int:
+        return [_tokens(given)]
+    if len(given) > MAX_INPUTS:
+        # Said below, before each of them is looked at.
+        return given
+    return [_item(one) for one in given]
+
+
+def _item(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    return _object(cast("dict[str, Any]", value)) if isinstance(value, dict) else _tokens(value)
+
+
+def _object(value: dict[str, Any]) -> Any:
+    """`{"text": …}` or `{"image": …}`, as multimodal models are asked elsewhere."""
+    if set(value) == {"text"} and isinstance(value["text"], str):
+        return _text(value["text"])
+    if set(value) == {"image"}:
+        return value
+    raise not_texts_or_tokens()
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise PydanticCustomError("value_error", "a text must not be empty")
+    return value
+
+
+def _tokens(value: Any) -> Tokens:
+    return {"tokens": checked_tokens(value)}
+
+
+class EmbeddingsRequest(MediaRequest, CheckedFields):
+    """Token ids go to the model as they are: no special tokens are added to them."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    endpoint = "embeddings"
+
+    input: Annotated[
+        list[Item],
+        Field(
+            max_length=MAX_INPUTS,
+            description="Texts, lists of the model's own token ids, or, of models that embed both, "
+            'images as `{"image": …}` beside texts.',
+        ),
+        BeforeValidator(
+            _items,
+            json_schema_input_type=str
+            | list[int]
+            | list[list[int]]
+            | Pictured
+            | list[str | Pictured],
+        ),
+    ]
+    encoding_format: Literal["float", "base64"] = Field(
+        default="float",
+        description="`base64`: of little-endian float32, and of a sparse vector's places, uint32.",
+    )
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_536,
+        description="How many of the vector's leading numbers to return, of models trained for it.",
+    )
+    user: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="On whose behalf; all calls of one may go to the same version.",
+    )
+    embedding_type: Literal["dense", "sparse", "multi"] | None = Field(
+        default=None,
+        description="What the model is to make of an input: one vector, one with a number for each "
+        "word of its vocabulary, of which those that are not zero are returned, or a vector a "
+        "token. Each model makes one of them, which is the default.",
+    )
+    prompt_name: str | None = Field(
+        default=None,
+        max_length=128,
+        description="Which of the model's own prompts precedes the texts, such as `query`; "
+        "default: the model's default.",
+    )
+    truncation: bool = Field(
+        default=False,
+        description="Cut inputs that are longer than the model takes. "
+        "Without it they are refused with the numbers.",
+    )
+
+    input_fields: ClassVar[tuple[str, ...]] = ("input",)
+    max_items: ClassVar[int | None] = MAX_INPUTS
+
+    def items(self) -> tuple[list[Any], bool]:
+        return list(self.input), False
+
+    def parameters(self) -> dict[str, Any]:
+        given = {
+            "prompt_name": self.prompt_name,
+            "dimensions": self.dimensions,
+            "embedding_type": self.embedding_type,
+        }
+        return {"field": "input", "counted": True, "truncation": self.truncation} | {
+            name: value for name, value in given.items() if value is not None
+        }
+
+    def finishing(self) -> dict[str, Any]:
+        return {"encoding_format": self.encoding_format}
+
+
+class SparseEmbedding(TypedDict):
+    """The numbers that are not zero, and their places."""
+
+    indices: list[int] | str
+    values: list[float] | str
+
+
+class Embedding(TypedDict):
+    """`embedding`: a vector, one a token, or a sparse one."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str | list[list[float]] | list[str] | SparseEmbedding
+
+
+class EmbeddingsUsage(TypedDict):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(TypedDict):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingsUsage
+
+
+def _embeddings(work: "Work", results: Sequence[tuple[Any, int]]) -> Embeddings:
+    """Of each item's vectors, as `EmbeddingStages.plain` has them, and number of tokens."""
+    encoded = work.finishing["encoding_format"] == "base64"
+    tokens = sum(count for _, count in results)
+    return {
+        "object": "list",
+        "data": [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": _embedding(vector, encoded=encoded),
+            }
+            for index, (vector, _) in enumerate(results)
+        ],
+        "model": work.finishing["model"],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def _embedding(vector: Any, *, encoded: bool) -> Any:
+    if isinstance(vector, SparseVector):
+        if not encoded:
+            return {name: one.tolist() for name, one in vector._asdict().items()}
+        return {"indices": _base64(vector.indices, "<u4"), "values": _base64(vector.values)}
+    if not encoded:
+        return vector.tolist()
+    return _base64(vector) if vector.ndim == 1 else [_base64(one) for one in vector]
+
+
+def _base64(vector: Any, dtype: str = "<f4") -> str:
+    return base64.b64encode(vector.astype(dtype).tobytes()).decode()
+
+
+TASK = Task(
+    pipeline="feature-extraction",
+    name="embeddings",
+    path="/v1/embeddings",
+    summary="Create embeddings",
+    request=EmbeddingsRequest,
+    result=Embeddings,
+    whole=True,
+    also=("fill-mask", "zero-shot-image-classification"),
+    families=("bert", "mt5", "t5", "umt5"),
+    example={"model": "encoder", "input": ["How do I bake bread?", "The train is late."]},
+    example_result={
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": [0.021, -0.114, 0.087]}],
+        "model": "encoder",
+        "usage": {"prompt_tokens": 14, "total_tokens": 14},
+    },
+    finish=_embeddings,
+)

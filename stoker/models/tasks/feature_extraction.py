@@ -1,0 +1,178 @@
+"""Feature extraction: a vector a text, pooled as the model itself says, or one a token."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+from typing_extensions import TypedDict
+
+from stoker.models.stages.embedding import EmbeddingStages, wrong_dimensions
+from stoker.models.stages.encoders import CLASSES, encoder_of
+from stoker.models.stages.late_interaction import STANFORD
+from stoker.models.stages.multi_vectors import MultiVectorStages
+from stoker.models.stages.pooling import SentenceHead, described_folder
+from stoker.models.stages.similarity import COSINE, VECTORS, measure
+from stoker.models.stages.sparse import SparseStages
+from stoker.models.tasks.architectures import PAGES
+from stoker.models.tasks.base import Task, TaskRequest, refusal
+from stoker.models.tasks.inputs import TextInputs, Truncation
+
+if TYPE_CHECKING:
+    import torch
+
+
+class FeatureExtractionRequest(TaskRequest):
+    """With the fields that Text Embeddings Inference takes."""
+
+    inputs: TextInputs
+    truncation: Truncation = False
+    truncate: bool | None = Field(default=None, description="Another name of `truncation`.")
+    truncation_direction: Literal["right"] | None = Field(
+        default=None, description="What is cut off is the end."
+    )
+    normalize: bool | None = Field(
+        default=None,
+        description="Whether vectors are made as long as one; default: as the model has it.",
+    )
+    prompt_name: str | None = Field(
+        default=None,
+        max_length=128,
+        description="Which of the model's own prompts precedes the texts, such as `query`; "
+        "default: the model's default.",
+    )
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_536,
+        description="How many of the vector's leading numbers to return, of models trained for it.",
+    )
+    encoding_format: Literal["float"] | None = Field(
+        default=None, description="`/v1/embeddings` gives base64, too."
+    )
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        if self.truncate is not None and "truncation" in self.model_fields_set:
+            raise refusal("is given twice: 'truncation' is the same", "truncate")
+        return self
+
+    def parameters(self) -> dict[str, Any]:
+        """What the replica's stages get beside a text."""
+        given = {
+            "normalize": self.normalize,
+            "prompt_name": self.prompt_name,
+            "dimensions": self.dimensions,
+        }
+        return {"truncation": self.truncation or bool(self.truncate)} | {
+            name: value for name, value in given.items() if value is not None
+        }
+
+
+class FeatureExtractionStages(EmbeddingStages):
+    """One dense vector a text."""
+
+    auto_class = "AutoModel"
+    per_token = ("last_hidden_state",)
+    vectors = "dense"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._head = SentenceHead.of(folder)
+        self.about = self._head.about
+
+    def loaders(self, config: Any) -> Sequence[str]:
+        own = CLASSES.get(config.model_type)
+        return (own,) if own else super().loaders(config)
+
+    def part(self, model: Any) -> Any:
+        return encoder_of(model)
+
+    def run(
+        self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
+    ) -> Mapping[str, Any]:
+        outputs = super().run(model, call, batch)
+        if self._head.layers and "hidden_states" in outputs:
+            return {"last_hidden_state": self._head.layers(outputs["hidden_states"])}
+        return outputs
+
+    def plain(self, vector: "torch.Tensor") -> Any:
+        return vector.numpy()
+
+    def listed(self, vector: "torch.Tensor") -> list[float]:
+        plain: Any = vector
+        return plain.tolist()
+
+    def score(self, query: "torch.Tensor", document: "torch.Tensor") -> float:
+        return measure(self.about.similarity, VECTORS, COSINE)(query, document)
+
+    def likeness(self, source: "torch.Tensor", other: "torch.Tensor") -> float:
+        return self.score(source, other)
+
+    def vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> "torch.Tensor":
+        hidden = output["last_hidden_state"].float()
+        mask = output["attention_mask"].clone()
+        mask[:, : output.get("prompt_tokens", 0)] = 0
+        normalize: bool | None = parameters.get("normalize")
+        vector: Any = self._head.pool(hidden, mask, normalize=normalize)[0]
+        wanted, own = parameters.get("dimensions"), self.about.dimensions
+        if own and wanted in (None, own):
+            # Vectors that the model itself shortens keep their length, as in sentence-transformers.
+            return self._head.shortened(vector, own, normalize=bool(normalize))
+        if wanted in (None, len(vector)):
+            return vector
+        self._check_dimensions(wanted, len(vector))
+        return self._head.shortened(vector, wanted, normalize=normalize)
+
+    def _check_dimensions(self, wanted: int, full: int) -> None:
+        """Matryoshka models name their dimensions, or that they have them, in config.json."""
+        named: list[int] | None = getattr(self.config, "matryoshka_dimensions", None)
+        if named is None and getattr(self.config, "is_matryoshka", False):
+            named = list(range(1, full + 1))
+        allowed = sorted({*(named or []), full})
+        if wanted not in allowed:
+            choices = f"1 to {full}" if len(allowed) == full else ", ".join(map(str, allowed))
+            raise wrong_dimensions(f"This model's vectors can have these dimensions: {choices}.")
+
+
+def _stages(folder: Path) -> EmbeddingStages:
+    """By what the model makes of a text."""
+    kinds = {"dense": FeatureExtractionStages, "sparse": SparseStages, "multi": MultiVectorStages}
+    return kinds[described_folder(folder).kind](folder)
+
+
+class SparseFeatures(TypedDict):
+    """Of a model that makes sparse vectors: the numbers that are not zero, and their places."""
+
+    indices: list[int]
+    values: list[float]
+
+
+TASK = Task(
+    pipeline="feature-extraction",
+    path="/v1/feature-extraction",
+    summary="Extract features",
+    request=FeatureExtractionRequest,
+    # Of models with one dense vector a text, with one a token, and with a sparse one.
+    result=list[float] | list[list[float]] | SparseFeatures,
+    # A bare `…Model` is meant for nothing else; below any head there are hidden states to pool.
+    architectures=("*Model", "*For*", STANFORD, *PAGES),
+    families=(
+        "bert",
+        "blenderbot",
+        "distilbert",
+        "electra",
+        "longt5",
+        "m2m_100",
+        "marian",
+        "mt5",
+        "pegasus",
+        "roberta",
+        "switch_transformers",
+        "t5",
+        "umt5",
+    ),
+    example={"inputs": "How do I bake bread?"},
+    example_result=[0.021, -0.114, 0.087],
+    stages=_stages,
+)

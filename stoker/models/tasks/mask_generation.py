@@ -1,0 +1,200 @@
+"""Mask generation: masks of everything in an image, found from a grid of points."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from stoker.models.stages.base import InputError, Sample, by_kind
+from stoker.models.stages.pipelines import ImagePipelineStages
+from stoker.models.stages.png import mask_png
+from stoker.models.tasks.base import MediaRequest, Task
+from stoker.models.tasks.inputs import ImageInputs
+
+if TYPE_CHECKING:
+    import torch
+
+_MASKS_A_POINT = 3
+_MAX_MASK_VALUES = 64_000_000
+"""Most values of the masks of one pass, which are made as large as the image: 256 MB."""
+
+_READING = frozenset({"crops_nms_thresh"})
+"""Parameters of what follows the model."""
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Masks(TypedDict):
+    """One entry a mask in each list."""
+
+    masks: list[str]
+    """PNG of 8 bits, base64: 255 inside, 0 outside, of the image's size."""
+    scores: list[float]
+    """The overlap with the true mask that the model predicts."""
+
+
+class MaskGenerationRequest(MediaRequest):
+    inputs: ImageInputs
+    points_per_batch: int = Field(
+        default=64,
+        ge=1,
+        le=1024,
+        description="Most points that go through the model at once; large images take fewer. "
+        "Masks do not depend on it.",
+    )
+    points_per_crop: int = Field(
+        default=32, ge=1, le=64, description="Points along each side of the grid."
+    )
+    crops_n_layers: int = Field(
+        default=0,
+        ge=0,
+        le=3,
+        description="Layers of crops that are gone through beside the whole image: "
+        "layer n has 4ⁿ of them.",
+    )
+    crop_overlap_ratio: float = Field(
+        default=512 / 1500,
+        ge=0,
+        lt=1,
+        description="Share of the image's side by which crops of the first layer overlap.",
+    )
+    pred_iou_thresh: Fraction = Field(
+        default=0.88, description="Masks are kept whose predicted overlap is higher."
+    )
+    stability_score_thresh: Fraction = Field(
+        default=0.95, description="Masks are kept that are more stable than this."
+    )
+    stability_score_offset: float = Field(
+        default=1,
+        ge=0,
+        le=100,
+        description="How far `mask_threshold` is moved to and fro to tell how stable a mask is.",
+    )
+    mask_threshold: float = Field(
+        default=0, ge=-100, le=100, description="Pixels are in a mask whose logit is higher."
+    )
+    crops_nms_thresh: Fraction = Field(
+        default=0.7, description="Of two masks whose boxes overlap more, the better one is kept."
+    )
+
+
+class MaskGenerationStages(ImagePipelineStages):
+    """The pipeline prepares with the model itself, so all of it runs where the model does."""
+
+    pipeline = "MaskGenerationPipeline"
+    auto_class = "AutoModelForMaskGeneration"
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        import numpy
+        import torch
+
+        image = self.image(item)
+        least = 4 ** parameters["crops_n_layers"]
+        if min(image.size) < least:
+            raise InputError(
+                f"The image is {image.width}x{image.height}: with these 'crops_n_layers' each side "
+                f"must have at least {least} pixels."
+            )
+        points = _MAX_MASK_VALUES // (_MASKS_A_POINT * image.width * image.height)
+        options = {name: value for name, value in parameters.items() if name not in _READING}
+        options["points_per_batch"] = max(1, min(points, options["points_per_batch"]))
+        pixels = torch.as_tensor(numpy.array(image))[None]
+        return [Sample({"pixels": pixels}, call=tuple(options.items()), alone=True)]
+
+    def run(
+        self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
+    ) -> Mapping[str, Any]:
+        """{"found": one dict a pass, of masks in run lengths, their scores and their boxes}."""
+        from PIL import Image
+
+        options: Any = call
+        before, during, _ = self._pipe._sanitize_parameters(**dict(options))
+        image = Image.fromarray(batch["pixels"][0].cpu().numpy())
+        return {
+            "found": [
+                self._pipe.forward(prepared, **during)
+                for prepared in self._pipe.preprocess(image, **before)
+            ]
+        }
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Masks:
+        import torch
+
+        found = outputs[0]["found"]
+        runs = [run for each in found for run in each["masks"]]
+        scores = torch.cat([each["iou_scores"] for each in found])
+        boxes = torch.cat([each["boxes"] for each in found])
+        kept = suppressed(boxes.float(), scores.float(), parameters["crops_nms_thresh"])
+        best: Any = scores[kept]
+        return Masks(masks=[mask_png(_mask(runs[index])) for index in kept], scores=best.tolist())
+
+    def probe(self, length: int, number: int = 0) -> None:
+        return None
+
+
+class Sam2Stages(MaskGenerationStages):
+    """SAM 2, which differs in what prepares its images."""
+
+    parts = {}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        from stoker.models.stages.sam2 import Sam2ImageProcessorPil
+
+        self._parts["image_processor"] = Sam2ImageProcessorPil.from_pretrained(
+            str(folder), local_files_only=True
+        )
+
+
+def suppressed(boxes: "torch.Tensor", scores: "torch.Tensor", threshold: float) -> list[int]:
+    """Indices of the boxes (count, 4: x, y of two corners) that are left, best score first.
+
+    Non-maximum suppression: a box goes that overlaps a better one by more than `threshold` of their
+    union. The pipeline's own needs torchvision, of which this is `ops.nms`.
+    """
+    import torch
+
+    order = scores.argsort(descending=True, stable=True)
+    left, top, right, bottom = boxes.unbind(1)
+    areas = (right - left) * (bottom - top)
+    kept: list[int] = []
+    while len(order):
+        best, others = order[0], order[1:]
+        kept.append(int(best))
+        width = torch.minimum(right[best], right[others]) - torch.maximum(left[best], left[others])
+        height = torch.minimum(bottom[best], bottom[others]) - torch.maximum(top[best], top[others])
+        shared = width.clamp(min=0) * height.clamp(min=0)
+        overlap = shared / (areas[best] + areas[others] - shared)
+        # Two boxes without an area have no overlap but 0/0, which is not above anything.
+        order = others[~(overlap > threshold)]
+    return kept
+
+
+def _mask(runs: Mapping[str, Any]) -> Any:
+    """A mask (height, width) out of run lengths, which go down the columns and begin outside."""
+    import numpy
+
+    height, width = runs["size"]
+    counts: list[int] = runs["counts"]
+    inside = numpy.arange(len(counts)) % 2 == 1
+    return numpy.repeat(inside, counts).reshape(width, height).T
+
+
+TASK = Task(
+    pipeline="mask-generation",
+    path="/v1/images/masks",
+    summary="Generate masks",
+    request=MaskGenerationRequest,
+    media={"inputs": "image"},
+    result=Masks,
+    # Meta saved SAM 2 with the parts for video, which an image does without.
+    architectures=("SamModel", "SamHQModel", "Sam2Model", "Sam2VideoModel"),
+    families=("sam", "sam_hq", "sam2"),
+    example={"inputs": "https://images.example/street.jpg", "points_per_crop": 16},
+    example_result={"masks": ["iVBORw0KGgo…"], "scores": [0.97]},
+    stages=by_kind(MaskGenerationStages, {"sam2": Sam2Stages, "sam2_video": Sam2Stages}),
+)

@@ -1,0 +1,155 @@
+"""Extractive question answering: the passages of a text that answer a question.
+
+The transformers pipeline of this name went with 5.3; its parameters, windows and scores are kept
+(transformers 5.2, `pipelines/question_answering.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+from typing_extensions import TypedDict
+
+from stoker.models.stages.base import InputError, Sample
+from stoker.models.stages.passages import Found, ReadingStages, no_answer, passages
+from stoker.models.tasks.architectures import PAGES
+from stoker.models.tasks.base import NestedRequest, Task
+from stoker.models.tasks.inputs import TextInputs, TopK
+
+MAX_LENGTH = 1_000_000
+"""Of anything counted in tokens; the model's own limit is lower."""
+
+Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
+Text = Annotated[TextInputs, Field(description="A text, or a list: as many as of the other, or 1.")]
+
+
+class QuestionAnsweringRequest(NestedRequest):
+    """Also taken as `inputs`, an object with `question` and `context` or a list of such."""
+
+    question: Text
+    context: Text
+    top_k: TopK = Field(
+        default=1, description="1: the best answer as an object; more: a list, best first."
+    )
+    max_answer_len: Length = Field(default=15, description="Longest answer, in tokens.")
+    max_question_len: Length = Field(
+        default=64, description="A question is cut after so many tokens."
+    )
+    max_seq_len: Length | None = Field(
+        default=None,
+        description="Tokens of a window, question included; default: 384, or as many as the model "
+        "takes where that is less. A longer context is read in several windows.",
+    )
+    doc_stride: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_LENGTH,
+        description="Tokens of the context that neighbouring windows share; default: 128, or half "
+        "of a window where that is less.",
+    )
+    handle_impossible_answer: bool = Field(
+        default=False, description="Let the empty answer compete: the context may have none."
+    )
+    align_to_words: bool = Field(default=True, description="Widen an answer to whole words.")
+
+    input_fields: ClassVar[tuple[str, ...]] = ("question", "context")
+    nested_lists = True
+
+    @model_validator(mode="after")
+    def _as_many(self) -> "QuestionAnsweringRequest":
+        counts = [len(one) for one in (self.question, self.context) if isinstance(one, list)]
+        if len(set(counts) - {1}) > 1:
+            raise ValueError(
+                f"there are {counts[0]} of 'question' and {counts[1]} of 'context': "
+                "give as many of both, or one of either"
+            )
+        return self
+
+    def items(self) -> tuple[list[Any], bool]:
+        """Objects with `question` and `context`, each a text and its place in the request."""
+        values: dict[str, str | list[str]] = {"question": self.question, "context": self.context}
+        count = max(1 if isinstance(value, str) else len(value) for value in values.values())
+        items = [
+            {name: _pick(name, value, index) for name, value in values.items()}
+            for index in range(count)
+        ]
+        return items, not any(isinstance(value, list) for value in values.values())
+
+
+def _pick(name: str, value: str | list[str], index: int) -> tuple[str, str]:
+    if isinstance(value, str):
+        return value, name
+    place = index if len(value) > 1 else 0
+    return value[place], f"{name}[{place}]"
+
+
+class Answer(TypedDict):
+    """`start` and `end` are characters of the context; `score` is a probability."""
+
+    score: float
+    start: int
+    end: int
+    answer: str
+
+
+class QuestionAnsweringStages(ReadingStages):
+    auto_class = "AutoModelForQuestionAnswering"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        if not self.tokenizer.is_fast:
+            raise ValueError("question answering needs a fast tokenizer: save a tokenizer.json")
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        (question, question_at), (context, context_at) = item["question"], item["context"]
+        for text, place in ((question, question_at), (context, context_at)):
+            if not text.strip():
+                raise InputError("The text must not be empty.", field=place, of_item=False)
+        return self.windows(
+            self.first_tokens(question, parameters["max_question_len"]),
+            context,
+            size=parameters.get("max_seq_len"),
+            overlap=parameters.get("doc_stride"),
+        )
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Answer | list[Answer]:
+        top_k, longest = parameters["top_k"], parameters["max_answer_len"]
+        found: dict[Found, float] = {}
+        nothing = 1.0
+        for window in outputs:
+            nothing = min(nothing, no_answer(window))
+            given = passages(window, top_k, longest, words=parameters["align_to_words"])
+            for place, score in given.items():
+                # Windows overlap: a passage is named once.
+                found[place] = max(score, found.get(place, 0.0))
+        context: str = outputs[0]["context"]
+        answers = [_answer(context, place, score) for place, score in found.items()]
+        if parameters["handle_impossible_answer"]:
+            answers.append(_answer(context, (0, 0), nothing))
+        answers.sort(key=lambda answer: -answer["score"])
+        return answers[0] if top_k == 1 else answers[:top_k]
+
+
+def _answer(context: str, place: Found, score: float) -> Answer:
+    start, end = place
+    return {"score": score, "start": start, "end": end, "answer": context[start:end]}
+
+
+TASK = Task(
+    pipeline="question-answering",
+    path="/v1/question-answering/extractive",
+    summary="Answer questions from texts",
+    request=QuestionAnsweringRequest,
+    result=Answer | list[Answer],
+    architectures=("*ForQuestionAnswering", "*ForQuestionAnsweringSimple", *PAGES),
+    families=("bert", "roberta"),
+    example={
+        "question": "Where does Anna work?",
+        "context": "Anna works at the bakery. Ben lives in Rome.",
+    },
+    example_result={"score": 0.99, "start": 18, "end": 24, "answer": "bakery"},
+    stages=QuestionAnsweringStages,
+)

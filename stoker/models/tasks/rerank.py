@@ -1,0 +1,188 @@
+"""Reranking: documents by their relevance to a query, in the shape that Cohere and Jina use."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, cast
+
+from pydantic import BeforeValidator, Field
+from typing_extensions import TypedDict
+
+from stoker.models.stages.base import Sample
+from stoker.models.stages.pairs import Relevance, RelevanceStages
+from stoker.models.tasks.architectures import PAGES
+from stoker.models.tasks.base import Task, TaskRequest
+from stoker.models.tasks.field_checks import CheckedFields
+
+if TYPE_CHECKING:
+    from stoker.wire.protocol import Work
+
+MAX_DOCUMENTS = 1000
+
+
+class TextDocument(TypedDict):
+    text: str
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, dict) and set(cast("dict[str, Any]", value)) == {"text"}:
+        return cast("dict[str, Any]", value)["text"]
+    return cast("Any", value)
+
+
+Document = Annotated[
+    str,
+    Field(min_length=1),
+    BeforeValidator(_text, json_schema_input_type=str | TextDocument),
+]
+
+
+class RerankRequest(TaskRequest, CheckedFields):
+    endpoint = "rerank"
+
+    query: str = Field(min_length=1, description="What the documents are to be relevant to.")
+    documents: list[Document] = Field(
+        min_length=1,
+        max_length=MAX_DOCUMENTS,
+        description="Texts, or objects with the text as `text`.",
+    )
+    top_n: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_DOCUMENTS,
+        description="How many of the documents to return, best first; default: all.",
+    )
+    return_documents: bool = Field(
+        default=False, description="Return each document's text with its score."
+    )
+    max_tokens_per_doc: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Cut every document to so many tokens, the special ones aside.",
+    )
+    truncation: bool = Field(
+        default=False,
+        description="Cut a document that is longer than the model takes with the query. "
+        "Without it such a document is refused with the numbers.",
+    )
+
+    input_fields: ClassVar[tuple[str, ...]] = ("documents", "query")
+
+    def items(self) -> tuple[list[Any], bool]:
+        return [{"query": self.query, "document": document} for document in self.documents], False
+
+    def parameters(self) -> dict[str, Any]:
+        most = self.max_tokens_per_doc
+        given = {} if most is None else {"max_tokens_per_doc": most}
+        return {"truncation": self.truncation, **given}
+
+    def finishing(self) -> dict[str, Any]:
+        return {
+            "id": f"rerank-{secrets.token_hex(12)}",
+            "top_n": self.top_n,
+            "return_documents": self.return_documents,
+        }
+
+
+class RankedDocument(TypedDict):
+    text: str
+
+
+class Ranked(TypedDict):
+    """`index`: the document's place in the request; `relevance_score`: more is more relevant."""
+
+    index: int
+    relevance_score: float
+    document: NotRequired[RankedDocument]
+
+
+class RankingUsage(TypedDict):
+    """Tokens that the model read: the query's once for each document."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Ranking(TypedDict):
+    id: str
+    model: str
+    results: list[Ranked]
+    usage: RankingUsage
+
+
+class RerankStages(RelevanceStages):
+    auto_class = "AutoModelForSequenceClassification"
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        return [self.relevance_sample(item, parameters)]
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Relevance:
+        return self.relevance(outputs[0])
+
+
+def _ranking(work: "Work", documents: Sequence[Relevance]) -> Ranking:
+    """The answer; documents of equal relevance keep their order."""
+    tokens = sum(document.tokens for document in documents)
+    places = sorted(
+        range(len(documents)),
+        key=lambda index: (documents[index].score, documents[index].order),
+        reverse=True,
+    )
+    results: list[Ranked] = [
+        {"index": index, "relevance_score": documents[index].score}
+        for index in places[: work.finishing["top_n"]]
+    ]
+    if work.finishing["return_documents"]:
+        for result in results:
+            result["document"] = {"text": work.items[result["index"]]["document"]}
+    return {
+        "id": work.finishing["id"],
+        "model": work.finishing["model"],
+        "results": results,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def _place(field: str, index: int) -> str:
+    return f"documents[{index}]"
+
+
+TASK = Task(
+    pipeline="text-ranking",
+    name="rerank",
+    path="/v1/rerank",
+    # Cohere's clients add `v2`, others nothing, to the address that they are given.
+    aliases=("/v2/rerank", "/rerank"),
+    summary="Rank documents by relevance to a query",
+    request=RerankRequest,
+    result=Ranking,
+    whole=True,
+    # Their stages take pairs too: a cross-encoder is a text classifier, and embeddings compare.
+    also=("text-classification", "feature-extraction", "fill-mask"),
+    # Less specific than that of text classification, which serves this endpoint as well.
+    architectures=("*ForSequenceClass*", *PAGES),
+    families=("bert", "roberta"),
+    example={
+        "query": "Will it rain tomorrow?",
+        "documents": ["The train is late.", "Do I need an umbrella tomorrow?"],
+        "top_n": 1,
+        "return_documents": True,
+    },
+    example_result={
+        "id": "rerank-7d1f2a90c3b84e56a1d20f97",
+        "model": "reranker",
+        "results": [
+            {
+                "index": 1,
+                "relevance_score": 0.99,
+                "document": {"text": "Do I need an umbrella tomorrow?"},
+            }
+        ],
+        "usage": {"prompt_tokens": 28, "total_tokens": 28},
+    },
+    stages=RerankStages,
+    finish=_ranking,
+    place=_place,
+)

@@ -1,0 +1,60 @@
+"""Summarization: a shorter text that says the same."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from stoker.models.stages.generating import GenerationOptions
+from stoker.models.stages.seq2seq import CleanUp, Seq2SeqStages, TruncationStrategy
+from stoker.models.tasks.base import Task, TaskRequest
+from stoker.models.tasks.inputs import TextInputs
+
+
+class SummarizationRequest(GenerationOptions, TaskRequest):
+    inputs: TextInputs
+    truncation: TruncationStrategy = False
+    clean_up_tokenization_spaces: CleanUp = None
+
+
+class Summary(TypedDict):
+    summary_text: str
+
+
+class SummarizationStages(Seq2SeqStages):
+    result_field = "summary_text"
+
+    def prompt(self, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        own = getattr(self.config, "prefix", None) or ""
+        return self.task_prefixes().get("summarization", own), {}
+
+
+TASK = Task(
+    pipeline="summarization",
+    path="/v1/summarizations",
+    summary="Summarize texts",
+    request=SummarizationRequest,
+    # A list of one, as the transformers pipeline answered and its clients read.
+    result=list[Summary],
+    # Names by which models of translation and of summarization are known, the usual purpose of an
+    # architecture in full, so that it is the more specific one.
+    architectures=(
+        "BartForConditionalGeneration",
+        "BigBirdPegasusForConditionalGeneration",
+        "EncoderDecoderModel",
+        "LEDForConditionalGeneration",
+        "LongT5ForConditionalGeneration",
+        "MBartForCond*",
+        "MT5ForConditionalGeneration",
+        "PegasusForConditionalGeneration",
+        "PegasusXForConditionalGeneration",
+        "ProphetNetForConditionalGeneration",
+        "SwitchTransformersForConditionalGeneration",
+        "T5ForConditionalGeneration",
+        "UMT5ForConditionalGeneration",
+    ),
+    families=("t5", "bart"),
+    example={"inputs": "Nobody was hurt. On Monday the zoo of Berlin opened a new bridge."},
+    example_result=[{"summary_text": "Zoo of Berlin opens new bridge"}],
+    stages=SummarizationStages,
+)

@@ -1,0 +1,118 @@
+"""Text classification: the labels of a text, such as its sentiment."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NotRequired, cast
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from typing_extensions import TypedDict
+
+from stoker.models.stages.base import Sample
+from stoker.models.stages.pairs import Part, RelevanceStages
+from stoker.models.stages.pipelines import TextPipelineStages
+from stoker.models.tasks.architectures import PAGES
+from stoker.models.tasks.base import Task, TaskRequest
+from stoker.models.tasks.inputs import (
+    MANY,
+    ONE,
+    SEVERAL,
+    FunctionToApply,
+    Label,
+    TopK,
+    Truncation,
+    one_or_many,
+)
+
+
+class TextPair(TypedDict):
+    __pydantic_config__ = ConfigDict(extra="forbid")  # pyright: ignore[reportGeneralTypeIssues]
+
+    text: str
+    text_pair: NotRequired[str]
+
+
+def _kind(item: Any) -> str:
+    return "<pair>" if isinstance(item, dict) else "<text>"
+
+
+def _paired(item: Any) -> Any:
+    """A list of two texts as a pair, which is how Text Embeddings Inference takes one."""
+    if isinstance(item, list) and len(cast("list[Any]", item)) == 2:
+        first, second = cast("list[Any]", item)
+        return {"text": first, "text_pair": second}
+    return cast("Any", item)
+
+
+Text = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[TextPair, Tag("<pair>")], Discriminator(_kind)
+]
+ListedText = Annotated[
+    Text, BeforeValidator(_paired, json_schema_input_type=str | TextPair | tuple[str, str])
+]
+TextInputs = Annotated[
+    Annotated[Text, Tag(ONE)] | Annotated[list[ListedText], SEVERAL, Tag(MANY)],
+    Discriminator(one_or_many),
+    Field(
+        description="A text, or a pair of texts as an object with `text` and `text_pair`, or a "
+        "list of both: one result each, in order. In a list, two texts in a list are a pair, too."
+    ),
+]
+
+
+class TextClassificationRequest(TaskRequest):
+    inputs: TextInputs
+    top_k: TopK | None = Field(
+        default=None, description="How many labels, best first; default: all."
+    )
+    function_to_apply: FunctionToApply | None = None
+    truncation: Truncation = False
+
+
+class TextClassificationStages(RelevanceStages, TextPipelineStages):
+    """Items are texts, pairs of texts, and of the rerank endpoint objects with `query` and
+    `document`.
+    """
+
+    pipeline = "TextClassificationPipeline"
+    auto_class = "AutoModelForSequenceClassification"
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        if not isinstance(item, dict):
+            return super().preprocess(item, parameters)
+        given = cast("dict[str, Any]", item)
+        if "text_pair" in given:
+            cut: Part | None = "longest" if parameters.get("truncation") else None
+            texts = given["text"], given["text_pair"]
+            return [self.pair(*texts, cut=cut, cuttable="text", field="inputs")]
+        if "text" in given:
+            return super().preprocess(given["text"], parameters)
+        sample = self.relevance_sample(given, parameters)
+        sample.extras["is_pair"] = True
+        return [sample]
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Any:
+        if "is_pair" in outputs[0]:
+            return self.relevance(outputs[0])
+        return super().postprocess(outputs, parameters)
+
+    def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        # Named or not, `top_k` must reach the pipeline: without it, it answers in an older shape.
+        return {"top_k": None} | super().pipeline_parameters(parameters)
+
+
+TASK = Task(
+    pipeline="text-classification",
+    path="/v1/classifications/text",
+    summary="Classify texts",
+    request=TextClassificationRequest,
+    result=list[Label],
+    architectures=("*ForSequenceClassification", *PAGES),
+    families=("bert", "distilbert", "electra", "roberta"),
+    example={"inputs": "The room was clean and the staff were friendly."},
+    example_result=[
+        {"label": "positive", "score": 0.99},
+        {"label": "negative", "score": 0.01},
+    ],
+    stages=TextClassificationStages,
+)

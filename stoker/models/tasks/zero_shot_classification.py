@@ -1,0 +1,113 @@
+"""Zero-shot classification: which of the request's own labels a text bears.
+
+A label is judged by a model of natural language inference: does the text entail the template's
+sentence with the label in it?
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from typing_extensions import TypedDict
+
+from stoker.models.stages.base import InputError, Sample
+from stoker.models.stages.pairs import PairStages, Part
+from stoker.models.stages.pipelines import TextPipelineStages
+from stoker.models.tasks.architectures import PAGES
+from stoker.models.tasks.base import Task, TaskRequest
+from stoker.models.tasks.inputs import TextInputs, Truncation
+
+MAX_LABELS = 1000
+PLACE = "{}"
+
+
+def _separated(value: Any) -> Any:
+    """Labels out of one text with commas between them, as the pipeline takes them."""
+    if isinstance(value, str):
+        return [label for part in value.split(",") if (label := part.strip())]
+    return value
+
+
+def _placed(template: str) -> str:
+    if PLACE not in template:
+        raise ValueError("must hold {}, the place of the label")
+    return template
+
+
+CandidateLabels = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=1024)]],
+    Field(min_length=1, max_length=MAX_LABELS),
+    BeforeValidator(_separated, json_schema_input_type=list[str] | str),
+    Field(
+        description=f"The labels to choose from, 1 to {MAX_LABELS}, or one text of them with "
+        "commas between."
+    ),
+]
+
+
+class ZeroShotClassificationRequest(TaskRequest):
+    inputs: TextInputs
+    candidate_labels: CandidateLabels
+    hypothesis_template: Annotated[str, AfterValidator(_placed)] = Field(
+        default="This example is {}.",
+        max_length=1024,
+        description="A sentence that each label completes in the place of `{}`.",
+    )
+    multi_label: bool = Field(
+        default=False,
+        description="Judge each label by itself, so that several may hold; "
+        "otherwise the scores add up to 1.",
+    )
+    truncation: Truncation = False
+
+
+class Classification(TypedDict):
+    """Labels with the best first, and their scores in that order."""
+
+    sequence: str
+    labels: list[str]
+    scores: list[float]
+
+
+class ZeroShotClassificationStages(PairStages, TextPipelineStages):
+    pipeline = "ZeroShotClassificationPipeline"
+    auto_class = "AutoModelForSequenceClassification"
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        if not item.strip():
+            raise InputError("The text must not be empty.")
+        labels = cast("list[str]", parameters["candidate_labels"])
+        return [self._sample(item, label, parameters) for label in labels]
+
+    def _sample(self, text: str, label: str, parameters: Mapping[str, Any]) -> Sample:
+        # Nothing else in the template means anything: it is the client's text, not a format.
+        hypothesis = parameters["hypothesis_template"].replace(PLACE, label)
+        cut: Part | None = "first" if parameters["truncation"] else None
+        sample = self.pair(text, hypothesis, cut=cut, cuttable="text", field="inputs")
+        sample.extras |= {"candidate_label": label, "sequence": text}
+        return sample
+
+    def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        return {"multi_label": parameters["multi_label"]}
+
+
+TASK = Task(
+    pipeline="zero-shot-classification",
+    path="/v1/classifications/zero-shot/text",
+    summary="Classify texts by labels of your own",
+    request=ZeroShotClassificationRequest,
+    result=Classification,
+    # Less specific than that of text classification, which most such models are made for.
+    architectures=("*ForSequenceClass*", *PAGES),
+    families=("bert", "bart"),
+    example={
+        "inputs": "The striker scored a goal.",
+        "candidate_labels": ["sports", "cooking"],
+    },
+    example_result={
+        "sequence": "The striker scored a goal.",
+        "labels": ["sports", "cooking"],
+        "scores": [0.95, 0.05],
+    },
+    stages=ZeroShotClassificationStages,
+)

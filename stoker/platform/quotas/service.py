@@ -1,0 +1,137 @@
+"""The check that stands before each addition to what an account has, in its transaction."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from stoker.base.config import MIB, Settings
+from stoker.base.errors import CapacityError, PayloadTooLargeError, RateLimitError, StokerError
+from stoker.platform.quotas import repository
+from stoker.platform.quotas.limits import LIMITS, Quota
+from stoker.store.blobs import is_local
+from stoker.store.db import Session
+
+_AMPLE = 10_000
+"""More rows than all servers together add to an account in `_TRUSTED_S`."""
+_TRUSTED_S = 10.0
+_RESERVED_PART = 20
+"""At most this part of the disk is kept free."""
+_GROWING = (Quota.STORAGE_BYTES, Quota.FILES)
+"""What grows without being asked for here, too: a video that was begun becomes a file."""
+
+
+@dataclass
+class _Room:
+    """What an account may add before it has to be counted again: never more than there is, as
+    whatever adds goes through here.
+    """
+
+    limit: int
+    left: int
+    at: float
+
+
+class Quotas:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._defaults = {quota: limit.default(settings) for quota, limit in LIMITS.items()}
+        self._data_dir = settings.data_dir
+        self._is_kept_here = is_local(settings.blob_url)
+        self._disk_reserve = settings.disk_reserve_mib * MIB
+        self._clock = clock
+        self._rooms: dict[tuple[str, Quota], _Room] = {}
+        self.refused: Counter[Quota] = Counter()
+
+    async def take(
+        self, session: Session, account_id: str | None, quota: Quota, amount: int = 1
+    ) -> None:
+        """Let an account add so much in this transaction; exact, whoever else adds meanwhile.
+
+        To be called after other rows of the account were locked, so that nobody waits in a circle.
+        Nothing for None, which stands for operators. Raises `RateLimitError`, or
+        `PayloadTooLargeError` for bytes, with the numbers.
+        """
+        if account_id is None or amount <= 0:
+            return
+        own = await repository.locked(session, account_id)
+        limit = own.get(quota, self._defaults[quota])
+        if not limit or self._has_room(session, account_id, quota, limit, amount):
+            return
+        used = await repository.used(session, quota, account_id)
+        if used + amount > limit:
+            self.refused[quota] += 1
+            raise exceeded(quota, used=used, asked=amount, limit=limit)
+        if quota not in _GROWING:
+            room = _Room(limit, limit - used - amount, self._clock())
+            self._rooms[account_id, quota] = room
+
+    async def took(self, session: Session, account_id: str, quota: Quota, amount: int) -> None:
+        """As `take`, where this transaction has added it already."""
+        limit = (await repository.locked(session, account_id)).get(quota, self._defaults[quota])
+        if not limit:
+            return
+        used = await repository.used(session, quota, account_id)
+        if used > limit:
+            self.refused[quota] += 1
+            raise exceeded(quota, used=used - amount, asked=amount, limit=limit)
+
+    def check_disk(self, more_bytes: int) -> None:
+        """Raises `CapacityError` where so much more would fill the disk: a database that cannot
+        write serves nobody. A bucket has room; what is on its way there takes little of the disk.
+        """
+        self.check_local_disk(more_bytes if self._is_kept_here else 0)
+
+    def check_local_disk(self, more_bytes: int) -> None:
+        """As `check_disk`, for what is written to this machine's disk wherever blobs are kept."""
+        disk = shutil.disk_usage(self._data_dir)
+        reserve = min(self._disk_reserve, disk.total // _RESERVED_PART)
+        if disk.free - more_bytes < reserve:
+            raise CapacityError(
+                f"The server's disk has {disk.free} bytes left, of which {reserve} stay free, and "
+                f"{more_bytes} are asked for. What was acknowledged before is safe; go on when the "
+                "operator has made room.",
+                code="insufficient_storage",
+            )
+
+    async def report(self, session: Session, account_id: str) -> dict[Quota, tuple[int, int]]:
+        """What an account has and may have of each, a limit of 0 being none."""
+        limits = self.limits(await repository.own(session, account_id))
+        return {
+            quota: (await repository.used(session, quota, account_id), limit)
+            for quota, limit in limits.items()
+        }
+
+    def forget(self, account_id: str) -> None:
+        """The account was deleted."""
+        for quota in Quota:
+            self._rooms.pop((account_id, quota), None)
+
+    def limits(self, own: Mapping[str, int]) -> dict[Quota, int]:
+        """The server's, but for those that the operator has set for an account."""
+        return {quota: own.get(quota, default) for quota, default in self._defaults.items()}
+
+    def _has_room(
+        self, session: Session, account_id: str, quota: Quota, limit: int, amount: int
+    ) -> bool:
+        """Whether there is room by what was counted last: counting looks at all that there is."""
+        room = self._rooms.get((account_id, quota))
+        if room is None or room.limit != limit or room.left < amount:
+            return False
+        is_alone = session.get_bind().dialect.name == "sqlite"
+        is_ample = room.left > _AMPLE and self._clock() - room.at < _TRUSTED_S
+        if is_alone or is_ample:
+            room.left -= amount
+            return True
+        return False
+
+
+def exceeded(quota: Quota, *, used: int, asked: int, limit: int) -> StokerError:
+    words = LIMITS[quota]
+    error = PayloadTooLargeError if quota is Quota.STORAGE_BYTES else RateLimitError
+    return error(
+        f"The account may have {limit} {words.counted} (quota '{quota}'); it has {used} and asks "
+        f"for {asked} more. {words.remedy}, or ask an operator for a higher limit.",
+        code="quota_exceeded",
+        is_lasting=True,
+    )

@@ -1,0 +1,40 @@
+"""A full disk, told to the client as what it is."""
+
+import contextlib
+import errno
+import sqlite3
+from collections.abc import Generator
+
+from sqlalchemy.exc import OperationalError
+
+from stoker.base.errors import CapacityError
+
+# A file over RLIMIT_FSIZE or the file system's own limit is a disk that is full for it.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextlib.contextmanager
+def full_disk_reported() -> Generator[None]:
+    """Turn a failure to write for want of space into a `CapacityError`."""
+    try:
+        yield
+    except (OSError, OperationalError, sqlite3.OperationalError) as error:
+        if (full := full_disk(error)) is None:
+            raise
+        raise full from error
+
+
+def full_disk(error: Exception) -> CapacityError | None:
+    """What a client is told of a failure to write for want of space; None: it is another one."""
+    origin = error.orig if isinstance(error, OperationalError) else error
+    if isinstance(origin, sqlite3.OperationalError):
+        is_full = getattr(origin, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    else:
+        is_full = isinstance(error, OSError) and error.errno in _FULL
+    if not is_full:
+        return None
+    return CapacityError(
+        "The server's disk is full. What was acknowledged before is safe; go on when the "
+        "operator has made room.",
+        code="insufficient_storage",
+    )

@@ -1,0 +1,143 @@
+"""Bodies of requests that were sent compressed (`Content-Encoding`), decompressed as they are read.
+
+Limits count what comes out. Little is decompressed at a time, so that a small body which grows
+without end is refused early.
+"""
+
+import zlib
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope
+
+from stoker.base.errors import InvalidRequestError, UnsupportedMediaTypeError
+
+PIECE_BYTES = 64 * 1024
+_ZSTD_STEP_BYTES = 256
+"""Of input: a zstd block of four bytes may stand for 128 KiB."""
+_ZSTD_WINDOW_BYTES = 8 << 20
+_BY_ITSELF = ("", "identity")
+
+
+class Decoder(Protocol):
+    is_whole: bool
+    """Whether what was fed ends where a body may end."""
+
+    def feed(self, data: bytes) -> None: ...
+
+    def take(self) -> bytes:
+        """Returns the next piece; empty if there is none. Raises `InvalidRequestError`."""
+        ...
+
+
+class _Zlib:
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._begin(b"")
+        self.is_whole = False
+
+    def _begin(self, data: bytes) -> None:
+        self._object = zlib.decompressobj(self._window)
+        self._data = data
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+
+    def take(self) -> bytes:
+        while True:
+            try:
+                found = self._object.decompress(self._data, PIECE_BYTES)
+            except zlib.error as error:
+                raise _damaged() from error
+            self._data = self._object.unconsumed_tail
+            self.is_whole = self._object.eof
+            if self._object.eof and self._object.unused_data:
+                # Several streams, one after another, are one body (RFC 1952, 2.2).
+                self._begin(self._object.unused_data)
+                self.is_whole = False
+            elif found or not self._data:
+                return found
+            if found:
+                return found
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        import zstandard
+
+        self._error: type[Exception] = zstandard.ZstdError
+        library = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        self._object: Any = library.decompressobj()
+        self._data = b""
+        self.is_whole = False
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+
+    def take(self) -> bytes:
+        found, at = b"", 0
+        try:
+            while not found and at < len(self._data):
+                found = self._object.decompress(self._data[at : at + _ZSTD_STEP_BYTES])
+                at += _ZSTD_STEP_BYTES
+        except self._error as error:
+            raise _damaged() from error
+        self._data = self._data[at:]
+        self.is_whole = bool(self._object.eof)
+        return found
+
+
+_DECODERS: dict[str, Callable[[], Decoder]] = {
+    "gzip": lambda: _Zlib(16 + zlib.MAX_WBITS),
+    "x-gzip": lambda: _Zlib(16 + zlib.MAX_WBITS),
+    "deflate": lambda: _Zlib(zlib.MAX_WBITS),
+}
+if find_spec("zstandard"):
+    _DECODERS["zstd"] = _Zstd
+ACCEPTED = tuple(name for name in _DECODERS if not name.startswith("x-"))
+
+
+def decoded(scope: Scope, receive: Receive) -> Receive:
+    """Returns what receives the body as it was before it was compressed. It raises
+    `InvalidRequestError` for a damaged one and `UnsupportedMediaTypeError` for an unknown encoding.
+    """
+    given = ", ".join(Headers(scope=scope).getlist("content-encoding")).strip().lower()
+    if given in _BY_ITSELF:
+        return receive
+    make = _DECODERS.get(given)
+    decoder = make() if make else None
+    is_over = is_done = False
+
+    async def decoded_receive() -> Message:
+        nonlocal is_over, is_done
+        if decoder is None:
+            raise UnsupportedMediaTypeError(
+                f"The Content-Encoding {given[:64]!a} is not known here. Accepted are "
+                f"{', '.join(ACCEPTED)}; or send the body as it is.",
+                param="Content-Encoding",
+            )
+        while not is_done:
+            if piece := decoder.take():
+                return {"type": "http.request", "body": piece, "more_body": True}
+            if is_over:
+                if not decoder.is_whole:
+                    raise _damaged()
+                is_done = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+            message = await receive()
+            if message["type"] != "http.request":
+                return message
+            decoder.feed(message.get("body", b""))
+            is_over = not message.get("more_body", False)
+        return await receive()
+
+    return decoded_receive
+
+
+def _damaged() -> InvalidRequestError:
+    return InvalidRequestError(
+        "The body is not what its Content-Encoding says, or it is cut off.",
+        param="Content-Encoding",
+    )

@@ -1,0 +1,159 @@
+"""`Idempotency-Key`: the same key and body get the first answer again, another body a 409.
+
+Records belong to the API key that made the request, and are sealed. A sign-in link is not kept: a
+repeat gets a 409.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import Header, Request, Response
+from pydantic import BaseModel
+from sqlalchemy import delete
+from sqlalchemy.exc import IntegrityError
+
+from stoker.base.errors import ConflictError, InvalidAPIKeyError
+from stoker.platform.web.context import PlatformDep
+from stoker.platform.web.dependencies import made
+from stoker.platform.web.principal import caller_of
+from stoker.store import db
+from stoker.store.db import Database, Session
+from stoker.store.tables.idempotency import IdempotencyRecord
+
+KEPT = timedelta(hours=24)
+
+
+class Idempotency:
+    def __init__(
+        self,
+        request: Request,
+        platform: PlatformDep,
+        idempotency_key: Annotated[
+            str | None,
+            Header(
+                min_length=1,
+                max_length=255,
+                description="Repeating a request with the same key gives the first answer again.",
+            ),
+        ] = None,
+    ) -> None:
+        self._request = request
+        caller = caller_of(request)
+        if caller is None:
+            raise InvalidAPIKeyError
+        self._caller = caller
+        self._secret = platform.secret
+        self._database = platform.database
+        self._key = idempotency_key
+
+    async def known(self, status: int, fingerprint: str | None = None) -> Response | None:
+        """The remembered answer, before work is done that `run` would throw away.
+
+        fingerprint: as `run` takes it.
+        """
+        if self._key is None:
+            return None
+        fingerprint = fingerprint or await self._body_sha256()
+        async with self._database.reading() as session:
+            record = await session.get(IdempotencyRecord, self._record_id())
+        return self._replay(record, fingerprint, status) if record else None
+
+    async def run(
+        self,
+        session: Session,
+        create: Callable[[], Awaitable[BaseModel]],
+        status: int = 201,
+        fingerprint: str | None = None,
+        *,
+        is_single_use: bool = False,
+    ) -> Response:
+        """Create and remember the answer in the same transaction, or give the remembered one.
+
+        Args:
+            fingerprint: SHA-256 of what was asked for; None: of the body. The bodies of forms
+                differ each time that they are sent.
+            is_single_use: the answer opens something once. It is not remembered, and a repeat
+                creates nothing.
+        """
+        if self._key is None:
+            return _response((await create()).model_dump_json().encode(), status)
+        body_sha256 = fingerprint or await self._body_sha256()
+        if record := await session.get(IdempotencyRecord, self._record_id()):
+            return self._replay(record, body_sha256, status)
+        created = await create()
+        content = created.model_dump_json().encode()
+        session.add(
+            IdempotencyRecord(
+                id=self._record_id(),
+                body_sha256=body_sha256,
+                response=self._secret.seal(b"" if is_single_use else content),
+                created_at=db.now(),
+                account_id=self._caller.account_id or self._named_account() or None,
+                object_id=getattr(created, "id", None),
+            )
+        )
+        try:
+            await session.flush()
+        except IntegrityError as error:
+            raise ConflictError(
+                "A request with this Idempotency-Key is under way; repeat it in a moment.",
+                code="idempotency_in_progress",
+            ) from error
+        return _response(content, status)
+
+    async def _body_sha256(self) -> str:
+        return hashlib.sha256(await self._request.body()).hexdigest()
+
+    def _record_id(self) -> str:
+        # A key that may do less must not get the answers of one that may do more. An operator acts
+        # for the account that the header names.
+        account = self._named_account()
+        request = (self._request.method, self._request.url.path, self._key or "")
+        parts = (self._caller.key_id, account, *request)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _named_account(self) -> str:
+        return self._request.headers.get("x-stoker-account", "")
+
+    def _replay(self, record: IdempotencyRecord, body_sha256: str, status: int) -> Response:
+        content = self._secret.unseal(record.response)
+        if record.body_sha256 != body_sha256 or content is None:
+            raise ConflictError(
+                "This Idempotency-Key was used with another body; take a new key.",
+                code="idempotency_mismatch",
+                param="Idempotency-Key",
+            )
+        if not content:
+            raise ConflictError(
+                "The answer to the first request with this Idempotency-Key works once, and is not "
+                "repeated. Ask again with a new Idempotency-Key.",
+                code="idempotency_secret",
+                param="Idempotency-Key",
+            )
+        response = _response(content, status)
+        response.headers["idempotency-replayed"] = "true"
+        return response
+
+
+def _response(content: bytes, status: int) -> Response:
+    return Response(content, status_code=status, media_type="application/json")
+
+
+Idempotent = Annotated[Idempotency, made(Idempotency)]
+
+
+async def erase(session: Session, object_ids: Collection[str]) -> None:
+    """Drop the remembered answers that mention objects, by their ids."""
+    await session.execute(
+        delete(IdempotencyRecord).where(IdempotencyRecord.object_id.in_(object_ids))
+    )
+
+
+async def forget_old(database: Database, before: datetime) -> None:
+    """Drop the records made before a moment (the janitor keeps them for `KEPT`)."""
+    async with database.transaction() as session:
+        await session.execute(
+            delete(IdempotencyRecord).where(IdempotencyRecord.created_at < before)
+        )

@@ -1,0 +1,74 @@
+"""A database or an object store that does not answer, told to the client as what it is."""
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Generator
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from stoker.base.errors import CapacityError
+from stoker.store.blobs import StoreUnavailableError
+
+log = logging.getLogger(__name__)
+
+_RETRY_AFTER_S = 2
+_STORE_RETRY_AFTER_S = 10
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN})
+_GONE = ("08", "53", "57P")
+"""How PostgreSQL's codes begin that say nothing about the statement: no connection, no more of
+them, shutting down or starting up.
+"""
+
+
+@contextlib.contextmanager
+def lost_store_reported() -> Generator[None]:
+    """Turn a store that does not answer into a `CapacityError`."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise store_unavailable() from error
+
+
+def lost_store(error: Exception) -> CapacityError | None:
+    """What a client is told where the object store does not answer; None: it is another failure."""
+    return store_unavailable() if isinstance(error, StoreUnavailableError) else None
+
+
+def store_unavailable() -> CapacityError:
+    """What a client is told of an object store that does not answer."""
+    return CapacityError(
+        "The object store that keeps the server's files does not answer. What was acknowledged "
+        "before is safe; send this again in a moment.",
+        code="store_unavailable",
+        retry_after_s=_STORE_RETRY_AFTER_S,
+    )
+
+
+def lost_database(error: Exception) -> CapacityError | None:
+    """What a client is told where the database could not be asked; None: it is another failure."""
+    if not _is_lost(error):
+        return None
+    log.error("the database does not answer", exc_info=error)
+    return CapacityError(
+        "The server's database does not answer. What was acknowledged before is safe; send this "
+        "again in a moment.",
+        code="database_unavailable",
+        retry_after_s=_RETRY_AFTER_S,
+    )
+
+
+def _is_lost(error: Exception) -> bool:
+    # Nobody else lets go of these: who fetches or calls something has said what it was.
+    if isinstance(error, PoolTimeoutError | ConnectionError):
+        return True
+    origin = error
+    if isinstance(error, DBAPIError):
+        if error.connection_invalidated:
+            return True
+        origin = error.orig or error
+    # An extended code keeps the plain one in its lowest byte.
+    if ((getattr(origin, "sqlite_errorcode", None) or 0) & 0xFF) in _BUSY:
+        return True
+    return str(getattr(origin, "sqlstate", None) or "").startswith(_GONE)

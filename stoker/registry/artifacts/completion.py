@@ -1,0 +1,244 @@
+"""Completing an upload: all files there, inspected, and the artifact ready or failed."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from stoker.base.errors import ConflictError, NotFoundError
+from stoker.inspection import Inspection, InspectionError
+from stoker.platform.web.context import Platform
+from stoker.platform.web.disk import full_disk_reported
+from stoker.platform.web.outage import lost_store_reported
+from stoker.registry.artifacts import layout, repository, service
+from stoker.registry.artifacts.streaming import KeyedLocks, transfers
+from stoker.store import db
+from stoker.store.blobs import PartOfFile, WholeFile
+from stoker.store.db import Database, Session
+from stoker.store.tables.artifacts import Artifact, ArtifactStatus, Upload, UploadStatus
+
+_completing = KeyedLocks()
+
+
+@dataclass(frozen=True)
+class _Frozen:
+    """A session that takes no more files, about to be inspected."""
+
+    artifact_id: str
+    upload_id: str
+    account_id: str
+    requested_pipeline: str | None
+    files: Mapping[str, WholeFile]
+
+
+_cut_off: dict[str, _Frozen] = {}
+"""By upload: those that wait to be reopened."""
+
+
+async def complete(
+    platform: Platform,
+    account_id: str,
+    artifact_id: str,
+    upload_id: str,
+    *,
+    is_import: bool = False,
+) -> Artifact:
+    """Inspect a session's files and make them the artifact's; its state says how that ended.
+
+    Repeated, it gives the artifact again; at the same time, the second waits for the first.
+    Raises `ConflictError` with `upload_incomplete` where bytes are missing: the session stays open.
+
+    Args:
+        is_import: an import completes its session, which no client may do.
+    """
+    with full_disk_reported(), lost_store_reported():
+        async with _completing.hold(upload_id):
+            return await _complete(
+                platform, account_id, artifact_id, upload_id, is_import=is_import
+            )
+
+
+def message(artifact: Artifact) -> str:
+    """What came of completing, in a sentence."""
+    match artifact.status:
+        case ArtifactStatus.READY:
+            return "The artifact is ready to be deployed."
+        case ArtifactStatus.FAILED:
+            return f"The files were refused: {artifact.failure_message}"
+        case status:
+            return f"This upload was completed before; the artifact is now {status}."
+
+
+async def _complete(
+    platform: Platform, account_id: str, artifact_id: str, upload_id: str, *, is_import: bool
+) -> Artifact:
+    cut_off = _cut_off.get(upload_id)
+    if cut_off and cut_off.account_id == account_id:
+        # Of those who complete it, this is the only one.
+        await _reopen(platform.database, cut_off)
+    frozen: _Frozen | None = None
+    try:
+        async with platform.database.transaction() as session:
+            artifact, upload = await service.get_upload(
+                session, account_id, artifact_id, upload_id, lock=True
+            )
+            if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
+                return artifact
+            if not is_import:
+                service.refuse_clients_of_import(upload)
+            frozen = await _freeze(session, artifact, upload, platform.database.server_id)
+        await transfers.end(upload_id, service.upload_closed(UploadStatus.INGESTING))
+        outcome, artifact, dropped = await _ingest(platform, frozen)
+    except BaseException:
+        # Neither sound nor refused: the client may complete once more. From the commit on: whoever
+        # is cancelled meanwhile may have committed.
+        if frozen:
+            _cut_off[upload_id] = frozen
+            with contextlib.suppress(Exception):
+                await asyncio.shield(reopen_cut_off(platform.database))
+        raise
+    if dropped is not None:
+        await service.clear(platform.blobs, [dropped], UploadStatus(dropped.status))
+    if not isinstance(outcome, InspectionError):
+        of_upload = service.folder(artifact_id, upload_id)
+        platform.blobs.tidy(of_upload, [*frozen.files.values()])
+    return artifact
+
+
+async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_id: str) -> _Frozen:
+    service.refuse_ingesting(artifact)
+    await service.refuse_used(session, artifact)
+    files = await repository.files(session, upload.id)
+    if not files:
+        raise ConflictError("No file was uploaded in this session yet.", code="upload_incomplete")
+    parts = await repository.parts(session, upload.id)
+    found: dict[str, WholeFile] = {}
+    for file, own, state in layout.by_file(files, parts, upload.part_size):
+        if not state.complete:
+            raise _incomplete(file.path, state)
+        file.size = state.received
+        of_file = [PartOfFile(one.number, one.size, one.sha256) for one in own]
+        found[file.path] = WholeFile(file.blob_key, state.received, of_file)
+    upload.status = UploadStatus.INGESTING
+    upload.server_id = server_id
+    artifact.status = ArtifactStatus.INGESTING
+    artifact.updated_at = db.now()
+    return _Frozen(
+        artifact_id=artifact.id,
+        upload_id=upload.id,
+        account_id=artifact.account_id,
+        requested_pipeline=artifact.requested_pipeline,
+        files=found,
+    )
+
+
+async def _ingest(
+    platform: Platform, frozen: _Frozen
+) -> tuple[Inspection | InspectionError, Artifact, Upload | None]:
+    """Returns the inspection's outcome, the artifact, and the upload whose bytes can go."""
+    of_upload = service.folder(frozen.artifact_id, frozen.upload_id)
+    await platform.blobs.complete(of_upload, [*frozen.files.values()])
+    outcome = await _inspected(platform, frozen)
+    return outcome, *await _settle(platform.database, frozen, outcome)
+
+
+async def _inspected(platform: Platform, frozen: _Frozen) -> Inspection | InspectionError:
+    try:
+        files = {path: (one.key, one.size) for path, one in frozen.files.items()}
+        return await platform.inspectors.inspect(
+            frozen.account_id, platform.blobs, files, frozen.requested_pipeline
+        )
+    except InspectionError as error:
+        return error
+
+
+async def _settle(
+    database: Database, frozen: _Frozen, outcome: Inspection | InspectionError
+) -> tuple[Artifact, Upload | None]:
+    """Write down how inspection ended; the artifact, and the upload whose bytes nobody needs."""
+    async with database.transaction() as session:
+        artifact, upload = await _frozen_rows(session, frozen)
+        if not _is_ours(database, upload):
+            # This server was silent for so long that another has opened the session again.
+            raise ConflictError(
+                "The inspection was taken for lost, and is to be begun again: complete once more.",
+                code="upload_incomplete",
+            )
+        artifact.open_upload_id = upload.server_id = None
+        artifact.updated_at = upload.completed_at = db.now()
+        if isinstance(outcome, InspectionError):
+            artifact.status = ArtifactStatus.FAILED
+            artifact.failure_code = outcome.code
+            artifact.failure_message = outcome.message
+            upload.status = UploadStatus.FAILED
+            dropped = upload
+        else:
+            dropped = await _live_upload(session, artifact)
+            if dropped is not None:
+                dropped.status = UploadStatus.SUPERSEDED
+            _make_live(artifact, upload, outcome, frozen)
+        if dropped is not None:
+            await repository.drop_files(session, dropped.id)
+    return artifact, dropped
+
+
+async def _live_upload(session: Session, artifact: Artifact) -> Upload | None:
+    if artifact.live_upload_id is None:
+        return None
+    return await repository.upload(
+        session, artifact.account_id, artifact.id, artifact.live_upload_id
+    )
+
+
+def _make_live(artifact: Artifact, upload: Upload, inspection: Inspection, frozen: _Frozen) -> None:
+    found = asdict(inspection)
+    artifact.pipeline = found.pop("pipeline")
+    artifact.inspection = found
+    artifact.size_bytes = sum(file.size for file in frozen.files.values())
+    artifact.live_upload_id = upload.id
+    artifact.origin = upload.origin
+    artifact.status = ArtifactStatus.READY
+    upload.status = UploadStatus.READY
+
+
+async def reopen_cut_off(database: Database) -> None:
+    """Have the sessions completed again whose inspection was cut off, those among them that could
+    not be reopened at once: what cuts it off, a full disk, keeps that from being written, too.
+    """
+    for frozen in [*_cut_off.values()]:
+        await _reopen(database, frozen)
+
+
+async def _reopen(database: Database, frozen: _Frozen) -> None:
+    with contextlib.suppress(NotFoundError):
+        await _open(database, frozen)
+    _cut_off.pop(frozen.upload_id, None)
+
+
+async def _open(database: Database, frozen: _Frozen) -> None:
+    async with database.transaction() as session:
+        artifact, upload = await _frozen_rows(session, frozen)
+        if _is_ours(database, upload):
+            upload.status, upload.server_id = UploadStatus.OPEN, None
+            artifact.status = ArtifactStatus.UPLOADING
+
+
+def _is_ours(database: Database, upload: Upload) -> bool:
+    is_ingesting = upload.status == UploadStatus.INGESTING
+    return is_ingesting and upload.server_id == database.server_id
+
+
+async def _frozen_rows(session: Session, frozen: _Frozen) -> tuple[Artifact, Upload]:
+    return await service.get_upload(
+        session, frozen.account_id, frozen.artifact_id, frozen.upload_id, lock=True
+    )
+
+
+def _incomplete(path: str, state: layout.FileState) -> ConflictError:
+    of = "" if state.size is None else f" of {state.size}"
+    return ConflictError(
+        f"{path} is not complete: {state.received}{of} bytes are there without a gap, and part "
+        f"{state.missing} is missing. Send the rest and complete again.",
+        code="upload_incomplete",
+        param=path,
+    )

@@ -1,0 +1,115 @@
+"""Which files of a hub's repository are fetched: those that would be loaded, and its papers."""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from stoker.base.errors import InvalidRequestError
+from stoker.client.useful import (
+    GGUF,
+    PICKLED,
+    PIPELINE,
+    SAFETENSORS,
+    why_folder_left_out,
+    why_left_out,
+    why_spare,
+)
+from stoker.inspection import InspectionError, validate_path
+from stoker.inspection.weights import TRANSFORMERS
+from stoker.registry.hub.client import HubFile
+
+_OTHER_FORMS = frozenset({"onnx", "openvino", "original", "coreml", "metal", "runs", "logs"})
+"""Folders of the same model for others, beside what transformers loads."""
+_SHOWN = 20
+
+
+def chosen(files: Sequence[HubFile], gguf: str | None) -> list[HubFile]:
+    """The files to fetch, smallest first.
+
+    Args:
+        gguf: the GGUF file to take, or a part of its name, as in `Q4_K_M`; None: safetensors, or
+            the only GGUF file there is.
+
+    Raises:
+        InvalidRequestError: there are no weights that could be served, or several to choose from.
+    """
+    able = {file.path: file for file in files if _may_be_loaded(file.path)}
+    kept = {path for path in able if not why_spare(path, able)}
+    weights = [path for path in kept if path.endswith(SAFETENSORS)]
+    if gguf is not None or not weights:
+        kept -= {path for path in kept if path.endswith((SAFETENSORS, GGUF, ".index.json"))}
+        kept.add(_one_gguf(sorted(path for path in able if path.endswith(GGUF)), files, gguf))
+    else:
+        kept = {path for path in kept if not path.endswith(GGUF)}
+        if PIPELINE not in able:
+            kept = _of_transformers(kept)
+    return sorted((able[path] for path in kept), key=lambda file: (file.size, file.path))
+
+
+def _may_be_loaded(path: str) -> bool:
+    *folders, _ = path.split("/")
+    if why_left_out(path) or any(why_folder_left_out(folder) for folder in folders):
+        return False
+    try:
+        validate_path(path)
+    except InspectionError:
+        return False
+    return True
+
+
+def _of_transformers(paths: set[str]) -> set[str]:
+    """Without the same model for others, and without weights that transformers would not load."""
+    kept = {path for path in paths if PurePosixPath(path).parts[0].lower() not in _OTHER_FORMS}
+    at_top = {path for path in kept if "/" not in path}
+    shards = {path for path in at_top if TRANSFORMERS.shard(path)}
+    if TRANSFORMERS.whole in at_top:
+        kept -= shards | {TRANSFORMERS.index}
+        loaded = {TRANSFORMERS.whole}
+    elif shards:
+        loaded = shards
+    else:
+        # Inspection tells what is wrong with these.
+        return kept
+    others = {path for path in at_top if path.endswith(SAFETENSORS)} - loaded
+    indexes = {path for path in at_top if path.endswith(".index.json")} - {TRANSFORMERS.index}
+    return kept - others - indexes
+
+
+def _one_gguf(paths: Sequence[str], files: Sequence[HubFile], wanted: str | None) -> str:
+    if not paths:
+        raise _no_weights(files)
+    models = [path for path in paths if "mmproj" not in path.lower()]
+    found = [path for path in models if _is_meant(path, wanted)]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(models[:_SHOWN]) + (", …" if len(models) > _SHOWN else "")
+    what = "has several GGUF files" if wanted is None else f"has {len(found)} of '{wanted}'"
+    raise InvalidRequestError(
+        f"The repository {what}. Name one by 'gguf', its name or a part of that, as in 'Q4_K_M': "
+        f"{shown}.",
+        param="gguf",
+    )
+
+
+def _is_meant(path: str, wanted: str | None) -> bool:
+    if wanted is None or path == wanted:
+        return True
+    # As a word of its own: Q4_K is not Q4_K_M.
+    parts = re.split(r"[-./]", path.lower())
+    return wanted.lower() in parts
+
+
+def _no_weights(files: Sequence[HubFile]) -> InvalidRequestError:
+    if any(why_left_out(file.path) == PICKLED for file in files):
+        return InvalidRequestError(
+            "The repository has its weights as pickles only, which can run code and are never "
+            "read here. Many have a revision with safetensors, made by the hub's own converter "
+            "(refs/pr/…): name that, or convert the model and push it.",
+            code="no_safe_weights",
+            param="repo_id",
+        )
+    return InvalidRequestError(
+        "The repository has no weights as safetensors or GGUF.",
+        code="no_safe_weights",
+        param="repo_id",
+    )

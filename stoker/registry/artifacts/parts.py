@@ -1,0 +1,217 @@
+"""One part of a file: its bytes into their place, then its row, in that order.
+
+A part counts once it is durable and its row is committed: whatever is killed and when, the rows
+tell the truth.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+
+from stoker.base.errors import ConflictError, PayloadTooLargeError
+from stoker.platform.quotas.limits import Quota
+from stoker.platform.web.context import Platform
+from stoker.registry.artifacts import layout, repository, service
+from stoker.registry.artifacts.streaming import Body, Hash, KeyedLocks, PartWriter, taken_over
+from stoker.store.db import Session
+from stoker.store.tables.artifacts import Upload, UploadFile, UploadPart, UploadStatus
+
+# A part is one client's bytes or another's, never a mixture.
+_locks = KeyedLocks()
+
+Finish = Callable[[UploadFile, "PartReception"], None]
+"""What the last part of a file does to the file's row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The file that a request writes into."""
+
+    account_id: str
+    artifact_id: str
+    upload_id: str
+    path: str
+    blob_key: str
+    part_size: int
+    session_limit: int
+    """Bytes that all files of the session may have together."""
+    limit: int
+    """Bytes that this file may have."""
+    declared_bytes: int
+    """Bytes that are kept for the session, whatever comes; 0: none was told."""
+
+
+class PartReception:
+    """Receives one part: copied, then stored. What was not stored leaves nothing behind."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        place: Place,
+        number: int,
+        recorded: UploadPart | None,
+        message: Hash | None,
+    ) -> None:
+        self.number = number
+        self._platform = platform
+        self._place = place
+        # A part that is acknowledged stays as it is until its new bytes are all here.
+        earlier = None if recorded is None else recorded.sha256
+        self._part = platform.blobs.part(place.blob_key, number, self.offset, earlier)
+        self._writer = PartWriter(self._part, message)
+        self._is_kept = False
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(
+        cls, platform: Platform, place: Place, number: int, message: Hash | None = None
+    ) -> AsyncGenerator["PartReception"]:
+        """Begin once nobody else writes this part. `message` is fed all its bytes, too."""
+        platform.quotas.check_disk(place.part_size)
+        async with _locks.hold(place.blob_key, number):
+            async with platform.database.reading() as session:
+                recorded = await repository.part(session, place.upload_id, place.path, number)
+            part = cls(platform, place, number, recorded, message)
+            try:
+                yield part
+            finally:
+                await part._close()
+
+    @property
+    def offset(self) -> int:
+        return layout.offset(self.number, self._place.part_size)
+
+    @property
+    def size(self) -> int:
+        return self._writer.size
+
+    @property
+    def end(self) -> int:
+        """Where what was received of the part ends in the file."""
+        return self.offset + self.size
+
+    @property
+    def sha256(self) -> bytes:
+        return self._writer.sha256
+
+    async def copy(self, body: Body, limit: int) -> None:
+        """Take at most `limit` bytes of the body."""
+        await self._writer.copy(body, limit)
+
+    async def store(self, finish: Finish | None = None) -> None:
+        """Make the part durable and record it; in the same transaction, `finish` its file.
+
+        Raises `ConflictError` where the session was closed or the file replaced meanwhile.
+        """
+        if self.size:
+            await self._writer.sync()
+            await self._put_in_place()
+        await self._record(finish)
+        self._is_kept = True
+
+    async def _close(self) -> None:
+        await self._writer.close(is_kept=self._is_kept)
+
+    async def _put_in_place(self) -> None:
+        if not self._part.must_give_way:
+            return
+        place = self._place
+        async with self._platform.database.transaction() as session:
+            _, file = await open_file(session, place)
+            # Between here and its new row the part is neither the old one nor the new one.
+            await repository.drop_parts(
+                session, place.upload_id, place.path, self.number, self.number
+            )
+            file.sha256 = None
+        await self._part.settle()
+
+    async def _record(self, finish: Finish | None) -> None:
+        place = self._place
+        async with self._platform.database.transaction() as session:
+            _, file = await open_file(session, place)
+            if self.size:
+                await self._check_size(session, file)
+                await repository.put_part(
+                    session,
+                    UploadPart(
+                        upload_id=place.upload_id,
+                        path=place.path,
+                        number=self.number,
+                        size=self.size,
+                        sha256=self.sha256,
+                    ),
+                )
+                await _check_limit(session, place)
+                if file.size is None:
+                    # Else it was kept as soon as it was told.
+                    await reserve(session, self._platform, place, self.size)
+            if self.size < place.part_size:
+                file.end_awaited = False
+            if finish is not None:
+                finish(file, self)
+
+    async def _check_size(self, session: Session, file: UploadFile) -> None:
+        place, number = self._place, self.number
+        if file.size is not None:
+            if self.size != min(place.part_size, file.size - self.offset):
+                raise _misfit(f"It has {self.size} bytes and the file {file.size}")
+            return
+        if self.size < place.part_size and await repository.part_after(
+            session, place.upload_id, place.path, number
+        ):
+            raise _misfit(f"Part {number} is not the last one but has only {self.size} bytes")
+        if await repository.short_part_before(
+            session, place.upload_id, place.path, number, place.part_size
+        ):
+            raise _misfit("An earlier part was shorter, and so it was the last one")
+
+
+async def open_file(session: Session, place: Place) -> tuple[Upload, UploadFile]:
+    """The session and the file that a request began to write into, if they still take bytes."""
+    upload = await repository.upload(
+        session, place.account_id, place.artifact_id, place.upload_id, lock=True
+    )
+    if upload is None:
+        # Deleted with its artifact since this request was let in.
+        raise service.upload_closed(UploadStatus.ABANDONED)
+    service.refuse_closed(upload)
+    file = await repository.file(session, place.upload_id, place.path)
+    if file is None or file.blob_key != place.blob_key:
+        raise taken_over()
+    return upload, file
+
+
+async def reserve(session: Session, platform: Platform, place: Place, added: int) -> None:
+    """Let the session's files have so much more than before; what it declared is kept for it.
+
+    Raises `PayloadTooLargeError` where the account may not store it.
+    """
+    if added and await repository.session_bytes(session, place.upload_id) > place.declared_bytes:
+        await platform.quotas.took(session, place.account_id, Quota.STORAGE_BYTES, added)
+
+
+def too_large(limit: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(
+        f"The artifact would be larger than {limit} bytes, the limit of this server."
+    )
+
+
+def size_mismatch(told: int, known: int) -> ConflictError:
+    return ConflictError(
+        f"The file has {known} bytes, as was told before, and now it has {told}. "
+        "To replace it, send it whole and without Content-Range.",
+        code="size_mismatch",
+    )
+
+
+async def _check_limit(session: Session, place: Place) -> None:
+    if await repository.received_bytes(session, place.upload_id) > place.session_limit:
+        raise too_large(place.session_limit)
+
+
+def _misfit(what: str) -> ConflictError:
+    return ConflictError(
+        f"The part does not fit its file: {what}. Every part but the last has the session's "
+        "part_size.",
+        code="size_mismatch",
+    )

@@ -1,0 +1,432 @@
+"""Model artifacts and their upload sessions.
+
+A session moves from open to ingesting to ready or failed; completion.py does the latter, and
+receiving.py takes the files. Until a session is ready its artifact keeps the files it had.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from stoker.base.config import MIB
+from stoker.base.errors import ConflictError, InvalidRequestError, NotFoundError, nearest
+from stoker.base.ids import Prefix, new_id
+from stoker.inspection import InspectionError, names
+from stoker.models.adapters.lora import ADAPTER
+from stoker.models.tasks.registry import PIPELINES
+from stoker.platform.quotas.limits import Quota
+from stoker.platform.quotas.service import Quotas
+from stoker.platform.web.context import Platform
+from stoker.registry.artifacts import layout, repository, schemas
+from stoker.registry.artifacts.schemas import ArtifactCreate, ArtifactUpdate
+from stoker.registry.artifacts.streaming import transfers
+from stoker.store import db
+from stoker.store.blobs import BlobLostError, Blobs, StoreUnavailableError, list_key, part_key
+from stoker.store.db import Database, Session
+from stoker.store.servers import others_alive
+from stoker.store.tables.artifacts import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
+
+log = logging.getLogger(__name__)
+
+BLOBS = "artifacts"
+CARD, CARD_BYTES = "README.md", 1 << 20
+"""What a model's makers say of it, and how much of that is told."""
+STRAY_AFTER = timedelta(hours=1)
+"""What a store has kept for so long without need was not written a moment ago."""
+_UPLOAD_AT = 2
+"""Which segment of a blob's key is the upload's id."""
+CLOSED_KEPT = timedelta(days=7)
+"""How long a closed session's id still tells why it was closed."""
+
+_CLOSED_BECAUSE = {
+    UploadStatus.SUPERSEDED: "was superseded by a newer one",
+    UploadStatus.ABANDONED: "was abandoned",
+    UploadStatus.EXPIRED: "has expired",
+    UploadStatus.INGESTING: "is being completed",
+    UploadStatus.READY: "was completed",
+    UploadStatus.FAILED: "was completed and its files were refused",
+}
+# Kept from being collected while they run; the loop itself holds tasks weakly.
+_clearing: set[asyncio.Task[None]] = set()
+
+
+async def create(
+    session: Session, quotas: Quotas, account_id: str, request: ArtifactCreate
+) -> Artifact:
+    if request.pipeline is not None and request.pipeline not in {ADAPTER, *PIPELINES}:
+        close = nearest(request.pipeline, PIPELINES)
+        hint = f" Did you mean '{close}'?" if close else ""
+        raise InvalidRequestError(
+            f"No such pipeline.{hint} Those served are: {', '.join(sorted(PIPELINES))}.",
+            param="pipeline",
+        )
+    await quotas.take(session, account_id, Quota.ARTIFACTS)
+    now = db.now()
+    artifact = Artifact(
+        id=new_id(Prefix.ARTIFACT),
+        account_id=account_id,
+        display_name=request.display_name,
+        requested_pipeline=request.pipeline,
+        status=ArtifactStatus.CREATED,
+        size_bytes=0,
+        created_at=now,
+        updated_at=now,
+    )
+    session.add(artifact)
+    return artifact
+
+
+async def get(
+    session: Session, account_id: str, artifact_id: str, *, lock: bool = False
+) -> Artifact:
+    artifact = await repository.get(session, account_id, artifact_id, lock=lock)
+    if artifact is None:
+        raise NotFoundError("Artifact not found", code="artifact_not_found")
+    return artifact
+
+
+async def shown(session: Session, *artifacts: Artifact) -> list[schemas.Artifact]:
+    """These as they are told, each with its import from a hub where there is one."""
+    imports = await repository.imports(session, [one.id for one in artifacts])
+    told = {key: schemas.Import.of(*found) for key, found in imports.items()}
+    return [schemas.Artifact.of(one, told.get(one.id)) for one in artifacts]
+
+
+async def update(
+    session: Session, account_id: str, artifact_id: str, request: ArtifactUpdate
+) -> Artifact:
+    artifact = await get(session, account_id, artifact_id, lock=True)
+    if request.display_name is not None:
+        artifact.display_name = request.display_name
+        artifact.updated_at = db.now()
+    return artifact
+
+
+async def delete(session: Session, blobs: Blobs, account_id: str, artifact_id: str) -> Artifact:
+    """Delete an artifact that no deployment uses, with everything uploaded for it."""
+    artifact = await get(session, account_id, artifact_id, lock=True)
+    refuse_ingesting(artifact)
+    await refuse_used(session, artifact)
+    uploads = await repository.uploads(session, artifact.id)
+    await repository.remove(session, artifact)
+    _clear_after_commit(session, blobs, uploads, UploadStatus.ABANDONED)
+    return artifact
+
+
+async def open_upload(
+    session: Session,
+    platform: Platform,
+    account_id: str,
+    artifact_id: str,
+    declared_bytes: int | None = None,
+) -> tuple[Artifact, Upload]:
+    """Open a session; an earlier one that is open or failed is over.
+
+    declared_bytes: what its files will have together. Raises `PayloadTooLargeError` where the
+    account may not store so much, and `CapacityError` where the disk has no room.
+    """
+    settings, blobs = platform.settings, platform.blobs
+    artifact = await get(session, account_id, artifact_id, lock=True)
+    refuse_ingesting(artifact)
+    await refuse_used(session, artifact)
+    earlier = await repository.uploads(session, artifact.id, UploadStatus.OPEN, UploadStatus.FAILED)
+    for other in earlier:
+        await _close(session, other, UploadStatus.SUPERSEDED)
+    await session.flush()
+    await platform.quotas.take(session, account_id, Quota.UPLOAD_SESSIONS)
+    await reserve(session, platform, account_id, declared_bytes or 0)
+    now = db.now()
+    upload = Upload(
+        id=new_id(Prefix.UPLOAD),
+        artifact_id=artifact.id,
+        status=UploadStatus.OPEN,
+        part_size=settings.upload_part_mib * MIB,
+        declared_bytes=declared_bytes,
+        files_begun=0,
+        created_at=now,
+        expires_at=now + timedelta(days=settings.upload_expiry_days),
+    )
+    session.add(upload)
+    artifact.status = ArtifactStatus.UPLOADING
+    artifact.open_upload_id = upload.id
+    artifact.failure_code = artifact.failure_message = None
+    artifact.updated_at = now
+    _clear_after_commit(session, blobs, earlier, UploadStatus.SUPERSEDED)
+    return artifact, upload
+
+
+async def reserve(session: Session, platform: Platform, account_id: str, more_bytes: int) -> None:
+    """Let an account store so much more. Raises as `open_upload` does."""
+    if more_bytes > 0:
+        platform.quotas.check_disk(more_bytes)
+        await platform.quotas.take(session, account_id, Quota.STORAGE_BYTES, more_bytes)
+
+
+async def get_upload(
+    session: Session, account_id: str, artifact_id: str, upload_id: str, *, lock: bool = False
+) -> tuple[Artifact, Upload]:
+    """A session, whatever its state, and its artifact; `upload_closed` where it came to nothing."""
+    artifact = await get(session, account_id, artifact_id, lock=lock)
+    upload = await repository.upload(session, account_id, artifact_id, upload_id, lock=lock)
+    if upload is None:
+        raise NotFoundError("Upload not found", code="upload_not_found")
+    if upload.status in CLOSED:
+        raise upload_closed(UploadStatus(upload.status))
+    return artifact, upload
+
+
+async def abandon(
+    session: Session, blobs: Blobs, account_id: str, artifact_id: str, upload_id: str
+) -> Upload:
+    """End a session that is open or failed: its artifact has the files it had before."""
+    artifact, upload = await get_upload(session, account_id, artifact_id, upload_id, lock=True)
+    refuse_ingesting(artifact)
+    if upload.status == UploadStatus.READY:
+        raise upload_closed(UploadStatus.READY)
+    await _close(session, upload, UploadStatus.ABANDONED)
+    _restore(artifact)
+    _clear_after_commit(session, blobs, [upload], UploadStatus.ABANDONED)
+    return upload
+
+
+async def expire_uploads(database: Database, blobs: Blobs, now: datetime) -> None:
+    """End the sessions whose time has run out at `now`, and forget those closed long ago."""
+    async with database.transaction() as session:
+        expired = await repository.expired(session, now)
+        for upload, artifact in expired:
+            await _close(session, upload, UploadStatus.EXPIRED)
+            _restore(artifact)
+        await repository.forget_closed(session, now - CLOSED_KEPT)
+    await clear(blobs, [upload for upload, _ in expired], UploadStatus.EXPIRED)
+
+
+async def recover(database: Database, blobs: Blobs) -> None:
+    """Clean up after a crash, before requests are served.
+
+    Sessions that were ingesting can be completed again, and blobs that no file stands for go; but
+    for those of other servers that are at work.
+    """
+    await reopen_lost(database)
+    if blobs.is_shared:
+        # Another server may be about to record what is unknown yet: see `sweep_strays`.
+        return
+    # Before the rows: a file has its row before it has bytes.
+    keys = await blobs.keys(BLOBS)
+    async with database.reading() as session:
+        known = await repository.blob_keys(session)
+        any_artifact = await repository.any_artifact(session)
+        is_alone = database.is_sqlite or not await others_alive(session, database.server_id)
+        # Parts that are to take the place of others lie beside them while they come.
+        writing = set[tuple[str, str]]() if is_alone else await repository.open_folders(session)
+    orphans = [key for key in keys if key not in known and _ids_of(key) not in writing]
+    if orphans and not any_artifact:
+        # Rather the wrong database than that many crashes: these may be somebody's models.
+        log.warning("the database knows no artifact, the data folder holds files of some: kept")
+        return
+    if is_alone:
+        await blobs.delete(orphans)
+        return
+    for key in orphans:
+        # Whoever deletes what they belong to may be about to.
+        with contextlib.suppress(FileNotFoundError):
+            await blobs.delete([key])
+
+
+async def reopen_lost(database: Database) -> None:
+    """Have the sessions completed again whose inspection has ended with its server."""
+    async with database.transaction() as session:
+        await repository.reopen_ingesting(session, whosever=database.is_sqlite)
+
+
+async def end_closed(database: Database) -> None:
+    """End the transfers into sessions that another server has closed, or completes."""
+    active = transfers.uploads()
+    if not active:
+        return
+    async with database.reading() as session:
+        states = await repository.states(session, active)
+    for upload_id in active:
+        status = states.get(upload_id, UploadStatus.ABANDONED)
+        if status != UploadStatus.OPEN:
+            await transfers.end(upload_id, upload_closed(status))
+
+
+def _ids_of(key: str) -> tuple[str, str]:
+    """Of a blob, as `folder` has them."""
+    _, artifact, upload, *_ = [*key.split("/"), "", ""]
+    return artifact, upload
+
+
+async def sweep_strays(database: Database, blobs: Blobs) -> None:
+    """Remove what no row stands for from a store that servers share.
+
+    Only of uploads that take no more parts: in all others it may be recorded at this moment.
+    """
+    if not blobs.is_shared:
+        return
+    before = await blobs.now() - STRAY_AFTER
+    async for some in blobs.listed(BLOBS):
+        keys = [one.key for one in some if one.modified_at < before]
+        if keys and (strays := await _strays(database, keys)):
+            async with database.reading() as session:
+                any_artifact = await repository.any_artifact(session)
+            if not any_artifact:
+                # As in `recover`: rather the wrong database.
+                log.warning("the database knows no artifact, the store has files of some: kept")
+                return
+            log.warning("objects without a row are removed", extra={"objects": len(strays)})
+            await blobs.delete(strays)
+
+
+async def _strays(database: Database, keys: Sequence[str]) -> Sequence[str]:
+    by_upload: dict[str, list[str]] = {}
+    for key in keys:
+        segments = key.split("/")
+        # None of ours is shorter.
+        if len(segments) > _UPLOAD_AT + 1:
+            by_upload.setdefault(segments[_UPLOAD_AT], []).append(key)
+    strays: list[str] = []
+    async with database.reading() as session:
+        for upload_id, own in by_upload.items():
+            upload = await session.get(Upload, upload_id)
+            if upload is None or upload.status in (*CLOSED, UploadStatus.FAILED):
+                strays += own
+            elif upload.status == UploadStatus.READY:
+                known = await _objects_of(session, upload)
+                strays += [key for key in own if key not in known]
+    return strays
+
+
+async def _objects_of(session: Session, upload: Upload) -> set[str]:
+    files = await repository.files(session, upload.id)
+    parts = await repository.parts(session, upload.id)
+    known = {list_key(folder(upload.artifact_id, upload.id))}
+    for file, own, _ in layout.by_file(files, parts, upload.part_size):
+        known |= {part_key(file.blob_key, one.number, one.sha256) for one in own}
+    return known
+
+
+async def files_of(session: Session, upload_id: str) -> dict[str, tuple[str, int]]:
+    """The files of a completed upload: path → (blob key, size in bytes)."""
+    files = await repository.files(session, upload_id)
+    return {file.path: (file.blob_key, file.size or 0) for file in files}
+
+
+async def card(platform: Platform, account_id: str, artifact_id: str) -> str:
+    """The model card among an artifact's live files: Markdown, of whose makers nobody knows.
+
+    Raises `NotFoundError`.
+    """
+    async with platform.database.reading() as session:
+        artifact = await get(session, account_id, artifact_id)
+        file = await repository.file(session, artifact.live_upload_id or "", CARD)
+    if file is not None:
+        try:
+            content = await platform.blobs.read(file.blob_key, file.size or 0, 0, CARD_BYTES)
+        except BlobLostError:
+            # It was replaced between the look-up and now.
+            pass
+        else:
+            # The cut may go through a letter.
+            return content.decode("utf-8", "replace")
+    raise NotFoundError(f"The artifact has no card: no {CARD} was uploaded.", code="card_not_found")
+
+
+def validate_path(path: str) -> None:
+    """Refuse a path that a file of an artifact may not have."""
+    try:
+        names.validate_path(path)
+    except InspectionError as error:
+        raise InvalidRequestError(error.message, param="path") from error
+
+
+def refuse_ingesting(artifact: Artifact) -> None:
+    if artifact.status == ArtifactStatus.INGESTING:
+        raise ConflictError(
+            "The artifact's files are being inspected. Try again in a few seconds.",
+            code="artifact_ingesting",
+            retry_after_s=2,
+        )
+
+
+async def refuse_used(session: Session, artifact: Artifact) -> None:
+    if users := await repository.users(session, artifact.id):
+        raise ConflictError(
+            f"The artifact is in use by the deployments of {', '.join(sorted(users))}. "
+            "Delete those first, or create another artifact.",
+            code="artifact_in_use",
+        )
+
+
+def refuse_closed(upload: Upload) -> None:
+    """Refuse writing into a session that takes no more files."""
+    if upload.status != UploadStatus.OPEN:
+        raise upload_closed(UploadStatus(upload.status))
+
+
+def refuse_clients_of_import(upload: Upload) -> None:
+    """Refuse a client's writing into a session that an import fills.
+
+    The artifact names the hub that its files came from: no client may add others to them.
+    """
+    if upload.status == UploadStatus.OPEN and upload.origin is not None:
+        raise ConflictError(
+            "An import fills this upload session. Wait for its end, or cancel the import and open "
+            "a session to upload files.",
+            code="upload_of_import",
+        )
+
+
+def upload_closed(status: UploadStatus) -> ConflictError:
+    return ConflictError(
+        f"This upload session {_CLOSED_BECAUSE[status]}. Open a new one to upload files.",
+        code="upload_closed",
+    )
+
+
+def folder(artifact_id: str, upload_id: str) -> str:
+    """The prefix of a session's blob keys."""
+    return f"{BLOBS}/{artifact_id}/{upload_id}"
+
+
+async def clear(blobs: Blobs, uploads: Iterable[Upload], status: UploadStatus) -> None:
+    """End the transfers into sessions that took a new status, then remove their bytes."""
+    for upload in uploads:
+        await transfers.end(upload.id, upload_closed(status))
+        try:
+            await blobs.delete_prefix(folder(upload.artifact_id, upload.id))
+        except StoreUnavailableError as error:
+            # `sweep_strays` finds it.
+            log.warning("an upload's bytes are left for later: %s", error)
+
+
+def _clear_after_commit(
+    session: Session, blobs: Blobs, uploads: Sequence[Upload], status: UploadStatus
+) -> None:
+    def begin() -> None:
+        task = asyncio.create_task(clear(blobs, uploads, status))
+        _clearing.add(task)
+        task.add_done_callback(_cleared)
+
+    session.after_commit(begin)
+
+
+def _cleared(task: asyncio.Task[None]) -> None:
+    _clearing.discard(task)
+    if not task.cancelled() and (error := task.exception()):
+        log.error("an upload's bytes are left over until the next start", exc_info=error)
+
+
+async def _close(session: Session, upload: Upload, status: UploadStatus) -> None:
+    upload.status = status
+    await repository.drop_files(session, upload.id)
+
+
+def _restore(artifact: Artifact) -> None:
+    """Back to what an artifact was before its last session."""
+    artifact.status = ArtifactStatus.READY if artifact.live_upload_id else ArtifactStatus.CREATED
+    artifact.open_upload_id = None
+    artifact.failure_code = artifact.failure_message = None
+    artifact.updated_at = db.now()

@@ -1,0 +1,268 @@
+"""Deployments of adapters: each shares the replicas of another deployment, its base.
+
+One that cannot is merged into the base's weights, and has replicas of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, update
+
+from stoker.base.errors import CapacityError, ConflictError, InvalidRequestError, ModelNotFoundError
+from stoker.inspection import InspectionError, InspectorError
+from stoker.models.adapters.lora import ADAPTER
+from stoker.models.engines.catalogue import is_conversion
+from stoker.models.engines.record import AUTO, INT8
+from stoker.platform.web.outage import store_unavailable
+from stoker.registry.artifacts import repository as artifacts
+from stoker.registry.artifacts import service as artifact_service
+from stoker.registry.deployments import repository, schemas
+from stoker.registry.deployments.context import DeploymentContext
+from stoker.registry.deployments.copies import UnreachableError
+from stoker.registry.deployments.folders import ModelFolders
+from stoker.registry.deployments.specs import spec_of
+from stoker.runtime.interface import LoadError
+from stoker.runtime.specification import DeploymentSpec
+from stoker.store.db import Session
+from stoker.store.tables.deployments import Deployment
+
+log = logging.getLogger(__name__)
+
+PIPELINES = frozenset(
+    {
+        *("text-generation", "feature-extraction", "fill-mask", "question-answering"),
+        *("text-classification", "text-ranking", "token-classification"),
+    }
+)
+"""Whose models run one pass over the rows of a batch: the adapter of each row is known."""
+_OF_THE_BASE = frozenset({"config", "device", "dtype", "engine", "pipeline", "source"})
+_OF_REPLICAS = frozenset({"idle_timeout_s", "keep_s", "max_queue", "readiness", "replicas"})
+"""The base's, too, where its replicas are shared."""
+FOLLOWED = ("readiness", "engine", "device", "dtype", "min_replicas", "max_replicas")
+"""What a deployment of an adapter has of its base."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A base that an adapter was found to fit, as it was then."""
+
+    deployment_id: str
+    version_id: str
+    why_alone: str = ""
+    """Why its replicas cannot be shared, in words: the adapter is merged. Empty: they can."""
+
+
+async def examined(
+    context: DeploymentContext, account_id: str, request: schemas.DeploymentCreate
+) -> Examined | None:
+    """The base of what is to be deployed, for `service.create`; None: it is no adapter.
+
+    A worker process reads the headers of both: no transaction waits for that.
+
+    Raises:
+        InvalidRequestError: it is none, or does not fit its base.
+        ModelNotFoundError: there is no such base.
+    """
+    if request.adapter_of is None:
+        return None
+    _check_given(request, _OF_THE_BASE)
+    async with context.database.reading() as session:
+        base = await _base(session, account_id, request.adapter_of)
+        artifact = await artifacts.get(session, account_id, str(request.artifact_id))
+        if artifact is None or artifact.live_upload_id is None:
+            # `create` says so in the words that it has for any.
+            return Examined(base.id, base.live_version_id)
+        if artifact.pipeline != ADAPTER:
+            raise InvalidRequestError(
+                "The artifact is no adapter but a whole model: leave out 'adapter_of'.",
+                param="adapter_of",
+            )
+        upload_id = artifact.live_upload_id
+        files = await artifact_service.files_of(session, upload_id)
+        spec = spec_of(base)
+    try:
+        paths = await context.folders.paths(upload_id, files)
+        folder = await context.folders.folder(spec)
+    except UnreachableError:
+        raise store_unavailable() from None
+    except LoadError as error:
+        raise InvalidRequestError(f"The base cannot be read: {error}", param="adapter_of") from None
+    try:
+        fit = await context.inspectors.fit(account_id, paths, folder, _why_unshared(base))
+    except InspectionError as error:
+        raise InvalidRequestError(error.message, param="artifact_id") from error
+    except InspectorError as error:
+        raise InvalidRequestError(
+            "The adapter's files could not be read.", param="artifact_id"
+        ) from error
+    why, why_alone = fit.why_unfit, fit.why_alone
+    if why and why_alone:
+        raise InvalidRequestError(
+            f"{why_alone} Nor can it be merged into the base: {why}", param="artifact_id"
+        )
+    if why:
+        raise InvalidRequestError(f"The adapter is for another base: {why}", param="artifact_id")
+    if not why_alone:
+        _check_given(request, _OF_REPLICAS)
+    return Examined(base.id, base.live_version_id, why_alone)
+
+
+def _check_given(request: schemas.DeploymentCreate, names: frozenset[str]) -> None:
+    if given := sorted(names & request.model_fields_set):
+        raise InvalidRequestError(
+            f"'{given[0]}' is the base's, as which an adapter runs: leave it out.",
+            param=given[0],
+        )
+
+
+async def _base(session: Session, account_id: str, model: str) -> Deployment:
+    """Raises `ModelNotFoundError`, and `InvalidRequestError` where it can be nobody's base."""
+    row = await repository.by_model(session, account_id, model)
+    if row is None:
+        raise ModelNotFoundError(
+            f"Model not found: '{model}' is not the model id of a deployment of this account.",
+            param="adapter_of",
+        )
+    if row.adapter_of:
+        raise InvalidRequestError(
+            f"'{model}' is an adapter itself: name its base.", param="adapter_of"
+        )
+    return row
+
+
+def _why_unshared(row: Deployment) -> str:
+    """Why no adapter can be added to what a base's replicas run; empty: any may be."""
+    if row.pipeline not in PIPELINES:
+        return f"The base serves {row.pipeline}, whose batches have no rows of adapters."
+    is_shared = row.engine in (AUTO, "torch", "vllm") or is_conversion(row.engine)
+    if not is_shared:
+        return f"The base runs on {row.engine}, which takes no adapters."
+    if row.dtype == INT8:
+        return "The base runs in int8, to which no adapter can be added."
+    return ""
+
+
+async def base_of(session: Session, account_id: str, found: Examined) -> Deployment:
+    """The base, locked. Raises `ConflictError` where it has changed since it was examined."""
+    row = await repository.get(session, account_id, found.deployment_id, lock=True)
+    is_other = row is None or row.live_version_id != found.version_id
+    if row is None or is_other or (_why_unshared(row) and not found.why_alone):
+        raise ConflictError(
+            "The base was changed meanwhile: try again.", code="base_changed", retry_after_s=1
+        )
+    return row
+
+
+async def check_version(context: DeploymentContext, version: DeploymentSpec) -> None:
+    """Raise `ConflictError` where an adapter of a base does not fit another version of it.
+
+    A worker process reads the headers: no transaction waits for that.
+    """
+    async with context.database.reading() as session:
+        rows = await of_base(session, version.deployment)
+        found = {
+            row.model: (
+                str(row.upload_id),
+                await artifact_service.files_of(session, str(row.upload_id)),
+            )
+            for row in rows
+        }
+        merged = {row.model: row.merged_because for row in rows if row.merged_because}
+    if not found:
+        return
+    try:
+        folder = await context.folders.folder(version)
+    except UnreachableError:
+        raise store_unavailable() from None
+    except LoadError as error:
+        raise ConflictError(f"It cannot be read: {error}", code="adapter_misfit") from None
+    for model, (upload_id, files) in found.items():
+        try:
+            paths = await context.folders.paths(upload_id, files)
+            why_alone = merged.get(model, "")
+            fit = await context.inspectors.fit(version.account_id, paths, folder, why_alone)
+        except (InspectionError, InspectorError, LoadError, OSError) as error:
+            # It was deleted meanwhile, or will be found out by its replica.
+            log.warning("an adapter could not be compared: %s", error, extra={"model": model})
+            continue
+        if fit.why_unfit:
+            raise ConflictError(
+                f"The adapter '{model}' of this deployment does not fit the version: "
+                f"{fit.why_unfit} Delete "
+                "the adapter, or train it anew.",
+                code="adapter_misfit",
+            )
+
+
+async def count(session: Session, deployment_id: str) -> int:
+    """How many deployments share a base's replicas."""
+    statement = select(func.count()).where(
+        Deployment.adapter_of == deployment_id, Deployment.merged_because.is_(None)
+    )
+    return await session.scalar(statement) or 0
+
+
+async def of_base(session: Session, deployment_id: str) -> Sequence[Deployment]:
+    """Those that share its replicas, and those that are merged."""
+    statement = select(Deployment).where(Deployment.adapter_of == deployment_id)
+    return (await session.scalars(statement)).all()
+
+
+async def keep_placed(session: Session, folders: ModelFolders) -> None:
+    """Of the folders that replicas read, those that are wanted, and no others."""
+    statement = select(Deployment).where(
+        Deployment.adapter_of.is_not(None), Deployment.merged_because.is_(None)
+    )
+    rows = (await session.scalars(statement)).all()
+    wanted = {(str(row.adapter_of), row.id) for row in rows}
+    await asyncio.to_thread(folders.keep_only_adapters, wanted)
+    for row in rows:
+        try:
+            await place(session, folders, row)
+        except (CapacityError, LoadError) as error:
+            # Replicas of its base are not started without it.
+            log.warning("an adapter is fetched later: %s", error, extra={"model": row.model})
+
+
+async def place(session: Session, folders: ModelFolders, row: Deployment) -> None:
+    """Let its base's replicas read an adapter's files."""
+    files = await artifact_service.files_of(session, str(row.upload_id))
+    upload_id = str(row.upload_id)
+    try:
+        await folders.put_adapter(str(row.adapter_of), row.id, upload_id, files)
+    except UnreachableError:
+        raise store_unavailable() from None
+
+
+async def follow(session: Session, base: Deployment) -> None:
+    """Have a base's adapters say of themselves how it runs now."""
+    values = {name: getattr(base, name) for name in FOLLOWED}
+    await session.execute(
+        update(Deployment)
+        .where(Deployment.adapter_of == base.id, Deployment.merged_because.is_(None))
+        .values(values)
+    )
+
+
+async def merged_into(session: Session, base: Deployment) -> Sequence[Deployment]:
+    """A base's adapters that have replicas of their own, locked."""
+    statement = select(Deployment).where(
+        Deployment.adapter_of == base.id, Deployment.merged_because.is_not(None)
+    )
+    return (await session.scalars(statement.order_by(Deployment.id).with_for_update())).all()
+
+
+def refuse(row: Deployment, why: str) -> None:
+    """Raise `ConflictError` for an adapter."""
+    if row.adapter_of:
+        raise ConflictError(f"'{row.model}' is an adapter. {why}", code="is_adapter")
+
+
+def check_base(row: Deployment, changed: Deployment) -> None:
+    """Raise `InvalidRequestError` where a base with adapters could have none any more."""
+    if row.has_adapters and (why := _why_unshared(changed)):
+        raise InvalidRequestError(
+            f"It has adapters that share its replicas. {why} Delete those first.", param="engine"
+        )

@@ -1,0 +1,208 @@
+"""Copies of models on this machine, of which the originals are in a bucket: bounded, those that
+were used longest ago go first.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.base.errors import CapacityError
+from stoker.platform.web.disk import full_disk
+from stoker.runtime.interface import LoadError
+from stoker.store.blobs import BlobLostError, StoreUnavailableError
+
+log = logging.getLogger(__name__)
+
+ASKED_S = 60.0
+"""Who has asked for a folder so lately may not have begun to read it."""
+_NO_ROOM = "this machine's disk has no room for the model."
+
+
+class UnreachableError(LoadError):
+    """The bucket that has the model does not answer."""
+
+
+@dataclass(frozen=True)
+class _Copy:
+    name: str
+    size: int
+    """Bytes."""
+    used_at: float
+    """Seconds, by the files' clock."""
+
+
+class Copies:
+    """Folders below one, each of them whole. The name of what is not begins with a dot."""
+
+    def __init__(
+        self,
+        root: Path,
+        limit_bytes: int,
+        check_disk: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            check_disk: raises `CapacityError` where so many bytes more would fill the disk.
+        """
+        self.runs: Callable[[str], bool] = lambda _: False
+        """Whether what runs a specification has replicas."""
+        self._root = root
+        self._limit = limit_bytes
+        self._check_disk = check_disk
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._fetches: dict[str, asyncio.Task[None]] = {}
+        self._coming: dict[str, int] = {}
+        """Bytes of what is being fetched."""
+        self._asked: dict[str, float] = {}
+        self._held: Counter[str] = Counter()
+        self._specs: dict[str, set[str]] = {}
+        """Which specifications' replicas were given a folder."""
+
+    def note(self, name: str, spec_id: str) -> None:
+        """Replicas of a specification are about to read a folder."""
+        self._specs.setdefault(name, set()).add(spec_id)
+        self.touch(name)
+
+    def touch(self, name: str) -> None:
+        self._asked[name] = self._clock()
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self._root / name)
+
+    def forget(self, name: str) -> None:
+        """A folder that nobody will ask for is about to be removed."""
+        self._specs.pop(name, None)
+        self._asked.pop(name, None)
+
+    @contextlib.contextmanager
+    def held(self, name: str) -> Generator[None]:
+        """Have a folder stay meanwhile."""
+        self._held[name] += 1
+        try:
+            yield
+        finally:
+            self._held[name] -= 1
+            if not self._held[name]:
+                del self._held[name]
+
+    async def bring(
+        self,
+        name: str,
+        size: int,
+        fill: Callable[[Path], Awaitable[None]],
+        *,
+        may_evict: bool = True,
+    ) -> None:
+        """Have a folder of so many bytes be there, filled by `fill`; all who want it wait for the
+        same. It goes on where nobody waits any more: a start that took too long is tried again.
+
+        Raises `UnreachableError`, and `LoadError` where there is no room.
+        """
+        fetch = self._fetches.get(name)
+        if fetch is None:
+            fetch = asyncio.create_task(self._bring(name, size, fill, may_evict=may_evict))
+            self._fetches[name] = fetch
+            fetch.add_done_callback(lambda _: self._fetches.pop(name, None))
+            # Nobody may be left who asks what came of it.
+            fetch.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(fetch)
+
+    async def close(self) -> None:
+        fetches = [*self._fetches.values()]
+        for fetch in fetches:
+            fetch.cancel()
+        await asyncio.gather(*fetches, return_exceptions=True)
+
+    async def _bring(
+        self, name: str, size: int, fill: Callable[[Path], Awaitable[None]], *, may_evict: bool
+    ) -> None:
+        target = self._root / name
+        if await asyncio.to_thread(target.is_dir):
+            return
+        async with self._room(name, size, may_evict=may_evict):
+            building = Path(await asyncio.to_thread(_new_folder, self._root))
+            try:
+                await fill(building)
+                await asyncio.to_thread(building.rename, target)
+                log.info("a model was fetched", extra={"folder": name, "bytes": size})
+            except (StoreUnavailableError, BlobLostError) as error:
+                raise UnreachableError(
+                    "the object store that has the model's files does not answer as it should."
+                ) from error
+            except OSError as error:
+                if full_disk(error) is None:
+                    raise
+                raise LoadError(_NO_ROOM) from error
+            finally:
+                await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
+
+    @contextlib.asynccontextmanager
+    async def _room(self, name: str, size: int, *, may_evict: bool) -> AsyncGenerator[None]:
+        async with self._lock:
+            await self._make_room(size, may_evict=may_evict)
+            self._coming[name] = size
+        try:
+            yield
+        finally:
+            del self._coming[name]
+
+    async def _make_room(self, size: int, *, may_evict: bool) -> None:
+        copies = await asyncio.to_thread(_copies, self._root)
+        total = sum(one.size for one in copies) + sum(self._coming.values()) + size
+        for one in sorted(copies, key=lambda one: one.used_at):
+            if total <= self._limit or not may_evict:
+                break
+            if self._is_used(one.name):
+                continue
+            log.info("a model's copy makes room", extra={"folder": one.name, "bytes": one.size})
+            aside = Path(tempfile.mkdtemp(dir=self._root, prefix=".removing-"))
+            (self._root / one.name).rename(aside / one.name)
+            await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+            self.forget(one.name)
+            total -= one.size
+        if total > self._limit:
+            raise LoadError(
+                f"the copies of models on this machine may take {self._limit} bytes, of which "
+                f"{total - size} are in use, and this one has {size} (STOKER_MODEL_CACHE_GIB)."
+            )
+        try:
+            self._check_disk(sum(self._coming.values()) + size)
+        except CapacityError as error:
+            log.warning("a model finds no room on the disk", extra={"reason": error.message})
+            raise LoadError(_NO_ROOM) from error
+
+    def _is_used(self, name: str) -> bool:
+        asked = self._asked.get(name)
+        return (
+            name in self._held
+            or (asked is not None and self._clock() - asked < ASKED_S)
+            or any(self.runs(one) for one in self._specs.get(name, ()))
+        )
+
+
+def _copies(root: Path) -> list[_Copy]:
+    return [
+        _Copy(path.name, _size(path), path.stat().st_mtime)
+        for path in (root.iterdir() if root.is_dir() else ())
+        if not path.name.startswith(".")
+    ]
+
+
+def _size(folder: Path) -> int:
+    found = (Path(place, name) for place, _, files in os.walk(folder) for name in files)
+    # Links lead to what an operator keeps.
+    return sum(path.lstat().st_size for path in found)
+
+
+def _new_folder(root: Path) -> str:
+    root.mkdir(parents=True, exist_ok=True)
+    return tempfile.mkdtemp(dir=root, prefix=".building-")

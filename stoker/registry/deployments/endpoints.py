@@ -1,0 +1,165 @@
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from stoker.base.errors import (
+    CapacityError,
+    ConflictError,
+    InsufficientCreditsError,
+    NotFoundError,
+    responses,
+)
+from stoker.platform.web.context import ReadSession, WriteSession
+from stoker.platform.web.idempotency import Idempotent
+from stoker.platform.web.lists import ListResponse, Paging
+from stoker.platform.web.schemas import Deleted
+from stoker.registry.deployments import (
+    adapters,
+    creating,
+    describing,
+    listing,
+    repository,
+    service,
+    versions,
+)
+from stoker.registry.deployments.context import ContextDep
+from stoker.registry.deployments.schemas import (
+    Deployment,
+    DeploymentCreate,
+    DeploymentUpdate,
+    Event,
+    LogLines,
+)
+from stoker.runtime.observed import Status
+from stoker.store.db import NO_CONTROL
+from stoker.store.tables.deployments import Desired
+from stoker.tenancy.keys.auth import AccountId, KeyedRoute
+from stoker.tenancy.usage.funding import funded
+
+router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=KeyedRoute)
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=Deployment,
+    responses=responses(InsufficientCreditsError, NotFoundError, ConflictError, CapacityError),
+    dependencies=[Depends(funded)],
+)
+async def create_deployment(
+    body: DeploymentCreate, account_id: AccountId, context: ContextDep, idempotent: Idempotent
+) -> Response:
+    """Deploy a model: from then on it can be called."""
+    if (body.source or body.adapter_of) and (known := await idempotent.known(201)):
+        return known
+    base = await adapters.examined(context, account_id, body)
+    folder = await creating.folder_of(context, body)
+
+    async def created() -> Deployment:
+        row = await creating.create(session, context, account_id, body, folder=folder, base=base)
+        return describing.response(context, row)
+
+    async with context.database.transaction() as session:
+        return await idempotent.run(session, created)
+
+
+@router.get("", responses=responses())
+async def list_deployments(
+    account_id: AccountId,
+    session: ReadSession,
+    context: ContextDep,
+    paging: Paging,
+    *,
+    search: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=128,
+            pattern=NO_CONTROL,
+            description="Those whose model or pipeline has this in its name, in whatever case.",
+        ),
+    ] = None,
+    status: Annotated[Status | None, Query(description="Those that are so now.")] = None,
+) -> ListResponse[Deployment]:
+    """List the account's deployments."""
+    page = await listing.page(session, context, account_id, paging, search=search, status=status)
+    return page.response(lambda row: describing.response(context, row))
+
+
+@router.get("/{deployment_id}", responses=responses(NotFoundError))
+async def get_deployment(
+    deployment_id: str, account_id: AccountId, session: ReadSession, context: ContextDep
+) -> Deployment:
+    """Get a deployment with its observed state."""
+    return describing.response(context, await service.get(session, account_id, deployment_id))
+
+
+@router.patch("/{deployment_id}", responses=responses(NotFoundError, ConflictError, CapacityError))
+async def update_deployment(
+    deployment_id: str,
+    body: DeploymentUpdate,
+    account_id: AccountId,
+    context: ContextDep,
+) -> Deployment:
+    """Change a deployment. Another engine, device, dtype or config makes a version, which takes
+    over between two requests once it was found right; at once where nothing is loaded."""
+    folder = await service.folder_again(context, account_id, deployment_id, body)
+    async with context.database.transaction() as session:
+        row = await service.update(session, context, account_id, deployment_id, body, folder=folder)
+    return describing.response(context, row)
+
+
+@router.delete("/{deployment_id}", responses=responses(NotFoundError, ConflictError))
+async def delete_deployment(
+    deployment_id: str, account_id: AccountId, context: ContextDep
+) -> Deleted:
+    """Delete a deployment: work in flight finishes, then its replicas end."""
+    async with context.database.transaction() as session:
+        removed = await service.delete(session, context, account_id, deployment_id)
+    await versions.end(context, removed)
+    return Deleted(id=deployment_id, object="deployment.deleted")
+
+
+@router.post(
+    "/{deployment_id}/start",
+    responses=responses(InsufficientCreditsError, NotFoundError),
+    dependencies=[Depends(funded)],
+)
+async def start_deployment(
+    deployment_id: str, account_id: AccountId, session: WriteSession, context: ContextDep
+) -> Deployment:
+    """Let a stopped deployment take calls again."""
+    row = await service.set_desired(session, context, account_id, deployment_id, Desired.RUNNING)
+    return describing.response(context, row)
+
+
+@router.post("/{deployment_id}/stop", responses=responses(NotFoundError))
+async def stop_deployment(
+    deployment_id: str, account_id: AccountId, session: WriteSession, context: ContextDep
+) -> Deployment:
+    """End a deployment's replicas and refuse calls until it is started."""
+    row = await service.set_desired(session, context, account_id, deployment_id, Desired.STOPPED)
+    return describing.response(context, row)
+
+
+@router.get("/{deployment_id}/logs", responses=responses(NotFoundError))
+async def deployment_logs(
+    deployment_id: str,
+    account_id: AccountId,
+    session: ReadSession,
+    context: ContextDep,
+    tail: Annotated[int, Query(ge=1, le=1000, description="How many lines.")] = 100,
+) -> LogLines:
+    """The last lines that the deployment's replicas wrote."""
+    row = await service.get(session, account_id, deployment_id)
+    return LogLines(data=await context.runtime.log_lines(row.id, tail))
+
+
+@router.get("/{deployment_id}/events", responses=responses(NotFoundError))
+async def deployment_events(
+    deployment_id: str, account_id: AccountId, session: ReadSession, paging: Paging
+) -> ListResponse[Event]:
+    """The changes of the deployment's observed state."""
+    row = await service.get(session, account_id, deployment_id)
+    page = await repository.events(session, row.id, paging)
+    return page.response(Event.model_validate)

@@ -1,0 +1,71 @@
+"""What a replica needs of memory, by the headers of its model's weights: until it was measured."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.base.config import Settings
+from stoker.base.errors import InvalidRequestError
+from stoker.inspection import Inspection, InspectionError, inspect
+from stoker.inspection.inspector import MIN_WORKING_BYTES
+from stoker.inspection.readers import FolderReader
+from stoker.models.tasks.registry import PIPELINES
+from stoker.registry.artifacts import repository as artifacts
+from stoker.registry.deployments.folders import source_folder
+from stoker.store.db import Session
+from stoker.store.tables.artifacts import Artifact
+from stoker.store.tables.deployments import Deployment
+
+
+@dataclass(frozen=True)
+class SourceFolder:
+    """An operator's folder, and what is in it."""
+
+    path: Path
+    inspection: Inspection
+
+
+async def again(session: Session, row: Deployment, folder: SourceFolder | None) -> int:
+    """Of a deployment as it is now, bytes.
+
+    folder: that of `folder_again`.
+    """
+    if folder is not None:
+        return of_folder(folder.inspection, row.dtype)
+    artifact = await artifacts.get(session, row.account_id, str(row.artifact_id))
+    return of_artifact(artifact, row.dtype) if artifact else 0
+
+
+async def folder_again(settings: Settings, row: Deployment) -> SourceFolder | None:
+    """What a deployment has been made of; none where it is of an artifact.
+
+    Raises `InvalidRequestError` where its folder is not there any more.
+    """
+    if row.source is None:
+        return None
+    return await inspected_folder(settings, row.source, row.pipeline)
+
+
+def of_artifact(artifact: Artifact, dtype: str) -> int:
+    found = artifact.inspection or {}
+    return _bytes(int(found.get("memory_bytes", 0)), int(found.get("parameters", 0)), dtype)
+
+
+def of_folder(inspection: Inspection, dtype: str) -> int:
+    return _bytes(inspection.memory_bytes, inspection.parameters, dtype)
+
+
+async def inspected_folder(settings: Settings, source: str, pipeline: str | None) -> SourceFolder:
+    """Raises `InvalidRequestError`."""
+    folder = source_folder(settings, source)
+    try:
+        found = await asyncio.to_thread(inspect, FolderReader(folder), pipeline, PIPELINES)
+    except InspectionError as error:
+        raise InvalidRequestError(error.message, param="source") from error
+    return SourceFolder(folder, found)
+
+
+def _bytes(as_stored: int, parameters: int, dtype: str) -> int:
+    """Weights are loaded in other numbers than they are stored in."""
+    number = 2 if dtype in ("bfloat16", "float16") else 4
+    return max(as_stored, parameters * number + MIN_WORKING_BYTES)

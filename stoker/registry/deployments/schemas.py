@@ -1,0 +1,278 @@
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, create_model, model_validator
+
+from stoker.models.engines.catalogue import ENGINES
+from stoker.models.engines.record import AUTO
+from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
+from stoker.runtime.observed import Reason, Status
+from stoker.runtime.specification import Readiness
+from stoker.store.db import NO_CONTROL
+from stoker.store.tables.deployments import KEEP_S, Desired
+
+# A path segment or several: ids such as `team/ner` are as common as `ner`.
+ModelId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$",
+        description="Your own id for the model, unique in the account.",
+        examples=["ner", "team/sentiment"],
+    ),
+]
+_AUTO = (
+    "`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a while, was "
+    "converted and was found right on this machine;"
+)
+# What the catalogue holds is known when this is imported, and not to a type checker.
+_EngineName = str if TYPE_CHECKING else Literal[(AUTO, *ENGINES)]
+Engine = Annotated[
+    _EngineName,
+    Field(description=" ".join((_AUTO, *(record.meaning for record in ENGINES.values())))),
+]
+Device = Annotated[
+    str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Where the model runs.")
+]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "int8"],
+    Field(
+        description="What is computed in. `int8`: weights and activations, on OpenVINO, for all "
+        "but language models, image makers and what loops by itself; until the model is converted "
+        "it is float32."
+    ),
+]
+IdleTimeout = Annotated[
+    float,
+    Field(ge=1, le=7 * 24 * 3600, description="A `cold` one stops after so long idle, seconds."),
+]
+MaxQueue = Annotated[
+    int, Field(ge=1, le=100_000, description="Most requests waiting or running; then 429.")
+]
+
+
+KeepS = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=24 * 3600,
+        description="How long a version that is live no more stays loaded without a call, seconds, "
+        "where memory allows.",
+    ),
+]
+
+
+class Replicas(RequestModel):
+    min: int = Field(default=0, ge=0, le=64, description="Replicas kept loaded.")
+    max: int = Field(default=1, ge=1, le=64, description="Replicas under load.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Replicas":
+        if self.min > self.max:
+            raise ValueError("min must not be greater than max")
+        return self
+
+
+if TYPE_CHECKING:
+
+    class Config(RequestModel):
+        """Engine options; unknown ones are refused."""
+
+else:
+    Config = create_model(
+        "Config",
+        __base__=(
+            RequestModel,
+            *(record.options.model for record in ENGINES.values() if record.options),
+            *{record.generation: None for record in ENGINES.values() if record.generation},
+        ),
+        __doc__="Engine options; unknown ones are refused.",
+        __module__=__name__,
+    )
+
+
+class DeploymentCreate(RequestModel):
+    model: ModelId
+    artifact_id: str | None = Field(
+        default=None, max_length=64, pattern=NO_CONTROL, description="A ready artifact."
+    )
+    source: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Instead of an artifact: a folder below one that the operator has named.",
+    )
+    adapter_of: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="Of an artifact that is an adapter: the model id of the deployment whose "
+        "replicas it shares, and whose pipeline, readiness and engine it has. Where they cannot be "
+        "shared, it gets replicas of its own, with the adapter in their weights.",
+    )
+    pipeline: str | None = Field(
+        default=None,
+        max_length=64,
+        description="The task, as the hub names it; default: the artifact's.",
+    )
+    readiness: Readiness = Readiness.COLD
+    engine: Engine = AUTO
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    replicas: Replicas = Replicas()
+    idle_timeout_s: IdleTimeout = 300
+    max_queue: MaxQueue = 256
+    keep_s: KeepS = KEEP_S
+    config: Config = Config()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "DeploymentCreate":
+        if (self.artifact_id is None) == (self.source is None):
+            raise ValueError("give either artifact_id or source")
+        return self
+
+
+class ReplicasUpdate(RequestModel):
+    min: int | None = Field(default=None, ge=0, le=64, description="Replicas kept loaded.")
+    max: int | None = Field(default=None, ge=1, le=64, description="Replicas under load.")
+
+
+class DeploymentUpdate(RequestModel):
+    """What is not given, or null, stays as it is."""
+
+    readiness: Readiness | None = None
+    engine: Engine | None = None
+    device: Device | None = None
+    dtype: Dtype | None = None
+    replicas: ReplicasUpdate | None = None
+    idle_timeout_s: IdleTimeout | None = None
+    max_queue: MaxQueue | None = None
+    keep_s: KeepS | None = None
+    config: Config | None = Field(
+        default=None, description="Options that are not in it stay; null takes one back."
+    )
+
+
+Percent = Annotated[int, Field(ge=0, le=100)]
+VersionId = Annotated[str, Field(max_length=64, pattern=r"^ver_[0-9a-z]+$")]
+
+
+class Traffic(RequestModel):
+    weights: dict[VersionId, Percent] = Field(
+        min_length=1,
+        max_length=16,
+        description="What each version gets of the calls, whole percents that add up to 100.",
+    )
+    sticky: str = Field(
+        "none",
+        max_length=80,
+        pattern=r"^(none|key|user|header:[A-Za-z0-9-]{1,64})$",
+        description="Whose calls all go to the same version: `key`, of an API key; `user`, of a "
+        "request's `user`; `header:<name>`, of that header's value. `none`: chance decides.",
+    )
+    mirror: dict[VersionId, Percent] = Field(
+        default_factory=dict,
+        max_length=4,
+        description="Versions that get copies of so many calls in a hundred, in moments in which "
+        "nothing else is at work. Nobody waits for their answers, which are compared.",
+    )
+    examples: bool = Field(
+        False,
+        description="Whether calls that a mirror answers otherwise are kept, the last ten and "
+        "encrypted: the comparison shows them.",
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Traffic":
+        if sum(self.weights.values()) != 100:
+            raise ValueError("weights have to add up to 100")
+        return self
+
+
+class Worker(ResponseModel):
+    id: str
+    status: Status
+    pid: int | None
+    outstanding: int = Field(description="Requests sent and not yet answered.")
+    memory_bytes: int | None = Field(description="Proportional set size, bytes.")
+    progress: float = Field(description="How far loading has come, 0 to 1.")
+    engine: str = Field(description="What runs the model now; empty before it is loaded.")
+    cache_usage: float | None = Field(
+        description="The share of the key-value cache that requests hold, 0 to 1; null: no cache."
+    )
+
+
+class Memory(ResponseModel):
+    """What one replica needs of memory."""
+
+    bytes: int
+    is_measured: bool = Field(description="False: estimated from the headers of its weights.")
+
+
+class Notice(ResponseModel):
+    """A fact about the model that its callers should know."""
+
+    code: str = Field(description="Stable; see the guide.")
+    message: str
+
+
+class Adapter(ResponseModel):
+    """How an adapter and its base are put together."""
+
+    of: str = Field(description="The model id of the base.")
+    sharing: Literal["shared", "merged"] = Field(
+        description="`shared`: it is added to calls in the base's replicas. `merged`: it is a part "
+        "of the weights of replicas of its own."
+    )
+    reason: str = Field(description="Why it is merged; empty: it is not.")
+
+
+class Deployment(ResponseModel):
+    id: str
+    object: Literal["deployment"] = "deployment"
+    model: str
+    pipeline: str
+    artifact_id: str | None
+    source: str | None
+    adapter_of: str | None = Field(
+        description="Of an adapter: the model id of the deployment that is its base."
+    )
+    adapter: Adapter | None = Field(description="Null: it is no adapter.")
+    readiness: Readiness
+    engine: str
+    device: str
+    dtype: str
+    replicas: Replicas
+    idle_timeout_s: float
+    max_queue: int
+    keep_s: float
+    config: dict[str, Any]
+    version_id: str = Field(description="The live one, whose artifact, engine and so on these are.")
+    traffic: Traffic | None = Field(description="Null: all calls are the live version's.")
+    desired: Desired = Field(description="What its owner wants.")
+    status: Status = Field(description="What is observed.")
+    reason: Reason
+    message: str
+    memory: Memory
+    notices: list[Notice] = Field(
+        description="What replicas of the live version said of the model at the last load, such as "
+        "fields of its files that have no effect; empty: nothing, or it was not loaded yet."
+    )
+    workers: list[Worker]
+    created_at: UtcString
+    updated_at: UtcString
+
+
+class Event(ResponseModel):
+    id: str
+    object: Literal["deployment.event"] = "deployment.event"
+    version_id: str | None = Field(description="Of which version.")
+    status: Status
+    reason: Reason
+    message: str
+    created_at: UtcString
+
+
+class LogLines(ResponseModel):
+    object: Literal["list"] = "list"
+    data: list[str] = Field(description="The last lines, oldest first.")

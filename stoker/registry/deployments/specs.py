@@ -1,0 +1,105 @@
+"""What the runtime and the directory are told of a deployment and its versions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stoker.models.engines.record import INT8
+from stoker.registry.deployments.directory import Entry, Share
+from stoker.registry.deployments.folders import FOLDER, merged_source
+from stoker.runtime.specification import DeploymentSpec, Readiness
+from stoker.store.tables.deployments import (
+    Deployment,
+    DeploymentVersion,
+    Desired,
+    Variant,
+    VersionStatus,
+)
+from stoker.wire.generation_request import AdapterName
+
+CALLABLE = (VersionStatus.LIVE, VersionStatus.READY, VersionStatus.RETIRED)
+"""Versions that were found right."""
+_SINGLE = frozenset({"float32", INT8})
+
+
+def source_of(row: Variant) -> str:
+    """As `DeploymentSpec` names it."""
+    if row.base_source:
+        # Where single precision is asked for, or rounded from, nothing is rounded before.
+        is_single = row.dtype in _SINGLE
+        return merged_source(str(row.upload_id), row.base_source, is_single=is_single)
+    return row.upload_id or f"{FOLDER}{row.source}"
+
+
+def spec_of(row: Deployment, version: DeploymentVersion | None = None) -> DeploymentSpec:
+    """Of a deployment's live version, or of another as if it were."""
+    runs: Deployment | DeploymentVersion = version or row
+    return DeploymentSpec(
+        id=version.id if version else row.live_version_id,
+        deployment_id=row.id,
+        account_id=row.account_id,
+        model=row.model,
+        pipeline=row.pipeline,
+        source=source_of(runs),
+        readiness=Readiness(row.readiness),
+        engine=runs.engine,
+        device=runs.device,
+        dtype=runs.dtype,
+        min_replicas=row.min_replicas,
+        max_replicas=row.max_replicas,
+        idle_timeout_s=row.idle_timeout_s,
+        max_queue=row.max_queue,
+        memory_bytes=runs.memory_bytes or 0,
+        config=runs.config,
+        has_adapters=row.has_adapters,
+    )
+
+
+def prepared_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
+    """Of a version that is about to take over: loaded as far as it will have to be, with no memory
+    reserved for it."""
+    return replace(spec_of(row, version), readiness=Readiness.WARM)
+
+
+def kept_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
+    """Of one that is not live: it stays loaded for a while, where memory allows."""
+    return replace(
+        spec_of(row, version),
+        readiness=Readiness.COLD,
+        min_replicas=0,
+        idle_timeout_s=row.keep_s,
+    )
+
+
+def _shares(traffic: Mapping[str, Any], name: str) -> tuple[Share, ...]:
+    given: Mapping[str, int] = traffic.get(name) or {}
+    return tuple(Share(*one) for one in sorted(given.items()))
+
+
+def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
+    traffic = row.traffic or {}
+    return Entry(
+        deployment_id=row.id,
+        version_id=row.live_version_id,
+        account_id=row.account_id,
+        model=row.model,
+        pipeline=row.pipeline,
+        readiness=row.readiness,
+        source=source_of(row),
+        created_at=row.created_at,
+        callable_versions=frozenset(one.id for one in versions if one.state in CALLABLE),
+        sources=tuple((one.id, source_of(one)) for one in versions if one.state in CALLABLE),
+        shares=_shares(traffic, "weights"),
+        mirrors=_shares(traffic, "mirror"),
+        keeps_examples=traffic.get("examples", False),
+        sticky=traffic.get("sticky", "none"),
+        base_id=row.shares or "",
+        adapter=_adapter_of(row),
+        is_stopped=row.shares is not None and row.desired == Desired.STOPPED,
+    )
+
+
+def _adapter_of(row: Deployment) -> AdapterName | None:
+    if row.shares is None:
+        return None
+    return AdapterName(folder=row.id, deployment_id=row.id, model=row.model)

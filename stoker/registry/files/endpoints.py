@@ -1,0 +1,115 @@
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Security
+from fastapi.responses import RedirectResponse, Response
+
+from stoker.base.errors import NotFoundError, responses
+from stoker.platform.web.context import Platform, PlatformDep, ReadSession, WriteSession
+from stoker.platform.web.lists import ListResponse, Paging
+from stoker.platform.web.outage import lost_store_reported
+from stoker.platform.web.schemas import Deleted
+from stoker.registry.files import repository, schemas, service
+from stoker.registry.files.content import Content, StoredContent, documented
+from stoker.registry.files.schemas import File
+from stoker.store import db
+from stoker.store.blobs import BlobLostError
+from stoker.store.tables import files as models
+from stoker.tenancy.keys.auth import ActingFor, KeyedRoute, Within, authenticate, bearer, reach_of
+
+ANY_TYPE = "application/octet-stream"
+LINK_S = 300
+"""How long a bucket's own link is good, seconds: whoever is led there follows at once."""
+
+router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=KeyedRoute)
+links = APIRouter(prefix="/v1/files", tags=["Files"])
+"""Routes that a signed link opens, too."""
+
+
+@router.get("", responses=responses())
+async def list_files(within: Within, session: ReadSession, paging: Paging) -> ListResponse[File]:
+    """List the files that were generated and have not expired."""
+    return (await repository.page(session, within, paging)).response(schemas.response)
+
+
+@router.get("/{file_id}", responses=responses(NotFoundError))
+async def get_file(file_id: str, within: Within, session: ReadSession) -> File:
+    """Get what is known of a file."""
+    return schemas.response(await service.get(session, within, file_id))
+
+
+@router.delete("/{file_id}", responses=responses(NotFoundError))
+async def delete_file(
+    file_id: str, within: Within, session: WriteSession, platform: PlatformDep
+) -> Deleted:
+    """Delete a file before it expires."""
+    file = await service.get(session, within, file_id)
+    await service.delete(session, platform.blobs, file)
+    return Deleted(id=file.id, object="file")
+
+
+async def _opened(
+    file_id: str,
+    request: Request,
+    platform: PlatformDep,
+    *,
+    expires: Annotated[
+        int | None, Query(ge=0, le=1 << 40, description="Of a signed link: unix seconds.")
+    ] = None,
+    signature: Annotated[str | None, Query(max_length=64, description="Of a signed link.")] = None,
+    _scheme: Annotated[object, Security(bearer)] = None,
+    x_stoker_account: ActingFor = None,
+) -> models.File:
+    """The file of a signed link, or one that the key can see."""
+    if expires is not None and platform.secret.signed(
+        service.signed_text(file_id, expires), signature or ""
+    ):
+        return await service.by_link(platform, file_id, expires, db.now())
+    caller = await authenticate(request, platform)
+    reach = await reach_of(caller, platform, x_stoker_account)
+    async with platform.database.reading() as session:
+        return await service.get(session, reach, file_id)
+
+
+@links.api_route(
+    "/{file_id}/content",
+    methods=["GET"],
+    response_class=Content,
+    responses=documented("image/png", "image/jpeg", "image/webp", "video/mp4", ANY_TYPE),
+)
+async def get_content(
+    file: Annotated[models.File, Depends(_opened)], platform: PlatformDep
+) -> Response:
+    """Get a file's content, or ranges of it (RFC 9110, section 14)."""
+    return await content(platform, file)
+
+
+async def content(platform: Platform, file: models.File) -> Content | RedirectResponse:
+    """The answer that carries a file's bytes, or leads to them. Raises `NotFoundError`, and
+    `CapacityError` where the store does not answer.
+    """
+    try:
+        with lost_store_reported():
+            size = await platform.blobs.size(file.blob_key)
+            link = None
+            if platform.settings.blob_redirects:
+                link = await platform.blobs.link(file.blob_key, LINK_S)
+    except BlobLostError:
+        # It expired between the look-up and now.
+        raise service.gone() from None
+    headers = {
+        # Links are secrets, and shared caches must not keep what they open.
+        "cache-control": "private, max-age=3600",
+        # Nothing that a model made runs as a page of this server.
+        "content-security-policy": "default-src 'none'; sandbox",
+    }
+    if link is not None:
+        return RedirectResponse(link, headers={**headers, "cache-control": "no-store"})
+    said: dict[str, Any] = {
+        "media_type": file.content_type,
+        "filename": schemas.filename(file),
+        "content_disposition_type": "inline",
+        "headers": headers,
+    }
+    if (path := platform.blobs.local_path(file.blob_key)) is not None:
+        return Content(path, **said)
+    return StoredContent(platform.blobs, file.blob_key, size, file.created_at, **said)

@@ -1,0 +1,203 @@
+"""Files: what was generated, kept for a while behind signed links.
+
+A file's bytes are written before its row, so that a row never promises what is not there. Bytes
+that never got their row are swept.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from fastapi import Request
+
+from stoker.base.errors import NotFoundError, StokerError
+from stoker.base.ids import Prefix, made_at, new_id
+from stoker.platform.quotas.limits import Quota
+from stoker.platform.web.context import Platform
+from stoker.platform.web.disk import full_disk_reported
+from stoker.platform.web.outage import lost_store_reported
+from stoker.platform.web.prefix import base_url
+from stoker.registry.files import repository
+from stoker.store import db
+from stoker.store.blobs import BlobLostError, Blobs
+from stoker.store.db import Database, Session
+from stoker.store.tables.files import File, Purpose
+from stoker.tenancy.keys.auth import Reach
+
+log = logging.getLogger(__name__)
+
+BLOBS = "files/"
+STRAY_AFTER = timedelta(minutes=10)
+"""Bytes without a row for so long belong to nobody: writing both takes a moment."""
+_AT_ONCE = 500
+
+
+async def store(
+    platform: Platform,
+    *,
+    account_id: str,
+    deployment_id: str,
+    purpose: Purpose,
+    contents: Sequence[bytes],
+    content_type: str,
+) -> list[File]:
+    """Keep contents as files, for the retention time."""
+    files: list[File] = []
+    try:
+        for content in contents:
+            file = await write(
+                platform,
+                account_id=account_id,
+                deployment_id=deployment_id,
+                purpose=purpose,
+                content=content,
+                content_type=content_type,
+            )
+            files.append(file)
+    except BaseException:
+        # Whoever asked has gone, or the disk is full.
+        for file in files:
+            platform.blobs.discard(file.blob_key)
+        raise
+    try:
+        async with platform.database.transaction() as session:
+            await reserve(session, platform, account_id, files)
+            session.add_all(files)
+    except StokerError:
+        await discard(platform.blobs, files)
+        raise
+    return files
+
+
+async def reserve(
+    session: Session, platform: Platform, account_id: str, files: Sequence[File]
+) -> None:
+    """Let an account have these, too. Raises as `Quotas.take` does."""
+    stored = sum(file.size for file in files)
+    await platform.quotas.take(session, account_id, Quota.FILES, len(files))
+    await platform.quotas.take(session, account_id, Quota.STORAGE_BYTES, stored)
+
+
+async def write(
+    platform: Platform,
+    *,
+    account_id: str,
+    deployment_id: str,
+    purpose: Purpose,
+    content: bytes,
+    content_type: str,
+    owner_id: str | None = None,
+) -> File:
+    """A file whose bytes are written; the caller adds the row to its transaction, or `discard`s.
+
+    Raises `CapacityError` where the disk has no room, or the store does not answer.
+    """
+    platform.quotas.check_disk(len(content))
+    now = db.now()
+    file = File(
+        id=new_id(Prefix.FILE),
+        account_id=account_id,
+        deployment_id=deployment_id,
+        owner_id=owner_id,
+        purpose=purpose.value,
+        content_type=content_type,
+        size=len(content),
+        created_at=now,
+        expires_at=now + timedelta(hours=platform.settings.media_retention_h),
+    )
+    with full_disk_reported(), lost_store_reported():
+        await platform.blobs.put(file.blob_key, content, content_type)
+    return file
+
+
+async def read(platform: Platform, file: File) -> bytes:
+    """Raises `NotFoundError`, and `CapacityError` where the store does not answer."""
+    try:
+        with lost_store_reported():
+            return await platform.blobs.get(file.blob_key)
+    except BlobLostError:
+        raise gone() from None
+
+
+async def discard(blobs: Blobs, files: Iterable[File]) -> None:
+    """Remove the bytes of files that have no row, or none any more."""
+    for file in files:
+        await blobs.remove(file.blob_key)
+
+
+async def get(session: Session, reach: Reach, file_id: str) -> File:
+    return _there(await repository.get(session, reach, file_id))
+
+
+async def by_link(platform: Platform, file_id: str, expires: int, now: datetime) -> File:
+    """The file of a link whose signature is good."""
+    if expires <= now.timestamp():
+        raise NotFoundError("This link has expired.", code="link_expired")
+    async with platform.database.reading() as session:
+        return _there(await repository.by_id(session, file_id))
+
+
+async def delete(session: Session, blobs: Blobs, file: File) -> None:
+    await session.delete(file)
+    remove_after_commit(session, blobs, [file])
+
+
+def remove_after_commit(session: Session, blobs: Blobs, files: Sequence[File]) -> None:
+    """Remove the bytes of files whose rows this transaction deletes."""
+
+    def remove() -> None:
+        for file in files:
+            blobs.discard(file.blob_key)
+
+    session.after_commit(remove)
+
+
+def link(platform: Platform, request: Request, file: File) -> str:
+    """A link to a file's content that needs no key, until the file expires."""
+    base = base_url(request, platform.settings.public_url)
+    expires = int(file.expires_at.timestamp())
+    signature = platform.secret.sign(signed_text(file.id, expires))
+    return f"{base}/v1/files/{file.id}/content?expires={expires}&signature={signature}"
+
+
+def signed_text(file_id: str, expires: int) -> str:
+    return f"{file_id} {expires}"
+
+
+async def sweep(database: Database, blobs: Blobs, now: datetime) -> None:
+    """Remove the files that have expired at `now`."""
+    while True:
+        async with database.transaction() as session:
+            files = await repository.expired(session, now, _AT_ONCE)
+            for file in files:
+                await session.delete(file)
+            remove_after_commit(session, blobs, files)
+        if len(files) < _AT_ONCE:
+            return
+
+
+async def sweep_strays(database: Database, blobs: Blobs, now: datetime) -> None:
+    """Remove bytes that never got a row: their server was killed between the two."""
+    before = (now - STRAY_AFTER).timestamp()
+    ids = [key.removeprefix(BLOBS) for key in await blobs.keys(BLOBS)]
+    old = [identifier for identifier in ids if (made_at(identifier) or time.time()) < before]
+    for start in range(0, len(old), _AT_ONCE):
+        some = old[start : start + _AT_ONCE]
+        async with database.reading() as session:
+            known = await repository.known(session, some)
+        for identifier in set(some) - known:
+            log.warning("a file without a row is removed", extra={"file": identifier})
+            await blobs.remove(f"{BLOBS}{identifier}")
+
+
+def gone() -> NotFoundError:
+    return NotFoundError(
+        "File not found. Files are removed when they expire.", code="file_not_found"
+    )
+
+
+def _there(file: File | None) -> File:
+    if file is None:
+        raise gone()
+    return file

@@ -1,0 +1,286 @@
+"""A Hugging Face hub, or a server that speaks its protocol: what a revision has, and its bytes.
+
+Two requests of that protocol are all that is needed, as the hub's OpenAPI document has them:
+`GET /api/models/{repo}/revision/{revision}?blobs=true` and `GET /{repo}/resolve/{commit}/{path}`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import quote
+
+import httpcore2
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stoker.base.errors import (
+    CapacityError,
+    ForbiddenError,
+    HubError,
+    NotFoundError,
+    StokerError,
+)
+from stoker.base.fairness import PARTY, Slots
+from stoker.media.hosts import Resolve
+from stoker.registry.hub.connections import RETRY_AFTER_S, Answer, Connections, unavailable
+
+LISTING_BYTES = 4 * 1024 * 1024
+"""What a repository's list of files may take."""
+ANSWER_S = 20.0
+"""Within which a list has to be there, and a connection made."""
+SILENCE_S = 30.0
+"""The longest pause between two pieces of a file."""
+MOST_RETRY_AFTER_S = 120.0
+_TOLD_CHARS = 300
+_ERROR_CODE = b"x-error-code"
+_GATED = b"GatedRepo"
+_NO_REVISION = b"RevisionNotFound"
+_NO_FILE = b"EntryNotFound"
+
+log = logging.getLogger(__name__)
+
+
+class _Lfs(BaseModel):
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=0)]
+
+
+class _Sibling(BaseModel):
+    # The protocol's names.
+    rfilename: str
+    size: Annotated[int, Field(ge=0)]
+    blob_id: Annotated[str | None, Field(alias="blobId", pattern=r"^[0-9a-f]{40}$")] = None
+    lfs: _Lfs | None = None
+
+
+class _Listing(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    siblings: list[_Sibling]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubFile:
+    path: str
+    size: int
+    sha256: str | None
+    """Of a file in large file storage."""
+    git_sha1: str | None
+    """Of another: Git's name for a blob of these bytes. Neither: the hub tells none."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A revision, resolved."""
+
+    commit: str
+    files: list[HubFile]
+
+
+class Hub:
+    """
+    Args:
+        endpoint: its address, without a path or with one.
+        token: the operator's, for requests that bring none of their own.
+        private_hosts: whose addresses need not be global, beside the endpoint's own; see
+            `HostRule`.
+        concurrency: most lists that are asked for at once, shared out by account; further ones
+            wait, and their deadline runs.
+        resolve: host and port to addresses; raises OSError where there are none.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        token: str | None = None,
+        private_hosts: Sequence[str] = (),
+        concurrency: int = 16,
+        answer_s: float = ANSWER_S,
+        silence_s: float = SILENCE_S,
+        resolve: Resolve | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Raises ValueError for a host entry that is malformed, or an address that is none."""
+        self.endpoint = endpoint.rstrip("/")
+        self._token = token
+        self._answer_s = answer_s
+        self._slots = Slots(concurrency)
+        self._connections = Connections(
+            self.endpoint,
+            private_hosts=private_hosts,
+            kept=concurrency,
+            answer_s=answer_s,
+            silence_s=silence_s,
+            resolve=resolve,
+            ssl_context=ssl_context,
+        )
+
+    async def snapshot(self, repo_id: str, revision: str, token: str | None) -> Snapshot:
+        """The commit that a revision is now, and its files.
+
+        Raises `NotFoundError`, `ForbiddenError`, `CapacityError` where it may go better later, and
+        `HubError`.
+        """
+        token = token or self._token
+        path = f"/api/models/{quote(repo_id)}/revision/{quote(revision, safe='')}?blobs=true"
+        try:
+            async with (
+                asyncio.timeout(self._answer_s),
+                self._slots.hold(PARTY.get().account),
+                self._connections.get(path, token) as answer,
+            ):
+                if answer.status != 200:
+                    raise self._refused(answer, repo_id, revision, has_token=token is not None)
+                content = await _whole(answer)
+        except TimeoutError as error:
+            raise unavailable("did not answer in time") from error
+        try:
+            found = await asyncio.to_thread(_Listing.model_validate_json, content)
+        except ValidationError as error:
+            log.info("a hub's list of files was not understood", extra={"cause": str(error)[:500]})
+            raise HubError(
+                "The hub's list of the repository's files is not what its protocol has: the commit "
+                "(sha), and the files (siblings) with their names and sizes."
+            ) from error
+        return Snapshot(found.sha, [_file(one) for one in found.siblings])
+
+    @contextlib.asynccontextmanager
+    async def content(
+        self,
+        repo_id: str,
+        commit: str,
+        file: HubFile,
+        *,
+        start: int,
+        end: int,
+        token: str | None,
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """The bytes of a file from `start` to `end`, exactly so many.
+
+        Raises as `snapshot`, also where the hub sends other bytes than were asked for.
+        """
+        token = token or self._token
+        is_whole = (start, end) == (0, file.size)
+        extra = [] if is_whole else [("Range", f"bytes={start}-{end - 1}")]
+        path = f"/{quote(repo_id)}/resolve/{commit}/{quote(file.path)}"
+        async with self._connections.get(path, token, extra, commit=commit) as answer:
+            if answer.status not in (200, 206):
+                raise self._refused(answer, repo_id, commit, has_token=token is not None)
+            _check_range(answer, file, start, end)
+            yield _counted(answer.response, file.path, end - start)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    def _refused(
+        self, answer: Answer, repo_id: str, revision: str, *, has_token: bool
+    ) -> StokerError:
+        """What an answer says that is none of the bytes asked for."""
+        status, code = answer.status, answer.headers.get(_ERROR_CODE, b"")
+        if passing := _passing(answer):
+            return passing
+        if code == _NO_FILE:
+            return HubError("The hub has no longer a file that was on its list. Import again.")
+        if code == _GATED or status == 403:
+            how = (
+                "The token given has no right to it: accept its terms as the token's owner"
+                if has_token
+                else "Accept its terms, and give a token of who has"
+            )
+            return ForbiddenError(
+                f"The repository {repo_id} is gated. {how} ({self.endpoint}/{repo_id})."
+            )
+        if code == _NO_REVISION:
+            return NotFoundError(
+                f"The repository {repo_id} has no revision '{revision}': no such branch, tag or "
+                "commit.",
+                code="revision_not_found",
+                param="revision",
+            )
+        if status in (401, 404):
+            hint = (
+                "or its token is not valid, or has no right to it"
+                if has_token
+                else "or it is private and wants a token"
+            )
+            return NotFoundError(
+                f"{self.endpoint} has no repository of models {repo_id}, {hint}.",
+                code="repository_not_found",
+                param="repo_id",
+            )
+        return HubError(f"The hub answered with status {status}.")
+
+
+def _file(one: _Sibling) -> HubFile:
+    if one.lfs:
+        return HubFile(path=one.rfilename, size=one.lfs.size, sha256=one.lfs.sha256, git_sha1=None)
+    return HubFile(path=one.rfilename, size=one.size, sha256=None, git_sha1=one.blob_id)
+
+
+def _passing(answer: Answer) -> CapacityError | None:
+    """What may go better later."""
+    status = answer.status
+    if status == 429 or status >= 500:
+        return unavailable(f"answers {status}", _retry_after(answer))
+    if not answer.is_own:
+        # Its signature may have run out: the next one is new.
+        return unavailable(f"redirects to a host that answers {status}")
+    return None
+
+
+def _retry_after(answer: Answer) -> float:
+    given = answer.headers.get(b"retry-after", b"")
+    if given.isdigit() and len(given) < 6:
+        return min(float(given), MOST_RETRY_AFTER_S)
+    return RETRY_AFTER_S
+
+
+async def _whole(answer: Answer) -> bytes:
+    body = bytearray()
+    async for chunk in answer.response.aiter_stream():
+        body += chunk
+        if len(body) > LISTING_BYTES:
+            raise HubError(f"The hub's list of files has more than {LISTING_BYTES} bytes.")
+    return bytes(body)
+
+
+def _check_range(answer: Answer, file: HubFile, start: int, end: int) -> None:
+    """Refuse an answer that is not of these bytes of a file of this size."""
+    headers = answer.headers
+    if answer.status == 206:
+        expected = f"bytes {start}-{end - 1}/{file.size}".encode()
+        if headers.get(b"content-range") != expected:
+            raise _lied(file.path)
+    elif (start, end) != (0, file.size):
+        raise HubError("The hub, or a host that it redirects to, does not answer ranges of files.")
+    told = headers.get(b"content-length")
+    if told is not None and told != str(end - start).encode():
+        raise _lied(file.path)
+
+
+async def _counted(response: httpcore2.Response, path: str, expected: int) -> AsyncGenerator[bytes]:
+    received = 0
+    async for chunk in response.aiter_stream():
+        received += len(chunk)
+        if received > expected:
+            raise _lied(path)
+        yield chunk
+    if received < expected:
+        raise unavailable(f"broke off in {_shown(path)}")
+
+
+def _lied(path: str) -> HubError:
+    return HubError(
+        f"The hub says another size of {_shown(path)} than its list of files. "
+        "Begin the import again.",
+        code="hub_mismatch",
+    )
+
+
+def _shown(path: str) -> str:
+    return path[:_TOLD_CHARS]

@@ -1,0 +1,344 @@
+"""The processes that convert models for OpenVINO and try what was converted, one at a time."""
+
+import contextlib
+import logging
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from stoker.base.errors import CapacityError
+from stoker.base.ids import Prefix, new_id
+from stoker.base.media_limits import MediaLimits
+from stoker.runtime.amounts import in_words
+from stoker.runtime.local.conversions.trials import Trials
+from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.candidates import Candidate
+from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.processes.engine_host import EngineHost
+from stoker.runtime.local.processes.guard import ALWAYS_TIMES, AT_ONCE_BYTES
+from stoker.runtime.local.processes.machine import computed, own_bytes
+from stoker.runtime.pool.exit_status import how_it_ended, is_crash
+from stoker.runtime.pool.launcher import Limits
+from stoker.runtime.specification import DeploymentSpec
+from stoker.wire.protocol import Cell, Conversion, Execution, Trial, WeightFormat, sign_of
+
+log = logging.getLogger(__name__)
+
+_THREADS = 1
+"""Of a conversion. A trial has as many as it will serve with."""
+_WEIGHTS_HELD = 4
+"""How many times the weights lie in memory, at worst, while a model is converted."""
+_ROUNDED_HELD = 2
+"""And how many times more while they are rounded: NNCF keeps what it measures."""
+_DEQUANTIZED = 8
+"""How much larger the weights of a GGUF file are in memory: four bits become 32."""
+_WORKING_BYTES = 128 << 20
+"""And what it takes beside them."""
+_TOTAL_S = 3600.0
+"""Longest time that a conversion or a trial may take."""
+_PUT_OFF_S = 60.0
+"""After one that had to go, so long is none begun."""
+
+OnGivenUp = Callable[[str, str], None]
+"""Is notified of the deployment whose model could not be converted, and why."""
+OnRejected = Callable[[str, Execution, str], None]
+"""Is notified of the deployment whose trial was not passed, of what was tried, and why."""
+
+
+@dataclass(eq=False)
+class _Job:
+    """The process at work."""
+
+    id: str
+    cell: Cell
+    folder: Path
+    """Of the conversion that is made or tried."""
+    deployment_id: str
+    begun_at: float
+    need: int
+    """What it has claimed of memory, bytes."""
+    execution: Execution | None
+    """What is tried; None: it is a conversion."""
+    sign_of_life: int = 0
+    """Of a trial, when it last gave one, nanoseconds; 0: it has not begun to run the model. Of a
+    conversion, for how long it has computed, ticks."""
+    killed_because: str = ""
+    inherited: int | None = None
+    """Bytes of memory that it was forked with."""
+    is_put_off: bool = False
+    """It was ended for others, and may be begun again."""
+
+    def __post_init__(self) -> None:
+        self.last_progress_at = self.begun_at
+
+
+class ConversionJobs:
+    def __init__(
+        self,
+        host: EngineHost,
+        cells: Cells,
+        trials: Trials,
+        *,
+        log_path: Path,
+        media: MediaLimits,
+        threads: int,
+        limits: Limits,
+        memory: Memory,
+        on_given_up: OnGivenUp,
+        on_rejected: OnRejected,
+        clock: Callable[[], float],
+    ) -> None:
+        """
+        Args:
+            threads: of a trial.
+        """
+        self._host = host
+        self._cells = cells
+        self._trials = trials
+        self._log_path = log_path
+        self._media = media
+        self._threads = threads
+        self._limits = limits
+        self._memory = memory
+        self._on_given_up = on_given_up
+        self._on_rejected = on_rejected
+        self._not_before = 0.0
+        self._clock = clock
+        self._job: _Job | None = None
+        self._given_up: dict[Path, str] = {}
+        self._begun: dict[str, int] = {}
+        """Accounts → the number of the last job that was begun for them."""
+
+    @property
+    def is_busy(self) -> bool:
+        return self._job is not None
+
+    def last_turn(self, account_id: str) -> int:
+        """The lower it is, the longer ago an account had the place."""
+        return self._begun.get(account_id, 0)
+
+    def given_up(self, path: Path) -> str | None:
+        """How a conversion's folder or a trial's verdict came to nothing: not again by this server.
+
+        Empty where that was not of the process' own doing, and None for one that may be tried.
+        """
+        return self._given_up.get(path)
+
+    def convert(
+        self,
+        spec: DeploymentSpec,
+        model_dir: Path,
+        folder: Path,
+        weight_format: WeightFormat | None,
+        *,
+        in_int8: bool = False,
+    ) -> None:
+        """Begin a conversion into the folder, where there is memory and no other job."""
+        if folder in self._given_up:
+            return
+        rounding = _ROUNDED_HELD if in_int8 or weight_format else 0
+        if not (job := self._begin(folder, spec, model_dir, more=rounding)):
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        log.info("converting a model for OpenVINO", extra={"deployment": spec.id})
+        self._host.convert(
+            Conversion(
+                id=job.id,
+                pipeline=spec.pipeline,
+                model_dir=str(model_dir),
+                folder=str(folder),
+                log_path=str(self._log_path),
+                threads=_THREADS,
+                limits=self._media,
+                cell=job.cell,
+                weight_format=weight_format,
+                in_int8=in_int8,
+            )
+        )
+
+    def try_out(self, spec: DeploymentSpec, model_dir: Path, execution: Execution) -> None:
+        """Begin a trial, where there is memory and no other job."""
+        if not (job := self._begin(Path(execution.folder), spec, model_dir, execution)):
+            return
+        log.info(
+            "trying a converted model",
+            extra={"deployment": spec.id, "precision": execution.precision},
+        )
+        self._host.try_out(
+            Trial(
+                id=job.id,
+                pipeline=spec.pipeline,
+                model_dir=str(model_dir),
+                execution=execution,
+                verdict_path=str(self._trials.path(execution)),
+                log_path=str(self._log_path),
+                threads=self._threads,
+                limits=self._media,
+                cell=job.cell,
+            )
+        )
+
+    def forget(self, folder: Path) -> None:
+        """The folder, in which conversions of one source lie, is about to be removed."""
+        if self._job and self._job.folder.parent == folder:
+            self._host.kill(self._job.id)
+        self._given_up = {
+            path: why for path, why in self._given_up.items() if folder not in path.parents
+        }
+
+    def evictable(self) -> list[Candidate]:
+        """The job at work: as a cold model of its account that nobody has ever used."""
+        job = self._job
+        return [Candidate(job.id, is_warm=False, since=-math.inf)] if job else []
+
+    def evict(self, job_id: str) -> None:
+        """End the job, so that others get its memory. It is begun again when there is some."""
+        if self._job and self._job.id == job_id:
+            self._job.is_put_off = True
+            self._not_before = self._clock() + _PUT_OFF_S
+            self._host.kill(job_id)
+
+    def kill_hung(self) -> None:
+        """End a job that does not get on, or takes too long in all, or far too much memory."""
+        job = self._job
+        if job is None or job.killed_because or job.is_put_off:
+            return
+        job.killed_because = self._why_hung(job) or self._why_too_large(job)
+        if job.killed_because:
+            self._host.kill(job.id)
+
+    def _why_hung(self, job: _Job) -> str:
+        now, limits = self._clock(), self._limits
+        limit_s = limits.stall_timeout_s
+        if job.execution:
+            sign_of_life = _touched(self._sign_path(job.execution))
+            if not sign_of_life:
+                # It compiles, which says nothing.
+                limit_s = limits.load_timeout_s
+        else:
+            # What it does is done by libraries that say nothing, but they compute.
+            sign_of_life = computed(self._host.pid(job.id) or 0)
+        if sign_of_life != job.sign_of_life:
+            job.sign_of_life, job.last_progress_at = sign_of_life, now
+        if now - job.last_progress_at > limit_s:
+            return f"It hung: there was no progress for {limit_s:g} s."
+        if now - job.begun_at > _TOTAL_S:
+            return f"It had not ended after {_TOTAL_S:g} s."
+        return ""
+
+    def _why_too_large(self, job: _Job) -> str:
+        pid = self._host.pid(job.id)
+        found = own_bytes(pid) if pid else None
+        if found is None:
+            return ""
+        if job.inherited is None:
+            job.inherited = min(found, own_bytes(self._host.own_pid) or 0)
+        used = max(0, found - job.inherited)
+        most = max(job.need * ALWAYS_TIMES + AT_ONCE_BYTES, self._memory.main.room_of(job.id))
+        if used > most:
+            return (
+                f"It held {in_words(used)} of memory, where it had claimed {in_words(job.need)} "
+                f"and may take {in_words(most)} at most."
+            )
+        self._memory.resize(job.id, max(job.need, used))
+        return ""
+
+    def exited(self, job_id: str, status: int) -> None:
+        """A process of the host has ended; nothing, where it was none of these."""
+        job = self._job
+        if job is None or job.id != job_id:
+            return
+        self._job = None
+        self._cells.remove(job.id)
+        self._memory.release(job.id)
+        if job.is_put_off:
+            log.info("a conversion is put off", extra={"deployment": job.deployment_id})
+        elif job.execution:
+            self._tried(job, job.execution, status)
+        elif status:
+            log.warning("a conversion ended early", extra={"status": status})
+            shutil.rmtree(job.folder, ignore_errors=True)
+            self._given_up[job.folder] = why = job.killed_because or _why(status)
+            if why:
+                self._on_given_up(job.deployment_id, why)
+
+    def _tried(self, job: _Job, execution: Execution, status: int) -> None:
+        with contextlib.suppress(OSError):
+            self._sign_path(execution).unlink(missing_ok=True)
+        if why := job.killed_because or _why(status):
+            self._trials.fail(execution, why)
+        verdict = self._trials.verdict(execution)
+        if verdict is None:
+            self._given_up[self._trials.path(execution)] = ""
+        elif not verdict.passed:
+            self._on_rejected(job.deployment_id, execution, verdict.reason)
+
+    def _begin(
+        self,
+        folder: Path,
+        spec: DeploymentSpec,
+        model_dir: Path,
+        execution: Execution | None = None,
+        *,
+        more: int = 0,
+    ) -> _Job | None:
+        """None where there is another one, or no memory for it now.
+
+        Args:
+            more: how many times the weights lie in memory beside what every job takes.
+        """
+        if self._job or self._clock() < self._not_before:
+            return None
+        need = _needed(model_dir, _WEIGHTS_HELD + more)
+        name = new_id(Prefix.REPLICA)
+        try:
+            # Not in the deployment's name: what is kept for a hot one is kept for its replicas.
+            has_memory = need < psutil.virtual_memory().available and self._memory.take(
+                name, Need(name, need, spec.account_id)
+            )
+        except CapacityError:
+            return None
+        if has_memory:
+            try:
+                cell = self._cells.make(name)
+            except OSError:
+                self._memory.release(name)
+                self._not_before = self._clock() + _PUT_OFF_S
+                log.warning("a conversion has no folder; it is begun later", exc_info=True)
+                return None
+            self._job = _Job(name, cell, folder, spec.id, self._clock(), need, execution)
+            self._begun[spec.account_id] = max(self._begun.values(), default=0) + 1
+        return self._job
+
+    def _sign_path(self, execution: Execution) -> Path:
+        return Path(sign_of(str(self._trials.path(execution))))
+
+
+def _why(status: int) -> str:
+    """What an early end says of a model: nothing where it was somebody else's doing, such as the
+    kernel's for want of memory.
+    """
+    return f"It ended by {how_it_ended(status)}." if is_crash(status) else ""
+
+
+def _touched(path: Path) -> int:
+    """When, in nanoseconds of whatever epoch; 0: never."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _needed(model_dir: Path, held: int) -> int:
+    """What a job may take of memory that holds the weights so many times, bytes."""
+    weights = sum(
+        path.stat().st_size * times
+        for suffix, times in (("safetensors", 1), ("gguf", _DEQUANTIZED))
+        for path in model_dir.glob(f"*.{suffix}")
+    )
+    return weights * held + _WORKING_BYTES

@@ -1,0 +1,73 @@
+"""Makes the first start of deployments shorter, before anyone waits for it."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from stoker.runtime.interface import LoadError, ModelLocator
+from stoker.runtime.local.processes.engine_host import EngineHost
+from stoker.runtime.local.processes.machine import read_ahead
+from stoker.runtime.specification import DeploymentSpec
+from stoker.wire.host_messages import Preload
+
+log = logging.getLogger(__name__)
+
+_LONGEST_S = 300.0
+"""A disk that does not answer must not hold up what comes next."""
+
+
+OnMissing = Callable[[str, LoadError], None]
+"""Receives a source whose files cannot be read here, and why."""
+
+
+class Preparations:
+    """One after another, so that thousands of deployments hold up nothing.
+
+    Each also checks that the model's files are there.
+    """
+
+    def __init__(self, folders: ModelLocator, host: EngineHost, on_missing: OnMissing) -> None:
+        self._folders = folders
+        self._host = host
+        self._on_missing = on_missing
+        self._waiting: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
+        self._known: set[str] = set()
+        """Sources; deployments of the same one have the same model."""
+
+    def add(self, spec: DeploymentSpec) -> None:
+        if spec.source not in self._known:
+            self._known.add(spec.source)
+            self._waiting.put_nowait(spec)
+
+    def forget(self, source: str) -> None:
+        self._known.discard(source)
+
+    async def run(self) -> None:
+        while True:
+            spec = await self._waiting.get()
+            try:
+                async with asyncio.timeout(_LONGEST_S):
+                    await self._prepare(spec)
+            except LoadError as error:
+                self._known.discard(spec.source)
+                self._on_missing(spec.source, error)
+            except Exception:
+                # The load itself will meet the same fault, and report it to the owner.
+                log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})
+
+    async def _prepare(self, spec: DeploymentSpec) -> None:
+        folder = await self._folders.folder(spec, is_ahead=True)
+        self._host.preload(await asyncio.to_thread(_code_of, folder))
+        await asyncio.to_thread(read_ahead, folder)
+
+
+def _code_of(folder: Path) -> Preload:
+    """What to import before the first fork that needs it."""
+    index = folder / "model_index.json"
+    if index.exists():
+        name = json.loads(index.read_bytes()).get("_class_name", "")
+        return Preload(str(name), "diffusers")
+    config = json.loads((folder / "config.json").read_bytes())
+    return Preload(str(config.get("model_type", "")))

@@ -1,0 +1,135 @@
+"""The life of replicas' processes: forked, connected, killed, ended."""
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.residents import Resident, Residents
+from stoker.runtime.local.memory.sizing import Sizing
+from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.processes.engine_host import EngineHost
+from stoker.runtime.local.processes.machine import KernelKills
+from stoker.runtime.metering import Meter
+from stoker.runtime.pool.deployment_pool import DeploymentPool
+from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.transport import Channel
+from stoker.wire import flight
+from stoker.wire.protocol import ReplicaSpec
+
+
+class FlightFile:
+    """A flight record as the replica's process has left it on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read_slots(self) -> tuple[set[int], set[int]]:
+        return flight.read_slots(self._path)
+
+    def remove(self) -> None:
+        # It goes with the replica's folder at the latest.
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+class Processes:
+    def __init__(
+        self,
+        *,
+        host: EngineHost,
+        cells: Cells,
+        residents: Residents,
+        memory: Memory,
+        meter: Meter,
+        sizing: Sizing,
+    ) -> None:
+        self.residents = residents
+        self._host = host
+        self._cells = cells
+        self._memory = memory
+        self._meter = meter
+        self._sizing = sizing
+        self._kernel_kills = KernelKills()
+        self._killed: set[str] = set()
+
+    def close(self) -> None:
+        for resident in list(self.residents.values()):
+            self._clean_up(resident)
+
+    async def connect(self, replica_id: str, generation: int) -> ReplicaHandle:
+        """The gateway's end of a replica to come, once the host can fork it."""
+        await self._host.wait_ready()
+        secret = self._cells.new_secret(replica_id)
+        return ReplicaHandle(
+            id=replica_id,
+            flight=FlightFile(self._cells.flight_path(replica_id)),
+            generation=generation,
+            channel=Channel(self._cells.address(replica_id), secret),
+        )
+
+    def fork(self, resident: Resident, replica_spec: ReplicaSpec) -> None:
+        """Begin its life: it is known, and billed, until `exited`."""
+        spec = resident.spec
+        self.residents[resident.replica.id] = resident
+        self._meter.begin(
+            resident.replica.id,
+            account_id=spec.account_id,
+            deployment_id=spec.deployment,
+            version_id=spec.version,
+            model=spec.model,
+            memory_bytes=spec.memory_bytes,
+        )
+        self._host.fork(replica_spec)
+
+    def pid(self, replica_id: str) -> int | None:
+        return self._host.pid(replica_id)
+
+    def kill(self, replica_id: str) -> None:
+        self._killed.add(replica_id)
+        self._host.kill(replica_id)
+
+    def look_for_kills(self) -> None:
+        """Often enough to know when the kernel has killed for want of memory."""
+        self._kernel_kills.look()
+
+    def exited(self, replica_id: str, status: int) -> None:
+        if resident := self.residents.get(replica_id):
+            is_out_of_memory = self._ended_by_kernel(replica_id, status)
+            try:
+                # First, while the flight record is there: it names the requests that had begun.
+                resident.pool.exited(resident.replica, status, out_of_memory=is_out_of_memory)
+                if is_out_of_memory:
+                    self._sizing.raise_estimate(resident)
+            finally:
+                # Whatever fails, its memory is free.
+                self._clean_up(resident)
+
+    def _ended_by_kernel(self, replica_id: str, status: int) -> bool:
+        """Whether it was for want of memory; where the host ended, with it ended all replicas."""
+        was_killed = status == -signal.SIGKILL and replica_id not in self._killed
+        self._killed.discard(replica_id)
+        return was_killed and self._host.ready and self._kernel_kills.just_now()
+
+    def _clean_up(self, resident: Resident) -> None:
+        self.residents.pop(resident.replica.id, None)
+        self._meter.end(resident.replica.id)
+        self._memory.release(resident.replica.id)
+        resident.replica.close()
+        self._cells.remove(resident.replica.id)
+
+    async def wait_gone(self, seconds: float, pool: DeploymentPool | None = None) -> None:
+        """Wait for stopping replicas, of one pool or of all; then kill what is left."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while left := [
+            replica_id
+            for replica_id, resident in self.residents.items()
+            if pool is None or resident.pool is pool
+        ]:
+            if asyncio.get_running_loop().time() > deadline:
+                for replica_id in left:
+                    self._host.kill(replica_id)
+                await asyncio.sleep(0.2)
+                return
+            await asyncio.sleep(0.02)

@@ -1,0 +1,110 @@
+"""The console's built files, read once: one document for all of its addresses, and what it names.
+
+They are built from `frontend/` into static/, without a word of where they will be served: that is
+put into the document as it is sent.
+"""
+
+import asyncio
+import gzip
+import hashlib
+import html
+import mimetypes
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.base.errors import NotFoundError
+
+STATIC = Path(__file__).parent / "static"
+INDEX = "index.html"
+_BASE = '<meta name="stoker-base" content="/">'
+_RELATIVE = re.compile(r'\b(src|href)="\./')
+_PACKED = ".gz"
+_LEAST_PACKED = 512
+"""Bytes; smaller files gain nothing."""
+_TYPES = {".js": "text/javascript", ".webmanifest": "application/manifest+json"}
+_TEXTS = ("text/", "application/json", "application/manifest+json", "image/svg+xml")
+
+
+@dataclass(frozen=True)
+class Page:
+    content: bytes
+    packed: bytes | None
+    """By gzip, where that is smaller."""
+    media_type: str
+    etag: str
+
+    @classmethod
+    def of(cls, content: bytes, media_type: str, packed: bytes | None = None) -> "Page":
+        is_text = media_type.startswith(_TEXTS)
+        if packed is None and is_text and len(content) >= _LEAST_PACKED:
+            packed = gzip.compress(content, mtime=0)
+        if packed is not None and len(packed) >= len(content):
+            packed = None
+        charset = "; charset=utf-8" if is_text else ""
+        digest = hashlib.sha256(content).hexdigest()[:32]
+        return cls(content, packed, media_type + charset, digest)
+
+
+class Pages:
+    """The built files, read once, and anew where they were built anew."""
+
+    def __init__(self, folder: Path = STATIC) -> None:
+        self._folder = folder
+        self._built: int | None = None
+        self._files: dict[str, Page] = {}
+        self._documents: dict[str, Page] = {}
+
+    async def file(self, path: str) -> Page | None:
+        """A file by its path below the folder; None: there is none."""
+        await self._read()
+        return self._files.get(path)
+
+    async def document(self, prefix: str) -> Page:
+        """The document, for a server that is reached below a prefix such as `/models`.
+
+        Raises `NotFoundError` where it was not built.
+        """
+        await self._read()
+        if prefix not in self._documents:
+            self._documents[prefix] = _placed(self._files[INDEX], prefix)
+        return self._documents[prefix]
+
+    async def _read(self) -> None:
+        try:
+            built = (self._folder / INDEX).stat().st_mtime_ns
+        except OSError:
+            raise NotFoundError(
+                "The console's pages are not part of this installation: 'make console' builds "
+                "them in a checkout (it needs Node), and releases bring them.",
+                code="console_not_built",
+            ) from None
+        if built != self._built:
+            files = await asyncio.to_thread(_read_all, self._folder)
+            self._files, self._documents, self._built = files, {}, built
+
+
+def _read_all(folder: Path) -> dict[str, Page]:
+    contents = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    return {
+        name: Page.of(content, _type_of(name), contents.get(name + _PACKED))
+        for name, content in contents.items()
+        if not name.endswith(_PACKED)
+    }
+
+
+def _type_of(name: str) -> str:
+    suffix = Path(name).suffix
+    return _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+def _placed(document: Page, prefix: str) -> Page:
+    """The document with absolute addresses: it is sent for deep links, too."""
+    base = html.escape(prefix, quote=True)
+    text = document.content.decode().replace(_BASE, _BASE.replace("/", f"{base}/", 1))
+    text = _RELATIVE.sub(lambda match: f'{match[1]}="{base}/console/', text)
+    return Page.of(text.encode(), "text/html")

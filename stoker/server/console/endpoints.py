@@ -1,0 +1,138 @@
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response, Security
+from fastapi.security import APIKeyCookie
+
+from stoker.base.errors import ConflictError, InvalidAPIKeyError, responses
+from stoker.platform.web.context import WriteSession, part_of
+from stoker.platform.web.http import require_json
+from stoker.platform.web.idempotency import Idempotent
+from stoker.platform.web.prefix import prefix_of
+from stoker.server.console import service
+from stoker.server.console.context import ConsoleContext, ContextDep
+from stoker.server.console.schemas import ConsoleLink, ConsoleSession, SessionCreate
+from stoker.tenancy.keys.auth import Caller, KeyedRoute
+from stoker.tenancy.keys.sessions import (
+    COOKIE,
+    BrowserSession,
+    check_csrf,
+    cookie_of,
+    refuse_other_sites,
+    signed_out,
+)
+
+SESSION = "/console/session"
+
+router = APIRouter(tags=["Console"])
+"""Signing in needs no key yet, and what follows has a cookie: each handler checks for itself."""
+links = APIRouter(tags=["Console"], route_class=KeyedRoute)
+
+
+async def _from_ours(request: Request) -> None:
+    refuse_other_sites(request)
+    require_json(request)
+
+
+# Declared for the OpenAPI document only, as the header of keys is.
+cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="Of a browser that signed in.")
+
+
+async def _signed_in(
+    request: Request, _scheme: Annotated[object, Security(cookie)] = None
+) -> BrowserSession:
+    """The browser's session. Raises `InvalidAPIKeyError`, and `ForbiddenError` where a change does
+    not come from a page of ours.
+    """
+    token = cookie_of(request)
+    if token is None:
+        raise signed_out()
+    found = await part_of(request, ConsoleContext).sessions.check(token)
+    check_csrf(request, token)
+    return found
+
+
+_BAD_KEY = (
+    "This key does not sign you in: it is unknown, has expired or was revoked. Paste all of it, "
+    "from 'sk-' to its end."
+)
+_BAD_LINK = (
+    "This link does not sign you in: it was used before, or is older than a minute. Open another "
+    "with 'stoker open', or paste a key."
+)
+
+SignedIn = Annotated[BrowserSession, Depends(_signed_in)]
+
+
+@router.post(SESSION, responses=responses(), dependencies=[Depends(_from_ours)])
+async def create_session(
+    body: SessionCreate, request: Request, response: Response, context: ContextDep
+) -> ConsoleSession:
+    """Sign a browser in, with a key or a link: it gets a cookie that can do what the key can."""
+    address = request.client.host if request.client else ""
+    try:
+        token = await service.sign_in(context, body)
+        found = await context.sessions.check(token)
+    except InvalidAPIKeyError:
+        # A good key always signs in: others behind the same proxy may have failed.
+        context.attempts.check(address)
+        context.attempts.failed(address)
+        raise InvalidAPIKeyError(_BAD_LINK if body.key is None else _BAD_KEY) from None
+    context.attempts.succeeded(address)
+    seconds = int(context.settings.console_session_h * 3600)
+    _set_cookie(request, response, context, token, seconds)
+    return service.response(found, token)
+
+
+@router.get(SESSION, responses=responses())
+async def get_session(request: Request, response: Response, found: SignedIn) -> ConsoleSession:
+    """Tell who the browser is signed in as, and the token that its changes need."""
+    response.headers["cache-control"] = "no-store"
+    return service.response(found, cookie_of(request) or "")
+
+
+@router.delete(SESSION, status_code=204, responses=responses())
+async def delete_session(
+    request: Request, found: SignedIn, session: WriteSession, context: ContextDep
+) -> Response:
+    """Sign the browser out, at once."""
+    await service.sign_out(session, context, found)
+    response = Response(status_code=204)
+    _set_cookie(request, response, context, "", 0)
+    return response
+
+
+@links.post(
+    "/v1/console/links",
+    status_code=201,
+    response_model=ConsoleLink,
+    responses=responses(ConflictError),
+)
+async def create_link(
+    request: Request,
+    caller: Caller,
+    session: WriteSession,
+    context: ContextDep,
+    idempotent: Idempotent,
+) -> Response:
+    """Make a link that signs one browser in with this key, once and within a minute."""
+
+    async def created() -> ConsoleLink:
+        return await service.link(session, context, request, caller)
+
+    return await idempotent.run(session, created, is_single_use=True)
+
+
+def _set_cookie(
+    request: Request, response: Response, context: ConsoleContext, token: str, seconds: int
+) -> None:
+    public = context.settings.public_url
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=seconds,
+        path=f"{prefix_of(request, public)}/",
+        secure=request.url.scheme == "https" or (public or "").startswith("https:"),
+        httponly=True,
+        samesite="strict",
+    )
+    response.headers["cache-control"] = "no-store"

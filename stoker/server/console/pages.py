@@ -1,0 +1,79 @@
+"""The console's pages over HTTP."""
+
+from fastapi import APIRouter, Request, Response
+
+from stoker.base.errors import NotFoundError
+from stoker.platform.web.prefix import HEADER, prefix_of
+from stoker.server.console.built import INDEX, Page
+from stoker.server.console.context import ContextDep
+
+ASSETS = "assets/"
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "media-src 'self' blob:; connect-src 'self'; font-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": CSP,
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+async def root(request: Request) -> Response:
+    """A person is sent to the console; there is nothing else here."""
+    if "text/html" not in request.headers.get("accept", ""):
+        raise NotFoundError(f"No such path: {request.url.path}", code="not_found")
+    return _to_console()
+
+
+@router.api_route("/console", methods=["GET", "HEAD"])
+async def console() -> Response:
+    """The address without its last stroke."""
+    return _to_console()
+
+
+@router.api_route("/console/{path:path}", methods=["GET", "HEAD"])
+async def page(path: str, request: Request, context: ContextDep) -> Response:
+    """A file of the console, or its document, which has all other addresses itself."""
+    found = await context.pages.file(path)
+    if path.startswith(ASSETS):
+        if found is None:
+            raise NotFoundError("No such file of the console", code="not_found")
+        # Their names have the digest of what is in them.
+        return _answer(request, found, "public, max-age=31536000, immutable")
+    if found is None or path == INDEX:
+        found = await context.pages.document(prefix_of(request, context.settings.public_url))
+        return _answer(request, found, "no-cache", vary=f"accept-encoding, {HEADER}")
+    return _answer(request, found, "no-cache")
+
+
+def _to_console() -> Response:
+    # Relative, as a proxy may have put a path before it.
+    return Response(status_code=307, headers={"location": "console/"})
+
+
+def _answer(request: Request, page: Page, caching: str, vary: str = "accept-encoding") -> Response:
+    is_packed = page.packed is not None and _takes_gzip(request)
+    etag = f'"{page.etag}{"-gz" if is_packed else ""}"'
+    headers = _HEADERS | {"cache-control": caching, "etag": etag, "vary": vary}
+    known = [one.strip() for one in request.headers.get("if-none-match", "").split(",")]
+    if etag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    content = page.content
+    if is_packed and page.packed is not None:
+        content, headers["content-encoding"] = page.packed, "gzip"
+    return Response(content, media_type=page.media_type, headers=headers)
+
+
+def _takes_gzip(request: Request) -> bool:
+    for one in request.headers.get("accept-encoding", "").split(","):
+        name, _, quality = one.partition(";")
+        if name.strip().lower() == "gzip":
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False

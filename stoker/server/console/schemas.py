@@ -1,0 +1,43 @@
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from stoker.platform.web.principal import Scope
+from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
+from stoker.store.db import NO_CONTROL
+
+
+class SessionCreate(RequestModel):
+    key: str | None = Field(
+        default=None, min_length=1, max_length=256, pattern=NO_CONTROL, description="An API key."
+    )
+    link: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        pattern=NO_CONTROL,
+        description="Instead of a key: what follows `#link=` in a link of POST /v1/console/links.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "SessionCreate":
+        if (self.key is None) == (self.link is None):
+            raise ValueError("give either 'key' or 'link'")
+        return self
+
+
+class ConsoleSession(ResponseModel):
+    object: Literal["console.session"] = "console.session"
+    scope: Scope = Field(description="Of the key that the browser was signed in with.")
+    account_id: str | None
+    deployments: list[str] | None = Field(
+        description="Ids of those that it may call; null: its scope names none."
+    )
+    csrf: str = Field(description="The value of the header x-csrf-token of every change.")
+    expires_at: UtcString
+
+
+class ConsoleLink(ResponseModel):
+    object: Literal["console.link"] = "console.link"
+    url: str = Field(description="Signs the browser in that opens it first.")
+    expires_at: UtcString

@@ -1,0 +1,26 @@
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stoker.platform.jobs.runner import Runner
+from stoker.platform.web.context import Platform, part
+from stoker.registry.deployments.context import DeploymentContext
+from stoker.server.events.broadcast import Broadcast
+from stoker.tenancy.keys.sessions import Sessions
+from stoker.tenancy.usage.balances import Credits
+from stoker.workloads.agents.context import AgentContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErasureContext(Platform):
+    """What keeps something of an account in memory, beside the platform."""
+
+    deployments: DeploymentContext
+    agents: AgentContext
+    sessions: Sessions
+    credits: Credits
+    broadcast: Broadcast
+    runners: Sequence[Runner[Any, Any]]
+
+
+ContextDep = Annotated[ErasureContext, part(ErasureContext)]

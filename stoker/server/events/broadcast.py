@@ -1,0 +1,174 @@
+"""Those who listen, and the one task that tells them, which is there while somebody does."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from stoker.base.errors import RateLimitError
+from stoker.base.fairness import Turns
+from stoker.server.events.history import History
+from stoker.server.events.messages import Listener, Reach
+from stoker.server.events.objects import DEPLOYMENT, VIDEO, Contexts, Dirty
+from stoker.server.events.stats import Balances, Watch
+from stoker.store.changes import Change
+
+log = logging.getLogger(__name__)
+
+MOST = 1024
+MOST_OF_KEY = 64
+"""Streams that are open at the same time."""
+OF_OPERATORS = 64
+"""Streams that no account may take."""
+GATHER_S = 0.1
+"""How long changes are gathered: an object that changes ten times is told of once."""
+STATS_S = 1.0
+
+
+class Broadcast:
+    def __init__(self, contexts: Contexts, history: History) -> None:
+        platform = contexts.deployments
+        self._contexts = contexts
+        self._changes = platform.database.changes
+        self._watch = Watch(history, platform.directory, platform.runtime)
+        self._balances = Balances(platform.database)
+        self._listeners: set[Listener] = set()
+        self._dirty = Dirty()
+        self._news = asyncio.Event()
+        self._progress: dict[str, int] = {}
+        """Of videos that are being made, percent, as told last."""
+        self._telling: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    @contextlib.contextmanager
+    def listening(self, reach: Reach, account_id: str | None, key_id: str) -> Generator[Listener]:
+        """Open a stream.
+
+        Args:
+            account_id: the key's account; None for an operator's key.
+
+        Raises `RateLimitError` where the key or its account has too many streams.
+        """
+        self._check_room(account_id, key_id)
+        listener = Listener(reach, account_id, key_id)
+        listener.is_over = self._is_over
+        self._listeners.add(listener)
+        self._changes.listen(self._changed)
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell())
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+            if not self._listeners:
+                self._rest()
+
+    def end(self) -> None:
+        """The server stops: whoever listens comes back to its next start."""
+        self._is_over = True
+        for one in self._listeners:
+            one.end()
+
+    def end_of(self, account_id: str) -> None:
+        """End the streams of keys of an account alone, which is being deleted."""
+        for one in self._listeners:
+            if one.reach.accounts == frozenset([account_id]):
+                one.end()
+
+    def _check_room(self, account_id: str | None, key_id: str) -> None:
+        of_key = sum(one.key_id == key_id for one in self._listeners)
+        if of_key >= MOST_OF_KEY:
+            message = f"This key has {of_key} event streams open, which is the most."
+        elif account_id is None and len(self._listeners) >= MOST:
+            message = f"{MOST} event streams are open, which is the most this server has."
+        elif account_id is not None and not self._has_room(account_id):
+            message = (
+                "This account may open no more event streams: accounts share "
+                f"{MOST - OF_OPERATORS} of them."
+            )
+        else:
+            return
+        raise RateLimitError(
+            f"{message} Close one, or try again later.",
+            code="too_many_listeners",
+            retry_after_s=10,
+        )
+
+    def _has_room(self, account_id: str) -> bool:
+        at_work = Counter(one.account_id for one in self._listeners if one.account_id is not None)
+        return Turns(MOST - OF_OPERATORS).may_begin(account_id, at_work)
+
+    def _rest(self) -> None:
+        self._changes.listen(None)
+        self._dirty = Dirty()
+        if self._telling:
+            self._telling.cancel()
+            self._telling = None
+
+    def _changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._dirty.add(change)
+            if change.table.__tablename__ == "deployments":
+                # They run as their base does.
+                for adapter in self._contexts.deployments.directory.adapters_of(change.id):
+                    self._dirty.mark(DEPLOYMENT, adapter)
+        if self._dirty:
+            self._news.set()
+
+    async def _tell(self) -> None:
+        next_stats = time.monotonic()
+        while True:
+            try:
+                if self._dirty:
+                    await self._tell_changes()
+                if time.monotonic() >= next_stats:
+                    next_stats = time.monotonic() + STATS_S
+                    await self._tell_stats()
+            except Exception:
+                log.exception("listeners could not be told; it is tried again")
+                await asyncio.sleep(STATS_S)
+            self._news.clear()
+            if self._dirty:
+                self._news.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, next_stats - time.monotonic())):
+                    await self._news.wait()
+                    await asyncio.sleep(GATHER_S)
+
+    async def _tell_changes(self) -> None:
+        async with contextlib.aclosing(self._dirty.taken(self._contexts)) as messages:
+            async for message in messages:
+                for one in self._listeners:
+                    if one.reach.includes(message):
+                        one.tell(message.content)
+
+    async def _tell_stats(self) -> None:
+        self._mark_videos()
+        # Keys for some deployments see nothing of how these run.
+        reaches = {one.reach for one in self._listeners if one.reach.deployment_ids is None}
+        if not reaches:
+            return
+        stats = await self._watch.look(lambda found: self._dirty.mark(DEPLOYMENT, found))
+        for reach in reaches:
+            content = stats.message(reach, await self._credit(reach))
+            for one in list(self._listeners):
+                if one.reach == reach:
+                    one.tell(content)
+
+    async def _credit(self, reach: Reach) -> dict[str, Any] | None:
+        """Of one account; of several there is no sum to tell."""
+        if reach.accounts is None or len(reach.accounts) != 1:
+            return None
+        return await self._balances.of(next(iter(reach.accounts)))
+
+    def _mark_videos(self) -> None:
+        """Their progress is in memory alone."""
+        shares = self._contexts.videos.jobs.at_work()
+        found = {video_id: int(share * 100) for video_id, share in shares.items()}
+        for video_id, percent in found.items():
+            if self._progress.get(video_id) != percent:
+                self._dirty.mark(VIDEO, video_id)
+        self._progress = found

@@ -1,0 +1,276 @@
+"""Counts as Prometheus' metric families: names, labels, units.
+
+Names follow https://prometheus.io/docs/practices/naming and, where they have one, what vLLM and
+text-embeddings-inference call the same thing.
+"""
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+import stoker
+from stoker.runtime.observed import Status
+from stoker.server.telemetry.histogram import Buckets, buckets
+from stoker.server.telemetry.tally import Answers, Row
+from stoker.wire.protocol import BATCH_SIZES
+
+MODEL = ("account", "model")
+"""Two accounts may call their models alike."""
+
+Several = Mapping[str, float]
+
+
+def of_calls(rows: Sequence[Row]) -> Iterable[Metric]:
+    """Of deployments: what the servers that were asked count."""
+    yield _requests(rows)
+    yield _histogram(
+        "stoker_request_seconds",
+        "How long calls took once they had a replica: its queue, preparing, computing.",
+        ((row, row.tally.seconds.buckets, row.tally.seconds.total) for row in rows),
+    )
+    yield _histogram(
+        "stoker_request_wait_seconds",
+        "How long calls waited for a replica that was ready.",
+        ((row, row.tally.waited.buckets, row.tally.waited.total) for row in rows),
+    )
+    yield from _of_versions(rows)
+    yield from _worked_on(rows)
+
+
+def of_replicas(rows: Sequence[Row]) -> Iterable[Metric]:
+    """Of deployments: what becomes of their replicas."""
+    yield _histogram(
+        "stoker_batch_size",
+        "Samples or sequences that shared a forward pass.",
+        (
+            (row, buckets(BATCH_SIZES, row.stats.batches.passes), row.stats.batches.samples)
+            for row in rows
+        ),
+    )
+    yield _histogram(
+        "stoker_cold_start_seconds",
+        "From asking for a replica to its being ready.",
+        ((row, row.tally.loads.buckets, row.tally.loads.total) for row in rows),
+    )
+    yield _by(
+        CounterMetricFamily(
+            "stoker_speculated_tokens",
+            "Tokens of answers that were guessed and computed, and those of them that were right.",
+            labels=[*MODEL, "outcome"],
+        ),
+        rows,
+        lambda row: {
+            "drafted": row.stats.batches.drafted,
+            "accepted": row.stats.batches.accepted,
+        },
+    )
+    yield from _lives(rows)
+    yield from _now(rows)
+
+
+def of_statuses(statuses: Counter[Status]) -> Metric:
+    family = GaugeMetricFamily("stoker_deployments", "Deployments by status.", labels=["status"])
+    for status in Status:
+        family.add_metric([status], statuses[status])
+    return family
+
+
+def of_http(answers: Mapping[tuple[str, str], Answers]) -> Iterable[Metric]:
+    labels = ["route", "method"]
+    requests = CounterMetricFamily(
+        "stoker_http_requests", "HTTP requests.", labels=[*labels, "status"]
+    )
+    seconds = HistogramMetricFamily(
+        "stoker_http_request_seconds", "Until the end of the answer.", labels=labels
+    )
+    for key, of_route in answers.items():
+        for status, count in list(of_route.statuses.items()):
+            requests.add_metric([*key, str(status)], count)
+        seconds.add_metric(key, of_route.seconds.buckets, of_route.seconds.total)
+    return requests, seconds
+
+
+def build_info() -> Metric:
+    return InfoMetricFamily(
+        "stoker_build",
+        "What runs.",
+        {"version": stoker.__version__, "python": platform.python_version()},
+    )
+
+
+def _requests(rows: Sequence[Row]) -> Metric:
+    family = CounterMetricFamily(
+        "stoker_requests",
+        "Calls to deployments, by outcome: `ok`, `cancelled` or an error's code.",
+        labels=[*MODEL, "pipeline", "outcome"],
+    )
+    for row in rows:
+        for outcome, count in list(row.tally.outcomes.items()):
+            family.add_metric([*_model(row), row.entry.pipeline, outcome], count)
+    return family
+
+
+def _of_versions(rows: Sequence[Row]) -> Iterable[Metric]:
+    """Of deployments that had calls to several."""
+    labels = [*MODEL, "version"]
+    requests = CounterMetricFamily(
+        "stoker_version_requests",
+        "Calls to versions, where a deployment has several; `mirrored`: copies of others' calls.",
+        labels=[*labels, "outcome", "mirrored"],
+    )
+    seconds = HistogramMetricFamily(
+        "stoker_version_request_seconds",
+        "How long calls took once they had a replica, where a deployment has several versions.",
+        labels=labels,
+    )
+    for row in rows:
+        if len(row.tally.versions) < 2:
+            continue
+        for version_id, tally in list(row.tally.versions.items()):
+            name = (*_model(row), version_id)
+            for (outcome, is_copy), count in list(tally.outcomes.items()):
+                requests.add_metric([*name, outcome, str(is_copy).lower()], count)
+            seconds.add_metric(name, tally.seconds.buckets, tally.seconds.total)
+    return requests, seconds
+
+
+def _worked_on(rows: Sequence[Row]) -> Iterable[Metric]:
+    def counted(name: str, text: str, count: str, scale: float = 1) -> Metric:
+        return _counter(name, text, rows, lambda row: row.tally.counts[count] * scale)
+
+    yield _by(
+        CounterMetricFamily(
+            "stoker_tokens", "Tokens that models read and wrote.", labels=[*MODEL, "direction"]
+        ),
+        rows,
+        lambda row: {
+            "input": row.tally.counts["input_tokens"],
+            "output": row.tally.counts["output_tokens"],
+        },
+    )
+    yield counted("stoker_images", "Images that models read or made.", "images")
+    yield counted("stoker_audio_seconds", "Sound heard or made.", "audio_ms", 1e-3)
+    yield counted("stoker_video_seconds", "Video seen or made.", "video_ms", 1e-3)
+
+
+def _lives(rows: Sequence[Row]) -> Iterable[Metric]:
+    yield _by(
+        CounterMetricFamily(
+            "stoker_cold_starts",
+            "Replicas that were started, by outcome: `loaded` or why not.",
+            labels=[*MODEL, "outcome"],
+        ),
+        rows,
+        lambda row: row.tally.starts,
+    )
+    yield _by(
+        CounterMetricFamily(
+            "stoker_evictions",
+            "How often a deployment's last replica was let go, by reason.",
+            labels=[*MODEL, "reason"],
+        ),
+        rows,
+        lambda row: row.tally.evictions,
+    )
+    yield _by(
+        CounterMetricFamily(
+            "stoker_workers_lost",
+            "How often a deployment lost a replica that was at work, by reason.",
+            labels=[*MODEL, "reason"],
+        ),
+        rows,
+        lambda row: row.tally.losses,
+    )
+    yield _counter(
+        "stoker_memory_held_mib_ms",
+        "Memory held by workers, in MiB-milliseconds, from the start of loading to exit.",
+        rows,
+        lambda row: row.held_mib_ms,
+    )
+
+
+def _now(rows: Sequence[Row]) -> Iterable[Metric]:
+    yield _gauge(
+        "stoker_requests_outstanding",
+        "Calls that wait or are worked on.",
+        rows,
+        lambda row: row.stats.calls,
+    )
+    yield _gauge(
+        "stoker_requests_waiting",
+        "Calls that wait for a replica to be ready.",
+        rows,
+        lambda row: max(0, row.stats.calls - sum(one.outstanding for one in row.stats.replicas)),
+    )
+    yield _by(
+        GaugeMetricFamily("stoker_replicas", "Replicas by status.", labels=[*MODEL, "status"]),
+        rows,
+        lambda row: Counter(one.status for one in row.stats.replicas),
+    )
+    yield _gauge(
+        "stoker_replica_memory_bytes",
+        "Memory of a deployment's replicas; what they share counts by its share.",
+        rows,
+        lambda row: sum(one.memory_bytes or 0 for one in row.stats.replicas),
+    )
+    used = GaugeMetricFamily(
+        "stoker_kv_cache_usage_ratio",
+        "The share of the key-value cache that requests hold, of the replica that holds most.",
+        labels=MODEL,
+    )
+    for row in rows:
+        shares = [one.cache_usage for one in row.stats.replicas if one.cache_usage is not None]
+        if shares:
+            used.add_metric(_model(row), max(shares))
+    yield used
+
+
+def _model(row: Row) -> tuple[str, str]:
+    return row.entry.account_id, row.entry.model
+
+
+def _counter(
+    name: str, text: str, rows: Sequence[Row], value: Callable[[Row], float]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=MODEL)
+    for row in rows:
+        family.add_metric(_model(row), value(row))
+    return family
+
+
+def _gauge(
+    name: str, text: str, rows: Sequence[Row], value: Callable[[Row], float]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=MODEL)
+    for row in rows:
+        family.add_metric(_model(row), value(row))
+    return family
+
+
+def _by(
+    family: CounterMetricFamily | GaugeMetricFamily,
+    rows: Sequence[Row],
+    values: Callable[[Row], Several],
+) -> Metric:
+    """A family with one label more, with its values by that."""
+    for row in rows:
+        for which, value in list(values(row).items()):
+            family.add_metric([*_model(row), which], value)
+    return family
+
+
+def _histogram(
+    name: str, text: str, rows: Iterable[tuple[Row, Buckets, float]]
+) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, text, labels=MODEL)
+    for row, counted, total in rows:
+        family.add_metric(_model(row), counted, total)
+    return family

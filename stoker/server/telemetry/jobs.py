@@ -1,0 +1,27 @@
+"""How long the queues of jobs are."""
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from stoker.platform.jobs import repository
+from stoker.server.telemetry.recorder import Source
+from stoker.store.db import Database
+from stoker.store.tables.jobs import UNFINISHED, Job
+
+
+def queue_lengths(database: Database, tables: Mapping[str, type[Job]]) -> Source:
+    """Of kinds of jobs, by name: all servers' that share the database."""
+
+    async def collect() -> Iterable[Metric]:
+        family = GaugeMetricFamily(
+            "stoker_jobs", "Jobs that wait or are worked on.", labels=["kind", "status"]
+        )
+        for kind, table in tables.items():
+            async with database.reading() as session:
+                counted = await repository.queues(session, table)
+            for status in UNFINISHED:
+                family.add_metric([kind, status], counted.get(status, 0))
+        return [family]
+
+    return collect

@@ -1,0 +1,204 @@
+"""Watches the event loop from a thread of its own: how long one step holds it, and what that is.
+
+Neither uvloop nor a task that is written in C can be asked how long a callback took. So the thread
+has the loop answer a beat, twenty times a second while it computes at all, and while the answer is
+due it looks at the stack of the loop's thread and at the processor time that this thread has had: a
+machine that is busy with something else is not taken for a loop that is held.
+"""
+
+import asyncio
+import logging
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from types import FrameType
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from stoker.server.telemetry.histogram import Histogram
+
+log = logging.getLogger(__name__)
+
+HELD = "the event loop was held"
+"""What is logged of a step that computed for too long; tests look for it."""
+STOOD = "the event loop stood still"
+"""What is logged of one that waited for something, as for a disk."""
+
+BEAT_S = 0.05
+QUIET_BEAT_S = 0.5
+"""Of a loop that computes next to nothing: waking it costs more than all else it does then."""
+_QUIET_S = 0.005
+"""Processor time in `BEAT_S`, below which no step is under way that will be long."""
+LOOK_S = 0.02
+STOOD_LIMIT_S = 2.0
+WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_MOST_FRAMES = 40
+
+
+class _Step:
+    """What was seen of a step while it went on."""
+
+    def __init__(self, base: FrameType | None) -> None:
+        self.base = base
+        self.processor_s = 0.0
+        self.seconds = 0.0
+        self.stack: list[str] = []
+
+    @property
+    def name(self) -> str:
+        return self.base.f_code.co_qualname if self.base else "not seen"
+
+
+class LoopWatch:
+    def __init__(self, limit_s: float) -> None:
+        """
+        Args:
+            limit_s: processor time, above which a step is logged.
+        """
+        self._limit_s = limit_s
+        self._waits = Histogram(WAIT_SECONDS)
+        self._long_steps = 0
+        self._longest_s = 0.0
+        self._stopped = threading.Event()
+        self._answered = threading.Event()
+        self._answered_at = self._answered_processor_s = 0.0
+        self._depth = 0
+        """Frames below a step: the loop's own."""
+
+    def start(self) -> None:
+        """Watch the running loop, until `stop`. Called in the loop's own thread."""
+        thread = threading.get_ident()
+        clock = time.pthread_getcpuclockid(thread)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._measure)
+        watching = threading.Thread(
+            target=self._watch, args=(loop, thread, clock), name="loop-watch", daemon=True
+        )
+        watching.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._answered.set()
+
+    async def collect(self) -> Iterable[Metric]:
+        """A source of metrics."""
+        waits = HistogramMetricFamily(
+            "stoker_event_loop_wait_seconds",
+            "How long what was due waited for its turn on the event loop, asked 20 times a second "
+            "while it is busy.",
+        )
+        waits.add_metric([], self._waits.buckets, self._waits.total)
+        long_steps = CounterMetricFamily(
+            "stoker_event_loop_long_steps",
+            "Steps of the event loop that computed for longer than the limit; the log names them.",
+        )
+        long_steps.add_metric([], self._long_steps)
+        longest = GaugeMetricFamily(
+            "stoker_event_loop_longest_step_seconds",
+            "Processor time of the longest step of the event loop that was seen.",
+        )
+        longest.add_metric([], self._longest_s)
+        return [waits, long_steps, longest]
+
+    # --- in the loop's thread ---
+
+    def _measure(self) -> None:
+        self._depth = len(_frames(sys._getframe())) - 1  # pyright: ignore[reportPrivateUsage]
+
+    def _answer(self) -> None:
+        self._answered_at = time.monotonic()
+        self._answered_processor_s = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
+        self._answered.set()
+
+    # --- in the watch's ---
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, thread: int, clock: int) -> None:
+        before_s, beat_at = time.clock_gettime(clock), -math.inf
+        while True:
+            # Waiting for an event takes more of a core.
+            time.sleep(BEAT_S)
+            if self._stopped.is_set():
+                return
+            asked, processor_s = time.monotonic(), time.clock_gettime(clock)
+            is_quiet = processor_s - before_s < _QUIET_S
+            before_s = processor_s
+            if is_quiet and asked - beat_at < QUIET_BEAT_S:
+                continue
+            beat_at = asked
+            self._answered.clear()
+            try:
+                loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:
+                # It is closed.
+                return
+            steps: list[_Step] = []
+            seen_at, seen_processor_s = asked, processor_s
+            while not self._answered.wait(LOOK_S):
+                step = self._look(thread, steps)
+                now, processor_s = time.monotonic(), time.clock_gettime(clock)
+                step.seconds += now - seen_at
+                step.processor_s += processor_s - seen_processor_s
+                seen_at, seen_processor_s = now, processor_s
+            if self._stopped.is_set():
+                return
+            self._waits.observe(self._answered_at - asked)
+            last = steps[-1] if steps else _Step(None)
+            last.seconds += max(0.0, self._answered_at - seen_at)
+            last.processor_s += max(0.0, self._answered_processor_s - seen_processor_s)
+            for step in steps or [last]:
+                self._judge(step)
+
+    def _look(self, thread: int, steps: list[_Step]) -> _Step:
+        """The step that goes on now: that of the last look, or another one."""
+        innermost = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+        frames = _frames(innermost)[self._depth :]
+        base = frames[0] if frames else None
+        if not steps or steps[-1].base is not base:
+            steps.append(_Step(base))
+        step = steps[-1]
+        # What is seen first may only be about to leave.
+        step.stack = [_place(frame) for frame in frames[-_MOST_FRAMES:]]
+        return step
+
+    def _judge(self, step: _Step) -> None:
+        self._longest_s = max(self._longest_s, step.processor_s)
+        if step.processor_s > self._limit_s:
+            self._long_steps += 1
+            self._warn(HELD, step)
+        elif step.seconds > STOOD_LIMIT_S:
+            self._warn(STOOD, step)
+
+    @staticmethod
+    def _warn(message: str, step: _Step) -> None:
+        log.warning(
+            message,
+            extra={
+                "step": step.name,
+                "processor_ms": round(step.processor_s * 1000),
+                "ms": round(step.seconds * 1000),
+                "stack": " > ".join(step.stack),
+            },
+        )
+
+
+def _frames(innermost: FrameType | None) -> list[FrameType]:
+    """The outermost first."""
+    found: list[FrameType] = []
+    frame = innermost
+    while frame:
+        found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _place(frame: FrameType) -> str:
+    code = frame.f_code
+    file = "/".join(code.co_filename.split("/")[-2:])
+    return f"{file}:{frame.f_lineno} {code.co_name}"

@@ -1,0 +1,131 @@
+"""Counts what happens, in plain numbers: text is made of them when somebody asks."""
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.metrics_core import Metric
+
+from stoker.registry.deployments.directory import Directory
+from stoker.runtime.interface import Runtime
+from stoker.runtime.listening import RuntimeListener, Served
+from stoker.runtime.observed import Reason, Status
+from stoker.runtime.specification import DeploymentSpec
+from stoker.server.telemetry import families
+from stoker.server.telemetry.tally import Answers, Row, Tally, counts
+from stoker.wire.protocol import Batches
+
+log = logging.getLogger(__name__)
+
+Source = Callable[[], Awaitable[Iterable[Metric]]]
+"""Asked for its metrics with each scrape, on the event loop."""
+
+NO_ROUTE = "none"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER_METHOD = "other"
+
+
+def of_process() -> CollectorRegistry:
+    """A process's own metrics."""
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return registry
+
+
+async def collected_from(sources: Sequence[Source]) -> list[Metric]:
+    """What they have, as far as they have it."""
+    collected: list[Metric] = []
+    for source in sources:
+        try:
+            collected += await source()
+        except Exception:
+            log.exception("metrics of a resource could not be had; going on without them")
+    return collected
+
+
+class Metrics(RuntimeListener):
+    """Of this process. A deployment has series once it was started, until it is deleted."""
+
+    def __init__(self, directory: Directory, runtime: Runtime) -> None:
+        self._directory = directory
+        self._runtime = runtime
+        self._tallies: dict[str, Tally] = {}
+        self._answers: dict[tuple[str, str], Answers] = {}
+        self._sources: list[Source] = []
+        self._process = of_process()
+
+    def add(self, source: Source) -> None:
+        """Register a source of a resource's own metrics."""
+        self._sources.append(source)
+
+    def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
+        if counts(status, reason):
+            self._tally(spec.deployment).count_change(status, reason)
+
+    def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
+        self._tally(spec.deployment).count_load(seconds)
+
+    def served(self, call: Served) -> None:
+        tally = self._tallies.get(call.deployment_id) or self._tally(call.deployment_id)
+        tally.add(call)
+
+    def answered(self, route: str | None, method: str, status: int, seconds: float) -> None:
+        """An HTTP request has ended. `route` is the route's template, as clients choose paths."""
+        key = (route or NO_ROUTE, method if method in METHODS else OTHER_METHOD)
+        answers = self._answers.get(key)
+        if answers is None:
+            answers = self._answers[key] = Answers()
+        answers.statuses[status] += 1
+        answers.seconds.observe(seconds)
+
+    async def collect(self) -> Iterable[Metric]:
+        """All metrics as of now. Going through it takes longer, and any thread may do it."""
+        collected = await collected_from(self._sources)
+        rows, statuses = self._rows(), self._counted_statuses()
+        answers = dict(self._answers)
+
+        return itertools.chain(
+            families.of_calls(rows),
+            families.of_replicas(rows),
+            [families.of_statuses(statuses), families.build_info()],
+            families.of_http(answers),
+            collected,
+            self._process.collect(),
+        )
+
+    def _tally(self, deployment_id: str) -> Tally:
+        tally = self._tallies.get(deployment_id)
+        if tally is None:
+            tally = Tally()
+            # One that was deleted meanwhile gets no tally again.
+            if self._directory.find(deployment_id):
+                self._forget_deleted()
+                self._tallies[deployment_id] = tally
+        return tally
+
+    def _forget_deleted(self) -> None:
+        for deployment_id in [one for one in self._tallies if not self._directory.find(one)]:
+            del self._tallies[deployment_id]
+
+    def _rows(self) -> list[Row]:
+        self._forget_deleted()
+        held = self._runtime.meter.totals()
+        rows: list[Row] = []
+        for deployment_id, tally in self._tallies.items():
+            entry = self._directory.find(deployment_id)
+            stats = self._runtime.stats(entry.version_id) if entry else None
+            if entry and stats:
+                if entry.base_id:
+                    # Its calls are its own, and the replicas its base's.
+                    stats = replace(stats, replicas=(), calls=0, batches=Batches())
+                mib_ms = held.get(deployment_id, 0)
+                rows.append(Row(entry=entry, tally=tally, stats=stats, held_mib_ms=mib_ms))
+        return rows
+
+    def _counted_statuses(self) -> Counter[Status]:
+        found = (self._runtime.stats(entry.version_id) for entry in self._directory.entries())
+        return Counter(stats.status if stats else Status.IDLE for stats in found)

@@ -1,0 +1,146 @@
+"""Traces in OpenTelemetry's terms, sent by OTLP: requests, their waits, what replicas did.
+
+The settings are OpenTelemetry's own environment variables. The gateway makes all spans: a replica
+has no network, and tells with its answer how long it was in each phase.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+import stoker
+from stoker.base.extras import install_command
+from stoker.runtime.listening import CANCELLED, OK, RuntimeListener, Served
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+SHORTEST_WAIT_S = 0.001
+"""A shorter wait for a replica is none: one was ready."""
+_SECOND_NS = 1_000_000_000
+
+
+def from_environment() -> "Traces | None":
+    """Traces, where an endpoint is set and the libraries are there."""
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if disabled or not any(os.environ.get(name) for name in ENDPOINTS):
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        log.warning("no traces: they need an extra, %s", install_command("otel"))
+        return None
+    named = {SERVICE_VERSION: stoker.__version__}
+    if not os.environ.get("OTEL_SERVICE_NAME"):
+        named[SERVICE_NAME] = "stoker"
+    provider = TracerProvider(resource=Resource.create(named))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Traces(provider)
+
+
+@dataclass
+class Answered:
+    """What is known of an HTTP request at its end."""
+
+    route: str | None = None
+    status: int = 0
+
+
+class Traces(RuntimeListener):
+    def __init__(self, provider: "TracerProvider") -> None:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._tracer = provider.get_tracer("stoker", stoker.__version__)
+        self._propagator = TraceContextTextMapPropagator()
+        self._trace = trace
+
+    @contextmanager
+    def request(self, scope: Scope, request_id: str) -> Generator[Answered]:
+        """A span around an HTTP request, below the caller's where it sends a `traceparent`.
+
+        Paths, queries and bodies are content: the span names the route's template.
+        """
+        trace, method, answered = self._trace, str(scope["method"]), Answered()
+        headers = Headers(scope=scope)
+        given = {name: headers[name] for name in self._propagator.fields if name in headers}
+        with self._tracer.start_as_current_span(
+            method,
+            context=self._propagator.extract(given),
+            kind=trace.SpanKind.SERVER,
+            # Its text might be content.
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield answered
+            finally:
+                if answered.route:
+                    span.update_name(f"{method} {answered.route}")
+                    span.set_attribute("http.route", answered.route)
+                span.set_attribute("http.request.method", method)
+                span.set_attribute("http.response.status_code", answered.status)
+                span.set_attribute("stoker.request_id", request_id)
+                if answered.status >= 500 or not answered.status:
+                    span.set_status(trace.StatusCode.ERROR)
+
+    def served(self, call: Served) -> None:
+        # The listener runs in the context of the request that made the call: its span is known.
+        current = self._trace.get_current_span().get_span_context()
+        if current.is_valid and not current.trace_flags.sampled:
+            return
+        end = time.time_ns()
+        given = end - int(call.seconds * _SECOND_NS)
+        if call.waited_s >= SHORTEST_WAIT_S:
+            wait = self._tracer.start_span(
+                "wait for replica",
+                start_time=given - int(call.waited_s * _SECOND_NS),
+                attributes=_attributes(call),
+            )
+            wait.end(given)
+        if call.seconds:
+            self._replica(call, given, end)
+
+    def close(self) -> None:
+        """Send what has not been sent. Takes as long as the exporter's timeout, at most."""
+        self._provider.shutdown()
+
+    def _replica(self, call: Served, start: int, end: int) -> None:
+        attributes = _attributes(call) | {
+            f"gen_ai.usage.{name}" if name.endswith("_tokens") else f"stoker.{name}": count
+            for name, count in call.counts.items()
+        }
+        span = self._tracer.start_span("replica", start_time=start, attributes=attributes)
+        if call.outcome not in (OK, CANCELLED):
+            span.set_status(self._trace.StatusCode.ERROR, call.outcome)
+        within = self._trace.set_span_in_context(span)
+        # The phases end with the answer; what is before them is the way to the replica.
+        begin = max(start, end - sum(call.times.values()) * 1000)
+        for phase, microseconds in call.times.items():
+            one = self._tracer.start_span(phase, context=within, start_time=begin)
+            begin = min(end, begin + microseconds * 1000)
+            one.end(begin)
+        span.end(end)
+
+
+def _attributes(call: Served) -> dict[str, str | int]:
+    return {
+        "stoker.account": call.account_id,
+        "stoker.deployment": call.deployment_id,
+        "stoker.outcome": call.outcome,
+        "gen_ai.request.model": call.model,
+    }

@@ -1,0 +1,16 @@
+from sqlalchemy import select
+
+from stoker.platform.web.lists import Page, PageQuery, fetch_page
+from stoker.store.db import Session
+from stoker.store.tables.accounts import Account
+
+
+async def get(session: Session, account_id: str, *, lock: bool = False) -> Account | None:
+    """An account that is not being deleted."""
+    statement = select(Account).where(Account.id == account_id, Account.deleting_at.is_(None))
+    return await session.scalar(statement.with_for_update(key_share=True) if lock else statement)
+
+
+async def page(session: Session, query: PageQuery) -> Page[Account]:
+    statement = select(Account).where(Account.deleting_at.is_(None))
+    return await fetch_page(session, statement, Account.id, query)

@@ -1,0 +1,41 @@
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from stoker.platform.quotas.limits import MOST, Quota
+from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
+from stoker.store.db import NO_CONTROL
+
+
+class AccountCreate(RequestModel):
+    name: str = Field(min_length=1, max_length=128, pattern=NO_CONTROL)
+
+
+class Account(ResponseModel):
+    id: str
+    object: Literal["account"] = "account"
+    name: str
+    quotas: dict[Quota, int] = Field(
+        description="The limits that the operator has set for it; 0: none. Others are the server's."
+    )
+    created_at: UtcString
+
+
+class AccountUpdate(RequestModel):
+    name: str | None = Field(default=None, min_length=1, max_length=128, pattern=NO_CONTROL)
+    quotas: dict[Quota, Annotated[int, Field(ge=0, le=MOST)] | None] = Field(
+        default={},
+        max_length=len(Quota),
+        description="Limits for this account alone; 0: none, null: the server's again.",
+    )
+
+
+class QuotaUse(ResponseModel):
+    used: int
+    limit: int | None = Field(description="Null: none.")
+
+
+class Quotas(ResponseModel):
+    object: Literal["quotas"] = "quotas"
+    account_id: str
+    quotas: dict[Quota, QuotaUse]

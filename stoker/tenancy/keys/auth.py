@@ -1,0 +1,230 @@
+"""Who is calling, and what they may do. Every route depends on `authenticate`, deny by default."""
+
+import math
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Request, Response, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+
+from stoker.base.errors import (
+    InvalidAPIKeyError,
+    InvalidRequestError,
+    NotFoundError,
+    RateLimitError,
+)
+from stoker.platform.web.context import Platform, PlatformDep, part_of
+from stoker.platform.web.http import add_headers, require_json
+from stoker.platform.web.principal import Principal, Scope, caller_of, know_caller, work_for
+from stoker.tenancy.keys import repository
+from stoker.tenancy.keys.keyring import PREFIX, Keyring
+from stoker.tenancy.keys.limits import RateLimits
+from stoker.tenancy.keys.sessions import Sessions, check_csrf, cookie_of
+
+# Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
+# FastAPI's own answer to a missing one is not in our shape.
+bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
+
+
+async def authenticate(
+    request: Request, _scheme: Annotated[object, Security(bearer)] = None
+) -> Principal:
+    """The caller, by a key or by the cookie of a browser that was signed in with one.
+
+    Raises `InvalidAPIKeyError`, the same for keys that are unknown, expired or revoked,
+    `RateLimitError` where its key has had its share, and `ForbiddenError` where another site's page
+    uses the cookie.
+    """
+    known = caller_of(request)
+    if known is None:
+        if token := cookie_of(request):
+            known = (await part_of(request, Sessions).check(token)).principal
+            check_csrf(request, token)
+        else:
+            known = await _checked(request)
+        know_caller(request, known)
+        if known.limits:
+            await part_of(request, RateLimits).ready(known)
+            _count(request, known)
+    return known
+
+
+async def authenticate_again(request: Request) -> None:
+    """Raise `InvalidAPIKeyError` where the caller of an answer that goes on has lost its key, or
+    its browser was signed out. It is no request: no limit counts it.
+    """
+    if token := cookie_of(request):
+        await part_of(request, Sessions).check(token)
+    else:
+        await part_of(request, Keyring).check(bearer_token(request))
+
+
+async def _checked(request: Request) -> Principal:
+    token = bearer_token(request)
+    try:
+        # Also without a token: the answer takes as long.
+        return await part_of(request, Keyring).check(token)
+    except InvalidAPIKeyError:
+        raise InvalidAPIKeyError(_why_refused(request, token)) from None
+
+
+def _why_refused(request: Request, token: str) -> str | None:
+    """What is wrong with the request itself; None if its key has to be looked up to know."""
+    if token:
+        is_ours = token.startswith(f"{PREFIX}-")
+        return None if is_ours else f"Invalid API key: keys of this server begin with '{PREFIX}-'."
+    if "authorization" in request.headers:
+        return "The header Authorization has no API key: send it as 'Authorization: Bearer sk-…'."
+    return "There is no API key: send one as 'Authorization: Bearer sk-…'."
+
+
+def lacks_scope(caller: Principal, *needed: Scope) -> InvalidAPIKeyError:
+    """The error for a key that is good, but may not do this."""
+    wanted = " or ".join(f"'{scope}'" for scope in needed)
+    return InvalidAPIKeyError(
+        f"The API key is valid, but its scope is '{caller.scope}': this needs a key of scope "
+        f"{wanted}."
+    )
+
+
+def bearer_token(request: Request) -> str:
+    """The key of the header `Authorization`; nothing, where there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _count(request: Request, caller: Principal) -> None:
+    verdict = part_of(request, RateLimits).check(caller)
+    add_headers(request, verdict.headers)
+    if verdict.exhausted:
+        limit = caller.limits[verdict.exhausted]
+        raise RateLimitError(
+            f"This key's limit of {limit} {verdict.exhausted} a minute is reached. "
+            f"There is room again in {math.ceil(verdict.retry_after_s)} s.",
+            retry_after_s=verdict.retry_after_s,
+        )
+
+
+class KeyedRoute(APIRoute):
+    """A route whose body is read only once the key and the body's type have been checked.
+
+    FastAPI reads a body before it calls any dependency.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def checked(request: Request) -> Response:
+            await authenticate(request)
+            if self.body_field is not None:
+                require_json(request)
+            return await handle(request)
+
+        return checked
+
+
+Caller = Annotated[Principal, Depends(authenticate)]
+
+
+async def _manager(caller: Caller) -> Principal:
+    if caller.scope is Scope.DEPLOYMENT:
+        raise lacks_scope(caller, Scope.ACCOUNT, Scope.OPERATOR)
+    return caller
+
+
+Manager = Annotated[Principal, Depends(_manager)]
+
+
+ACCOUNT_HEADER = "x-stoker-account"
+_LONGEST_ID = 64
+ActingFor = Annotated[
+    str | None,
+    Header(description="With an operator key: the account to act for.", max_length=_LONGEST_ID),
+]
+
+
+async def _account(
+    caller: Caller, platform: PlatformDep, x_stoker_account: ActingFor = None
+) -> str:
+    if caller.scope is Scope.ACCOUNT and caller.account_id:
+        return caller.account_id
+    if caller.scope is Scope.OPERATOR:
+        return await _named_account(platform, x_stoker_account)
+    raise lacks_scope(caller, Scope.ACCOUNT)
+
+
+async def _named_account(platform: Platform, account_id: str | None) -> str:
+    """The account that an operator's request names. Raises `InvalidRequestError` if it names none,
+    `NotFoundError` if there is no such account.
+    """
+    if not account_id:
+        raise InvalidRequestError(
+            "This is an operator's key, which belongs to no account. Name the account to act for "
+            f"in the header {ACCOUNT_HEADER}.",
+            param=ACCOUNT_HEADER,
+        )
+    # No id is longer.
+    async with platform.database.reading() as session:
+        if not await repository.account_exists(session, account_id[:_LONGEST_ID]):
+            raise NotFoundError("Account not found", code="account_not_found", param=ACCOUNT_HEADER)
+    return account_id
+
+
+async def on_behalf(request: Request) -> Principal:
+    """The caller of a model. An operator's key acts as a key of the account that it names: models
+    are looked up there, and that account is billed.
+
+    Raises what `authenticate` does, `InvalidRequestError` and `NotFoundError`.
+    """
+    caller = await authenticate(request)
+    if caller.scope is not Scope.OPERATOR:
+        return caller
+    named = request.headers.get(ACCOUNT_HEADER)
+    account_id = await _named_account(part_of(request, Platform), named)
+    acting = replace(caller, scope=Scope.ACCOUNT, account_id=account_id)
+    work_for(acting)
+    return acting
+
+
+async def _manages(
+    caller: Manager, platform: PlatformDep, x_stoker_account: ActingFor = None
+) -> Principal:
+    if caller.scope is not Scope.OPERATOR or x_stoker_account is None:
+        return caller
+    return replace(caller, account_id=await _named_account(platform, x_stoker_account))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a key can see of an account's objects that belong to deployments."""
+
+    account_id: str
+    deployment_ids: frozenset[str] | None
+    """None: those of all deployments."""
+
+
+async def reach_of(
+    caller: Caller, platform: PlatformDep, x_stoker_account: ActingFor = None
+) -> Reach:
+    """Raises `InvalidAPIKeyError`, and what an operator's key needs."""
+    if caller.scope is Scope.DEPLOYMENT and caller.account_id:
+        return Reach(caller.account_id, caller.deployment_ids)
+    return Reach(await _account(caller, platform, x_stoker_account), None)
+
+
+async def _operator(caller: Caller) -> Principal:
+    if caller.scope is not Scope.OPERATOR:
+        raise lacks_scope(caller, Scope.OPERATOR)
+    return caller
+
+
+AccountId = Annotated[str, Depends(_account)]
+
+
+KeyManager = Annotated[Principal, Depends(_manages)]
+"""Who manages keys. An operator that names an account has its `account_id`, and sees its keys."""
+ModelCaller = Annotated[Principal, Depends(on_behalf)]
+Within = Annotated[Reach, Depends(reach_of)]
+Operator = Annotated[Principal, Depends(_operator)]

@@ -1,0 +1,131 @@
+"""How much a key may do in a minute, counted in this process' memory.
+
+Where several servers have one database, see `shared_limits.py`.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from stoker.platform.web.principal import Principal
+from stoker.runtime.listening import RuntimeListener, Served
+
+MINUTE_S = 60.0
+_ROUNDING_S = 1e-6
+"""Whoever waits as long as told is not refused for the last bits of a number."""
+_KEPT = 10_000
+"""Keys that are remembered before those at rest are forgotten."""
+
+
+class Bucket:
+    """So many a minute, at once or one by one: what was taken comes back evenly.
+
+    A token bucket (RFC 3290, 5.1). It can be overdrawn, as what a call costs is known at its end.
+    """
+
+    __slots__ = ("_at", "_level", "_names", "per_minute")
+
+    def __init__(self, what: str, per_minute: int, now: float) -> None:
+        self._names = [f"x-ratelimit-{kind}-{what}" for kind in ("limit", "remaining", "reset")]
+        self.per_minute = per_minute
+        self._level = float(per_minute)
+        self._at = now
+
+    def level(self, now: float) -> float:
+        """What is left; less than nothing when it is overdrawn."""
+        gained = (now - self._at) * self.per_minute / MINUTE_S
+        self._level = min(float(self.per_minute), self._level + gained)
+        self._at = now
+        return self._level
+
+    def take(self, amount: int, now: float) -> None:
+        self._level = self.level(now) - amount
+
+    def reaches(self, level: float, now: float) -> float:
+        """Seconds until there is so much again."""
+        return max(0.0, (level - self.level(now)) * MINUTE_S / self.per_minute)
+
+    def headers(self, now: float) -> dict[str, str]:
+        """As OpenAI's API names them; `reset` is when all of it is back."""
+        limit, remaining, reset = self._names
+        full_in_s = self.reaches(self.per_minute, now)
+        return {
+            limit: str(self.per_minute),
+            remaining: str(max(0, math.floor(self._level))),
+            reset: span(full_in_s),
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    headers: Mapping[str, str]
+    exhausted: str | None = None
+    """What there is too much of, where the request may not go on."""
+    retry_after_s: float = 0.0
+
+
+class RateLimits(RuntimeListener):
+    """Requests count when they come, tokens when the calls end that they belong to.
+
+    The `limits` library would count each token as an entry of a list, from the wall clock, and
+    refuses to note what goes beyond a limit.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._keys: dict[str, dict[str, Bucket]] = {}
+        self._of_request: ContextVar[Bucket | None] = ContextVar("tokens_of_key", default=None)
+
+    async def ready(self, caller: Principal) -> None:
+        """Before `check`: have at hand what is left, where it is shared with other servers."""
+
+    def check(self, caller: Principal) -> Verdict:
+        """Count a request, where there is room for it; what its calls cost counts later."""
+        now = self._clock()
+        buckets = self._keys.get(caller.key_id) or self._begin(caller, now)
+        self._of_request.set(buckets.get("tokens"))
+        for what, bucket in buckets.items():
+            wait_s = bucket.reaches(1, now)
+            if wait_s > _ROUNDING_S:
+                return Verdict(_headers(buckets, now), what, wait_s)
+        if requests := buckets.get("requests"):
+            requests.take(1, now)
+        return Verdict(_headers(buckets, now))
+
+    def served(self, call: Served) -> None:
+        # The listener runs in the context of the request that made the call.
+        if bucket := self._of_request.get():
+            counts = call.counts
+            used = counts.get("input_tokens", 0) + counts.get("output_tokens", 0)
+            bucket.take(used, self._clock())
+
+    def _begin(self, caller: Principal, now: float) -> dict[str, Bucket]:
+        if len(self._keys) >= _KEPT:
+            self._forget_rested(now)
+        buckets = self._keys[caller.key_id] = {
+            what: Bucket(what, limit, now) for what, limit in caller.limits.items()
+        }
+        return buckets
+
+    def _forget_rested(self, now: float) -> None:
+        for key_id, buckets in list(self._keys.items()):
+            if all(one.level(now) >= one.per_minute for one in buckets.values()):
+                del self._keys[key_id]
+
+
+def _headers(buckets: Mapping[str, Bucket], now: float) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for bucket in buckets.values():
+        headers |= bucket.headers(now)
+    return headers
+
+
+def span(seconds: float) -> str:
+    """A time as OpenAI's API writes them: `120ms`, `1.5s`, `6m0s`."""
+    milliseconds = math.ceil(seconds * 1000)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes}m{rest / 1000:g}s" if minutes else f"{rest / 1000:g}s"

@@ -1,0 +1,139 @@
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import delete, func, select, update
+
+from stoker.platform.web.lists import Page, PageQuery, fetch_page
+from stoker.store.db import Session
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.console import ConsoleLink, ConsoleSession
+from stoker.store.tables.deployments import Deployment
+from stoker.store.tables.keys import ApiKey
+
+
+class KeyRow(NamedTuple):
+    """What of a key is needed to check it."""
+
+    id: str
+    public_id: str
+    secret_sha256: bytes
+    previous_sha256: bytes | None
+    previous_expires_at: datetime | None
+    scope: str
+    account_id: str | None
+    deployment_ids: list[str]
+    expires_at: datetime | None
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+
+
+async def by_public_id(session: Session, public_id: str) -> KeyRow | None:
+    # Somebody's row is read where nobody has the id, and no object is made of it: a known id would
+    # show in the time.
+    live = select(ApiKey.public_id).where(
+        ApiKey.public_id == public_id, ApiKey.revoked_at.is_(None)
+    )
+    anyone = select(func.min(ApiKey.public_id))
+    wanted = func.coalesce(live.scalar_subquery(), anyone.scalar_subquery())
+    query = select(*(getattr(ApiKey, name) for name in KeyRow._fields), ApiKey.revoked_at)
+    found = (await session.execute(query.where(ApiKey.public_id == wanted))).one_or_none()
+    if found is None:
+        return None
+    *row, revoked_at = found
+    key = KeyRow(*row)
+    return key if key.public_id == public_id and revoked_at is None else None
+
+
+async def get(
+    session: Session, account_id: str | None, key_id: str, *, lock: bool = False
+) -> ApiKey | None:
+    """A live key of the account; of any account, and operators' keys too, where None is given.
+
+    With `lock`, no other transaction changes it meanwhile.
+    """
+    query = select(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))
+    if account_id is not None:
+        query = query.where(ApiKey.account_id == account_id)
+    # SQLite knows no row locks; there a transaction that writes has the database to itself.
+    return await session.scalar(query.with_for_update() if lock else query)
+
+
+async def page(session: Session, account_id: str | None, query: PageQuery) -> Page[ApiKey]:
+    statement = select(ApiKey).where(ApiKey.revoked_at.is_(None))
+    if account_id is not None:
+        statement = statement.where(ApiKey.account_id == account_id)
+    return await fetch_page(session, statement, ApiKey.id, query)
+
+
+async def account_exists(session: Session, account_id: str) -> bool:
+    """Whether there is an account with this id that is not being deleted."""
+    account = await session.get(Account, account_id)
+    return account is not None and account.deleting_at is None
+
+
+async def deployment_ids(session: Session, account_id: str, ids: list[str]) -> set[str]:
+    """Those of the ids that are deployments of the account."""
+    return set(
+        await session.scalars(
+            select(Deployment.id).where(Deployment.account_id == account_id, Deployment.id.in_(ids))
+        )
+    )
+
+
+async def live_of(session: Session, account_id: str) -> Sequence[ApiKey]:
+    """All keys of an account that are not revoked."""
+    query = select(ApiKey).where(ApiKey.account_id == account_id, ApiKey.revoked_at.is_(None))
+    return (await session.scalars(query)).all()
+
+
+async def operator_exists(session: Session) -> bool:
+    return (
+        await session.scalar(
+            select(ApiKey.id)
+            .where(ApiKey.scope == "operator", ApiKey.revoked_at.is_(None))
+            .limit(1)
+        )
+        is not None
+    )
+
+
+async def touch(session: Session, used: Mapping[str, datetime]) -> None:
+    # In one order: servers that note the same keys do not wait for each other in a circle.
+    for key_id, moment in sorted(used.items()):
+        await session.execute(update(ApiKey).where(ApiKey.id == key_id).values(last_used_at=moment))
+
+
+async def forget_revoked(session: Session, before: datetime) -> None:
+    await session.execute(delete(ApiKey).where(ApiKey.revoked_at < before))
+
+
+class SessionRow(NamedTuple):
+    """What of a browser's session is needed to check it."""
+
+    token_sha256: bytes
+    public_id: str
+    secret_sha256: bytes
+    expires_at: datetime
+
+
+async def browser_session(session: Session, token_sha256: bytes) -> SessionRow | None:
+    query = (
+        select(
+            ConsoleSession.token_sha256,
+            ApiKey.public_id,
+            ConsoleSession.secret_sha256,
+            ConsoleSession.expires_at,
+        )
+        .join(ApiKey, ApiKey.id == ConsoleSession.key_id)
+        .where(ConsoleSession.token_sha256 == token_sha256)
+    )
+    found = (await session.execute(query)).one_or_none()
+    return SessionRow(*found) if found else None
+
+
+async def sign_out(session: Session, key_id: str) -> Sequence[bytes]:
+    """End all that a key has signed in, and its links; the digests of those sessions' tokens."""
+    await session.execute(delete(ConsoleLink).where(ConsoleLink.key_id == key_id))
+    query = delete(ConsoleSession).where(ConsoleSession.key_id == key_id)
+    return (await session.scalars(query.returning(ConsoleSession.token_sha256))).all()

@@ -1,0 +1,150 @@
+"""Browsers that are signed in with a key: a cookie stands for it, and a change needs a token.
+
+The cookie is out of scripts' reach, and other sites cannot have it sent. What a page of ours sends
+beside it is derived from it, so that whoever has made a request has read an answer of ours before.
+"""
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from stoker.base.errors import ForbiddenError, InvalidAPIKeyError
+from stoker.platform.web.principal import Principal
+from stoker.store import db
+from stoker.store.db import Database
+from stoker.tenancy.keys import repository
+from stoker.tenancy.keys.keyring import Keyring
+from stoker.tenancy.keys.repository import SessionRow
+
+COOKIE = "stoker_session"
+CSRF_HEADER = "x-csrf-token"
+SAFE = frozenset({"GET", "HEAD"})
+_OURS = frozenset({"same-origin", "none"})
+"""`none`: whoever sits before the browser has asked for it (Fetch Metadata, section 2.4)."""
+_CACHE_LIMIT = 10_000
+_MAX_TOKEN = 64
+
+
+@dataclass(frozen=True)
+class BrowserSession:
+    """One that is alive, with the key that it stands for."""
+
+    row: SessionRow
+    principal: Principal
+
+
+@dataclass(frozen=True)
+class _Entry:
+    row: SessionRow
+    checked: float
+
+
+class Sessions:
+    """A cache of checked sessions, trusted for as long as keys are: see `Keyring`."""
+
+    def __init__(
+        self,
+        database: Database,
+        keyring: Keyring,
+        ttl_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._entries: dict[bytes, _Entry] = {}
+
+    async def check(self, token: str) -> BrowserSession:
+        """The session of a cookie. Raises `InvalidAPIKeyError` where it is none, or has ended."""
+        if not token.isascii() or not 0 < len(token) <= _MAX_TOKEN:
+            raise signed_out()
+        return await self.check_digest(digest(token))
+
+    async def check_digest(self, token_sha256: bytes) -> BrowserSession:
+        """The same, of one whose token is known by its digest."""
+        entry = self._entries.get(token_sha256)
+        if entry is None or self._clock() - entry.checked >= self._ttl_s:
+            entry = await self._looked_up(token_sha256)
+        if entry is None or db.now() >= entry.row.expires_at:
+            raise signed_out()
+        row = entry.row
+        try:
+            principal = await self._keyring.admitted(row.public_id, row.secret_sha256)
+        except InvalidAPIKeyError:
+            raise signed_out() from None
+        return BrowserSession(row, principal)
+
+    def forget(self, token_sha256: bytes) -> None:
+        self._entries.pop(token_sha256, None)
+
+    async def _looked_up(self, token_sha256: bytes) -> _Entry | None:
+        began = self._clock()
+        async with self._database.reading() as session:
+            row = await repository.browser_session(session, token_sha256)
+        if row is None:
+            self._entries.pop(token_sha256, None)
+            return None
+        if len(self._entries) >= _CACHE_LIMIT:
+            self._entries.clear()
+        entry = self._entries[token_sha256] = _Entry(row, began)
+        return entry
+
+
+def signed_out() -> InvalidAPIKeyError:
+    """The error for a browser without a session, whose key may have ended, too."""
+    return InvalidAPIKeyError("This browser is not signed in, or no longer: sign in again.")
+
+
+def digest(token: str) -> bytes:
+    """SHA-256 of a token, which has 256 random bits."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def csrf_token(token: str) -> str:
+    """What a change has to be sent with: 64 hexadecimal digits that tell nothing of the cookie."""
+    return hmac.new(token.encode(), b"stoker console csrf", hashlib.sha256).hexdigest()
+
+
+def cookie_of(request: Request) -> str | None:
+    """The session's cookie, where nothing else says who is calling."""
+    if "authorization" in request.headers or "cookie" not in request.headers:
+        return None
+    return request.cookies.get(COOKIE)
+
+
+def check_csrf(request: Request, token: str) -> None:
+    """Raise `ForbiddenError` where a request does not come from a page of ours."""
+    refuse_other_sites(request)
+    given = request.headers.get(CSRF_HEADER, "")
+    if request.method in SAFE or hmac.compare_digest(given.encode(), csrf_token(token).encode()):
+        return
+    raise ForbiddenError(
+        f"A change by a signed-in browser needs the header {CSRF_HEADER} with the token of "
+        "GET /console/session.",
+        code="csrf_token_missing",
+    )
+
+
+def refuse_other_sites(request: Request) -> None:
+    """Raise `ForbiddenError` where a browser says that another site's page makes the request.
+
+    Browsers send `Sec-Fetch-Site` to addresses that they trust (TLS, or this machine); elsewhere
+    `Origin` is compared with the host that was asked.
+    """
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        is_ours = site in _OURS
+    else:
+        is_ours = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    if not is_ours:
+        raise ForbiddenError(
+            "A page of another site may not use a signed-in browser: it needs a key of its own.",
+            code="other_site",
+        )

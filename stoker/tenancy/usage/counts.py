@@ -1,0 +1,91 @@
+"""What calls came to: requests, tokens, images, seconds, as the replicas counted them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stoker.base.fairness import PARTY
+from stoker.base.ids import Prefix, new_id
+from stoker.runtime.listening import CANCELLED, OK, RuntimeListener, Served
+from stoker.runtime.metering import HOUR_MS
+
+WORKED_ON = ("input_tokens", "output_tokens", "images", "audio_ms", "video_ms")
+NAMES = ("requests", "errors", "mirrored", *WORKED_ON)
+_MOST = 10**9
+"""Of one call: replicas are not trusted with more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What this server has counted of a key's calls of a version during an hour, so far.
+
+    It only grows. Reported again under the same id, it replaces what was reported before: where
+    nobody knows whether a commit went through, nothing is counted twice.
+    """
+
+    id: str
+    account_id: str
+    deployment_id: str
+    version_id: str
+    """Nothing: the deployment has none of its own."""
+    key: str
+    """The key's public id; nothing: the server itself has called."""
+    model: str
+    hour: int
+    values: Mapping[str, int]
+
+
+@dataclass(eq=False)
+class _Row:
+    account_id: str
+    model: str
+    id: str = field(default_factory=lambda: new_id(Prefix.USAGE))
+    values: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
+    reported: Mapping[str, int] | None = None
+
+
+class Counts(RuntimeListener):
+    def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._wall_ms = wall_ms
+        self._rows: dict[tuple[str, str, str, int], _Row] = {}
+
+    def served(self, call: Served) -> None:
+        # The listener runs in the context of the task that made the call.
+        asked_by = PARTY.get().key
+        of = (call.deployment_id, call.version_id, asked_by, self._wall_ms() // HOUR_MS)
+        if of not in self._rows:
+            self._rows[of] = _Row(call.account_id, call.model)
+        values = self._rows[of].values
+        values["requests"] += 1
+        values["errors"] += call.outcome not in (OK, CANCELLED)
+        values["mirrored"] += call.is_copy
+        for name in WORKED_ON:
+            values[name] += max(0, min(_MOST, call.counts.get(name, 0)))
+
+    def take(self) -> list[Counted]:
+        """All that has changed since it was acknowledged."""
+        return [
+            Counted(
+                id=row.id,
+                account_id=row.account_id,
+                deployment_id=deployment_id,
+                version_id=version_id,
+                key=key,
+                model=row.model,
+                hour=hour,
+                values=dict(row.values),
+            )
+            for (deployment_id, version_id, key, hour), row in self._rows.items()
+            if row.reported != row.values
+        ]
+
+    def acknowledge(self, reported: Sequence[Counted]) -> None:
+        """They are written down; what belongs to another hour than this one can be forgotten."""
+        for one in reported:
+            if row := self._rows.get((one.deployment_id, one.version_id, one.key, one.hour)):
+                row.reported = one.values
+        this_hour = self._wall_ms() // HOUR_MS
+        for of, row in list(self._rows.items()):
+            if of[-1] != this_hour and row.reported == row.values:
+                # Should the clock be set back, a row of another id goes on.
+                del self._rows[of]

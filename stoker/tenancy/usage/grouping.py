@@ -1,0 +1,111 @@
+"""What a report sums up by, and where one of its pages begins."""
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import orjson
+
+from stoker.base.errors import InvalidRequestError
+from stoker.store.tables.usage import Holding
+
+Group = Literal["deployment", "version", "day", "hour", "key"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+MOST_TEXT = 64
+PATTERN = "^({0})(,({0}))*$".format("|".join(GROUPS))
+
+HOURS_A_DAY = 24
+TIMES: tuple[Group, ...] = ("day", "hour")
+_EITHER: tuple[tuple[Group, ...], ...] = (TIMES, ("deployment", "version"), ("key",))
+"""One of each is enough: an hour has its day, a version its deployment."""
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MOST_HOUR = 10**8
+
+Value = int | str | None
+"""Of one group: a day or an hour since 1970, or an id; None: what belongs to none."""
+Key = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    groups: tuple[Group, ...]
+    """In this order rows are sorted; what belongs to none comes last."""
+
+    @classmethod
+    def of(cls, text: str) -> "Grouping":
+        """As a query has it: `day,deployment`. Raises `InvalidRequestError`."""
+        found = tuple(text.split(","))
+        if len(text) > MOST_TEXT or not set(found) <= set(GROUPS):
+            raise InvalidRequestError(
+                f"'group_by' is made of {', '.join(GROUPS)}, with commas between, as in "
+                "day,deployment.",
+                param="group_by",
+            )
+        for names in _EITHER:
+            given = [one for one in found if one in names]
+            if len(given) > 1:
+                raise InvalidRequestError(
+                    f"'group_by' takes {' or '.join(names)} once, not {' and '.join(given)}.",
+                    param="group_by",
+                )
+        return cls(tuple(one for text in found for one in GROUPS if one == text))
+
+    def __str__(self) -> str:
+        return ",".join(self.groups)
+
+    def __contains__(self, group: Group) -> bool:
+        return group in self.groups
+
+    def key_of(self, row: Holding) -> Key:
+        """The key of what a worker or an artifact has held."""
+        values: dict[Group, Value] = {
+            "deployment": row.deployment_id,
+            "version": row.version_id,
+            "day": row.hour // HOURS_A_DAY,
+            "hour": row.hour,
+            "key": None,
+        }
+        return tuple(values[group] for group in self.groups)
+
+    def hours(self, key: Key) -> tuple[int, int] | None:
+        """The hours that a row is of; None: all that were asked for."""
+        for group, value in zip(self.groups, key, strict=True):
+            if group in TIMES and isinstance(value, int):
+                length = HOURS_A_DAY if group == "day" else 1
+                return value * length, (value + 1) * length
+        return None
+
+    def value(self, group: Group, key: Key) -> Any:
+        """Of one of its groups; None where it is none of them."""
+        return key[self.groups.index(group)] if group in self.groups else None
+
+    def page_after(self, key: Key) -> str:
+        """Where the page begins whose first row comes after this one."""
+        return base64.urlsafe_b64encode(orjson.dumps(key)).decode().rstrip("=")
+
+    def page_begin(self, page: str) -> Key:
+        """The key of `page_after`. Raises `InvalidRequestError`."""
+        try:
+            padded = page + "=" * (-len(page) % 4)
+            found: Any = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        except (binascii.Error, ValueError):
+            found = None
+        if not isinstance(found, list) or not self._is_key(found):  # pyright: ignore[reportUnknownArgumentType]
+            raise InvalidRequestError(
+                "'page' must be the 'next_page' of a report by the same groups.", param="page"
+            )
+        return tuple(found)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+    def _is_key(self, values: Sequence[Any]) -> bool:
+        if len(values) != len(self.groups):
+            return False
+        for group, value in zip(self.groups, values, strict=True):
+            if group in TIMES:
+                if type(value) is not int or not 0 <= value < _MOST_HOUR:
+                    return False
+            elif value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
+                return False
+        return True

@@ -1,0 +1,149 @@
+"""The ledger: transfers between books, and the books' balances in the same transaction."""
+
+from datetime import datetime
+
+from sqlalchemy import delete, func, select
+
+from stoker.base.errors import InvalidRequestError
+from stoker.base.ids import Prefix, new_id
+from stoker.store.db import Session
+from stoker.store.tables.usage import Book, Holding, Price, Transfer, TransferKind
+from stoker.tenancy.usage import money
+
+GRANTS = "operator:grants"
+MEMORY = "operator:memory"
+STORAGE = "operator:storage"
+CLOSED = "accounts:closed"
+"""What the accounts had that were deleted, together."""
+
+_INCOME = {TransferKind.MEMORY: MEMORY, TransferKind.STORAGE: STORAGE}
+
+
+def book_of(account_id: str) -> str:
+    return f"account:{account_id}"
+
+
+class Ledger:
+    """What may be done while the ledger is this transaction's alone."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._books: dict[str, Book] = {}
+
+    @classmethod
+    async def open(cls, session: Session) -> "Ledger":
+        """Wait for whoever writes to the ledger, on any server.
+
+        What was metered is read and written under the same lock, so that two servers never charge
+        for the same. SQLite has one writer anyway.
+        """
+        await session.execute(select(Book.name).where(Book.name == MEMORY).with_for_update())
+        return cls(session)
+
+    async def transfer(
+        self,
+        *,
+        key: str,
+        kind: TransferKind,
+        source: str,
+        target: str,
+        microcredits: int,
+        account_id: str,
+        now: datetime,
+        holding_id: str | None = None,
+        note: str | None = None,
+    ) -> Transfer:
+        """Move an amount above zero. A key that was used before fails the whole transaction.
+
+        Raises `InvalidRequestError` where a book would hold more than it can.
+        """
+        moved = Transfer(
+            id=new_id(Prefix.TRANSFER),
+            key=key,
+            kind=kind.value,
+            source=source,
+            target=target,
+            microcredits=microcredits,
+            account_id=account_id,
+            holding_id=holding_id,
+            note=note,
+            created_at=now,
+        )
+        for name, amount in ((source, -microcredits), (target, microcredits)):
+            book = await self.book(name, account_id)
+            if abs(book.microcredits + amount) > money.LARGEST:
+                raise InvalidRequestError(
+                    f"The ledger holds at most {money.in_credits(money.LARGEST)} credits a book.",
+                    param="amount_microcredits",
+                )
+            book.microcredits += amount
+        self._session.add(moved)
+        return moved
+
+    async def charge(self, holding: Holding, price: Price, now: datetime) -> None:
+        """Charge what has been added to a holding since it was charged last.
+
+        What rounding leaves is carried to the account's next charge: however holdings are cut up,
+        together they cost the same.
+        """
+        account = book_of(holding.account_id)
+        book = await self.book(account, holding.account_id)
+        added = holding.mib_ms - holding.charged_mib_ms
+        cost = book.carry + money.parts(holding.kind, added, price)
+        microcredits, book.carry = divmod(cost, money.PARTS)
+        if microcredits:
+            kind = TransferKind(holding.kind)
+            await self.transfer(
+                key=f"charge:{holding.id}:{holding.charged_mib_ms}",
+                kind=kind,
+                source=account,
+                target=_INCOME[kind],
+                microcredits=microcredits,
+                account_id=holding.account_id,
+                holding_id=holding.id,
+                now=now,
+            )
+        holding.charged_mib_ms = holding.mib_ms
+        holding.charged_microcredits += microcredits
+        holding.settle()
+
+    async def close(self, account_id: str, now: datetime) -> None:
+        """Put sums without a name in place of an account's transfers, and drop its book.
+
+        All books still balance. A charge that is due and not made yet is not made any more.
+        """
+        own = book_of(account_id)
+        columns = (Transfer.kind, Transfer.source, Transfer.target)
+        statement = select(*columns, func.sum(Transfer.microcredits))
+        statement = statement.where(Transfer.account_id == account_id).group_by(*columns)
+        sums = (await self._session.execute(statement)).all()
+        await self._session.execute(delete(Transfer).where(Transfer.account_id == account_id))
+        for kind, source, target, microcredits in sums:
+            identifier = new_id(Prefix.TRANSFER)
+            self._session.add(
+                Transfer(
+                    id=identifier,
+                    key=f"closed:{identifier}",
+                    kind=kind,
+                    source=CLOSED if source == own else source,
+                    target=CLOSED if target == own else target,
+                    microcredits=int(microcredits),
+                    account_id=None,
+                    created_at=now,
+                )
+            )
+        if book := await self._session.get(Book, own):
+            closed = await self.book(CLOSED, account_id)
+            closed.microcredits += book.microcredits
+            await self._session.delete(book)
+        await self._session.flush()
+
+    async def book(self, name: str, account_id: str) -> Book:
+        """A book, begun where it is new; `account_id` matters to an account's own alone."""
+        found = self._books.get(name) or await self._session.get(Book, name)
+        if found is None:
+            owner = account_id if name == book_of(account_id) else None
+            found = Book(name=name, account_id=owner, microcredits=0, carry=0)
+            self._session.add(found)
+        self._books[name] = found
+        return found

@@ -1,0 +1,98 @@
+"""The metering loop: what was held and counted is written down and charged, tick by tick."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from stoker.runtime.metering import Meter
+from stoker.store import db
+from stoker.store.db import Database
+from stoker.tenancy.usage import accrual, balances, repository
+from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.counts import Counts
+from stoker.tenancy.usage.ledger import Ledger
+from stoker.tenancy.usage.prices import PriceList
+
+log = logging.getLogger(__name__)
+
+TICK_S = 10.0
+"""A server that is killed loses at most what was used since its last tick."""
+
+
+class Metering:
+    def __init__(
+        self,
+        database: Database,
+        meter: Meter,
+        known: Credits,
+        counts: Counts,
+        *,
+        starting_credits: int,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        is_first: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """
+        Args:
+            is_first: whether this server does what one is enough for. Should several think so, all
+                of it is done once all the same.
+        """
+        self._database = database
+        self._meter = meter
+        self._credits = known
+        self._counts = counts
+        self._starting_credits = starting_credits
+        self._wall_ms = wall_ms
+        self._is_first = is_first
+
+    async def open(self) -> None:
+        """Before requests are served: open the books of older accounts, and tick."""
+        async with self._database.transaction() as session:
+            await Ledger.open(session)
+            for account_id in await repository.accounts_without_book(session):
+                await balances.open_account(
+                    session, self._credits, account_id, self._starting_credits, db.now()
+                )
+        await self.tick()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.tick()
+            except Exception:
+                log.exception("metering failed; nothing is lost, it is tried again")
+
+    async def close(self) -> None:
+        """Once all replicas have ended: the last that is to be written down."""
+        try:
+            await self.tick()
+        except Exception:
+            log.exception("the last tick of metering failed: the next start charges what it can")
+
+    async def tick(self) -> None:
+        """Write down all that is new and charge what is final, in one transaction.
+
+        Where nobody knows whether the commit went through, the same is reported again by the next
+        tick, and changes nothing then.
+        """
+        held, counted = self._meter.take(), self._counts.take()
+        now_ms = self._wall_ms()
+        async with self._database.transaction() as session:
+            ledger = await Ledger.open(session)
+            prices = await PriceList.read(session)
+            # An account may have been deleted since: nothing of it is written any more.
+            ids = {one.account_id for one in (*held, *counted)}
+            known = await repository.accounts_of(session, ids)
+            of_known = [one for one in held if one.account_id in known]
+            await accrual.write_held(session, prices, of_known)
+            counted_of_known = [one for one in counted if one.account_id in known]
+            await accrual.write_counted(session, counted_of_known)
+            if self._is_first():
+                await accrual.write_stored(session, prices, now_ms)
+                await accrual.end_lost(session, now_ms)
+            await accrual.charge(session, ledger, prices, now_ms)
+            left = await balances.left_of(session)
+            session.after_commit(lambda: self._credits.learn(left))
+        self._meter.acknowledge(held)
+        self._counts.acknowledge(counted)

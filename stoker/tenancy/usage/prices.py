@@ -1,0 +1,73 @@
+"""The price list: versions, each in force from a full hour on."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from stoker.base.errors import InvalidRequestError
+from stoker.base.ids import Prefix, new_id
+from stoker.runtime.metering import HOUR_MS
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.usage import Price
+from stoker.tenancy.usage import repository, schemas
+from stoker.tenancy.usage.ledger import Ledger
+
+
+def hour_of(moment: datetime) -> int:
+    """Whole hours since 1970 in UTC."""
+    return int(moment.timestamp()) // 3600
+
+
+class PriceList:
+    def __init__(self, versions: Sequence[Price]) -> None:
+        self._versions = {price.version: price for price in versions}
+
+    @classmethod
+    async def read(cls, session: Session) -> "PriceList":
+        return cls(await repository.prices(session))
+
+    @property
+    def first(self) -> Price:
+        return self._versions[min(self._versions)]
+
+    @property
+    def began_ms(self) -> int:
+        """Nothing is metered before there were prices."""
+        return int(self.first.created_at.timestamp() * 1000)
+
+    def version(self, number: int) -> Price:
+        return self._versions[number]
+
+    def at(self, hour: int) -> Price:
+        """In force during an hour: the version that began last, the newest of those."""
+        begun = [price for price in self._versions.values() if price.hour <= hour]
+        return max(begun, key=lambda price: (price.hour, price.version), default=self.first)
+
+    def at_ms(self, moment_ms: int) -> Price:
+        return self.at(moment_ms // HOUR_MS)
+
+
+async def post(session: Session, request: schemas.PriceCreate) -> Price:
+    """Add a version. Raises `InvalidRequestError` for one that would change what has been used."""
+    await Ledger.open(session)
+    now = db.now()
+    earliest = hour_of(now) + 1
+    hour = earliest
+    if begin := request.effective_from:
+        hour = hour_of(begin)
+        if hour < earliest or begin.timestamp() != hour * 3600:
+            raise InvalidRequestError(
+                "'effective_from' must be a full hour, and the next one at the earliest.",
+                param="effective_from",
+            )
+    known = await repository.prices(session)
+    price = Price(
+        id=new_id(Prefix.PRICE),
+        version=known[-1].version + 1,
+        memory=request.memory_microcredits_per_gib_hour,
+        storage=request.storage_microcredits_per_gib_month,
+        hour=hour,
+        created_at=now,
+    )
+    session.add(price)
+    return price

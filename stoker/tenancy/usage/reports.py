@@ -1,0 +1,191 @@
+"""What an account used, summed up, and the events behind each sum."""
+
+import csv
+import io
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from stoker.base.errors import InvalidRequestError
+from stoker.platform.web.lists import ListResponse, PageQuery
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.usage import Holding, Kind
+from stoker.tenancy.usage import money, repository, schemas
+from stoker.tenancy.usage.grouping import HOURS_A_DAY, Grouping, Key
+from stoker.tenancy.usage.prices import PriceList, hour_of
+from stoker.tenancy.usage.repository import SUMS, Span
+from stoker.tenancy.usage.schemas import Amounts, UsageRow
+
+LONGEST_H, LONGEST_BY_HOUR_H = 400 * HOURS_A_DAY, 31 * HOURS_A_DAY
+"""Hours that one report may span."""
+_USUAL_H, _USUAL_BY_HOUR_H = 30 * HOURS_A_DAY, HOURS_A_DAY
+BY_DEPLOYMENT = Grouping(("deployment",))
+MOST_ROWS = 1_000
+"""Of one page of a report."""
+_YEARS = range(1970, 9000)
+
+
+@dataclass(frozen=True)
+class _Line:
+    amounts: Amounts
+    name: str | None
+    deployment_id: str | None
+    """One of them, and its model's name, where they are of several."""
+
+
+def span(
+    account_id: str,
+    start: str | None,
+    end: str | None,
+    grouping: Grouping = BY_DEPLOYMENT,
+    deployment_ids: Collection[str] = (),
+) -> Span:
+    """The full hours that a range touches. Raises `InvalidRequestError`."""
+    is_by_hour = "hour" in grouping
+    longest = LONGEST_BY_HOUR_H if is_by_hour else LONGEST_H
+    usual = _USUAL_BY_HOUR_H if is_by_hour else _USUAL_H
+    until = db.now() if end is None else _moment(end, "end")
+    last = -(-int(until.timestamp() * 1000) // 3_600_000)
+    first = last - usual if start is None else hour_of(_moment(start, "start"))
+    if first >= last:
+        raise InvalidRequestError("'start' must be before 'end'.", param="start")
+    if last - first > longest:
+        raise InvalidRequestError(
+            f"At most {longest // HOURS_A_DAY} days can be asked for by {grouping}; these are "
+            f"{-(-(last - first) // HOURS_A_DAY)}.",
+            param="start",
+        )
+    return Span(account_id=account_id, first=first, end=last, deployment_ids=deployment_ids)
+
+
+async def usage(
+    session: Session,
+    asked: Span,
+    grouping: Grouping,
+    page: str | None = None,
+    limit: int = MOST_ROWS,
+) -> schemas.UsageReport:
+    """A page of rows, and the sums of all. Raises `InvalidRequestError` for an unknown page."""
+    begin = grouping.page_begin(page) if page else None
+    rows = await repository.sums(session, asked, grouping, begin, limit + 1)
+    found = await repository.total(session, asked)
+    total = _amounts(found)
+    length = len(grouping.groups)
+    lines = {
+        tuple(row[:length]): _Line(_amounts(row[length + 2 :]), *row[length : length + 2])
+        for row in rows[:limit]
+    }
+    prices = await PriceList.read(session)
+    for row in await repository.unsettled(session, asked):
+        more = accrued(row, prices)
+        _accrue(total, row.kind, more)
+        if line := lines.get(grouping.key_of(row)):
+            _accrue(line.amounts, row.kind, more)
+    keys = {grouping.value("key", key) for key in lines} - {None}
+    names = await repository.key_names(session, asked.account_id, keys) if keys else {}
+    for amounts in (total, *(line.amounts for line in lines.values())):
+        amounts.memory_gib_hours = schemas.gib_hours(amounts.memory_mib_ms)
+        amounts.storage_gib_hours = schemas.gib_hours(amounts.storage_mib_ms)
+    has_more = len(rows) > limit
+    return schemas.UsageReport(
+        start=schemas.hour_begin(asked.first),
+        end=schemas.hour_begin(asked.end),
+        group_by=str(grouping),
+        data=[_row(asked, grouping, key, line, names) for key, line in lines.items()],
+        has_more=has_more,
+        next_page=grouping.page_after(list(lines)[-1]) if has_more else None,
+        total=total,
+    )
+
+
+async def events(
+    session: Session, asked: Span, kind: schemas.EventType | None, query: PageQuery
+) -> ListResponse[schemas.UsageEvent]:
+    """The rows that `usage` sums up. Ids of both tables are of one kind, and ordered by time."""
+    prices = await PriceList.read(session)
+    kinds = [one for one in Kind if kind in (None, one.value)]
+    held = await repository.holding_page(session, asked, kinds, query)
+    found: list[schemas.UsageEvent] = [
+        schemas.HoldingEvent.of(row, accrued(row, prices)) for row in held.rows
+    ]
+    has_more = held.has_more
+    if kind in (None, "calls"):
+        counted = await repository.count_page(session, asked, query)
+        found += [schemas.CountEvent.of(row) for row in counted.rows]
+        has_more = has_more or counted.has_more
+    found.sort(key=lambda event: event.id, reverse=query.order == "desc")
+    data = found[: query.limit]
+    return ListResponse(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=has_more or len(found) > len(data),
+    )
+
+
+def accrued(row: Holding, prices: PriceList) -> int:
+    """Micro-credits that a holding has come to since it was charged."""
+    price = prices.version(row.price_version)
+    return money.microcredits(row.kind, row.mib_ms - row.charged_mib_ms, price)
+
+
+def as_csv(report: schemas.UsageReport) -> str:
+    """A report's rows as RFC 4180 has it, with a head."""
+    out = io.StringIO()
+    first = ["start", "end", "deployment_id", "version_id", "model", "key_id", "key_name"]
+    fields = [*first, *Amounts.model_fields]
+    writer = csv.DictWriter(out, fields)
+    writer.writeheader()
+    writer.writerows(row.model_dump(mode="json") for row in report.data)
+    return out.getvalue()
+
+
+def _amounts(sums: Sequence[Any]) -> Amounts:
+    """Of the sums of `SUMS`; PostgreSQL's are decimals."""
+    named = {name: int(value or 0) for name, value in zip(SUMS, sums, strict=True)}
+    microcredits = named["memory_microcredits"] + named["storage_microcredits"]
+    return Amounts(**named, microcredits=microcredits)
+
+
+def _accrue(amounts: Amounts, kind: str, microcredits: int) -> None:
+    amounts.microcredits += microcredits
+    if kind == Kind.MEMORY:
+        amounts.memory_microcredits += microcredits
+    else:
+        amounts.storage_microcredits += microcredits
+
+
+def _row(
+    asked: Span, grouping: Grouping, key: Key, line: _Line, key_names: Mapping[str, str]
+) -> UsageRow:
+    first, end = grouping.hours(key) or (asked.first, asked.end)
+    version, key_id = grouping.value("version", key), grouping.value("key", key)
+    # What is of none may be of many.
+    is_ones = bool(version or grouping.value("deployment", key))
+    return UsageRow(
+        **line.amounts.model_dump(),
+        start=schemas.hour_begin(max(first, asked.first)),
+        end=schemas.hour_begin(min(end, asked.end)),
+        deployment_id=line.deployment_id if is_ones else None,
+        version_id=version,
+        model=line.name if is_ones else None,
+        key_id=key_id,
+        key_name=key_names.get(key_id) if key_id else None,
+    )
+
+
+def _moment(text: str, field: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+        found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or found.year not in _YEARS:
+        raise InvalidRequestError(
+            f"'{field}' must be a moment as ISO 8601 has it, such as 2026-11-21 or "
+            "2026-11-21T10:00:00Z.",
+            param=field,
+        )
+    return found

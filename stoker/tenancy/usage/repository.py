@@ -1,0 +1,344 @@
+"""Every statement on what was used, and on prices."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    String,
+    case,
+    cast,
+    func,
+    literal,
+    null,
+    select,
+    tuple_,
+    union_all,
+)
+from sqlalchemy.orm import InstrumentedAttribute
+
+from stoker.platform.web.lists import Page, PageQuery, fetch_page
+from stoker.store.db import Session
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.artifacts import Artifact, Upload
+from stoker.store.tables.keys import ApiKey
+from stoker.store.tables.usage import Book, Holding, Kind, Price, Transfer, UsageCount
+from stoker.tenancy.usage.grouping import HOURS_A_DAY, TIMES, Group, Grouping, Key
+
+COUNTS = (
+    UsageCount.requests,
+    UsageCount.errors,
+    UsageCount.mirrored,
+    UsageCount.input_tokens,
+    UsageCount.output_tokens,
+    UsageCount.images,
+    UsageCount.audio_ms,
+    UsageCount.video_ms,
+)
+HELD = ("memory_mib_ms", "memory_microcredits", "storage_mib_ms", "storage_microcredits")
+SUMS = (*HELD, *(count.key for count in COUNTS))
+_AT_ONCE = 5_000
+"""Values that one statement names; databases take some tens of thousands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Whose usage is asked for, and when."""
+
+    account_id: str
+    first: int
+    """Hours since 1970 in UTC."""
+    end: int
+    """The first hour that does not belong to it."""
+    deployment_ids: Collection[str] = ()
+    """Nothing: all, and what belongs to none."""
+
+    def of(self, table: type[Holding] | type[UsageCount]) -> ColumnElement[bool]:
+        found = (
+            (table.account_id == self.account_id)
+            & (table.hour >= self.first)
+            & (table.hour < self.end)
+        )
+        if not self.deployment_ids:
+            return found
+        return found & table.deployment_id.in_(self.deployment_ids)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An artifact with live files."""
+
+    id: str
+    account_id: str
+    name: str
+    size_bytes: int
+    since: datetime
+
+
+@dataclass(frozen=True)
+class Due:
+    """What of an account's holdings was not charged yet, of one kind and price."""
+
+    account_id: str
+    ledger: int
+    carry: int
+    kind: str | None
+    """None: there is nothing."""
+    price_version: int | None
+    mib_ms: int
+
+
+# --- what is metered ---
+
+
+async def account_exists(session: Session, account_id: str) -> bool:
+    """Whether there is an account with this id that is not being deleted."""
+    account = await session.get(Account, account_id)
+    return account is not None and account.deleting_at is None
+
+
+async def accounts_of(session: Session, ids: Collection[str]) -> set[str]:
+    """The accounts with these ids that there are, and that are not being deleted."""
+    found: set[str] = set()
+    for some in _parts(sorted(ids)):
+        known = select(Account.id).where(Account.id.in_(some), Account.deleting_at.is_(None))
+        found |= set(await session.scalars(known))
+    return found
+
+
+async def holdings(
+    session: Session, subjects: Collection[str], hours: Collection[int]
+) -> dict[tuple[str, int], Holding]:
+    rows = await session.scalars(
+        select(Holding).where(Holding.subject_id.in_(subjects), Holding.hour.in_(hours))
+    )
+    return {(row.subject_id, row.hour): row for row in rows}
+
+
+async def unsettled(session: Session, span: Span | None = None) -> Sequence[Holding]:
+    """What is not final or not charged, the oldest first."""
+    statement = select(Holding).where(Holding.is_settled.is_(False))
+    if span:
+        statement = statement.where(span.of(Holding))
+    return (await session.scalars(statement.order_by(Holding.id))).all()
+
+
+async def stored(session: Session) -> list[Stored]:
+    rows = await session.execute(
+        select(
+            Artifact.id,
+            Artifact.account_id,
+            Artifact.display_name,
+            Artifact.size_bytes,
+            func.coalesce(Upload.completed_at, Artifact.updated_at),
+        ).join(Upload, Upload.id == Artifact.live_upload_id)
+    )
+    return [Stored(*row) for row in rows]
+
+
+async def counts(session: Session, identifiers: Sequence[str]) -> dict[str, UsageCount]:
+    found: dict[str, UsageCount] = {}
+    for some in _parts(identifiers):
+        rows = await session.scalars(select(UsageCount).where(UsageCount.id.in_(some)))
+        found |= {row.id: row for row in rows}
+    return found
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(names), _AT_ONCE):
+        yield names[first : first + _AT_ONCE]
+
+
+async def key_ids(session: Session, public_ids: Sequence[str]) -> dict[str, str]:
+    """The ids of keys by their public ids; what is forgotten is left out."""
+    found: dict[str, str] = {}
+    for some in _parts(public_ids):
+        rows = await session.execute(
+            select(ApiKey.public_id, ApiKey.id).where(ApiKey.public_id.in_(some))
+        )
+        found |= {row.public_id: row.id for row in rows}
+    return found
+
+
+# --- what is reported ---
+
+
+async def sums(
+    session: Session, span: Span, grouping: Grouping, begin: Key | None, limit: int
+) -> Sequence[Any]:
+    """Rows of a report, sorted: (each group's value, a name, a deployment, the sums of `SUMS`).
+
+    begin: the key of the row behind which they begin.
+    """
+    both = union_all(_held(span, grouping), _counted(span, grouping)).subquery()
+    groups = [both.c[group] for group in grouping.groups]
+    # Databases differ in where they sort what is null.
+    places = [
+        column
+        for group in groups
+        for column in ((group,) if _is_time(group) else (_is_none(group), _coalesced(group)))
+    ]
+    statement = (
+        select(
+            *groups,
+            func.max(both.c.name),
+            func.max(both.c.deployment_id),
+            *(func.sum(both.c[name]) for name in SUMS),
+        )
+        .group_by(*groups)
+        .order_by(*places)
+        .limit(limit)
+    )
+    if begin is not None:
+        after = [
+            value
+            for group, one in zip(groups, begin, strict=True)
+            for value in ((one,) if _is_time(group) else (int(one is None), one or ""))
+        ]
+        statement = statement.where(tuple_(*places) > tuple_(*map(literal, after)))
+    return (await session.execute(statement)).all()
+
+
+async def total(session: Session, span: Span) -> Sequence[Any]:
+    """The sums of `SUMS`, of all that there is; None where there is nothing."""
+    grouping = Grouping(())
+    both = union_all(_held(span, grouping), _counted(span, grouping)).subquery()
+    return (await session.execute(select(*(func.sum(both.c[name]) for name in SUMS)))).one()
+
+
+def _held(span: Span, grouping: Grouping) -> Select[*tuple[Any, ...]]:
+    def of(kind: Kind, column: InstrumentedAttribute[int]) -> ColumnElement[int]:
+        return case((Holding.kind == kind, column), else_=0)
+
+    columns: list[Any] = [
+        *_keys(Holding, grouping),
+        Holding.name.label("name"),
+        Holding.deployment_id.label("deployment_id"),
+        of(Kind.MEMORY, Holding.mib_ms).label("memory_mib_ms"),
+        of(Kind.MEMORY, Holding.charged_microcredits).label("memory_microcredits"),
+        of(Kind.STORAGE, Holding.mib_ms).label("storage_mib_ms"),
+        of(Kind.STORAGE, Holding.charged_microcredits).label("storage_microcredits"),
+        *(literal(0).label(count.key) for count in COUNTS),
+    ]
+    return select(*columns).where(span.of(Holding))
+
+
+def _counted(span: Span, grouping: Grouping) -> Select[*tuple[Any, ...]]:
+    columns: list[Any] = [
+        *_keys(UsageCount, grouping),
+        UsageCount.model.label("name"),
+        UsageCount.deployment_id.label("deployment_id"),
+        *(literal(0).label(name) for name in HELD),
+        *(count.label(count.key) for count in COUNTS),
+    ]
+    return select(*columns).where(span.of(UsageCount))
+
+
+def _keys(table: type[Holding] | type[UsageCount], grouping: Grouping) -> list[Any]:
+    # What is held is a deployment's, whoever calls it.
+    key = UsageCount.key_id if table is UsageCount else cast(null(), String(40))
+    columns: dict[Group, Any] = {
+        "deployment": table.deployment_id,
+        "version": table.version_id,
+        "day": table.hour // HOURS_A_DAY,
+        "hour": table.hour,
+        "key": key,
+    }
+    return [columns[group].label(group) for group in grouping.groups]
+
+
+def _is_time(group: ColumnElement[Any]) -> bool:
+    return group.key in TIMES
+
+
+def _is_none(group: ColumnElement[Any]) -> ColumnElement[int]:
+    return case((group.is_(None), 1), else_=0)
+
+
+def _coalesced(group: ColumnElement[Any]) -> ColumnElement[str]:
+    return func.coalesce(group, "")
+
+
+async def key_names(session: Session, account_id: str, ids: Collection[str]) -> dict[str, str]:
+    """What an account's keys are called, those that have a name and are not forgotten."""
+    rows = await session.execute(
+        select(ApiKey.id, ApiKey.name).where(
+            ApiKey.id.in_(ids), ApiKey.account_id == account_id, ApiKey.name.is_not(None)
+        )
+    )
+    return {key_id: name for key_id, name in rows if name}
+
+
+async def holding_page(
+    session: Session, span: Span, kinds: Collection[Kind], query: PageQuery
+) -> Page[Holding]:
+    statement = select(Holding).where(span.of(Holding), Holding.kind.in_(kinds))
+    return await fetch_page(session, statement, Holding.id, query)
+
+
+async def count_page(session: Session, span: Span, query: PageQuery) -> Page[UsageCount]:
+    return await fetch_page(
+        session, select(UsageCount).where(span.of(UsageCount)), UsageCount.id, query
+    )
+
+
+# --- prices and credits ---
+
+
+async def prices(session: Session) -> list[Price]:
+    """All versions, the first first."""
+    return list(await session.scalars(select(Price).order_by(Price.version)))
+
+
+async def price_page(session: Session, query: PageQuery) -> Page[Price]:
+    return await fetch_page(session, select(Price), Price.id, query)
+
+
+async def transfer_page(session: Session, account_id: str, query: PageQuery) -> Page[Transfer]:
+    statement = select(Transfer).where(Transfer.account_id == account_id)
+    return await fetch_page(session, statement, Transfer.id, query)
+
+
+async def accounts_without_book(session: Session) -> Sequence[str]:
+    own = select(Book.account_id).where(Book.account_id.is_not(None))
+    return (await session.scalars(select(Account.id).where(Account.id.not_in(own)))).all()
+
+
+async def due(session: Session, account_id: str | None = None) -> list[Due]:
+    """Balances with what is not charged yet, of one account or of all.
+
+    One statement, so that a charge which commits meanwhile is seen on both sides or on neither.
+    """
+    uncharged = (
+        select(
+            Holding.account_id,
+            Holding.kind,
+            Holding.price_version,
+            func.sum(Holding.mib_ms - Holding.charged_mib_ms).label("mib_ms"),
+        )
+        .where(Holding.is_settled.is_(False))
+        .group_by(Holding.account_id, Holding.kind, Holding.price_version)
+        .subquery()
+    )
+    statement = (
+        select(
+            Book.account_id,
+            Book.microcredits,
+            Book.carry,
+            uncharged.c.kind,
+            uncharged.c.price_version,
+            func.coalesce(uncharged.c.mib_ms, 0),
+        )
+        .outerjoin(uncharged, uncharged.c.account_id == Book.account_id)
+        .where(Book.account_id.is_not(None))
+    )
+    if account_id:
+        statement = statement.where(Book.account_id == account_id)
+    rows = await session.execute(statement)
+    return [
+        Due(str(account), amount, carry, kind, version, int(mib_ms))
+        for account, amount, carry, kind, version, mib_ms in rows
+    ]

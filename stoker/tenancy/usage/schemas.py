@@ -1,0 +1,250 @@
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
+from stoker.runtime.metering import HOUR_MS
+from stoker.store.db import NO_CONTROL
+from stoker.store.tables import usage as models
+from stoker.tenancy.usage import money
+
+Rate = Annotated[int, Field(ge=0, le=10**9)]
+
+MOST_MICROCREDITS = 10**15
+"""Of one grant: a thousand million credits."""
+
+
+def moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def hour_begin(hour: int) -> datetime:
+    return moment(hour * HOUR_MS)
+
+
+class Price(ResponseModel):
+    id: str
+    object: Literal["price"] = "price"
+    version: int
+    memory_microcredits_per_gib_hour: int
+    storage_microcredits_per_gib_month: int = Field(description="A month has 30 days.")
+    effective_from: UtcString
+    created_at: UtcString
+
+    @classmethod
+    def of(cls, row: models.Price) -> "Price":
+        return cls(
+            id=row.id,
+            version=row.version,
+            memory_microcredits_per_gib_hour=row.memory,
+            storage_microcredits_per_gib_month=row.storage,
+            effective_from=hour_begin(row.hour),
+            created_at=row.created_at,
+        )
+
+
+class PriceCreate(RequestModel):
+    memory_microcredits_per_gib_hour: Rate
+    storage_microcredits_per_gib_month: Rate = Field(description="A month has 30 days.")
+    effective_from: AwareDatetime | None = Field(
+        default=None, description="A full hour in the future; default: the next one."
+    )
+
+
+class Credits(ResponseModel):
+    object: Literal["credits"] = "credits"
+    account_id: str
+    balance_microcredits: int = Field(
+        description="What is left once all that was used is paid for; a million is one credit."
+    )
+    balance: str = Field(description="The same in credits.", examples=["999998.250000"])
+    pending_microcredits: int = Field(
+        description="Of what was used, what is not charged yet; the balance is without it."
+    )
+    price: Price = Field(description="In force now.")
+
+
+class GrantCreate(RequestModel):
+    amount_microcredits: int = Field(
+        ge=-MOST_MICROCREDITS,
+        le=MOST_MICROCREDITS,
+        description="A million is one credit; below zero with `correction` only.",
+    )
+    correction: bool = Field(
+        default=False, description="Take credit back; the amount is below zero then."
+    )
+    note: str | None = Field(default=None, min_length=1, max_length=500, pattern=NO_CONTROL)
+
+    @model_validator(mode="after")
+    def _signed(self) -> "GrantCreate":
+        if self.amount_microcredits == 0:
+            raise ValueError("amount_microcredits must not be zero")
+        if self.correction != (self.amount_microcredits < 0):
+            raise ValueError(
+                "amount_microcredits must be below zero with 'correction': true, and above zero "
+                "without"
+            )
+        return self
+
+
+class Transfer(ResponseModel):
+    id: str
+    object: Literal["credit.transfer"] = "credit.transfer"
+    account_id: str
+    kind: models.TransferKind
+    microcredits: int = Field(description="Into the account; below zero: out of it.")
+    event_id: str | None = Field(description="Of a charge: the usage event that it is for.")
+    note: str | None
+    created_at: UtcString
+
+    @classmethod
+    def of(cls, row: models.Transfer) -> "Transfer":
+        is_out = row.source.startswith("account:")
+        return cls(
+            id=row.id,
+            account_id=row.account_id or "",
+            kind=models.TransferKind(row.kind),
+            microcredits=-row.microcredits if is_out else row.microcredits,
+            event_id=row.holding_id,
+            note=row.note,
+            created_at=row.created_at,
+        )
+
+
+class Amounts(ResponseModel):
+    microcredits: int = Field(default=0, description="Charged, and accrued until now.")
+    memory_mib_ms: int = Field(default=0, description="MiB of memory times milliseconds.")
+    memory_gib_hours: float = Field(default=0, description="The same, rounded for reading.")
+    memory_microcredits: int = 0
+    storage_mib_ms: int = Field(default=0, description="MiB of storage times milliseconds.")
+    storage_gib_hours: float = Field(default=0, description="The same, rounded for reading.")
+    storage_microcredits: int = 0
+    requests: int = 0
+    errors: int = Field(default=0, description="Of the requests, those that ended with an error.")
+    mirrored: int = Field(
+        default=0, description="Of the requests, copies that a mirror got; they cost like others."
+    )
+    input_tokens: int = 0
+    output_tokens: int = 0
+    images: int = Field(default=0, description="Made.")
+    audio_ms: int = Field(default=0, description="Heard or spoken.")
+    video_ms: int = Field(default=0, description="Made.")
+
+
+class UsageRow(Amounts):
+    start: UtcString
+    end: UtcString
+    deployment_id: str | None = Field(
+        description="Grouped by deployment or version. The id of a trial (trial_…) for the memory "
+        "and calls of that trial. Null: storage, or not grouped by deployment."
+    )
+    version_id: str | None = Field(
+        description="Grouped by version; null: of none, or from before that was noted."
+    )
+    model: str | None
+    key_id: str | None = Field(
+        description="Grouped by key; null: what is held, for whomever, and what the server asked "
+        "itself or was asked before keys were noted."
+    )
+    key_name: str | None = Field(description="As it is now; null: it has none, or is forgotten.")
+
+
+class UsageReport(ResponseModel):
+    object: Literal["usage"] = "usage"
+    start: UtcString = Field(description="As asked for, or the full hour before.")
+    end: UtcString = Field(description="As asked for, or the full hour after; not included.")
+    group_by: str = Field(description="As asked for.")
+    data: list[UsageRow]
+    has_more: bool = Field(description="There are more rows than `limit`.")
+    next_page: str | None = Field(description="The `page` that has them.")
+    total: Amounts = Field(description="Of all rows, on whatever page.")
+
+
+class HoldingEvent(ResponseModel):
+    """What one worker held of memory, or one artifact of storage, during one hour."""
+
+    id: str
+    object: Literal["usage.event"] = "usage.event"
+    type: models.Kind
+    deployment_id: str | None
+    version_id: str | None
+    name: str = Field(description="The model's or the artifact's, as it was then.")
+    subject_id: str = Field(description="The worker or the artifact.")
+    hour: UtcString
+    started_at: UtcString
+    ended_at: UtcString
+    mib_ms: int
+    peak_mib: int
+    price_version: int
+    microcredits: int = Field(description="Charged, and accrued until now.")
+    is_final: bool
+
+    @classmethod
+    def of(cls, row: models.Holding, accrued: int) -> "HoldingEvent":
+        return cls(
+            id=row.id,
+            type=models.Kind(row.kind),
+            deployment_id=row.deployment_id,
+            version_id=row.version_id,
+            name=row.name,
+            subject_id=row.subject_id,
+            hour=hour_begin(row.hour),
+            started_at=moment(row.started_ms),
+            ended_at=moment(row.ended_ms),
+            mib_ms=row.mib_ms,
+            peak_mib=row.peak_mib,
+            price_version=row.price_version,
+            microcredits=row.charged_microcredits + accrued,
+            is_final=row.is_final,
+        )
+
+
+class CountEvent(ResponseModel):
+    """What one server counted during one hour of a key's calls of a deployment's version."""
+
+    id: str
+    object: Literal["usage.event"] = "usage.event"
+    type: Literal["calls"] = "calls"
+    deployment_id: str
+    version_id: str | None
+    key_id: str | None = Field(
+        description="Whose calls; null: the server's own, or from before that was noted."
+    )
+    name: str = Field(description="The model's.")
+    hour: UtcString
+    requests: int
+    errors: int
+    mirrored: int
+    input_tokens: int
+    output_tokens: int
+    images: int
+    audio_ms: int
+    video_ms: int
+
+    @classmethod
+    def of(cls, row: models.UsageCount) -> "CountEvent":
+        return cls(
+            id=row.id,
+            deployment_id=row.deployment_id,
+            version_id=row.version_id,
+            key_id=row.key_id,
+            name=row.model,
+            hour=hour_begin(row.hour),
+            requests=row.requests,
+            errors=row.errors,
+            mirrored=row.mirrored,
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            images=row.images,
+            audio_ms=row.audio_ms,
+            video_ms=row.video_ms,
+        )
+
+
+UsageEvent = HoldingEvent | CountEvent
+EventType = Literal["memory", "storage", "calls"]
+
+
+def gib_hours(mib_ms: int) -> float:
+    return round(mib_ms / money.GIB_HOUR, 6)

@@ -1,0 +1,52 @@
+"""What works on runs, in one place."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stoker.inference.call import Calls
+from stoker.platform.jobs.runner import Runner
+from stoker.platform.web.context import Platform, part
+from stoker.store.tables.agents import Run
+from stoker.tenancy.keys.keyring import Keyring
+from stoker.tenancy.keys.limits import RateLimits
+from stoker.workloads.agents.followers import Followers
+from stoker.workloads.agents.journal import Journal
+from stoker.workloads.agents.outbound import Outbound
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentContext(Platform):
+    calls: Calls
+    keyring: Keyring
+    rate_limits: RateLimits
+    jobs: Runner[Run, Any]
+    journal: Journal
+    followers: Followers
+    outbound: Outbound
+
+
+ContextDep = Annotated[AgentContext, part(AgentContext)]
+
+
+def build(
+    platform: Platform, calls: Calls, keyring: Keyring, rate_limits: RateLimits
+) -> AgentContext:
+    settings, followers = platform.settings, Followers()
+    return AgentContext(
+        **vars(platform),
+        calls=calls,
+        keyring=keyring,
+        rate_limits=rate_limits,
+        followers=followers,
+        journal=Journal(platform.database, followers),
+        outbound=Outbound(
+            allowed_hosts=settings.tool_hosts, allowed_private=settings.tool_private_hosts
+        ),
+        jobs=Runner(
+            platform.database,
+            lease_s=settings.job_lease_s,
+            at_once=settings.agent_runs_at_once,
+            # A language model takes all requests into one batch: its own queue is the bound.
+            share=lambda _deployment_id: settings.agent_runs_at_once,
+        ),
+    )

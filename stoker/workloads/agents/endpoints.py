@@ -1,0 +1,229 @@
+"""`/v1/agent`: agents, their runs, and what happens in these."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+
+from stoker.base.errors import (
+    ConflictError,
+    EndpointNotSupportedError,
+    InsufficientCreditsError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    NotFoundError,
+    responses,
+)
+from stoker.inference.convention import EVENTS
+from stoker.platform.web.context import ReadSession, WriteSession
+from stoker.platform.web.dependencies import made
+from stoker.platform.web.idempotency import Idempotent
+from stoker.platform.web.lists import ListResponse, Paging, json_page
+from stoker.platform.web.schemas import Deleted
+from stoker.tenancy.keys.auth import AccountId, Caller, KeyedRoute
+from stoker.tenancy.usage.funding import funded
+from stoker.workloads.agents import repository, run_service, schemas, service, stream
+from stoker.workloads.agents.context import ContextDep
+
+PREFIX = "/v1/agent"
+
+router = APIRouter(prefix=PREFIX, tags=["Agents"], route_class=KeyedRoute)
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """Who asks, and for which account."""
+
+    account_id: AccountId
+    caller: Caller
+    context: ContextDep
+
+
+Asking = Annotated[_Asking, made(_Asking)]
+Place = Annotated[stream.Place, made(stream.Place)]
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=schemas.Agent,
+    responses=responses(ModelNotFoundError, EndpointNotSupportedError, ConflictError),
+)
+async def create_agent(
+    body: schemas.AgentCreate, asking: Asking, session: WriteSession, idempotent: Idempotent
+) -> Response:
+    """Give a deployed chat model instructions and tools."""
+
+    async def created() -> schemas.Agent:
+        row = await service.create(session, asking.context, asking.account_id, asking.caller, body)
+        return service.response(row)
+
+    return await idempotent.run(session, created)
+
+
+@router.get("", response_model=ListResponse[schemas.Agent], responses=responses())
+async def list_agents(account_id: AccountId, session: ReadSession, paging: Paging) -> Response:
+    """List the account's agents."""
+    page = await repository.agents(session, account_id, paging)
+    return await json_page(page, service.response)
+
+
+@router.get("/{agent_id}", responses=responses(NotFoundError))
+async def get_agent(agent_id: str, account_id: AccountId, session: ReadSession) -> schemas.Agent:
+    """Get an agent."""
+    return service.response(await service.get(session, account_id, agent_id))
+
+
+@router.patch(
+    "/{agent_id}",
+    responses=responses(NotFoundError, ModelNotFoundError, EndpointNotSupportedError),
+)
+async def update_agent(
+    agent_id: str, body: schemas.AgentUpdate, asking: Asking, session: WriteSession
+) -> schemas.Agent:
+    """Change an agent; its runs go on with it as it was when they were created."""
+    row = await service.get(session, asking.account_id, agent_id, lock=True)
+    await service.update(session, asking.context, asking.caller, row, body)
+    return service.response(row)
+
+
+@router.delete("/{agent_id}", responses=responses(NotFoundError))
+async def delete_agent(agent_id: str, account_id: AccountId, context: ContextDep) -> Deleted:
+    """Delete an agent, and erase all of its runs."""
+    await run_service.erase_with_agent(context, account_id, agent_id)
+    return Deleted(id=agent_id, object="agent.deleted")
+
+
+@router.post(
+    "/{agent_id}/runs",
+    status_code=201,
+    response_model=schemas.Run,
+    responses=responses(
+        InsufficientCreditsError, NotFoundError, EndpointNotSupportedError, ConflictError
+    ),
+    dependencies=[Depends(funded)],
+)
+async def create_run(
+    agent_id: str,
+    body: schemas.RunCreate,
+    asking: Asking,
+    session: WriteSession,
+    idempotent: Idempotent,
+) -> Response:
+    """Have an agent do something: a run that is durable from this answer on."""
+
+    async def created() -> schemas.Run:
+        agent = await service.get(session, asking.account_id, agent_id, lock=True)
+        row = await run_service.create(session, asking.context, agent, asking.caller, body)
+        return run_service.response(asking.context, row)
+
+    return await idempotent.run(session, created)
+
+
+@router.get(
+    "/{agent_id}/runs",
+    response_model=ListResponse[schemas.Run],
+    responses=responses(NotFoundError),
+)
+async def list_runs(
+    agent_id: str,
+    account_id: AccountId,
+    session: ReadSession,
+    context: ContextDep,
+    paging: Paging,
+) -> Response:
+    """List an agent's runs."""
+    agent = await service.get(session, account_id, agent_id)
+    page = await repository.runs(session, agent.id, paging)
+    return await json_page(page, lambda row: run_service.response(context, row))
+
+
+@router.get("/{agent_id}/runs/{run_id}", responses=responses(NotFoundError))
+async def get_run(place: Place, session: ReadSession, context: ContextDep) -> schemas.Run:
+    """Get a run: how far it is, what it waits for, or how it ended."""
+    return run_service.response(context, await place.row(session))
+
+
+@router.get(
+    "/{agent_id}/runs/{run_id}/events",
+    response_model=ListResponse[schemas.RunEvent],
+    responses=responses(NotFoundError)
+    | {
+        200: {
+            "content": {EVENTS: {"schema": {"type": "string"}}},
+            "description": "A page of them, "
+            "or, to whoever accepts text/event-stream, all of them, those to come included.",
+        }
+    },
+)
+async def list_events(
+    request: Request,
+    place: Place,
+    context: ContextDep,
+    paging: Paging,
+    last_event_id: Annotated[
+        str | None,
+        Header(max_length=32, description="Of a stream: go on after this event."),
+    ] = None,
+) -> Response:
+    """List what happened in a run, or follow it as it happens."""
+    if EVENTS in request.headers.get("accept", ""):
+        field, given = "Last-Event-ID", last_event_id
+        # An empty one is that of a stream whose events had no ids, in the field's definition.
+        if not given:
+            field, given = "after", paging.after
+        return await stream.follow(request, context, place, _after(given, field))
+    after = _after(paging.after, "after")
+    async with context.database.reading() as session:
+        return await stream.page(session, context, await place.row(session), after, paging)
+
+
+def _after(given: str | None, field: str) -> int:
+    """A sequence number; 0: from the beginning."""
+    if given is None:
+        return 0
+    if not given.isascii() or not given.isdecimal() or int(given) >= 2**31:
+        raise InvalidRequestError(
+            f"'{field}' must be the id of an event, a whole number.", param=field
+        )
+    return int(given)
+
+
+@router.post(
+    "/{agent_id}/runs/{run_id}/tool-outputs",
+    response_model=schemas.Run,
+    responses=responses(NotFoundError, ConflictError),
+)
+async def submit_tool_outputs(
+    place: Place,
+    body: schemas.ToolOutputs,
+    session: WriteSession,
+    context: ContextDep,
+    idempotent: Idempotent,
+) -> Response:
+    """Give the outputs of function calls to a run that waits for them."""
+
+    async def submitted() -> schemas.Run:
+        row = await place.row(session, lock=True)
+        await run_service.submit(session, context, row, body)
+        return run_service.response(context, row)
+
+    return await idempotent.run(session, submitted, status=200)
+
+
+@router.post("/{agent_id}/runs/{run_id}/cancel", responses=responses(NotFoundError, ConflictError))
+async def cancel_run(place: Place, session: WriteSession, context: ContextDep) -> schemas.Run:
+    """Stop a run and keep what it has done so far. Cancelling twice is fine."""
+    row = await place.row(session, lock=True)
+    await run_service.cancel(session, context, row)
+    return run_service.response(context, row)
+
+
+@router.delete("/{agent_id}/runs/{run_id}", responses=responses(NotFoundError))
+async def delete_run(place: Place, context: ContextDep) -> schemas.DeletedRun:
+    """Stop a run if it is executing, and erase it with all that was said in it."""
+    async with context.database.transaction() as session:
+        row = await place.row(session, lock=True)
+        await run_service.erase(session, context, [row.id])
+    await context.database.scrub()
+    return schemas.DeletedRun(id=row.id)

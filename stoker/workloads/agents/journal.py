@@ -1,0 +1,310 @@
+"""Writes the events of all runs that this server works on, together: one commit for many.
+
+Followers are notified of an event once it is durable, so what somebody has seen is never unsaid,
+and a sequence number never means two things.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+
+from stoker.store import db
+from stoker.store.db import Database, Session
+from stoker.store.tables.agents import Run
+from stoker.store.waiting import written
+from stoker.workloads.agents import repository
+from stoker.workloads.agents.events import DELTAS, Event
+from stoker.workloads.agents.followers import Followers
+from stoker.workloads.agents.sealing import Sealer
+
+log = logging.getLogger(__name__)
+
+_EVENTS = "events of runs"
+GATHER_S = 0.1
+"""How long pieces of messages are gathered, where nothing else is to be written."""
+STEP_BYTES = 1 << 20
+"""Sealed in one step of the event loop, and about as much of the largest event."""
+
+
+class LostError(Exception):
+    """The run was deleted or cancelled, or is another server's by now."""
+
+
+def sealed(run_id: str, sealer: Sealer, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Events as rows."""
+    return [
+        {
+            "run_id": run_id,
+            "sequence": event.sequence,
+            "type": event.type,
+            "data": sealer.seal(event.data),
+            "created_at": event.created_at,
+        }
+        for event in events
+    ]
+
+
+async def append(
+    session: Session,
+    followers: Followers,
+    run: Run,
+    sealer: Sealer,
+    given: Sequence[tuple[str, dict[str, Any]]],
+    *,
+    written: Sequence[Event] = (),
+    last: int | None = None,
+) -> None:
+    """Add events (type, data) to a run whose row the transaction has locked or just changed.
+
+    Args:
+        written: events that are to stand before them, by whoever held the run until now.
+        last: the last sequence number of the run, where it is known.
+    """
+    if written:
+        last = written[-1].sequence
+    elif last is None:
+        last = await repository.last_sequence(session, run.id)
+    events = [
+        *written,
+        *(
+            Event(last + number, name, data, db.now())
+            for number, (name, data) in enumerate(given, start=1)
+        ),
+    ]
+    await repository.add_events(session, sealed(run.id, sealer, events))
+    session.after_commit(lambda: followers.publish(run.id, events))
+
+
+@dataclass
+class _Entry:
+    """What one run has to write."""
+
+    writer: "Writer"
+    events: list[Event] = field(default_factory=list[Event])
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"])
+    is_done: bool = False
+    """Written, or not to be."""
+
+    def fail(self, error: Exception) -> None:
+        self.writer.lose(error)
+        self.end(error)
+
+    def end(self, error: Exception | None) -> None:
+        self.is_done = True
+        for future in self.waiting:
+            if future.done():
+                continue
+            if error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+
+class Journal:
+    def __init__(self, database: Database, followers: Followers) -> None:
+        self._database = database
+        self._followers = followers
+        self._entries: dict[str, _Entry] = {}
+        self._news = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._writing: set[Writer] = set()
+        self._written = asyncio.Event()
+
+    def writer(self, run: Run, sealer: Sealer, last: int) -> "Writer":
+        """For whoever holds the run's lease, by the token that its row has now.
+
+        Args:
+            last: the last sequence number of the run's events.
+        """
+        return Writer(self, run.id, run.lock_token or "", sealer, last)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._news.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_S):
+                    await self._urgent.wait()
+            entries, self._entries = self._entries, {}
+            self._news.clear()
+            self._urgent.clear()
+            # Whoever had something to write may have withdrawn it.
+            if entries:
+                await self._write([*entries.values()])
+
+    async def _write(self, entries: Sequence[_Entry]) -> None:
+        """Whatever happens, each of them is told, and the next ones have their turn."""
+        self._writing = {entry.writer for entry in entries}
+        self._written.clear()
+        try:
+            await self._write_all(entries)
+        except Exception as error:
+            log.exception("events of runs could not be written")
+            for entry in entries:
+                if not entry.is_done:
+                    entry.fail(error)
+        finally:
+            self._writing = set()
+            self._written.set()
+
+    def entry(self, writer: "Writer", *, urgent: bool) -> _Entry:
+        """What the writer has to write; it will be written soon, or at once."""
+        known = self._entries.get(writer.run_id)
+        if known is None or known.writer is not writer:
+            if known:
+                known.end(LostError())
+            known = self._entries[writer.run_id] = _Entry(writer)
+        self._news.set()
+        if urgent:
+            self._urgent.set()
+        return known
+
+    async def withdraw(self, writer: "Writer") -> list[Event]:
+        """The events of a writer that are not written, once none of them is being written."""
+        while writer in self._writing:
+            await self._written.wait()
+        known = self._entries.get(writer.run_id)
+        if known is None or known.writer is not writer:
+            return []
+        del self._entries[writer.run_id]
+        return known.events
+
+    async def _write_all(self, entries: Sequence[_Entry]) -> None:
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for entry in entries:
+            try:
+                rows[entry.writer.run_id] = await self._sealed(entry)
+            except Exception as error:
+                # What cannot be written harms no other run.
+                log.exception("an event of a run cannot be sealed")
+                entry.fail(error)
+        entries = [entry for entry in entries if entry.writer.run_id in rows]
+        try:
+            held = await written(lambda: self._commit(entries, rows), _EVENTS)
+        except Exception:
+            log.exception("events of runs cannot be written together; each is written alone")
+            for entry in entries:
+                await self._write_alone(entry, rows)
+            return
+        for entry in entries:
+            self._end(entry, held)
+
+    async def _write_alone(
+        self, entry: _Entry, rows: Mapping[str, Sequence[dict[str, Any]]]
+    ) -> None:
+        try:
+            held = await written(lambda: self._commit([entry], rows), _EVENTS)
+        except IntegrityError:
+            # It contradicts what is written, by somebody who has the run by now.
+            held = set[str]()
+        except Exception as error:
+            log.exception("events of a run cannot be written")
+            entry.fail(error)
+            return
+        self._end(entry, held)
+
+    def _end(self, entry: _Entry, held: set[str]) -> None:
+        if entry.writer.run_id not in held:
+            entry.fail(LostError())
+            return
+        self._followers.publish(entry.writer.run_id, entry.events)
+        entry.end(None)
+
+    @staticmethod
+    async def _sealed(entry: _Entry) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        size = 0
+        for event in entry.events:
+            if size > STEP_BYTES:
+                await asyncio.sleep(0)
+                size = 0
+            found += sealed(entry.writer.run_id, entry.writer.sealer, [event])
+            size += len(found[-1]["data"])
+        return found
+
+    async def _commit(
+        self, entries: Sequence[_Entry], rows: Mapping[str, Sequence[dict[str, Any]]]
+    ) -> set[str]:
+        """Returns the ids of the runs that their writers still held.
+
+        rows: their events, by run.
+        """
+        held: set[str] = set()
+        async with self._database.transaction() as session:
+            tokens = await repository.holders(session, [one.writer.run_id for one in entries])
+            for entry in entries:
+                writer = entry.writer
+                if tokens.get(writer.run_id) != writer.token:
+                    continue
+                held.add(writer.run_id)
+                if entry.values:
+                    await repository.change(session, writer.run_id, entry.values)
+            await repository.add_events(session, [row for run_id in held for row in rows[run_id]])
+        return held
+
+
+class Writer:
+    """The pen of one run, in the hand of whoever holds its lease."""
+
+    def __init__(
+        self, journal: Journal, run_id: str, token: str, sealer: Sealer, last: int
+    ) -> None:
+        self.run_id = run_id
+        self.token = token
+        self.sealer = sealer
+        self._journal = journal
+        self._last = last
+        self._lost: Exception | None = None
+
+    def lose(self, error: Exception) -> None:
+        """Whatever is added from now on raises the error."""
+        self._lost = error
+
+    def add(self, name: str, data: dict[str, Any]) -> None:
+        """Have an event written soon. Raises `LostError` once it is known that it cannot be."""
+        if self._lost:
+            raise self._lost
+        events = self._journal.entry(self, urgent=False).events
+        self._last += 1
+        events.append(Event(self._last, name, data, db.now()))
+
+    def add_delta(self, name: str, step: int, text: str) -> None:
+        """A piece of a message; what comes before it is written becomes one piece with it."""
+        events = self._journal.entry(self, urgent=False).events
+        if events and events[-1].type == name and name in DELTAS:
+            events[-1].data["text"] += text
+        else:
+            self.add(name, {"step": step, "text": text})
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Have columns of the run's row written, together with the events added so far."""
+        self._journal.entry(self, urgent=False).values |= values
+
+    def hurry(self) -> None:
+        """Have what was added written at once, without waiting for it."""
+        self._journal.entry(self, urgent=True)
+
+    async def take(self) -> list[Event]:
+        """What was added and is not written: whoever takes it writes it, and all values anew.
+
+        Raises `LostError`.
+        """
+        events = await self._journal.withdraw(self)
+        if self._lost:
+            raise self._lost
+        return events
+
+    async def commit(self) -> None:
+        """Return once all that was added is durable. Raises `LostError`."""
+        if self._lost:
+            raise self._lost
+        entry = self._journal.entry(self, urgent=True)
+        future = asyncio.get_running_loop().create_future()
+        entry.waiting.append(future)
+        await future

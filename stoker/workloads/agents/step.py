@@ -1,0 +1,131 @@
+"""One step of a run: a call of our own chat endpoint, without the HTTP.
+
+It is the endpoint's request, its checks, the deployment's queue, the key's limits and the
+account's credit that anyone else meets, and cancelling goes down to the engine in the same way.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from stoker.base.errors import InferenceError, from_validation
+from stoker.inference.call import adapted
+from stoker.inference.openai.chat import ChatRequest
+from stoker.inference.openai.generation import CHAT, prepare
+from stoker.models.tasks.registry import GENERATING
+from stoker.platform.web.principal import Principal, Scope
+from stoker.registry.deployments import traffic
+from stoker.workloads.agents.context import AgentContext
+
+_LOOK_AGAIN_S = 1.0
+MOST_PART_BYTES = 4 << 20
+"""Of a part of a replica's stream, which has some tokens: parsing it holds the event loop."""
+"""How often a run that waits for its key's share looks whether the key is there still."""
+
+OnText = Callable[[bool, str], None]
+"""Whether it is reasoning, and the text."""
+
+
+@dataclass
+class Answer:
+    """An assistant's message, as the chunks of a stream add up to it."""
+
+    version_id: str
+    text: list[str] = field(default_factory=list[str])
+    reasoning: list[str] = field(default_factory=list[str])
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    finish_reason: str | None = None
+    usage: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def message(self) -> dict[str, Any]:
+        text = "".join(self.text)
+        found: dict[str, Any] = {"content": text if text.strip() or not self.calls else None}
+        if self.reasoning:
+            found["reasoning_content"] = "".join(self.reasoning)
+        if self.calls:
+            found["tool_calls"] = self.calls
+        return found
+
+    def add(self, chunk: dict[str, Any], on_text: OnText) -> None:
+        """Raises `InferenceError` for the event that a failing stream ends with."""
+        if error := chunk.get("error"):
+            raise InferenceError(error["message"], code=error["code"])
+        if usage := chunk.get("usage"):
+            self.usage = usage
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            if text := delta.get("content"):
+                self.text.append(text)
+                on_text(False, text)
+            if text := delta.get("reasoning_content"):
+                self.reasoning.append(text)
+                on_text(True, text)
+            for part in delta.get("tool_calls") or ():
+                self._add_call(part)
+            self.finish_reason = choice["finish_reason"] or self.finish_reason
+
+    def _add_call(self, part: dict[str, Any]) -> None:
+        if "id" in part:
+            function = {"name": part["function"]["name"], "arguments": ""}
+            self.calls.append({"id": part["id"], "type": "function", "function": function})
+        self.calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
+
+
+async def caller_of(context: AgentContext, public_id: str, account_id: str) -> Principal:
+    """Who a run's calls are made by: the account, with the limits of the key that created it.
+
+    Waits where the key has had its share. Raises `InvalidAPIKeyError`, `InsufficientCreditsError`,
+    which may become so while it waits.
+    """
+    while True:
+        key = await context.keyring.principal(public_id)
+        context.calls.credits.check(account_id)
+        await context.rate_limits.ready(key)
+        verdict = context.rate_limits.check(key)
+        if not verdict.exhausted:
+            break
+        await asyncio.sleep(min(verdict.retry_after_s, _LOOK_AGAIN_S))
+    return replace(key, scope=Scope.ACCOUNT, account_id=account_id)
+
+
+async def ask(
+    context: AgentContext, caller: Principal, body: dict[str, Any], on_text: OnText
+) -> Answer:
+    """The model's answer to a chat completion's body. Raises what the endpoint does."""
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    try:
+        request = ChatRequest.model_validate(body | options)
+    except ValidationError as error:
+        raise from_validation(error, ChatRequest.model_fields) from None
+    entry = context.calls.target(caller, request.model, GENERATING)
+    generation = prepare(entry, CHAT, request)
+    await context.media.collect(generation)
+    wait_s = await context.calls.until_released(entry, context.settings.load_timeout_s)
+    version_id = traffic.picked(entry, caller.key_id)
+    parts = context.runtime.stream(
+        version_id,
+        adapted(entry, generation),
+        wait_s=wait_s,
+        timeout_s=context.settings.inference_timeout_s,
+        keep_alive=b"",
+    )
+    answer = Answer(version_id)
+    async with aclosing(parts):
+        async for part in parts:
+            for chunk in _chunks(part):
+                answer.add(chunk, on_text)
+    return answer
+
+
+def _chunks(part: bytes) -> Iterator[dict[str, Any]]:
+    """The chunks in a part of a stream. Parts hold whole events. Raises `InferenceError`."""
+    if len(part) > MOST_PART_BYTES:
+        raise InferenceError("A part of the model's answer is too large.", code="inference_failed")
+    for event in part.split(b"\n\n"):
+        if event.startswith(b"data: ") and event != b"data: [DONE]":
+            yield orjson.loads(event[6:])

@@ -1,0 +1,294 @@
+"""Work on one run: the loop of steps and tools."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from stoker.base.config import MIB
+from stoker.base.errors import RunLimitError
+from stoker.store.tables.agents import Run
+from stoker.store.tables.usage import Price
+from stoker.tenancy.usage import money
+from stoker.workloads.agents import events
+from stoker.workloads.agents.context import AgentContext
+from stoker.workloads.agents.costs import charge
+from stoker.workloads.agents.journal import Writer
+from stoker.workloads.agents.step import Answer, ask, caller_of
+from stoker.workloads.agents.tool_servers import ToolServers
+from stoker.workloads.agents.transcript import Listed, McpServer, ToolCall, Transcript
+
+SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "stop",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "response_format",
+)
+"""Fields of an agent's config that chat completions take by the same names."""
+COUNTED = (
+    "steps",
+    "prompt_tokens",
+    "completion_tokens",
+    "worked_ms",
+    "microcredits",
+    "carry",
+    "tries",
+    "losses",
+)
+_INTERRUPTED = (
+    "The call was interrupted while it ran: whether it took effect is not known, and it was not "
+    "repeated. Check before you call it again."
+)
+_CUT = "The call was not made: the answer ended in the middle of its arguments."
+
+
+class Turn:
+    """Work on one run, from where its events say that it is."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        row: Run,
+        transcript: Transcript,
+        writer: Writer,
+        servers: ToolServers,
+        *,
+        price: Price,
+    ) -> None:
+        self.transcript = transcript
+        self._context = context
+        self._row = row
+        self._writer = writer
+        self._servers = servers
+        self._price = price
+        self._config = transcript.asked.config
+        self._by_label = {one.label: one for one in transcript.asked.servers}
+        self._since = time.monotonic()
+
+    async def run(self) -> list[ToolCall]:
+        """Returns the calls that wait for their outputs; none: the run is done.
+
+        Raises `RunLimitError`, `LostError` and what a step does.
+        """
+        limit_s = self._config.get("timeout_s")
+        left_s = None if limit_s is None else limit_s - self._row.worked_ms / 1000
+        timeout = asyncio.timeout(left_s)
+        try:
+            async with timeout:
+                return await self._steps()
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            self._set_counted()
+            raise RunLimitError(
+                f"The run has worked for {limit_s:g} s, its limit.", code="time_limit_exceeded"
+            ) from None
+
+    async def _steps(self) -> list[ToolCall]:
+        transcript = self.transcript
+        if transcript.attempted > transcript.steps or any(
+            call.is_started and self._listed(call) for call in transcript.calls
+        ):
+            self._tell(events.RESUMED, {"step": transcript.steps + 1})
+        await self._list_tools()
+        while transcript.answer is None:
+            # Before tools are used whose outputs nobody would read.
+            self._check_limits()
+            if transcript.calls and (waiting := await self._settle()):
+                return waiting
+            await self._step()
+        return []
+
+    def _check_limits(self) -> None:
+        """Raise `RunLimitError` where there may be no further step."""
+        row, config = self._row, self._config
+        limit = self.transcript.asked.max_steps
+        if self.transcript.steps >= limit:
+            raise RunLimitError(
+                f"The run has taken {limit} steps, the most it may, and has no answer.",
+                code="step_limit_exceeded",
+            )
+        tokens, limit = row.prompt_tokens + row.completion_tokens, config.get("max_total_tokens")
+        if limit is not None and tokens >= limit:
+            raise RunLimitError(
+                f"The run has used {tokens} tokens; its limit is {limit}.",
+                code="token_limit_exceeded",
+            )
+        limit = config.get("max_credits")
+        if limit is not None and row.cost >= limit * money.MICRO:
+            raise RunLimitError(
+                f"The run has cost {money.in_credits(row.cost)} credits; its limit is {limit:g}.",
+                code="cost_limit_exceeded",
+            )
+
+    async def _step(self) -> None:
+        context, row = self._context, self._row
+        number = self.transcript.steps + 1
+        caller = await caller_of(context, row.api_key, row.account_id)
+        self._tell(events.STEP_STARTED, {"step": number})
+        began = time.monotonic()
+
+        def on_text(is_reasoning: bool, text: str) -> None:
+            name = events.REASONING_DELTA if is_reasoning else events.MESSAGE_DELTA
+            self._writer.add_delta(name, number, text)
+
+        answer = await ask(context, caller, self._body(), on_text)
+        self._count(answer, time.monotonic() - began)
+        row.steps = number
+        # What it was tried for came about.
+        row.tries, row.losses = 1, 0
+        self._tell(
+            events.MESSAGE_COMPLETED,
+            {
+                "step": number,
+                "message": answer.message(),
+                "finish_reason": answer.finish_reason,
+                "usage": {
+                    name: answer.usage.get(name, 0)
+                    for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+                },
+            },
+        )
+        self._set_counted()
+
+    def _body(self) -> dict[str, Any]:
+        """The chat completion to ask for."""
+        row, config, transcript = self._row, self._config, self.transcript
+        body: dict[str, Any] = {"model": row.model, "messages": transcript.messages}
+        body |= {name: config[name] for name in SAMPLING if name in config}
+        most = config.get("max_tokens")
+        if total := config.get("max_total_tokens"):
+            left = total - row.prompt_tokens - row.completion_tokens
+            most = left if most is None else min(most, left)
+        if most is not None:
+            body["max_completion_tokens"] = most
+        listed = [_function(tool) for tools in transcript.listed.values() for tool in tools]
+        if tools := transcript.asked.functions + listed:
+            body["tools"] = tools
+        # What the first answer has to be would be asked of all of them, for ever.
+        if not tools or transcript.steps:
+            body.pop("tool_choice", None)
+        return body
+
+    def _count(self, answer: Answer, seconds: float) -> None:
+        row = self._row
+        row.prompt_tokens += answer.usage.get("prompt_tokens", 0)
+        row.completion_tokens += answer.usage.get("completion_tokens", 0)
+        stats = self._context.runtime.stats(answer.version_id)
+        held = -(-stats.memory_bytes // MIB) * round(seconds * 1000) if stats else 0
+        charge(row, held, self._price)
+
+    # --- tools ---
+
+    async def _list_tools(self) -> None:
+        transcript = self.transcript
+        taken = {one["function"]["name"] for one in transcript.asked.functions}
+        taken |= {one.name for tools in transcript.listed.values() for one in tools}
+        for server in transcript.asked.servers:
+            if server.label in transcript.listed:
+                continue
+            found = await self._servers.list(server, taken)
+            taken |= {one.name for one in found}
+            tools = [msgspec.to_builtins(one) for one in found]
+            self._tell(events.TOOLS_LISTED, {"server_label": server.label, "tools": tools})
+
+    async def _settle(self) -> list[ToolCall]:
+        """Have the calls that are open answered; returns those that the run's owner answers."""
+        self._refuse_cut()
+        opened = [call for call in self.transcript.calls if call.output is None]
+        own = {one["function"]["name"] for one in self.transcript.asked.functions}
+        waiting = [call for call in opened if call.name in own]
+        for call in waiting:
+            if not call.is_started:
+                self._started(call, None)
+        await asyncio.gather(*(self._answer(call) for call in opened if call.name not in own))
+        return waiting
+
+    def _refuse_cut(self) -> None:
+        """Answers calls that were cut off with an error: only the model can write them again."""
+        if self.transcript.finish_reason == "tool_calls":
+            return
+        for call in list(self.transcript.calls):
+            if call.output is None and call.parsed() is None:
+                self._completed(call, _CUT, is_error=True)
+
+    async def _answer(self, call: ToolCall) -> None:
+        """Have a call answered that is no function of the run's owner."""
+        found = self._listed(call)
+        if found is None:
+            self._completed(call, f"There is no tool '{call.name[:64]}'.", is_error=True)
+            return
+        if call.is_started:
+            # Somebody began it, and did not live to tell. It is not done twice behind one's back.
+            self._completed(call, _INTERRUPTED, is_error=True, is_interrupted=True)
+            return
+        server, tool = found
+        arguments = call.parsed()
+        if arguments is None:
+            self._completed(call, "The arguments are not the JSON of an object.", is_error=True)
+            return
+        self._started(call, server.label)
+        # Durable before the tool can do anything.
+        await self._writer.commit()
+        output = await self._servers.call(server, tool.tool, arguments)
+        self._completed(call, output.text, is_error=output.is_error)
+        self._set_counted()
+        # Written at once, while the next step begins: a crash may lose it before as well.
+        self._writer.hurry()
+
+    def _listed(self, call: ToolCall) -> tuple[McpServer, Listed] | None:
+        """The server that has the tool of a call."""
+        for label, tools in self.transcript.listed.items():
+            for tool in tools:
+                if tool.name == call.name:
+                    return self._by_label[label], tool
+        return None
+
+    def _started(self, call: ToolCall, label: str | None) -> None:
+        self._tell(
+            events.CALL_STARTED,
+            {
+                "step": self.transcript.steps,
+                "tool_call_id": call.id,
+                "name": call.name,
+                "arguments": call.arguments,
+                "server_label": label,
+            },
+        )
+
+    def _completed(
+        self, call: ToolCall, output: str, *, is_error: bool, is_interrupted: bool = False
+    ) -> None:
+        data = {"tool_call_id": call.id, "output": output, "is_error": is_error}
+        if is_interrupted:
+            data["is_interrupted"] = True
+        self._tell(events.CALL_COMPLETED, data)
+
+    # --- writing down ---
+
+    def _tell(self, name: str, data: dict[str, Any]) -> None:
+        self._writer.add(name, data)
+        self.transcript.note(name, data)
+
+    def counted(self) -> dict[str, Any]:
+        """The columns that count, as they are now."""
+        row, now = self._row, time.monotonic()
+        row.worked_ms += round((now - self._since) * 1000)
+        self._since = now
+        return {name: getattr(row, name) for name in COUNTED}
+
+    def _set_counted(self) -> None:
+        self._writer.set(self.counted())
+
+
+def _function(tool: Listed) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "parameters": tool.parameters}
+    if tool.description:
+        function["description"] = tool.description
+    return {"type": "function", "function": function}

@@ -1,0 +1,141 @@
+"""Runs at work: the `Kind` of the jobs that are runs."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stoker.base.errors import StokerError
+from stoker.base.fairness import PARTY, Party
+from stoker.platform.jobs.runner import Outcome
+from stoker.runtime.interface import OnProgress
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.agents import Run, RunEvent, RunStatus
+from stoker.store.tables.usage import Price
+from stoker.tenancy.usage.prices import PriceList, hour_of
+from stoker.workloads.agents import events, repository
+from stoker.workloads.agents.context import AgentContext
+from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.journal import LostError, append
+from stoker.workloads.agents.sealing import Sealer
+from stoker.workloads.agents.tool_servers import ToolServers
+from stoker.workloads.agents.transcript import Asked, ToolCall, Transcript
+from stoker.workloads.agents.turn import Turn
+
+_PAGE = 256
+"""Events that are read at a time."""
+
+
+def read(sealer: Sealer, rows: Sequence[RunEvent]) -> list[Event]:
+    return [Event(row.sequence, row.type, sealer.unseal(row.data), row.created_at) for row in rows]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of working on a run: its answer, or the calls whose outputs it waits for."""
+
+    transcript: Transcript
+    sealer: Sealer
+    waiting: list[ToolCall]
+    written: list[Event]
+    """What is still to be written, before what comes of it."""
+    values: dict[str, Any]
+
+
+class Working:
+    table = Run
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._followers = context.followers
+        self._price: tuple[int, Price] | None = None
+        """The hour, and what is in force in it: versions begin with hours."""
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def perform(self, row: Run, on_progress: OnProgress) -> Made:
+        context = self._context
+        PARTY.set(Party(row.account_id, row.api_key))
+        sealer = Sealer(context.secret, row.content_key)
+        asked = msgspec.convert(sealer.unseal(row.asked), Asked)
+        transcript, price = await self._known(row, sealer, asked)
+        writer = context.journal.writer(row, sealer, transcript.last)
+        servers = ToolServers(context.outbound, context.settings.tool_timeout_s)
+        turn = Turn(context, row, transcript, writer, servers, price=price)
+        try:
+            try:
+                waiting = await turn.run()
+            except Exception as error:
+                if not isinstance(error, LostError):
+                    # What led to it is written before it.
+                    await writer.commit()
+                raise
+            return Made(turn.transcript, sealer, waiting, await writer.take(), turn.counted())
+        except LostError:
+            # Whoever has it now decides what becomes of it; what is awaited here never comes.
+            raise asyncio.CancelledError from None
+        finally:
+            # Goodbyes may take a second, for which no run has to wait.
+            leaving = asyncio.create_task(servers.close())
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def _known(self, row: Run, sealer: Sealer, asked: Asked) -> tuple[Transcript, Price]:
+        """How far a run is, and what memory costs now."""
+        async with self._context.database.reading() as session:
+            transcript = Transcript(asked)
+            has_more = True
+            while has_more:
+                # A page at a time: others have their turn in between.
+                page = await repository.milestones(
+                    session, row.id, after=transcript.last, limit=_PAGE
+                )
+                transcript.add(read(sealer, page.rows))
+                has_more = page.has_more
+            if transcript.attempted > transcript.steps:
+                # Whoever had it before may have left pieces of a message behind. (How often it was
+                # tried does not tell: who hands it back at a server's end takes the try back.)
+                transcript.last = await repository.last_sequence(session, row.id)
+            hour = hour_of(db.now())
+            if self._price is None or self._price[0] != hour:
+                self._price = hour, (await PriceList.read(session)).at(hour)
+        return transcript, self._price[1]
+
+    def outcome(self, row: Run, made: Made) -> Outcome:
+        values = made.values | {"finish_reason": made.transcript.finish_reason}
+        if made.waiting:
+            sealed = made.sealer.seal([call.shown() for call in made.waiting])
+            return Outcome(values | {"waiting_for": sealed}, RunStatus.REQUIRES_ACTION.value)
+        return Outcome(values | {"output": made.sealer.seal(made.transcript.answer)})
+
+    async def keep(self, session: Session, row: Run, made: Made) -> None:
+        if made.waiting:
+            calls = [call.shown() for call in made.waiting]
+            event = (events.REQUIRES_ACTION, {"tool_calls": calls})
+        else:
+            event = (events.COMPLETED, {"usage": usage(row), "output": made.transcript.answer})
+        await append(session, self._followers, row, made.sealer, [event], written=made.written)
+
+    async def ended(self, session: Session, row: Run, error: StokerError | None) -> None:
+        if error is None:
+            return
+        shown = {"code": error.code, "message": error.message}
+        event = (events.FAILED, {"usage": usage(row), "error": shown})
+        sealer = Sealer(self._context.secret, row.content_key)
+        await append(session, self._followers, row, sealer, [event])
+
+    async def discard(self, made: Made) -> None:
+        """Nothing was written that is not the run's own."""
+
+
+def usage(row: Run) -> dict[str, Any]:
+    return {
+        "steps": row.steps,
+        "prompt_tokens": row.prompt_tokens,
+        "completion_tokens": row.completion_tokens,
+        "total_tokens": row.prompt_tokens + row.completion_tokens,
+        "seconds": row.worked_ms / 1000,
+        "microcredits": row.cost,
+    }

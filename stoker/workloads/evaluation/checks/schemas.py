@@ -1,0 +1,90 @@
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
+
+MOST_CHECKS = 100
+MOST_NUMBERS = 65_536
+
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
+
+
+class CosineMin(RequestModel):
+    vector: list[Number] = Field(min_length=2, max_length=MOST_NUMBERS)
+    min: float = Field(ge=-1, le=1)
+
+
+class Expect(RequestModel):
+    """What has to hold of an answer: all that is given."""
+
+    status: int = Field(200, ge=100, le=599, description="The HTTP status that a client would get.")
+    equal: Any = Field(
+        None,
+        description="The answer, or of one that is written text that text. Numbers may differ by "
+        "a ten-thousandth; what differs each time (`id`, `created`, `usage`) is not compared.",
+    )
+    top_label: str | None = Field(
+        None, max_length=1024, description="The label with the highest score."
+    )
+    contains: str | None = Field(
+        None, min_length=1, max_length=65_536, description="What one of the answer's texts holds."
+    )
+    cosine_min: CosineMin | None = Field(
+        None, description="The least cosine between the answer's first vector and this one."
+    )
+    json_schema: dict[str, Any] | None = Field(
+        None,
+        description="What the answer fits, or a written text that is JSON (draft 2020-12).",
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Expect":
+        if not self.model_fields_set:
+            raise ValueError(f"give one of {', '.join(type(self).model_fields)}")
+        return self
+
+
+class Check(RequestModel):
+    name: str = Field(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]+$")
+    request: dict[str, Any] = Field(
+        description="A body of the deployment's first endpoint, without `model`."
+    )
+    expect: Expect
+
+
+class ChecksUpdate(RequestModel):
+    checks: list[Check] = Field(max_length=MOST_CHECKS, description="All; none: there are none.")
+
+    @model_validator(mode="after")
+    def _differ(self) -> "ChecksUpdate":
+        names = [one.name for one in self.checks]
+        if twice := next((one for one in names if names.count(one) > 1), None):
+            raise ValueError(f"two checks have the name '{twice}'")
+        return self
+
+
+class Result(ResponseModel):
+    name: str
+    is_passed: bool
+    message: str = Field(description="What is not as expected; empty: nothing.")
+    ms: float = Field(description="How long the answer took.")
+
+
+class Report(ResponseModel):
+    """What became of a deployment's checks."""
+
+    object: Literal["deployment.check_report"] = "deployment.check_report"
+    deployment_id: str
+    is_passed: bool = Field(description="Whether all were.")
+    results: Sequence[Result]
+    created_at: UtcString
+
+
+class Checks(ResponseModel):
+    object: Literal["deployment.checks"] = "deployment.checks"
+    deployment_id: str
+    checks: Sequence[dict[str, Any]]
+    report: Report | None = Field(description="Of the last run of these.")
+    updated_at: UtcString | None

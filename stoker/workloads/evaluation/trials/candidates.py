@@ -1,0 +1,106 @@
+"""The ways of running a deployment's model that are worth a trial: the catalogue's records say."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from stoker.base.config import Settings
+from stoker.base.errors import InvalidRequestError
+from stoker.models.engines import environments
+from stoker.models.engines.catalogue import ENGINES
+from stoker.models.engines.record import AUTO, EngineRecord
+from stoker.models.tasks.registry import SERVED
+from stoker.models.tasks.registry import engines as serving
+from stoker.registry.deployments import engines
+from stoker.store.tables.deployments import Deployment
+from stoker.wire.protocol import WeightFormat
+
+REFERENCE = "float32"
+"""The dtype whose answers the others' are held against."""
+_SELDOM = ("float16",)
+"""Tried where it is asked for: processors emulate it, and the range is too small for many."""
+_WEIGHT_FORMAT = "weight_format"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    engine: str
+    dtype: str
+    weight_format: str | None = None
+
+    def applied(self, row: Deployment) -> dict[str, Any]:
+        """The fields of a deployment that is to run this way."""
+        config = {name: value for name, value in row.config.items() if name != _WEIGHT_FORMAT}
+        if self.weight_format:
+            config[_WEIGHT_FORMAT] = self.weight_format
+        return {"engine": self.engine, "dtype": self.dtype, "config": config}
+
+
+def candidates(
+    settings: Settings,
+    row: Deployment,
+    *,
+    only_engines: Collection[str] | None,
+    only_dtypes: Collection[str] | None,
+) -> list[Candidate]:
+    """Those of a deployment, what the others are compared with first.
+
+    Raises `InvalidRequestError` for an engine that does not serve the deployment's pipeline.
+    """
+    served = serving(row.pipeline)
+    for index, name in enumerate(only_engines or ()):
+        if name not in served:
+            raise InvalidRequestError(
+                f"The engine '{name}' does not serve '{row.pipeline}', which runs on "
+                f"{' and '.join(served)}.",
+                param=f"engines[{index}]",
+            )
+    found = [
+        one
+        for name in served
+        for one in _of(settings, ENGINES[name], row)
+        if _is_wanted(one, only_engines, only_dtypes)
+    ]
+    plain = [name for name in served if not ENGINES[name].converts and not _lacks(settings, name)]
+    reference = Candidate(plain[0], REFERENCE) if plain else None
+    return [*([reference] if reference else []), *(one for one in found if one != reference)]
+
+
+def _of(settings: Settings, record: EngineRecord, row: Deployment) -> Iterator[Candidate]:
+    if _lacks(settings, record.name):
+        # Once, to say so.
+        yield Candidate(record.name, AUTO)
+        return
+    kind = SERVED[row.pipeline].kind
+    for dtype in record.serves[kind]:
+        yield Candidate(record.name, dtype)
+    options = record.options
+    if options and kind in options.kinds and _WEIGHT_FORMAT in options.model.model_fields:
+        for weight_format in get_args(WeightFormat):
+            if not options.narrowed(_WEIGHT_FORMAT, weight_format, kind):
+                yield Candidate(record.name, AUTO, weight_format)
+
+
+def _lacks(settings: Settings, name: str) -> bool:
+    environment = ENGINES[name].environment
+    return environment is not None and environments.installed(settings, name) is None
+
+
+def _is_wanted(
+    one: Candidate, only_engines: Collection[str] | None, only_dtypes: Collection[str] | None
+) -> bool:
+    if only_engines is not None and one.engine not in only_engines:
+        return False
+    if only_dtypes is None:
+        return one.dtype not in _SELDOM
+    return one.dtype in only_dtypes
+
+
+def why_not(settings: Settings, row: Deployment, candidate: Candidate) -> str | None:
+    """Why the server cannot run a deployment this way; None: it can be tried."""
+    changed = Deployment(pipeline=row.pipeline, device=row.device, **candidate.applied(row))
+    try:
+        engines.check(settings, changed)
+    except InvalidRequestError as error:
+        return error.message
+    return None

@@ -1,0 +1,17 @@
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stoker.inference.call import Calls
+from stoker.platform.jobs.runner import Runner
+from stoker.platform.web.context import Platform, part
+from stoker.workloads.evaluation.replay.comparer import Comparer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialContext(Platform):
+    calls: Calls
+    comparer: Comparer
+    jobs: Runner[Any, Any]
+
+
+ContextDep = Annotated[TrialContext, part(TrialContext)]

@@ -1,0 +1,97 @@
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
+from stoker.registry.deployments.schemas import Dtype
+from stoker.store.db import NO_CONTROL
+from stoker.store.tables.jobs import JobStatus
+
+MAX_EXAMPLES = 100
+
+Name = Annotated[str, Field(min_length=1, max_length=32, pattern=NO_CONTROL)]
+
+
+class TrialCreate(RequestModel):
+    examples: list[dict[str, Any]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_EXAMPLES,
+        description="Bodies of the deployment's first endpoint, without `model`: each way of "
+        "running it is timed on them, and its answers are compared. Default: some that the server "
+        "makes up.",
+    )
+    engines: list[Name] | None = Field(
+        default=None, min_length=1, max_length=8, description="Only these engines."
+    )
+    dtypes: list[Dtype] | None = Field(
+        default=None, min_length=1, max_length=8, description="Only these dtypes, beside float32."
+    )
+
+
+class RowStatus(StrEnum):
+    MEASURED = "measured"
+    DIFFERS = "differs"
+    """It answers the examples otherwise: another top label, vectors far away, other texts."""
+    FAILED = "failed"
+    """It could not be run; `reason` tells why."""
+    UNAVAILABLE = "unavailable"
+    """The server has no such engine, or lacks what it needs."""
+
+    @property
+    def was_run(self) -> bool:
+        return self in (RowStatus.MEASURED, RowStatus.DIFFERS)
+
+
+class Row(ResponseModel):
+    """One way of running the model: what a deployment may be changed to."""
+
+    engine: str
+    dtype: str
+    weight_format: str | None = None
+    status: RowStatus
+    reason: str = ""
+    alone_ms: float | None = Field(
+        default=None,
+        description="An example alone, without HTTP: the mean of them, each at its median.",
+    )
+    items_per_s: float | None = Field(
+        default=None,
+        description="Inputs a second for sixteen callers, each asking again once answered.",
+    )
+    memory_bytes: int | None = Field(
+        default=None, description="What a replica held: proportional set size."
+    )
+    difference: float | None = Field(
+        default=None, description="The largest of any number of the answers, from the first row's."
+    )
+    agreement: float | None = Field(
+        default=None,
+        description="With the first row's answers: what `measure` names.",
+    )
+    measure: Literal["top_labels", "cosine", "texts"] | None = Field(
+        default=None,
+        description="`top_labels`: the share of equal ones; `cosine`: the least between vectors; "
+        "`texts`: the share of equal texts.",
+    )
+
+
+class TrialError(ResponseModel):
+    code: str
+    message: str
+
+
+class Trial(ResponseModel):
+    """Ways of running a deployment's model, measured on the same inputs."""
+
+    id: str
+    object: Literal["deployment.trial"] = "deployment.trial"
+    deployment_id: str
+    status: JobStatus
+    progress: float = Field(description="0 to 1.")
+    examples: int | None = Field(description="How many the caller has given; null: none.")
+    rows: list[Row] = Field(description="The first one is what the others are compared with.")
+    error: TrialError | None
+    created_at: UtcString
+    completed_at: UtcString | None

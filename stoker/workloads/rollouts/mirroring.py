@@ -1,0 +1,230 @@
+"""Copies of calls to a version whose answers nobody waits for: how it would have answered."""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stoker.base.errors import StokerError
+from stoker.base.fairness import PARTY, FairQueue, Party
+from stoker.base.ids import Prefix, new_id
+from stoker.inference.call import LONGEST_COPIED
+from stoker.registry.deployments.directory import Entry
+from stoker.runtime.interface import Call, Runtime
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
+from stoker.wire.generation_request import Generation
+from stoker.workloads.evaluation.replay.comparer import SMALL_BYTES, Comparer
+from stoker.workloads.evaluation.replay.streams import folded
+from stoker.workloads.rollouts import comparisons
+from stoker.workloads.rollouts.comparisons import Example, Found, Pair
+from stoker.workloads.rollouts.tally import Tally
+
+MOST = 16
+"""Most copies that wait, of all accounts together. Each holds the body of its request."""
+MOST_PAIRS = 1000
+GIVE_WAY_S = 10.0
+"""Longest wait for a moment in which nobody else's calls are at work; then a copy is dropped."""
+SHOWN = 4000
+"""Characters of a request or an answer that are kept as an example."""
+_LOOK_S = 0.02
+_WRITE_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Copy:
+    pair: Pair
+    account_id: str
+    call: Call | Generation
+    answer: bytes
+    seconds: float
+    is_streamed: bool
+    is_shown: bool
+    """Whether its owner wants to see what is answered otherwise."""
+
+
+class Mirrors:
+    def __init__(
+        self,
+        runtime: Runtime,
+        comparer: Comparer,
+        database: Database,
+        secret: ServerSecret,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        draw: Callable[[], int] = lambda: secrets.randbelow(100),
+    ) -> None:
+        """
+        Args:
+            wait_s: for a version that has to be loaded.
+            draw: 0 to 99, as chance has it.
+        """
+        self._runtime = runtime
+        self._comparer = comparer
+        self._database = database
+        self._secret = secret
+        self._wait_s = wait_s
+        self._timeout_s = timeout_s
+        self._draw = draw
+        self._queue: FairQueue[_Copy] = FairQueue(MOST)
+        self._found: dict[Pair, tuple[str, Found]] = {}
+        """With the id of what this server writes down of it."""
+        self._unwritten: set[Pair] = set()
+        self._written_at = 0.0
+
+    def offer(
+        self,
+        entry: Entry,
+        live_id: str,
+        call: Call | Generation,
+        answer: bytes,
+        seconds: float,
+        *,
+        is_streamed: bool = False,
+    ) -> None:
+        """Copy a call that was answered, as often as its deployment's owner wants it."""
+        for share in entry.mirrors:
+            if share.version_id == live_id or self._draw() >= share.percent:
+                continue
+            pair = share.version_id, live_id
+            copy = _Copy(
+                *(pair, entry.account_id, call, answer, seconds, is_streamed),
+                is_shown=entry.keeps_examples,
+            )
+            if dropped := self._queue.put(copy.account_id, copy):
+                self._of(dropped.pair).tally.dropped += 1
+
+    async def found(self, version_id: str, live_id: str) -> Found:
+        """Of the copies of one version's calls that another one got, on all servers."""
+        pair = version_id, live_id
+        identifier, here = self._found.get(pair, (None, Found()))
+        whole = await comparisons.read(self._database, self._secret, pair, besides=identifier)
+        whole.tally.merge(here.tally)
+        whole.examples = sorted(whole.examples + here.examples, key=lambda one: one["at"])
+        del whole.examples[: -comparisons.EXAMPLES]
+        return whole
+
+    def forget(self, version_id: str) -> None:
+        for pair in [pair for pair in self._found if version_id in pair]:
+            del self._found[pair]
+            self._unwritten.discard(pair)
+
+    async def run(self) -> None:
+        try:
+            while True:
+                if self._unwritten and time.monotonic() - self._written_at > _WRITE_S:
+                    await self._write()
+                try:
+                    copy = await asyncio.wait_for(
+                        self._queue.get(), _WRITE_S if self._unwritten else None
+                    )
+                except TimeoutError:
+                    continue
+                try:
+                    await self._repeat(copy)
+                except Exception:
+                    log.exception("a copy of a call failed")
+        finally:
+            await self._write()
+
+    async def _write(self) -> None:
+        found = {pair: self._found[pair] for pair in self._unwritten & self._found.keys()}
+        self._unwritten.clear()
+        self._written_at = time.monotonic()
+        if not found:
+            return
+        try:
+            async with self._database.transaction() as session:
+                await comparisons.write(session, self._secret, found)
+        except Exception:
+            log.exception("what became of copies could not be written down")
+            self._unwritten |= found.keys()
+
+    async def _repeat(self, copy: _Copy) -> None:
+        if not await self._is_quiet(copy.pair[0]):
+            self._of(copy.pair).tally.dropped += 1
+            return
+        PARTY.set(Party(copy.account_id, is_copy=True))
+        began = time.perf_counter()
+        try:
+            answer = await self._answer(copy)
+        except StokerError as error:
+            log.info("a copy was not answered", extra={"why": error.code})
+            self._of(copy.pair).tally.failed += 1
+            return
+        seconds = time.perf_counter() - began
+        comparison = await self._comparer.compare(
+            copy.account_id, copy.answer, answer, is_streamed=copy.is_streamed
+        )
+        example = None
+        if copy.is_shown and comparison.differs:
+            example = await asyncio.to_thread(_example, copy, answer)
+        found = self._of(copy.pair)
+        found.tally.live.add(copy.seconds)
+        found.tally.mirror.add(seconds)
+        found.tally.add(comparison)
+        if example:
+            found.show(example)
+
+    async def _answer(self, copy: _Copy) -> bytes:
+        asked, wait_s, timeout_s = (copy.pair[0], copy.call), self._wait_s, self._timeout_s
+        if not copy.is_streamed:
+            return await self._runtime.call(*asked, wait_s=wait_s, timeout_s=timeout_s)
+        stream = self._runtime.stream(*asked, wait_s=wait_s, timeout_s=timeout_s, keep_alive=b"")
+        async with aclosing(stream) as parts:
+            content = bytearray()
+            async for part in parts:
+                content += part
+                if len(content) > LONGEST_COPIED:
+                    # It differs: what the live version streamed is shorter.
+                    break
+            return bytes(content)
+
+    async def _is_quiet(self, version_id: str) -> bool:
+        deadline = time.monotonic() + GIVE_WAY_S
+        while self._runtime.at_work(besides=version_id):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
+
+    def _of(self, pair: Pair) -> Found:
+        """What is counted of a pair here; something is about to be added to it."""
+        if pair not in self._found:
+            if len(self._found) >= MOST_PAIRS:
+                oldest = next(iter(self._found))
+                del self._found[oldest]
+                self._unwritten.discard(oldest)
+            self._found[pair] = new_id(Prefix.COMPARISON), Found(Tally())
+        self._unwritten.add(pair)
+        return self._found[pair][1]
+
+
+def _example(copy: _Copy, answer: bytes) -> Example:
+    live = copy.answer
+    if copy.is_streamed and len(live) + len(answer) <= SMALL_BYTES:
+        live, answer = folded(live), folded(answer)
+    request = msgspec.to_builtins(copy.call, builtin_types=(bytes, bytearray), enc_hook=_in_words)
+    asked = json.dumps(request, default=_in_words)
+    return Example(
+        at=round(time.time(), 3),
+        request=asked[:SHOWN],
+        live=live[: 4 * SHOWN].decode(errors="replace")[:SHOWN],
+        mirror=answer[: 4 * SHOWN].decode(errors="replace")[:SHOWN],
+    )
+
+
+def _in_words(value: Any) -> str:
+    """What is no JSON, as pictures and sound."""
+    size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray) else ""
+    return f"<{type(value).__name__}{size}>"

@@ -1,0 +1,125 @@
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
+from stoker.registry.deployments.schemas import Config, Device, Dtype, Engine, Memory, VersionId
+from stoker.store.db import NO_CONTROL
+from stoker.store.tables.deployments import VersionStatus
+
+Promote = Literal["when_ready", "manual"]
+Strategy = Literal["beside", "in_place"]
+
+
+class VersionCreate(RequestModel):
+    """What is not given is as the live version has it."""
+
+    artifact_id: str | None = Field(
+        default=None, max_length=64, pattern=NO_CONTROL, description="A ready artifact."
+    )
+    source: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Instead of an artifact: a folder below one that the operator has named.",
+    )
+    engine: Engine | None = None
+    device: Device | None = None
+    dtype: Dtype | None = None
+    config: Config | None = Field(
+        default=None, description="Options that are not in it stay; null takes one back."
+    )
+    note: str = Field(default="", max_length=1024, description="For people: what is new.")
+    promote: Promote = Field(
+        default="when_ready",
+        description="`when_ready`: it takes over once it was found right. `manual`: once it is "
+        "promoted.",
+    )
+    strategy: Strategy = Field(
+        default="beside",
+        description="`beside`: it is loaded while the live version serves. `in_place`: that one is "
+        "unloaded before, and calls wait.",
+    )
+
+    @model_validator(mode="after")
+    def _differs(self) -> "VersionCreate":
+        if self.artifact_id is not None and self.source is not None:
+            raise ValueError("give either artifact_id or source")
+        given = (self.artifact_id, self.source, self.engine, self.device, self.dtype, self.config)
+        if all(one is None for one in given):
+            raise ValueError("give what is new: artifact_id, source, engine, device, dtype, config")
+        return self
+
+
+class Rollback(RequestModel):
+    version: VersionId | None = Field(
+        default=None, description="Default: the one that was live before."
+    )
+
+
+class Latency(ResponseModel):
+    calls: int
+    mean_ms: float | None = Field(description="Null: there were none.")
+    longest_ms: float
+
+
+class Example(ResponseModel):
+    """A call that was answered otherwise; long texts are cut."""
+
+    at: float = Field(description="Unix seconds.")
+    request: str
+    live: str
+    mirror: str
+
+
+class VersionComparison(ResponseModel):
+    """How a version has answered copies of the live one's calls."""
+
+    object: Literal["deployment.version_comparison"] = "deployment.version_comparison"
+    deployment_id: str
+    version_id: str
+    live_version_id: str
+    compared: int = Field(description="Calls that both have answered.")
+    failed: int = Field(description="Copies that ended with an error.")
+    dropped: int = Field(description="Copies for which there was no moment.")
+    differing: int = Field(description="Answers that differ, as a trial's rows do.")
+    measure: Literal["top_labels", "cosine", "texts"] = Field(
+        description="What tells most of these answers."
+    )
+    equal_top_labels: float | None = Field(description="Their share; null: there are no labels.")
+    equal_texts: float | None = Field(description="Their share; null: there are no texts.")
+    mean_cosine: float | None = Field(description="Of two vectors; null: there are none.")
+    least_cosine: float | None
+    difference: float | None = Field(
+        description="The largest of any number; null: it is not finite."
+    )
+    live: Latency
+    mirror: Latency
+    examples: list[Example] = Field(
+        description="The last calls that were answered otherwise, if the traffic says `examples`."
+    )
+
+
+class Version(ResponseModel):
+    id: str
+    object: Literal["deployment.version"] = "deployment.version"
+    deployment_id: str
+    number: int
+    artifact_id: str | None
+    source: str | None
+    engine: str
+    device: str
+    dtype: str
+    config: dict[str, Any]
+    status: VersionStatus
+    reason: str = Field(description="The code of what is wrong; empty: nothing.")
+    message: str
+    note: str
+    promote: Promote
+    strategy: Strategy
+    progress: float = Field(description="How far its preparation has come, 0 to 1.")
+    memory: Memory
+    is_loaded: bool = Field(description="Whether it could answer at once.")
+    created_at: UtcString
+    promoted_at: UtcString | None
+    retired_at: UtcString | None
