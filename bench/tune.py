@@ -113,7 +113,7 @@ def _said(
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"the trial failed:\n{done.stderr.decode()[-2000:]}")
+        raise RuntimeError(f"trial failed:\n{done.stderr.decode()[-2000:]}")
     for row in json.loads(done.stdout)["rows"]:
         if row["status"] in RUN:
             yield row

@@ -49,7 +49,7 @@ class Adoption:
             try:
                 self._take_over = prepare(execution)
             except Exception:
-                log.exception("the converted model could not be made ready; going on without it")
+                log.exception("converted model could not be prepared; continuing without it")
                 self._ended(False)
             self.is_preparing = False
             self._wake()
@@ -65,7 +65,7 @@ class Adoption:
         try:
             take_over()
         except Exception:
-            log.exception("the converted model could not be taken; going on without it")
+            log.exception("converted model could not be adopted; continuing without it")
             self._ended(False)
         else:
             self._ended(True)

@@ -100,7 +100,7 @@ def _timed(engine: Engine, samples: list[Sample]) -> float:
     except AbandonedError:
         return math.inf
     except Exception:
-        log.warning("a batch of %d could not be measured", len(samples), exc_info=True)
+        log.warning("measuring a batch of %d failed", len(samples), exc_info=True)
         return math.inf
     return time.perf_counter() - started
 

@@ -69,7 +69,7 @@ def convert(job: Conversion) -> None:
     except NotExportableError as error:
         verdict = Verdict([], str(error))
     except Exception as error:
-        log.exception("the conversion failed")
+        log.exception("conversion failed")
         verdict = Verdict([], f"{type(error).__name__} while it was converted.")
     log.info("converted: %s", verdict)
     verdict.write(folder)

@@ -128,10 +128,10 @@ class EngineThread:
             try:
                 outputs = self._engine.forward([entry.sample for entry in batch], watch)
             except AbandonedError:
-                log.info("nobody waits for a batch any more", extra={"size": len(batch)})
+                log.info("batch skipped: all its calls were cancelled", extra={"size": len(batch)})
                 return
             except Exception:
-                log.exception("a batch failed", extra={"size": len(batch)})
+                log.exception("batch failed", extra={"size": len(batch)})
                 self._isolate(batch)
                 return
         self._counters.passed(len(batch), seconds := time.perf_counter() - started)
@@ -150,7 +150,7 @@ class EngineThread:
         try:
             following = self._listener.following(entry, output)
         except Exception:
-            log.exception("an output could not be continued")
+            log.exception("output could not be continued")
             self._listener.failed(entry)
             return True
         self._queue.put(following, entry.party)

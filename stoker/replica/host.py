@@ -257,7 +257,7 @@ def _import_heavy() -> None:
         mapping: Any = importlib.import_module("transformers.conversion_mapping")
         mapping.get_checkpoint_conversion_mapping("bert")
     except (ImportError, AttributeError):
-        log.warning("loading could not be prepared: forks will take 0.1 s longer")
+        log.warning("preload failed: each fork takes 0.1 s longer")
 
 
 def _import_model_code(model_type: str) -> None:
@@ -269,7 +269,7 @@ def _import_model_code(model_type: str) -> None:
     try:
         importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     except Exception:
-        log.exception("the code of %s could not be imported", model_type)
+        log.exception("code of %s could not be imported", model_type)
 
 
 def _import_pipeline_code(name: str) -> None:
@@ -286,7 +286,7 @@ def _import_pipeline_code(name: str) -> None:
         importlib.import_module("stoker.models.engines.diffusers")
         getattr(importlib.import_module("diffusers"), name)
     except Exception:
-        log.exception("the code of %s could not be imported", name)
+        log.exception("code of %s could not be imported", name)
 
 
 _IMPORTERS = {"transformers": _import_model_code, "diffusers": _import_pipeline_code}

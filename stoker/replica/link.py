@@ -86,7 +86,7 @@ class Link:
             for piece in self._unsent:
                 self._socket.sendall(piece)
         except OSError as error:
-            log.info("the last answers could not be given: %s", error)
+            log.info("last answers could not be sent: %s", error)
         self._socket.close()
 
     def _read(self) -> list[ToReplica]:

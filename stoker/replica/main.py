@@ -83,7 +83,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
     try:
         worker = _load(spec, link, passes)
     except Exception as error:
-        log.exception("the model could not be loaded")
+        log.exception("model could not be loaded")
         link.send_now(load_failure(error, spec.model_dir))
         return 0
     worker.start()

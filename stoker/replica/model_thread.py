@@ -113,7 +113,7 @@ class ModelThread:
                     started = time.perf_counter()
                     outputs = self._model.step()
             except Exception:
-                log.exception("a step failed")
+                log.exception("step failed")
                 outputs = self._model.abandon("The model failed while it wrote this answer.")
             self._pulse.is_working = False
         self._counters.busy_s += time.perf_counter() - started

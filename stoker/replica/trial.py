@@ -73,7 +73,7 @@ def try_out(job: Trial) -> None:
     except (FailedError, NotExportableError) as error:
         verdict = TrialVerdict(passed=False, reason=str(error))
     except Exception as error:
-        log.exception("the trial failed")
+        log.exception("trial failed")
         verdict = TrialVerdict(passed=False, reason=f"{type(error).__name__} when it was tried.")
     log.info("tried %s: %s", job.execution, verdict)
     path = Path(job.verdict_path)

@@ -197,7 +197,7 @@ class Worker:
                 request.counts[name] = request.counts.get(name, 0) + value
         except Exception:
             # The answer is worth more than its statistics.
-            log.exception("an output could not be counted")
+            log.exception("output could not be counted")
 
     def _write(self, request: TaskRequest, writer: StreamWriter) -> None:
         """Send on what has come in the samples' order."""
@@ -217,7 +217,7 @@ class Worker:
             try:
                 self._send_part(request, request.writer.partial(entry.position, output))
             except Exception:
-                log.exception("a partial output could not be written; going on without it")
+                log.exception("partial output could not be sent; continuing without it")
 
     def _finish_item(self, request: TaskRequest, index: int) -> None:
         outputs = request.outputs.pop(index)

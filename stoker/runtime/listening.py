@@ -102,4 +102,4 @@ class Listeners(RuntimeListener):
             try:
                 tell(listener)
             except Exception:
-                log.exception("a listener of the runtime failed")
+                log.exception("runtime listener failed")

@@ -32,7 +32,7 @@ def leave() -> tuple[bool, bool]:
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     except OSError:
-        log.warning("the user namespace could not be mapped")
+        log.warning("user namespace could not be mapped")
     _raise_loopback()
     return True, True
 
@@ -43,4 +43,4 @@ def _raise_loopback() -> None:
         try:
             fcntl.ioctl(one, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
         except OSError:
-            log.warning("the network namespace's loopback stays down")
+            log.warning("loopback of the network namespace stays down")

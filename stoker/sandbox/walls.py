@@ -104,7 +104,7 @@ def confine(walls: Walls) -> Standing:
         if not may_signal or (walls.has_child and not is_scoped and not (is_root and is_alone)):
             standing.missing["signals"] = "Landlock is too old, and there is no filter"
     for name, why in standing.missing.items():
-        log.warning("a wall is missing, %s: %s", name, why)
+        log.warning("sandbox wall missing, %s: %s", name, why)
     return standing
 
 
@@ -204,7 +204,7 @@ def seal() -> None:
         try:
             seccomp.seal()
         except OSError as error:
-            log.warning("a wall is missing, sockets: %s", error)
+            log.warning("sandbox wall missing, sockets: %s", error)
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
@@ -249,7 +249,7 @@ def _be_first_to_go() -> None:
     try:
         Path("/proc/self/oom_score_adj").write_text("500")
     except OSError:
-        log.warning("the order in which the kernel ends processes could not be set")
+        log.warning("out-of-memory score could not be set")
 
 
 def _set_home(home: Path) -> None:

@@ -17,9 +17,9 @@ async def bounded(what: str, step: Coroutine[Any, Any, None], limit_s: float) ->
     if not task.done():
         # It may not listen: nobody waits for that.
         task.cancel()
-        log.error("a step of the server's end took too long", extra={"step": what})
+        log.error("shutdown step timed out", extra={"step": what})
     elif not task.cancelled() and (error := task.exception()):
-        log.error("a step of the server's end has failed", exc_info=error, extra={"step": what})
+        log.error("shutdown step failed", exc_info=error, extra={"step": what})
 
 
 class Background:
@@ -54,9 +54,9 @@ class Background:
         while True:
             try:
                 await work()
-                log.error("background work has ended; it is begun again", extra={"work": name})
+                log.error("background task ended; restarting it", extra={"work": name})
             except Exception:
-                log.exception("background work has failed; it is begun again", extra={"work": name})
+                log.exception("background task failed; restarting it", extra={"work": name})
             self._ended.add(name)
             await asyncio.sleep(self._restart_s)
             self._ended.discard(name)

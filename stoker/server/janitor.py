@@ -64,7 +64,7 @@ class Janitor:
             try:
                 await self.sweep(db.now())
             except Exception:
-                log.exception("upkeep failed; it is tried again")
+                log.exception("maintenance failed; retrying")
             await asyncio.sleep(PERIOD_S)
 
     async def sweep(self, now: datetime) -> None:
@@ -96,7 +96,7 @@ class Janitor:
                 await files.sweep_strays(database, blobs, now)
                 await artifacts.sweep_strays(database, blobs)
             except StoreUnavailableError as error:
-                log.warning("the object store is looked through later: %s", error)
+                log.warning("object store is swept later: %s", error)
                 self._strays_at = self._clock() + STRAYS_AGAIN_S
             await self._keyring.forget_revoked(now)
             await shared_limits.forget_rested(database)

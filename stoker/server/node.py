@@ -153,7 +153,7 @@ class _Host:
         self._background.start("upkeep", lambda: self._keep(host))
         state = {"id": me.id, "name": me.name, "address": me.address, "pid": me.pid}
         write_private(self._settings.data_dir.resolve() / STATE, json.dumps(state) + "\n")
-        log.info("a node is there", extra={"node": me.id, "address": me.address})
+        log.info("node started", extra={"node": me.id, "address": me.address})
         try:
             await self._ended.wait()
         finally:
@@ -167,7 +167,7 @@ class _Host:
                 machine = self._runtime.machine()
                 held = await me.beat(self._own, machine, is_draining=self._is_draining)
             except SupersededError:
-                log.error("another process has come as this node: this one ends")
+                log.error("another process registered as this node: exiting")
                 self._ended.set()
                 return
             if returned := host.leases.learn(held):

@@ -33,7 +33,7 @@ def run(settings: Settings, address: str) -> None:
     except RayLostError as error:
         log.error("Ray is lost: %s", error)
     except Exception:
-        log.exception("leases can be placed no more")
+        log.exception("leases cannot be placed any more")
     finally:
         # A thread may wait for a Ray that does not answer, and nobody for what it would say.
         os._exit(code)

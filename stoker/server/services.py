@@ -347,7 +347,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
         if isinstance(error, Exception):
             # The traceback that uvicorn logs is long.
             why = str(error) or type(error).__name__
-            log.error("the server does not start", extra={"why": why})
+            log.error("server failed to start", extra={"why": why})
         # Its threads would keep the process from its end.
         await bounded("heartbeat", services.servers.close(), STEP_S)
         await bounded("database", services.platform.database.close(), STEP_S)

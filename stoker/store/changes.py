@@ -62,7 +62,7 @@ class Changes:
                 self._listener(noted)
             except Exception:
                 # It is committed all the same.
-                log.exception("a listener of changes failed")
+                log.exception("change listener failed")
 
 
 class WatchedSession(Session):

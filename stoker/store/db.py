@@ -114,7 +114,7 @@ class Session(AsyncSession):
                 callback()
             except Exception:
                 # It is committed all the same, and the others are told.
-                log.exception("a listener of a transaction failed")
+                log.exception("transaction listener failed")
 
 
 class Database:

@@ -73,7 +73,7 @@ def lock(path: Path, what: str, hint: str) -> int:
                 os.close(descriptor)
                 raise
             log.warning(
-                "the file system has no locks: a second server on the folder is not refused",
+                "file system has no locks: a second server on the folder is not detected",
                 extra={"path": str(path)},
             )
         if _is_at(descriptor, path):

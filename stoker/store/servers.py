@@ -114,7 +114,7 @@ class Servers:
         self._last_beat, self._alive = now, alive
         self.gone += len(lost)
         for one in lost:
-            log.warning("a server has gone: its work is taken over", extra={"server": one})
+            log.warning("peer server is gone: its jobs are taken over", extra={"server": one})
         return lost
 
     def _judges(self, now: float) -> bool:

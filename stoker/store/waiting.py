@@ -19,7 +19,7 @@ _PASSING = (OperationalError, sqlite3.OperationalError, InterfaceError, PoolTime
 
 
 async def written(write: Callable[[], Awaitable[T]], what: str) -> T:
-    """What `write` returns. While the database cannot be had it is tried again, which is told once.
+    """What `write` returns. It retries while the database is unavailable, and logs that once.
 
     Args:
         write: a transaction.
@@ -36,7 +36,7 @@ async def written(write: Callable[[], Awaitable[T]], what: str) -> T:
             if not _passes(error):
                 raise
             if not is_told:
-                log.exception("%s could not be written; it is tried again until done", what)
+                log.exception("%s could not be written; retrying until it succeeds", what)
             is_told = True
         await asyncio.sleep(RETRY_S)
 
@@ -46,7 +46,7 @@ async def repeated(work: Callable[[], Awaitable[object]], period_s: float, what:
     is told once until it goes well.
 
     Args:
-        what: for the log: `… failed; it is tried again`.
+        what: for the log: `… failed; retrying`.
     """
     is_told = False
     while True:
@@ -56,7 +56,7 @@ async def repeated(work: Callable[[], Awaitable[object]], period_s: float, what:
             is_told = False
         except Exception:
             if not is_told:
-                log.exception("%s failed; it is tried again", what)
+                log.exception("%s failed; retrying", what)
             is_told = True
 
 

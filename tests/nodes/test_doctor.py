@@ -101,9 +101,9 @@ class TestFleet:
 
     def test_a_node_sees_no_gateway_in_it(self, fleet_of_two: Fleet) -> None:
         node = fleet_of_two.nodes[0]
-        before = node.log.read_text().count("a gateway has come")
+        before = node.log.read_text().count("gateway connected")
         told(Cli(NOBODY, None, fleet_of_two.env))
-        assert node.log.read_text().count("a gateway has come") == before
+        assert node.log.read_text().count("gateway connected") == before
         assert "another version" not in node.log.read_text()
 
     def test_it_leaves_nothing(self, fleet_of_two: Fleet, tmp_path: Path) -> None:

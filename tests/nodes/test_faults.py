@@ -418,7 +418,7 @@ def test_the_network_between_a_gateway_and_a_node_is_cut(
         asked(frail.cluster.url, move, address=node.base_url, id=node.id)
         wire.close()
     # It is found again where it is.
-    lines = lambda: gateway.log.read_text().rpartition("the connection to a node has ended")[2]  # noqa: E731
+    lines = lambda: gateway.log.read_text().rpartition("connection to a node closed")[2]  # noqa: E731
     until(lambda: "connected to a node" in lines(), PATIENCE_S)
 
 

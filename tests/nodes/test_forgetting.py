@@ -23,7 +23,7 @@ from tests.support.scraping import scrape
 from tests.support.server import Server
 
 PATIENCE_S = 90.0
-FORGOTTEN = "what is no more is forgotten"
+FORGOTTEN = "deleted specification dropped"
 OFTEN = """\
 #!{python}
 # As `python -m stoker`, of a node that does its upkeep every half second.

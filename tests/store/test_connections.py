@@ -79,7 +79,7 @@ class TestUrls:
         with pytest.raises(RuntimeError, match="the server did not start"):
             server.start(timeout=60)
         events = [json.loads(line) for line in server.log.read_text().splitlines()]
-        (why,) = [one["why"] for one in events if one["event"] == "the server does not start"]
+        (why,) = [one["why"] for one in events if one["event"] == "server failed to start"]
         assert "rejected SSL upgrade" in why
 
 

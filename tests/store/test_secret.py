@@ -104,7 +104,7 @@ def test_a_server_that_does_not_start_ends(tmp_path: Path) -> None:
     # uvicorn's: it was not killed.
     assert server.process.returncode == 3
     events = [json.loads(line) for line in server.log.read_text().splitlines()]
-    (why,) = [one["why"] for one in events if one["event"] == "the server does not start"]
+    (why,) = [one["why"] for one in events if one["event"] == "server failed to start"]
     assert "set it here, by STOKER_SECRET" in why
 
 

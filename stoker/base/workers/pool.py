@@ -126,7 +126,7 @@ class WorkerPool:
                 await process.end()
             return reply
         log.warning(
-            "a question ended its worker process", extra={"worker": self._module, "times": _TRIES}
+            "request killed its worker process", extra={"worker": self._module, "times": _TRIES}
         )
         return Reply(is_out_of_memory=True)
 

@@ -86,7 +86,7 @@ def _alone(engine: TorchEngine, sample: Sample) -> Output:
     except MemoryError:
         raise
     except Exception as error:
-        log.exception("a probe failed")
+        log.exception("probe failed")
         shapes = ", ".join(
             f"{name} {tuple(value.shape)}" for name, value in sample.features.items()
         )

@@ -72,12 +72,12 @@ class TorchEngine:
         try:
             outputs: Mapping[str, Any] = self.forward([sample])[0] if sample else {}
         except Exception as error:
-            log.info("it is computed in float32, as it fails in %s: %s", self.dtype, error)
+            log.info("computing in float32: the model fails in %s: %s", self.dtype, error)
         else:
             floats = (one for one in outputs.values() if torch.is_tensor(one))
             if not any(one.isnan().any() for one in floats if one.is_floating_point()):
                 return None
-            log.info("it is computed in float32, as it gives no numbers in %s", self.dtype)
+            log.info("computing in float32: the model yields NaN in %s", self.dtype)
         self.dtype = torch.float32
         self.model = self.read()
         return self.model

@@ -231,7 +231,7 @@ class Scheduler:
             others = [other for other in self._active if other.runner is one.runner]
             youngest = others[-1]
             self._preempt(youngest)
-            log.info("the cache is full: a sequence of %d tokens waits", len(youngest.tokens))
+            log.info("KV cache is full: a sequence of %d tokens waits", len(youngest.tokens))
             if youngest is one:
                 return False
         return True
@@ -281,7 +281,7 @@ class Scheduler:
         try:
             return self._forward(runner, [pair])
         except Exception:
-            log.exception("a prompt with images could not be computed")
+            log.exception("prompt with images could not be computed")
             self.cancel(pair[0].id)
             return [Output(pair[0].id, [], [], error="The model failed on this prompt's images.")]
 

@@ -60,7 +60,7 @@ def check_special(tokenizer: Any, rows: int) -> None:
         around = cast("list[Any]", tokenizer("")["input_ids"])
     except Exception:
         # Some take no empty text, or more than a text. What requests bring is checked anyway.
-        log.debug("the tokenizer takes no empty text", exc_info=True)
+        log.debug("tokenizer rejects empty text", exc_info=True)
         return
     around = [token for token in around if isinstance(token, int)]
     refuse_needed(tokenizer, around, rows, "the tokenizer puts it around every text")

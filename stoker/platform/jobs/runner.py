@@ -195,7 +195,7 @@ class Runner(Generic[Row, Made]):
                     # What was leased is begun, too: nobody else would hand it back.
                     await db.uncut(self._claim_all(kind))
                 except Exception:
-                    log.exception("no jobs could be claimed; it is tried again")
+                    log.exception("jobs could not be claimed; retrying")
                 self._wake.clear()
                 # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes
                 # together with what it waits for.
@@ -241,7 +241,7 @@ class Runner(Generic[Row, Made]):
         if long:
             at_work = self._by_account()
             first = min(long, key=lambda one: (-at_work[one.row.account_id], one.begun_at))
-            log.info("a job's turn is over: another account waits", extra={"job": first.row.id})
+            log.info("job yields to another account", extra={"job": first.row.id})
             first.task.cancel()
 
     async def _claim_some(
@@ -297,7 +297,7 @@ class Runner(Generic[Row, Made]):
             await self._hand_back(working)
         except Exception:
             # Its lease runs out, and it is taken up again.
-            log.exception("work on a job could not be ended", extra={"job": working.row.id})
+            log.exception("job could not be stopped", extra={"job": working.row.id})
         finally:
             renewing.cancel()
             if self._working.get(working.row.id) is working:
@@ -319,7 +319,7 @@ class Runner(Generic[Row, Made]):
             if row.losses + 1 >= MOST_LOSSES:
                 await self._fail(working, error)
             else:
-                log.info("a job is tried again", extra={"job": row.id, "why": error.code})
+                log.info("job is retried", extra={"job": row.id, "why": error.code})
                 pause_s = min(RETRY_LAST_S, RETRY_FIRST_S * 2**row.losses)
                 # Before that, it would be told the same.
                 pause_s = max(pause_s, error.retry_after_s or 0)
@@ -329,7 +329,7 @@ class Runner(Generic[Row, Made]):
             await self._fail(working, error)
             return
         except Exception:
-            log.exception("a job failed", extra={"job": row.id})
+            log.exception("job failed", extra={"job": row.id})
             await self._fail(working, InternalError())
             return
         completing = asyncio.create_task(self._complete(working, made))
@@ -383,7 +383,7 @@ class Runner(Generic[Row, Made]):
                 async with self._database.transaction() as session:
                     held = await self._renew(session, working)
             except Exception:
-                log.exception("a lease could not be renewed; it is tried again")
+                log.exception("lease could not be renewed; retrying")
                 continue
             if not held:
                 # Deleted, or taken over: whatever comes of the work now is nobody's.

@@ -50,7 +50,7 @@ def lost_database(error: Exception) -> CapacityError | None:
     """What a client is told where the database could not be asked; None: it is another failure."""
     if not _is_lost(error):
         return None
-    log.error("the database does not answer", exc_info=error)
+    log.error("database does not answer", exc_info=error)
     return CapacityError(
         "The server's database does not answer. What was acknowledged before is safe; send this "
         "again in a moment.",

@@ -223,7 +223,7 @@ async def recover(database: Database, blobs: Blobs) -> None:
     orphans = [key for key in keys if key not in known and _ids_of(key) not in writing]
     if orphans and not any_artifact:
         # Rather the wrong database than that many crashes: these may be somebody's models.
-        log.warning("the database knows no artifact, the data folder holds files of some: kept")
+        log.warning("data folder holds files of artifacts that the database does not have: kept")
         return
     if is_alone:
         await blobs.delete(orphans)
@@ -274,9 +274,11 @@ async def sweep_strays(database: Database, blobs: Blobs) -> None:
                 any_artifact = await repository.any_artifact(session)
             if not any_artifact:
                 # As in `recover`: rather the wrong database.
-                log.warning("the database knows no artifact, the store has files of some: kept")
+                log.warning(
+                    "object store holds files of artifacts that the database does not have: kept"
+                )
                 return
-            log.warning("objects without a row are removed", extra={"objects": len(strays)})
+            log.warning("objects without a database row removed", extra={"objects": len(strays)})
             await blobs.delete(strays)
 
 
@@ -399,7 +401,7 @@ async def clear(blobs: Blobs, uploads: Iterable[Upload], status: UploadStatus) -
             await blobs.delete_prefix(folder(upload.artifact_id, upload.id))
         except StoreUnavailableError as error:
             # `sweep_strays` finds it.
-            log.warning("an upload's bytes are left for later: %s", error)
+            log.warning("upload's bytes could not be deleted yet: %s", error)
 
 
 def _clear_after_commit(
@@ -416,7 +418,7 @@ def _clear_after_commit(
 def _cleared(task: asyncio.Task[None]) -> None:
     _clearing.discard(task)
     if not task.cancelled() and (error := task.exception()):
-        log.error("an upload's bytes are left over until the next start", exc_info=error)
+        log.error("upload's bytes stay until the next start", exc_info=error)
 
 
 async def _close(session: Session, upload: Upload, status: UploadStatus) -> None:

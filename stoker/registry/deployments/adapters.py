@@ -185,7 +185,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
             fit = await context.inspectors.fit(version.account_id, paths, folder, why_alone)
         except (InspectionError, InspectorError, LoadError, OSError) as error:
             # It was deleted meanwhile, or will be found out by its replica.
-            log.warning("an adapter could not be compared: %s", error, extra={"model": model})
+            log.warning("adapter could not be compared: %s", error, extra={"model": model})
             continue
         if fit.why_unfit:
             raise ConflictError(
@@ -223,7 +223,7 @@ async def keep_placed(session: Session, folders: ModelFolders) -> None:
             await place(session, folders, row)
         except (CapacityError, LoadError) as error:
             # Replicas of its base are not started without it.
-            log.warning("an adapter is fetched later: %s", error, extra={"model": row.model})
+            log.warning("adapter is fetched later: %s", error, extra={"model": row.model})
 
 
 async def place(session: Session, folders: ModelFolders, row: Deployment) -> None:

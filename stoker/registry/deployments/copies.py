@@ -133,7 +133,7 @@ class Copies:
             try:
                 await fill(building)
                 await asyncio.to_thread(building.rename, target)
-                log.info("a model was fetched", extra={"folder": name, "bytes": size})
+                log.info("model fetched", extra={"folder": name, "bytes": size})
             except (StoreUnavailableError, BlobLostError) as error:
                 raise UnreachableError(
                     "the object store that has the model's files does not answer as it should."
@@ -163,7 +163,7 @@ class Copies:
                 break
             if self._is_used(one.name):
                 continue
-            log.info("a model's copy makes room", extra={"folder": one.name, "bytes": one.size})
+            log.info("copy of a model evicted", extra={"folder": one.name, "bytes": one.size})
             aside = Path(tempfile.mkdtemp(dir=self._root, prefix=".removing-"))
             (self._root / one.name).rename(aside / one.name)
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
@@ -177,7 +177,7 @@ class Copies:
         try:
             self._check_disk(sum(self._coming.values()) + size)
         except CapacityError as error:
-            log.warning("a model finds no room on the disk", extra={"reason": error.message})
+            log.warning("no disk space for a model's copy", extra={"reason": error.message})
             raise LoadError(_NO_ROOM) from error
 
     def _is_used(self, name: str) -> bool:

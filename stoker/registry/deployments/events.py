@@ -113,9 +113,7 @@ class EventLog(RuntimeListener):
         try:
             self._observed.put_nowait(observed)
         except asyncio.QueueFull:
-            log.warning(
-                "a deployment event was dropped", extra={"deployment": observed.deployment_id}
-            )
+            log.warning("deployment event dropped", extra={"deployment": observed.deployment_id})
 
     async def run(self) -> None:
         while True:
@@ -126,7 +124,7 @@ class EventLog(RuntimeListener):
                 # The deployment was deleted meanwhile, its events with it.
                 continue
             except Exception:
-                log.exception("a deployment event could not be written")
+                log.exception("deployment event could not be written")
 
     async def _write(self, observed: _Observed) -> None:
         async with self._database.transaction() as session:

@@ -81,7 +81,7 @@ class Following:
             raise
         except Exception:
             if identifier not in self._again:
-                log.exception("a deployment of another server is not followed; it is tried again")
+                log.exception("a peer server's deployment could not be applied; retrying")
             failed.add(identifier)
 
     def _tell(
@@ -125,7 +125,7 @@ class Following:
             for source in {*ended.values()} - left - {""}:
                 await context.folders.drop(source)
         except Exception:
-            log.exception("a deployment that another server has deleted could not be ended")
+            log.exception("a deployment that a peer server deleted could not be stopped")
 
     def _announce(self, row: Deployment | None, before: Entry | None) -> None:
         """Whoever watches hears of it, too."""

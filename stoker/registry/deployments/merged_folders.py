@@ -102,7 +102,7 @@ class MergedFolders:
             raise LoadError(_NO_ROOM) from error
         except StokerError as error:
             raise LoadError(error.message) from error
-        log.info("an adapter was merged into its base", extra={"folder": target.name})
+        log.info("adapter merged into its base", extra={"folder": target.name})
 
     async def drop_idle(self, *, for_s: float | None = None, besides: str = "") -> bool:
         """Removes the folders that nothing runs from; returns whether there were any.
@@ -125,13 +125,13 @@ class MergedFolders:
         return bool(idle)
 
     async def _drop(self, name: str) -> None:
-        log.info("a merged adapter is idle: its folder is removed", extra={"folder": name})
+        log.info("merged adapter is idle: its folder is deleted", extra={"folder": name})
         aside = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._root, prefix=".removing-"))
         try:
             (self._root / name).rename(aside / name)
         except OSError:
             # It went with its deployment.
-            log.debug("a merged folder is gone already", extra={"folder": name})
+            log.debug("merged folder does not exist any more", extra={"folder": name})
         await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
         self._used_at.pop(name, None)
         if spec_ids := self._specs.pop(name, set()):

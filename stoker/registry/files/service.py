@@ -187,7 +187,7 @@ async def sweep_strays(database: Database, blobs: Blobs, now: datetime) -> None:
         async with database.reading() as session:
             known = await repository.known(session, some)
         for identifier in set(some) - known:
-            log.warning("a file without a row is removed", extra={"file": identifier})
+            log.warning("file without a database row removed", extra={"file": identifier})
             await blobs.remove(f"{BLOBS}{identifier}")
 
 

@@ -142,7 +142,7 @@ class Hub:
         try:
             found = await asyncio.to_thread(_Listing.model_validate_json, content)
         except ValidationError as error:
-            log.info("a hub's list of files was not understood", extra={"cause": str(error)[:500]})
+            log.info("hub's list of files could not be parsed", extra={"cause": str(error)[:500]})
             raise HubError(
                 "The hub's list of the repository's files is not what its protocol has: the commit "
                 "(sha), and the files (siblings) with their names and sizes."

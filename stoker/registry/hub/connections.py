@@ -174,7 +174,7 @@ class Connections:
                 "public. If that is meant, the operator names it in STOKER_HUB_PRIVATE_HOSTS."
             ) from error
         except UNREACHABLE as error:
-            log.info("a hub was not reached", extra={"cause": repr(error)})
+            log.info("hub could not be reached", extra={"cause": repr(error)})
             raise unavailable(
                 "cannot be reached, has no valid certificate, or broke off"
             ) from error

@@ -354,7 +354,7 @@ class LocalRuntime:
             try:
                 await self._guard.look_at_folders(self._cells.folder)
             except Exception:
-                log.exception("the folders of replicas could not be looked at; it is tried again")
+                log.exception("replicas' folders could not be checked; retrying")
             await asyncio.sleep(FOLDERS_S)
 
     async def _watch_devices(self) -> None:
@@ -366,7 +366,7 @@ class LocalRuntime:
     def _look_for_devices(self, table: Sequence[Device]) -> None:
         # No answer at all says nothing: it may be the driver that is busy.
         if table and self._memory.found(table):
-            log.warning("the graphics devices are others: %s", [one.name for one in table])
+            log.warning("GPU set changed: %s", [one.name for one in table])
             for pool in self._pools:
                 self._sizing.reserve(pool.spec, running=pool.running)
 
@@ -397,7 +397,7 @@ class LocalRuntime:
                 # Of a deployment that was deleted just now.
                 continue
             except OSError:
-                log.exception("a log could not be cut; it is tried again")
+                log.exception("log file could not be truncated; retrying")
 
     def _lacks_files(self, source: str, problem: LoadError) -> None:
         """Report on each deployment of a source that it cannot be started."""
@@ -435,4 +435,4 @@ def _attempt(step: Callable[[], object]) -> None:
     try:
         step()
     except Exception:
-        log.exception("a step of the supervision of replicas failed; it is tried again")
+        log.exception("replica supervision step failed; retrying")

@@ -256,7 +256,7 @@ class Fleet:
             await how(self._database, [one.generation for one in held])
         except Exception as error:
             # It is wanted no more at the next look, too.
-            log.warning("leases could not be withdrawn: %s", error)
+            log.warning("leases could not be revoked: %s", error)
 
     def take(self, known: Known, wanted: int = 1, *, may_evict: bool = True) -> None:
         """Have leases taken until there are so many, by one task for all who wait for it.
@@ -294,7 +294,7 @@ class Fleet:
             if len(self.usable(spec.id)) < wanted:
                 known.sought_at = self._now()
         except Exception as error:
-            log.warning("a lease could not be taken: %s", error, extra={"spec": spec.id})
+            log.warning("lease could not be acquired: %s", error, extra={"spec": spec.id})
             await asyncio.sleep(LOOK_S)
         self.changes.notify_all()
 

@@ -113,7 +113,7 @@ class Holdings:
             one = self.known.get(spec_id)
             if one is not None and not one.has_lease:
                 del self.known[spec_id]
-                log.info("what is no more is forgotten", extra={"spec": spec_id})
+                log.info("deleted specification dropped", extra={"spec": spec_id})
                 await self._runtime.remove(spec_id)
 
     def used(self, spec_id: str, generation: int) -> DeploymentSpec | int:
@@ -143,7 +143,7 @@ class Holdings:
     def _set_lease(self, one: Leased, *, has_lease: bool) -> None:
         if one.has_lease != has_lease:
             one.has_lease = has_lease
-            log.info("a lease has begun or ended", extra={"spec": one.spec.id, "is": has_lease})
+            log.info("leases changed", extra={"spec": one.spec.id, "is": has_lease})
             self._apply(one)
 
     def _apply(self, one: Leased) -> None:

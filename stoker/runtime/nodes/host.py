@@ -158,7 +158,7 @@ class NodeHost(RuntimeListener):
             await self._answer(gateway, ask, spec)
         except Exception as error:
             if not isinstance(error, StokerError):
-                log.exception("a call has failed", extra={"spec": spec.id})
+                log.exception("call failed", extra={"spec": spec.id})
             gateway.send(messages.failed(ask.id, error))
         finally:
             self.leases.touch(ask.spec_id)
@@ -210,7 +210,7 @@ class NodeHost(RuntimeListener):
             connection.end()
             if gateway in self._gateways:
                 self._gateways.remove(gateway)
-                log.info("a gateway is gone", extra={"server": gateway.server_id})
+                log.info("gateway disconnected", extra={"server": gateway.server_id})
             for task in gateway.tasks.values():
                 task.cancel()
 
@@ -222,7 +222,9 @@ class NodeHost(RuntimeListener):
         hello = to_node.unpack(frames)
         is_one = isinstance(hello, Hello) and hmac.compare_digest(hello.token, self._token)
         if not isinstance(hello, Hello) or not is_one:
-            log.warning("somebody else has spoken to this node", extra={"peer": gateway.link.peer})
+            log.warning(
+                "unauthenticated peer connected to this node", extra={"peer": gateway.link.peer}
+            )
             gateway.link.abort()
             return
         gateway.send(Welcome(messages.VERSION, self.node_id))
@@ -230,14 +232,14 @@ class NodeHost(RuntimeListener):
             gateway.link.close()
             return
         if hello.version != messages.VERSION:
-            log.warning("a gateway of another version has come", extra={"server": hello.server_id})
+            log.warning("gateway of another version connected", extra={"server": hello.server_id})
             gateway.link.close()
             return
         gateway.server_id = hello.server_id or gateway.link.peer
         gateway.connection.introduce()
         gateway.link.takes(MOST_BYTES)
         self._gateways.append(gateway)
-        log.info("a gateway has come", extra={"server": gateway.server_id})
+        log.info("gateway connected", extra={"server": gateway.server_id})
         self._tell(gateway, self.leases.known)
 
     def _receive(self, gateway: _Gateway, frames: list[bytes]) -> None:

@@ -82,10 +82,10 @@ class Link(asyncio.Protocol):
                     return
                 self._received(frames)
         except FramingError as error:
-            log.warning("what came is no message: %s", error, extra={"peer": self.peer})
+            log.warning("received data is not a message: %s", error, extra={"peer": self.peer})
             self.abort()
         except Exception:
-            log.exception("a message could not be handled", extra={"peer": self.peer})
+            log.exception("message could not be handled", extra={"peer": self.peer})
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

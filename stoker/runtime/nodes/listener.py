@@ -103,7 +103,7 @@ class Listener:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:
                 # For example, the process has no free descriptor.
-                log.warning("no connection can be accepted: %s", error)
+                log.warning("connections cannot be accepted: %s", error)
                 await asyncio.sleep(_RETRY_S)
                 continue
             if self._is_full():
@@ -130,7 +130,7 @@ class Listener:
                     await connection.wait()
         except OSError as error:
             # `TimeoutError` and `ssl.SSLError` are among these.
-            log.debug("a connection was not introduced: %s", error)
+            log.debug("connection sent no valid hello: %s", error)
         finally:
             if connection in self.unknown:
                 link.abort()

@@ -235,7 +235,7 @@ class Remote:
                 is_told = False
             except (OSError, TimeoutError, ssl.SSLError, NodeLostError) as error:
                 if not is_told:
-                    log.warning("a node cannot be reached: %s", error, extra={"node": self.id})
+                    log.warning("node cannot be reached: %s", error, extra={"node": self.id})
                 is_told = True
             await asyncio.sleep(RETRY_S)
 
@@ -279,7 +279,7 @@ class Remote:
                     async with asyncio.timeout(SILENCE_S / 4):
                         await ended.wait()
                 if self._loop.time() - self._heard_at > SILENCE_S:
-                    log.warning("a node is silent, and cut off", extra={"node": self.id})
+                    log.warning("node timed out: connection closed", extra={"node": self.id})
                     break
         finally:
             link.abort()
@@ -295,7 +295,7 @@ class Remote:
             if not reply.done():
                 reply.set_exception(NodeLostError(sent=True))
         if was_there:
-            log.warning("the connection to a node has ended", extra={"node": self.id})
+            log.warning("connection to a node closed", extra={"node": self.id})
             self._hearer.told_observed()
 
     # --- what it says ---

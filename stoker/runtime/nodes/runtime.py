@@ -138,7 +138,7 @@ class NodesRuntime:
                 await node.drop(spec_id)
         except (NodeLostError, TimeoutError):
             # It finds by itself that it has no lease any more.
-            log.warning("a node has not told that it ended something", extra={"node": node.id})
+            log.warning("node did not confirm a stop", extra={"node": node.id})
 
     async def sweep_strays(self) -> None:
         await self._fleet.sweep_strays()

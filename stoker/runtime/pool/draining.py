@@ -77,6 +77,6 @@ class Draining:
         """
         if replica.kill_details:
             return
-        log.error("ending a replica", extra={"replica": replica.id, "why": why})
+        log.error("stopping a replica", extra={"replica": replica.id, "why": why})
         replica.kill_reason, replica.kill_details = reason, why
         self._launcher.kill(replica.id)

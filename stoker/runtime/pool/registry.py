@@ -47,4 +47,4 @@ class PoolRegistry:
             try:
                 pool.tick()
             except Exception:
-                log.exception("upkeep of a deployment failed; it is tried again")
+                log.exception("maintenance of a deployment failed; retrying")

@@ -90,7 +90,7 @@ class Starts:
                 one.kill_reason = Reason.LOAD_TIMEOUT
             self.failed(Reason.LOAD_TIMEOUT, problem)
         except Exception:
-            log.exception("a replica could not be started")
+            log.exception("replica could not be started")
             self.failed(Reason.LOAD_FAILED, LoadError("a replica could not be started."))
         if replica:
             state.listener.loaded(state.spec, state.clock() - asked)

@@ -52,11 +52,11 @@ class Channel:
     def send(self, frames: Sequence[Frame]) -> None:
         """Never blocks: what is outstanding is bounded by the pool's queue limit, not here."""
         if self._peer is None:
-            log.info("a message to a replica that has not shown itself yet is dropped")
+            log.info("message to a replica that has not connected yet dropped")
         elif self._peer.is_closing:
             # Nobody is at the other end: the process has ended, which is reported in a moment.
             # What was sent to it is lost with whatever else it had.
-            log.info("a message to a replica that has ended is dropped")
+            log.info("message to an exited replica dropped")
         else:
             self._peer.write(framed(frames))
 
@@ -75,7 +75,7 @@ class Channel:
             # Gone again, or there are no descriptors left: it is still there the next time.
             return
         if len(self._strangers) >= _STRANGERS:
-            log.warning("too many are connected to a replica's socket")
+            log.warning("too many connections to a replica's socket")
             connected.close()
             return
         one = _Connection(len(self._secret), self._heard, self._lost)
@@ -93,7 +93,7 @@ class Channel:
         try:
             self._received(frames)
         except Exception:
-            log.exception("a replica's message could not be handled")
+            log.exception("replica's message could not be handled")
 
     def _greet(self, sender: "_Connection", frames: Sequence[bytes]) -> None:
         """Of somebody who is not the peer: whether it is to be from now on."""
@@ -104,7 +104,7 @@ class Channel:
             sender.takes(MOST_BYTES)
             self._admit_no_more()
         else:
-            log.warning("somebody else has spoken at a replica's socket")
+            log.warning("unauthenticated peer on a replica's socket")
             sender.abort()
 
     def _admit_no_more(self) -> None:
@@ -165,7 +165,7 @@ class _Connection(asyncio.Protocol):
                     return
                 self._heard(self, frames)
         except FramingError as error:
-            log.warning("what comes from a replica's socket is no message: %s", error)
+            log.warning("data from a replica's socket is not a message: %s", error)
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

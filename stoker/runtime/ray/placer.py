@@ -77,10 +77,10 @@ class Placer:
         while True:
             try:
                 async with self._leading():
-                    log.info("this process places leases from now on")
+                    log.info("this process places leases now")
                     await self._place()
             except _AWAY as error:
-                log.warning("the database cannot be had: %s", error)
+                log.warning("database unavailable: %s", error)
                 await asyncio.sleep(_RETRY_S)
 
     @asynccontextmanager
@@ -174,7 +174,7 @@ class Placer:
             idle = Lease.generation.in_(plan.evict) & Lease.idle_at.is_not(None)
             await session.execute(delete(Lease).where(idle | Lease.generation.in_(plan.drop)))
         for generation in plan.drop:
-            log.warning("a lease was lost", extra={"lease": generation})
+            log.warning("lease lost", extra={"lease": generation})
 
 
 class RayLostError(Exception):

@@ -171,7 +171,7 @@ class Connections:
         refused = self._refused.total()
         if refused > self._told:
             log.warning(
-                "connections were refused",
+                "connections refused",
                 extra={"refused": refused - self._told, "open": len(self._open)},
             )
             self._told = refused

@@ -67,7 +67,7 @@ async def run(context: ErasureContext) -> None:
         try:
             await resume(context)
         except Exception:
-            log.exception("the deletion of an account failed; it is tried again")
+            log.exception("deletion of an account failed; retrying")
         await asyncio.sleep(RESUME_S)
 
 

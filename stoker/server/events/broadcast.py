@@ -128,7 +128,7 @@ class Broadcast:
                     next_stats = time.monotonic() + STATS_S
                     await self._tell_stats()
             except Exception:
-                log.exception("listeners could not be told; it is tried again")
+                log.exception("event streams could not be updated; retrying")
                 await asyncio.sleep(STATS_S)
             self._news.clear()
             if self._dirty:

@@ -43,7 +43,7 @@ async def collected_from(sources: Sequence[Source]) -> list[Metric]:
         try:
             collected += await source()
         except Exception:
-            log.exception("metrics of a resource could not be had; going on without them")
+            log.exception("metrics of a resource could not be collected; continuing without them")
     return collected
 
 

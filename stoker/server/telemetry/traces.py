@@ -41,7 +41,7 @@ def from_environment() -> "Traces | None":
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning("no traces: they need an extra, %s", install_command("otel"))
+        log.warning("tracing is off: install the extra, %s", install_command("otel"))
         return None
     named = {SERVICE_VERSION: stoker.__version__}
     if not os.environ.get("OTEL_SERVICE_NAME"):

@@ -229,7 +229,7 @@ class Bucket(Blobs):
                 os.close(descriptor)
             if found.hexdigest() == part.sha256:
                 return
-            log.warning("a part was read other than it was written", extra={"key": key})
+            log.warning("part read back differs from what was written", extra={"key": key})
         raise StoreUnavailableError(f"{key} is not what was written")
 
     # --- upkeep ---
@@ -308,7 +308,7 @@ class Bucket(Blobs):
             # Beside the first line there is a dump of the library's own; addresses are not for
             # clients.
             why = str(error).partition("\n")[0] or type(error).__name__
-            log.warning("the bucket does not answer as it should", extra={"to": what, "why": why})
+            log.warning("bucket request failed", extra={"to": what, "why": why})
             raise StoreUnavailableError(f"cannot {what}: {why}") from error
 
     def _soon(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -61,14 +61,14 @@ class Metering:
             try:
                 await self.tick()
             except Exception:
-                log.exception("metering failed; nothing is lost, it is tried again")
+                log.exception("metering failed; retrying without loss")
 
     async def close(self) -> None:
         """Once all replicas have ended: the last that is to be written down."""
         try:
             await self.tick()
         except Exception:
-            log.exception("the last tick of metering failed: the next start charges what it can")
+            log.exception("last metering tick failed: the next start charges the rest")
 
     async def tick(self) -> None:
         """Write down all that is new and charge what is final, in one transaction.

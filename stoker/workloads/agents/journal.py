@@ -145,7 +145,7 @@ class Journal:
         try:
             await self._write_all(entries)
         except Exception as error:
-            log.exception("events of runs could not be written")
+            log.exception("runs' events could not be written")
             for entry in entries:
                 if not entry.is_done:
                     entry.fail(error)
@@ -182,13 +182,13 @@ class Journal:
                 rows[entry.writer.run_id] = await self._sealed(entry)
             except Exception as error:
                 # What cannot be written harms no other run.
-                log.exception("an event of a run cannot be sealed")
+                log.exception("run event could not be encrypted")
                 entry.fail(error)
         entries = [entry for entry in entries if entry.writer.run_id in rows]
         try:
             held = await written(lambda: self._commit(entries, rows), _EVENTS)
         except Exception:
-            log.exception("events of runs cannot be written together; each is written alone")
+            log.exception("runs' events could not be written together; writing each run's alone")
             for entry in entries:
                 await self._write_alone(entry, rows)
             return
@@ -204,7 +204,7 @@ class Journal:
             # It contradicts what is written, by somebody who has the run by now.
             held = set[str]()
         except Exception as error:
-            log.exception("events of a run cannot be written")
+            log.exception("run's events could not be written")
             entry.fail(error)
             return
         self._end(entry, held)

@@ -219,7 +219,7 @@ class _Connection:
                 self._opened.exception()
             if not isinstance(error, Exception):
                 raise
-            log.info("a tool server's session ended", extra={"cause": type(error).__name__})
+            log.info("tool server's session ended", extra={"cause": type(error).__name__})
 
 
 async def _not_validated(_name: str, _result: Any) -> None:

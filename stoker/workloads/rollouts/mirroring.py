@@ -133,7 +133,7 @@ class Mirrors:
                 try:
                     await self._repeat(copy)
                 except Exception:
-                    log.exception("a copy of a call failed")
+                    log.exception("mirrored call failed")
         finally:
             await self._write()
 
@@ -147,7 +147,7 @@ class Mirrors:
             async with self._database.transaction() as session:
                 await comparisons.write(session, self._secret, found)
         except Exception:
-            log.exception("what became of copies could not be written down")
+            log.exception("results of mirrored calls could not be written")
             self._unwritten |= found.keys()
 
     async def _repeat(self, copy: _Copy) -> None:
@@ -159,7 +159,7 @@ class Mirrors:
         try:
             answer = await self._answer(copy)
         except StokerError as error:
-            log.info("a copy was not answered", extra={"why": error.code})
+            log.info("mirrored call got no answer", extra={"why": error.code})
             self._of(copy.pair).tally.failed += 1
             return
         seconds = time.perf_counter() - began

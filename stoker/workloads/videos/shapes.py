@@ -30,7 +30,7 @@ async def drawn(platform: Platform, entry: Entry, body: VideoCreate) -> Shape | 
     try:
         rules = await _rules(platform, entry)
     except (KeyError, OSError, TypeError, ValueError):
-        log.warning("a video pipeline could not be read", extra={"deployment": entry.deployment_id})
+        log.warning("video pipeline could not be read", extra={"deployment": entry.deployment_id})
         return None
     try:
         shape = rules.shape(msgspec.convert(body.parameters(), VideoSpec))

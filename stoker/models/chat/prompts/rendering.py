@@ -213,7 +213,7 @@ def _forked(run: Callable[[], None], kept: socket.socket) -> int:
             run()
             code = 0
     except BaseException:
-        log.exception("the process that renders chat templates has failed")
+        log.exception("chat template renderer failed")
     finally:
         # Nothing of the replica's own end is to run here.
         os._exit(code)

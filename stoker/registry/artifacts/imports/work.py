@@ -183,7 +183,7 @@ class _Fetching:
             except CapacityError as error:
                 if error.code != "hub_unavailable" or attempt + 1 == TRIES:
                     raise
-                log.info("a piece is fetched again", extra={"why": error.message})
+                log.info("download of a part is retried", extra={"why": error.message})
                 await self._sleep(FIRST_PAUSE_S * 2**attempt)
             else:
                 self._received += piece.length

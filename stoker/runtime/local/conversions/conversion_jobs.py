@@ -166,7 +166,7 @@ class ConversionJobs:
         if not (job := self._begin(Path(execution.folder), spec, model_dir, execution)):
             return
         log.info(
-            "trying a converted model",
+            "testing a converted model",
             extra={"deployment": spec.id, "precision": execution.precision},
         )
         self._host.try_out(
@@ -257,11 +257,11 @@ class ConversionJobs:
         self._cells.remove(job.id)
         self._memory.release(job.id)
         if job.is_put_off:
-            log.info("a conversion is put off", extra={"deployment": job.deployment_id})
+            log.info("conversion postponed", extra={"deployment": job.deployment_id})
         elif job.execution:
             self._tried(job, job.execution, status)
         elif status:
-            log.warning("a conversion ended early", extra={"status": status})
+            log.warning("conversion was interrupted", extra={"status": status})
             shutil.rmtree(job.folder, ignore_errors=True)
             self._given_up[job.folder] = why = job.killed_because or _why(status)
             if why:
@@ -309,7 +309,7 @@ class ConversionJobs:
             except OSError:
                 self._memory.release(name)
                 self._not_before = self._clock() + _PUT_OFF_S
-                log.warning("a conversion has no folder; it is begun later", exc_info=True)
+                log.warning("conversion has no folder; it starts later", exc_info=True)
                 return None
             self._job = _Job(name, cell, folder, spec.id, self._clock(), need, execution)
             self._begun[spec.account_id] = max(self._begun.values(), default=0) + 1

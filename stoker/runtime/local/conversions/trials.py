@@ -54,7 +54,7 @@ class Trials:
             part.replace(path)
         except OSError:
             # The folder went with the last deployment of the model.
-            log.warning("a verdict could not be kept", exc_info=True)
+            log.warning("trial result could not be stored", exc_info=True)
 
 
 def read_bounded(path: Path) -> bytes:

@@ -63,7 +63,7 @@ class DriverDevices:
                 check=False,
             )
         except (OSError, subprocess.SubprocessError, UnicodeError):
-            log.exception("the driver of the graphics devices does not answer")
+            log.exception("GPU driver does not answer")
             return ()
         # Those that it could read, also where it has failed over one that is broken.
         return read_table(answer.stdout, os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -64,7 +64,7 @@ class Findings:
         try:
             self._path(source).unlink(missing_ok=True)
         except OSError:
-            log.warning("measurements of a model could not be removed", exc_info=True)
+            log.warning("model's measurements could not be deleted", exc_info=True)
 
     def write_unwritten(self) -> None:
         """Writes what could not be written before."""
@@ -79,7 +79,7 @@ class Findings:
         is_first = source not in self._unwritten
         self._unwritten.setdefault(source, {})[key] = value
         if not self._write(source) and is_first:
-            log.warning("measurements of a model could not be written; they are written later")
+            log.warning("model's measurements could not be written; retrying later")
 
     def _write(self, source: str) -> bool:
         path = self._path(source)

@@ -40,7 +40,7 @@ class Cells:
             self._look_at_users()
         if not landlock.version():
             log.warning(
-                "this kernel has no Landlock: code in a replica may read every file that the "
+                "kernel has no Landlock: code in a replica may read every file that the "
                 "server's user may read, keys and database included"
             )
 
@@ -103,7 +103,7 @@ class Cells:
     def _look_at_users(self) -> None:
         users = self._users
         if not users:
-            log.warning("replicas run as root, as STOKER_REPLICA_UIDS is empty")
+            log.warning("replicas run as root: STOKER_REPLICA_UIDS is empty")
         elif not identity.is_mapped(users[0], users[-1]):
             self._users = range(0)
             log.warning(

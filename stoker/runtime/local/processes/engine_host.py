@@ -105,7 +105,7 @@ class EngineHost:
 
     def _end_if(self, is_due: bool, why: str) -> None:
         if is_due and self._process:
-            log.error("ending the engine host", extra={"why": why})
+            log.error("stopping the engine host", extra={"why": why})
             self._asked_at = None
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -182,13 +182,13 @@ class EngineHost:
             try:
                 await self._run_once()
             except Exception:
-                log.exception("the engine host could not be run")
+                log.exception("engine host could not be started")
             self._ready.clear()
             for replica_id in list(self._pids):
                 self._ended(replica_id, -signal.SIGKILL)
             delay = _RESTART_S[min(self._failures, len(_RESTART_S) - 1)]
             self._failures += 1
-            log.error("the engine host ended; starting it again", extra={"in_s": delay})
+            log.error("engine host exited; restarting it", extra={"in_s": delay})
             await asyncio.sleep(delay)
 
     async def _run_once(self) -> None:
@@ -239,12 +239,12 @@ class EngineHost:
                 self._on_exit(replica_id, status)
             except Exception:
                 # Raised further, it would end the host, and all replicas with it.
-                log.exception("the end of a process could not be handled")
+                log.exception("exit of a process could not be handled")
 
 
 def _warn_of_threads(count: int) -> None:
     if count > 1:
-        log.warning("the engine host has threads: forks may hang", extra={"threads": count})
+        log.warning("engine host has threads: forks may hang", extra={"threads": count})
 
 
 def _environment() -> dict[str, str]:

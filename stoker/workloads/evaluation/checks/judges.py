@@ -81,7 +81,7 @@ class Judges:
         try:
             return json.loads(await self._workers.ask(account, msgspec.msgpack.encode(question)))
         except WorkerError as error:
-            log.info("a check was not judged", extra={"why": str(error)})
+            log.info("check could not be evaluated", extra={"why": str(error)})
             raise
 
 

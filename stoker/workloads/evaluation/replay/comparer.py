@@ -46,7 +46,7 @@ class Comparer:
                 content = await self._workers.ask(account, msgspec.msgpack.encode(pair))
                 return msgspec.msgpack.decode(content, type=Comparison)
         except (WorkerError, RecursionError) as error:
-            log.info("two answers are compared as a whole", extra={"why": str(error)})
+            log.info("answers are compared as a whole", extra={"why": str(error)})
         digests = await asyncio.to_thread(_digests, pair)
         return Comparison(texts=[digests[0] == digests[1]], unread=1)
 

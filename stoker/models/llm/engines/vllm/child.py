@@ -58,7 +58,7 @@ class Inbox:
                 if not isinstance(message, Load):
                     self._found.put((message, self._prepared(message)))
         except Exception:
-            log.exception("no more messages can be read")
+            log.exception("messages cannot be read any more")
         # The replica is gone, or cannot be understood: nobody is left to work for.
         os._exit(0)
 
@@ -72,7 +72,7 @@ class Inbox:
                 self._matchers = self._made(message.plain)
             return self._matchers.matcher(message.grammar, message.after)
         except Exception as error:
-            log.exception("a form could not be compiled")
+            log.exception("grammar could not be compiled")
             return error
 
     def _made(self, plain: Sequence[int]) -> Any:
@@ -106,7 +106,7 @@ def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Outp
     try:
         engine.submit(message, prepared)
     except ValueError:
-        log.exception("vLLM does not take a sequence")
+        log.exception("vLLM rejected a sequence")
         return [Output(message.id, [], [], error="The model cannot take this request.")]
     return []
 

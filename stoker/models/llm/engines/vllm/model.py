@@ -218,7 +218,7 @@ class VllmModel:
             self._channel.send(message)
         except OSError:
             # Its end is noticed where its messages are read.
-            log.info("vLLM takes no more messages")
+            log.info("vLLM accepts no more messages")
 
     def _receive(self) -> None:
         """On a thread of its own: what the child says, to its end."""
@@ -229,9 +229,9 @@ class VllmModel:
                     self._is_owed = False
                     self._steps.put(message.outputs)
         except ValueError:
-            log.exception("what vLLM said is no message")
+            log.exception("vLLM sent an invalid message")
             self._process.kill()
-        log.error("vLLM has ended with exit code %d", self._process.wait())
+        log.error("vLLM exited with code %d", self._process.wait())
         self.alive = False
         self.usage = 0.0
         self._steps.put(None)
