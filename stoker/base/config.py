@@ -50,115 +50,142 @@ class Settings(BaseSettings):
     )
     secret: Annotated[SecretStr, AfterValidator(secret_key.checked)] | None = Field(
         default=None,
-        description="What answers, runs and tokens are sealed and links are signed with: 32 random "
-        "bytes in URL-safe base64, the same for all servers of one database. Default: the first "
-        "server makes it, and keeps it in the data folder, or in a PostgreSQL.",
+        description=(
+            "Key that encrypts stored answers, runs and tokens, and signs links: 32 "
+            "random bytes in URL-safe base64. All servers of one database need the same. "
+            "Default: the first server generates it and stores it in the data folder, or "
+            "in PostgreSQL."
+        ),
     )
     secret_file: Path | None = Field(
-        default=None, description="A file that has it, in the place of `STOKER_SECRET`."
+        default=None, description="File that contains the secret, instead of `STOKER_SECRET`."
     )
     blob_url: str | None = Field(
         default=None,
         pattern=r"^((s3|gs|az)://[^\s/?#]+(/[^\s?#]*)?|file:///[^\s?#]*)$",
         max_length=512,
-        description="Where the bytes of artifacts and generated files are kept: "
-        "`s3://bucket/prefix` (or `gs://…`, `az://…`) or `file:///folder`; servers of one database "
-        "must share it. Default: the data folder.",
+        description=(
+            "Storage for artifacts and generated files: `s3://bucket/prefix` (or "
+            "`gs://…`, `az://…`) or `file:///folder`. Servers of one database must share "
+            "it. Default: the data folder."
+        ),
     )
     blob_timeout_s: float = Field(
         default=60,
         ge=1,
         le=300,
-        description="How long a bucket that does not answer as it should is asked again before "
-        "callers are told (503), seconds.",
+        description=(
+            "Longest time a failing bucket request is retried before the client gets a "
+            "503, seconds."
+        ),
     )
     blob_redirects: bool = Field(
         default=False,
-        description="Whether links to files lead on to the bucket by links that it has signed: for "
-        "clients that can reach it and follow redirects. False: the server sends what the bucket "
-        "has.",
+        description=(
+            "Redirect downloads to signed URLs of the bucket. Clients must be able to "
+            "reach the bucket and follow redirects. False: the server sends the bytes."
+        ),
     )
     model_cache_gib: float = Field(
         default=100,
         gt=0,
         le=1_000_000,
-        description="What this machine keeps of the models that are in a bucket, GiB: beyond, "
-        "those that were loaded longest ago go, and never one that runs.",
+        description=(
+            "Size of the local cache of models from a bucket, GiB. The least recently "
+            "loaded models are evicted first; loaded models stay."
+        ),
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
     )
     metrics_host: str = Field(
-        default="127.0.0.1", description="Address that metrics are served on without a key."
+        default="127.0.0.1", description="Address that serves metrics without a key."
     )
     metrics_port: int | None = Field(
         default=None,
         ge=1,
         le=65535,
-        description="Port of that address, also of `stoker node host`; none: metrics need an "
-        "operator's key, and a node host has none.",
+        description=(
+            "Port that serves metrics without a key, also of `stoker node host`. None: "
+            "metrics need an operator's key, and a node host serves none."
+        ),
     )
     allowed_hosts: list[str] = Field(
-        default=["*"], description="Host headers that are answered; others get 400."
+        default=["*"], description="Accepted Host headers; other requests get a 400."
     )
     trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = Field(
         default=["127.0.0.1", "::1"],
-        description='Addresses and networks of reverse proxies, as in `["10.0.0.0/8"]`: their '
-        "`X-Forwarded-For` and `X-Forwarded-Proto` headers are believed.",
+        description=(
+            "Addresses and networks of reverse proxies whose `X-Forwarded-For` and "
+            '`X-Forwarded-Proto` headers are trusted, as in `["10.0.0.0/8"]`.'
+        ),
     )
     cors_origins: list[Origin] = Field(
         default=[],
-        description="Origins of the pages whose scripts may call the API from a browser, as in "
-        '`["https://chat.example"]`; `["*"]`: of all. None: no page may.',
+        description=(
+            "Origins of web pages that may call the API from a browser, as in "
+            '`["https://chat.example"]`; `["*"]` allows all. Empty: none.'
+        ),
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least level that is logged."
+        default="info", description="Lowest level that is logged."
     )
     log_format: Literal["json", "text"] = Field(
-        default="json", description="One JSON object a line, or text."
+        default="json", description="`json`: one JSON object per line. `text`: for people."
     )
 
     connections_limit: int = Field(
         default=0,
         ge=0,
         le=1_000_000,
-        description="Most open connections; 0: 10,000. Never more than 80% of the files that the "
-        "server may open.",
+        description=(
+            "Most open connections; 0: 10,000. The limit is at most 80% of the files that"
+            " the process may open."
+        ),
     )
     connections_per_address: int = Field(
         default=2048,
         ge=0,
         le=1_000_000,
-        description="Most open connections from one address (of IPv6: one /64 network), such as a "
-        "reverse proxy's; 0: as many as there may be in all.",
+        description=(
+            "Most open connections from one address, such as a reverse proxy's (for IPv6:"
+            " from one /64 network). 0: no limit per address."
+        ),
     )
     head_timeout_s: float = Field(
         default=20,
         gt=0,
         le=3600,
-        description="A connection that brings no whole request head in so long is ended, seconds.",
+        description=(
+            "Longest time to receive a complete request head, seconds. The connection is "
+            "then closed."
+        ),
     )
     body_timeout_s: float = Field(
         default=60,
         gt=0,
         le=3600,
-        description="A request's body that is waited for and brings less than 16 KiB in so long is "
-        "given up, seconds.",
+        description=(
+            "Longest time in which less than 16 KiB of a request's body arrive, seconds. "
+            "The request is then aborted."
+        ),
     )
     answer_timeout_s: float = Field(
         default=60,
         gt=0,
         le=3600,
-        description="An answer that waits for its reader, who takes less than 16 KiB of it in so "
-        "long, is given up, seconds.",
+        description=(
+            "Longest time in which a client reads less than 16 KiB of a response, "
+            "seconds. The connection is then closed."
+        ),
     )
 
     loop_step_limit_ms: int = Field(
         default=100,
         ge=10,
         le=60_000,
-        description="A step of the event loop that computes for longer is logged, ms.",
+        description="Event loop steps that take longer are logged, ms.",
     )
 
     body_limit_mib: int = Field(default=64, ge=1, le=4096, description="Largest request body, MiB.")
@@ -166,7 +193,7 @@ class Settings(BaseSettings):
         default=2,
         ge=1,
         le=4096,
-        description="Most JSON in a request body, MiB: all but the media that stand in it.",
+        description="Most JSON in a request body, MiB, without inline media.",
     )
     list_limit: int = Field(default=256, ge=1, le=10_000, description="Most inputs in one request.")
     text_limit_chars: int = Field(
@@ -177,10 +204,10 @@ class Settings(BaseSettings):
     )
 
     media_request_limit_mib: int = Field(
-        default=256, ge=1, le=65_536, description="All media of one request together, MiB."
+        default=256, ge=1, le=65_536, description="Most media of one request in total, MiB."
     )
     image_limit_mpixels: float = Field(
-        default=64, gt=0, le=89, description="Largest image, megapixels; also a video's frame."
+        default=64, gt=0, le=89, description="Largest image or video frame, megapixels."
     )
     audio_limit_s: float = Field(
         default=1800, gt=0, le=86_400, description="Longest recording, seconds."
@@ -189,57 +216,68 @@ class Settings(BaseSettings):
         default=600, gt=0, le=86_400, description="Longest video, seconds."
     )
     video_limit_frames: int = Field(
-        default=512, ge=1, le=10_000, description="Most frames that are kept of a video."
+        default=512, ge=1, le=10_000, description="Most frames that are kept of an input video."
     )
 
     wait_default_s: float = Field(
         default=60,
         ge=0,
         le=3600,
-        description="How long a request waits for a cold deployment, seconds.",
+        description="Longest time a request waits for a cold deployment, seconds.",
     )
     wait_max_s: float = Field(
-        default=600, ge=0, le=3600, description="Ceiling of the Prefer: wait=N header, seconds."
+        default=600,
+        ge=0,
+        le=3600,
+        description="Upper limit of the `Prefer: wait=N` header, seconds.",
     )
     inference_timeout_s: float = Field(
         default=120,
         gt=0,
         le=3600,
-        description="Longest inference once the model is ready, seconds.",
+        description="Longest inference on a loaded model, seconds.",
     )
     image_timeout_s: float = Field(
         default=600,
         gt=0,
         le=86_400,
-        description="Longest time without a step while an image is drawn, or waits for it, s.",
+        description=(
+            "Longest time without progress of an image generation, including its wait for"
+            " a turn, seconds."
+        ),
     )
     load_timeout_s: float = Field(
-        default=600, gt=0, le=7200, description="Longest time a replica may take to load, seconds."
+        default=600, gt=0, le=7200, description="Longest load of a replica, seconds."
     )
     stall_timeout_s: float = Field(
         default=180,
         gt=0,
         le=7200,
-        description="Accepted work without progress for so long: the replica is replaced, s.",
+        description=(
+            "A replica that makes no progress on its work for this long is replaced, seconds."
+        ),
     )
     heartbeat_timeout_s: float = Field(
-        default=15, gt=0, le=600, description="A replica silent for so long is replaced, seconds."
+        default=15,
+        gt=0,
+        le=600,
+        description="A replica that sends no heartbeat for this long is replaced, seconds.",
     )
     stop_grace_s: float = Field(
-        default=20, ge=0, le=600, description="Time that work in flight gets at shutdown, seconds."
+        default=20, ge=0, le=600, description="Time for work in flight at shutdown, seconds."
     )
 
     upload_part_mib: int = Field(
         default=16,
         ge=1,
         le=1024,
-        description="Size of an upload's parts, MiB (the last may be smaller).",
+        description="Size of an upload's parts, MiB. The last part may be smaller.",
     )
     upload_expiry_days: float = Field(
         default=7,
         gt=0,
         le=365,
-        description="An upload session not completed is removed after, days.",
+        description="Lifetime of an upload session that is not completed, days.",
     )
     artifact_limit_gib: float = Field(
         default=1024, gt=0, le=1_000_000, description="Largest artifact, GiB."
@@ -251,7 +289,7 @@ class Settings(BaseSettings):
         default=2048,
         ge=512,
         le=1 << 20,
-        description="Memory that the inspection of one upload may take, MiB of address space.",
+        description="Memory limit of one upload's inspection, MiB of address space.",
     )
     inspection_timeout_s: float = Field(
         default=120, gt=0, le=3600, description="Longest inspection of an upload, seconds."
@@ -260,145 +298,169 @@ class Settings(BaseSettings):
         default=1024,
         ge=0,
         le=1 << 30,
-        description="Space that uploads and generated files leave on the disk, MiB, but never "
-        "more than 5% of the disk: the database needs it to go on.",
+        description=(
+            "Disk space that uploads and generated files leave free for the database, "
+            "MiB, at most 5% of the disk."
+        ),
     )
 
     quota_storage_gib: float = Field(
         default=4096,
         ge=0,
         le=1_000_000_000,
-        description="What one account may store, GiB: its artifacts, what its upload sessions have "
-        "declared or received, and generated files; 0: as much as there is. An operator may "
-        "set this limit, and those below, for an account of its own.",
+        description=(
+            "Storage limit of an account, GiB: artifacts, declared or received uploads, "
+            "and generated files. 0: unlimited. Operators can set this and the quotas "
+            "below per account."
+        ),
     )
     quota_upload_sessions: int = Field(
-        default=1000, ge=0, description="Most open upload sessions of one account; 0: any."
+        default=1000, ge=0, description="Most open upload sessions of an account; 0: unlimited."
     )
     quota_artifacts: int = Field(
-        default=100_000, ge=0, description="Most artifacts of one account; 0: any."
+        default=100_000, ge=0, description="Most artifacts of an account; 0: unlimited."
     )
     quota_deployments: int = Field(
-        default=100_000, ge=0, description="Most deployments of one account; 0: any."
+        default=100_000, ge=0, description="Most deployments of an account; 0: unlimited."
     )
     quota_keys: int = Field(
         default=1_000_000,
         ge=0,
-        description="Most API keys of one account that are not revoked; 0: any.",
+        description="Most active API keys of an account; 0: unlimited.",
     )
     quota_agents: int = Field(
-        default=100_000, ge=0, description="Most agents of one account; 0: any."
+        default=100_000, ge=0, description="Most agents of an account; 0: unlimited."
     )
     quota_runs: int = Field(
         default=1_000_000,
         ge=0,
-        description="Most runs of one account's agents that are kept, those that have ended, too; "
-        "0: any.",
+        description="Most stored agent runs of an account, finished runs included; 0: unlimited.",
     )
     quota_files: int = Field(
-        default=1_000_000, ge=0, description="Most generated files of one account; 0: any."
+        default=1_000_000, ge=0, description="Most generated files of an account; 0: unlimited."
     )
     quota_videos: int = Field(
-        default=100_000, ge=0, description="Most videos of one account; 0: any."
+        default=100_000, ge=0, description="Most videos of an account; 0: unlimited."
     )
 
     media_retention_h: float = Field(
-        default=24, gt=0, le=87_600, description="How long generated images and videos are kept, h."
+        default=24, gt=0, le=87_600, description="Lifetime of generated images and videos, hours."
     )
     public_url: str | None = Field(
         default=None,
         pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
         max_length=512,
-        description="Address that links to files begin with, as in https://models.example; "
-        "default: the one that the request came to. Its path may be one that a "
-        "proxy adds, whether it takes it away or leaves it in requests.",
+        description=(
+            "Base URL of links to files, as in https://models.example. Default: the URL "
+            "of the request. It may have a path that a reverse proxy adds, whether the "
+            "proxy strips it from requests or not."
+        ),
     )
     console_session_h: float = Field(
         default=12,
         gt=0,
         le=720,
-        description="How long a browser that signs in to the console stays so, hours.",
+        description="Lifetime of a console session in a browser, hours.",
     )
     job_lease_s: float = Field(
         default=15,
         ge=1,
         le=3600,
-        description="A job whose server was not heard of for so long is taken over, seconds.",
+        description=(
+            "A job whose server is silent for this long is taken over by another server, seconds."
+        ),
     )
     jobs_at_once: int = Field(
-        default=8, ge=1, le=1000, description="Jobs that this server works on at a time."
+        default=8, ge=1, le=1000, description="Jobs that this server runs at the same time."
     )
     jobs_queued: int = Field(
-        default=256, ge=1, le=100_000, description="Most jobs of one deployment that wait or run."
+        default=256, ge=1, le=100_000, description="Most queued and running jobs of a deployment."
     )
     job_timeout_s: float = Field(
-        default=3600, gt=0, le=86_400, description="Longest time that one try of a job takes, s."
+        default=3600, gt=0, le=86_400, description="Longest attempt at a job, seconds."
     )
 
     agent_runs_at_once: int = Field(
         default=256,
         ge=1,
         le=10_000,
-        description="Agents' runs that this server works on at a time.",
+        description="Agent runs that this server executes at the same time.",
     )
     agent_runs_queued: int = Field(
         default=4096,
         ge=1,
         le=1_000_000,
-        description="Most runs of one account's agents that wait or run.",
+        description="Most queued and running agent runs of an account.",
     )
     agent_run_retention_days: float = Field(
         default=30,
         gt=0,
         le=36_500,
-        description="A run that has ended, or waits for outputs for so long, is erased, days.",
+        description=(
+            "Finished runs, and runs that wait for tool outputs, are erased after this many days."
+        ),
     )
     tool_timeout_s: float = Field(
-        default=60, gt=0, le=3600, description="Longest answer of an agent's tool server, seconds."
+        default=60,
+        gt=0,
+        le=3600,
+        description="Longest response of an agent's tool server, seconds.",
     )
     tool_hosts: list[str] = Field(
         default=[],
-        description="The only hosts whose tool servers (MCP) agents may use (`host`, `.domain`, "
-        "`host:port`); none: all public ones.",
+        description=(
+            "Hosts of tool servers (MCP) that agents may use (`host`, `.domain`, "
+            "`host:port`). Empty: all public hosts."
+        ),
     )
     tool_private_hosts: list[str] = Field(
         default=[],
-        description="Hosts of tool servers whose addresses need not be public (`host` or "
-        "`host:port`).",
+        description=(
+            "Hosts of tool servers that may have private addresses (`host` or `host:port`)."
+        ),
     )
 
     source_dirs: list[Path] = Field(
-        default=[], description="Folders below which a deployment's source may lie."
+        default=[],
+        description="Folders that contain the models which a deployment's `source` may name.",
     )
-    hub_imports: bool = Field(
-        default=True, description="Whether models can be imported from the hub."
-    )
+    hub_imports: bool = Field(default=True, description="Allow imports of models from the hub.")
     hub_endpoint: str = Field(
         default="https://huggingface.co",
-        description="Address of the Hugging Face hub, or of a server that speaks its protocol.",
+        description="URL of the Hugging Face hub, or of a server with its protocol.",
     )
     hub_token: SecretStr | None = Field(
         default=None,
-        description="Token for imports whose callers give none: everybody who may import gets to "
-        "what it may read.",
+        description=(
+            "Token for imports without a token of their own. Everybody who may import "
+            "gets access to what it can read."
+        ),
     )
     hub_private_hosts: list[str] = Field(
         default=[],
-        description="Hosts whose addresses need not be public, such as those that a hub inside "
-        "redirects to (`host` or `host:port`); its own need not be named.",
+        description=(
+            "Hosts that may have private addresses, such as the targets of an internal "
+            "hub's redirects (`host` or `host:port`). The hub's own host is always "
+            "allowed."
+        ),
     )
     media_hosts: list[str] = Field(
         default=[],
-        description="The only hosts media is fetched from (`host`, `.domain`, `host:port`); "
-        "none: all public ones.",
+        description=(
+            "Hosts that media may be fetched from (`host`, `.domain`, `host:port`). "
+            "Empty: all public hosts."
+        ),
     )
     media_private_hosts: list[str] = Field(
         default=[],
-        description="Hosts whose addresses need not be public, such as an object store "
-        "(`host` or `host:port`).",
+        description=(
+            "Hosts of media that may have private addresses, such as an object store "
+            "(`host` or `host:port`)."
+        ),
     )
     media_dirs: list[Path] = Field(
-        default=[], description="Folders below which media may be given as a path; none: refused."
+        default=[],
+        description="Folders from which media may be given as a path. Empty: paths are rejected.",
     )
     media_limit_mib: int = Field(
         default=64, ge=1, le=4096, description="Largest media that is fetched or decoded, MiB."
@@ -407,111 +469,133 @@ class Settings(BaseSettings):
         default=120,
         gt=0,
         le=3600,
-        description="Ceiling of the time that fetching media takes, seconds.",
+        description="Longest download of media, seconds.",
     )
     runtime: str = Field(
         default="local",
         min_length=1,
         max_length=256,
-        description="What runs the replicas: `local`, processes of this machine; `nodes`, those of "
-        "all machines on which `stoker node host` runs, with a PostgreSQL that they share; `ray`, "
-        "those of machines on which `stoker node join` runs, where Ray places what is to run; or "
-        "`module:attribute`, a runtime of your own, which runs inside the server.",
+        description=(
+            "Runtime of the replicas. `local`: processes on this machine. `nodes`: "
+            "machines that run `stoker node host`, with a shared PostgreSQL. `ray`: "
+            "machines that run `stoker node join`, placed by Ray. `module:attribute`: a "
+            "runtime of your own, in the server's process."
+        ),
     )
     node_host: str = Field(
         default="127.0.0.1",
         max_length=255,
-        description="Of `stoker node host`: the address that it listens on for servers.",
+        description="Address that `stoker node host` listens on.",
     )
     node_port: int = Field(
-        default=0, ge=0, le=65535, description="And the port; 0 picks a free one."
+        default=0,
+        ge=0,
+        le=65535,
+        description="Port that `stoker node host` listens on; 0 picks a free one.",
     )
     node_address: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._-]{1,255}$|^\[[0-9A-Fa-f:.]{2,45}\]$",
-        description="The name or address, without a port, by which servers reach that node. "
-        "Default: what it listens on, or the machine's name where that is all addresses.",
+        description=(
+            "Name or address, without a port, at which servers reach the node. Default: "
+            "the address it listens on, or the machine's name if it listens on all "
+            "addresses."
+        ),
     )
     node_name: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._-]{1,63}$",
-        description="What the node is called in lists. Default: the machine's name.",
+        description="Name of the node in lists. Default: the machine's name.",
     )
     ray_node_ip: str | None = Field(
         default=None,
         pattern=r"^[0-9A-Fa-f:.]{2,45}$",
-        description="Of `stoker node join` and `stoker node head`: the address of this machine "
-        "that Ray tells the others. Default: Ray finds it.",
+        description=(
+            "Address of this machine that `stoker node join` and `stoker node head` "
+            "announce to Ray. Default: Ray detects it."
+        ),
     )
     adapter_cache_mib: int = Field(
         default=256,
         ge=1,
         le=1 << 20,
-        description="What the adapters that one replica keeps loaded may take, MiB: beyond, those "
-        "that were used longest ago are dropped, and loaded again when they are asked for.",
+        description=(
+            "Memory for the loaded adapters of one replica, MiB. The least recently used "
+            "adapters are dropped and reloaded on demand."
+        ),
     )
     memory_budget_mib: int = Field(
         default=0,
         ge=0,
         le=1 << 30,
-        description="Memory that all replicas together may take, MiB; 0: 80% of the machine's, or "
-        "of what its control group allows.",
+        description=(
+            "Memory budget of all replicas, MiB; 0: 80% of the machine's memory, or of "
+            "its control group's limit."
+        ),
     )
     hot_memory_share: float = Field(
         default=0.8,
         gt=0,
         le=1,
-        description="The part of that memory that one account may keep for its `hot` deployments "
-        "beside other accounts; one that is alone may keep all, and lends what is beyond it.",
+        description=(
+            "Share of the memory budget that one account may hold with `hot` deployments "
+            "while other accounts wait. An account that is alone may hold all of it."
+        ),
     )
     gpu_memory_share: float = Field(
         default=0.9,
         gt=0,
         le=1,
-        description="The part of each GPU's memory that all replicas together may take.",
+        description="Share of each GPU's memory that all replicas together may use.",
     )
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )
     replica_uids: Annotated[str, AfterValidator(_range)] = Field(
         default="200000-265535",
-        description="User ids of which each replica gets one of its own where the server runs as "
-        "root, first and last; empty: replicas stay root.",
+        description=(
+            "Range of user ids, first and last. Each replica gets its own if the server "
+            "runs as root. Empty: replicas run as root."
+        ),
     )
     convert_after_s: float = Field(
         default=10,
         ge=0,
         le=86_400,
-        description="Time in forward passes on a CPU after which a model is converted for "
-        "OpenVINO, seconds.",
+        description=(
+            "Time in CPU forward passes after which a model is converted to OpenVINO, seconds."
+        ),
     )
     vllm_python: Path | None = Field(
         default=None,
-        description="An interpreter that has vLLM, instead of `stoker engines install vllm`.",
+        description="Python interpreter with vLLM, instead of `stoker engines install vllm`.",
     )
     vllm_gpu_share: float = Field(
         default=0.9,
         gt=0,
         le=1,
-        description="The part of a GPU's memory that one replica on vLLM takes, as far as "
-        "`STOKER_GPU_MEMORY_SHARE` goes.",
+        description=(
+            "Share of a GPU's memory that one vLLM replica uses, within `STOKER_GPU_MEMORY_SHARE`."
+        ),
     )
     preload: bool = Field(
         default=True,
-        description="Import the engines when the server starts; false: with the first deployment.",
+        description="Import the engines at startup. False: at the first deployment.",
     )
     starting_credits: int = Field(
         default=1_000_000,
         ge=0,
         le=1_000_000_000,
-        description="What every account starts with, credits: generous, so that none is refused "
-        "before an operator decides to ration.",
+        description=(
+            "Credits of a new account. The default is large, so that no call is refused "
+            "before an operator rations credits."
+        ),
     )
     key_cache_s: float = Field(
         default=2,
         gt=0,
         le=60,
-        description="How long a checked key is trusted without the database, seconds.",
+        description="Time for which a verified key is cached, seconds.",
     )
 
     @field_validator("secret_file")
