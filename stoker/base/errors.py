@@ -132,8 +132,8 @@ class InsufficientCreditsError(StokerError):
     type = "InsufficientCreditsError"
     code = "insufficient_credits"
     default_message = (
-        "The account has no credit left. An operator can grant more; GET /v1/credits tells the "
-        "balance, and GET /v1/usage what it went into."
+        "The account has no credit left. An operator can grant more. GET /v1/credits "
+        "returns the balance, GET /v1/usage the usage."
     )
 
 

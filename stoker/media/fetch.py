@@ -204,7 +204,9 @@ async def _body(
     response: httpcore2.Response, headers: dict[bytes, bytes], limit_bytes: int
 ) -> bytes:
     if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
-        raise InvalidMediaError("The URL answers with an encoded body. It has to send it as is.")
+        raise InvalidMediaError(
+            "The URL answers with an encoded body. It must send the body without Content-Encoding."
+        )
     too_large = InvalidMediaError(
         f"The media at the URL is larger than {shown_size(limit_bytes)}, the limit."
     )

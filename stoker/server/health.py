@@ -20,7 +20,7 @@ class Health(BaseModel):
     version: str
     problem: str | None = Field(default=None, description="What keeps the server from working.")
     warning: str | None = Field(
-        default=None, description="What keeps some models from working. The others do."
+        default=None, description="Problems that affect some models. Other models work."
     )
 
 

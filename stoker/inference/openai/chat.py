@@ -62,7 +62,8 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
         default=None, description="For models whose chat template knows it."
     )
     verbosity: Literal["low", "medium", "high"] | None = Field(
-        default=None, description="For models whose chat template knows it; others: `medium`."
+        default=None,
+        description="For models whose chat template has it; other models: `medium` only.",
     )
     modalities: list[Literal["text"]] | None = Field(default=None, max_length=1)
     store: Literal[False] | None = Field(default=None, description="Nothing is stored.")
@@ -72,7 +73,7 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
     service_tier: Literal["auto", "default"] | None = Field(default=None, description="Not used.")
     prompt_cache_key: Name | None = Field(default=None, description="Not used.")
     prompt_cache_retention: Literal["in_memory"] | None = Field(
-        default=None, description="What is kept of prompts is kept in memory only."
+        default=None, description="Prompt caches stay in memory only."
     )
     safety_identifier: Name | None = Field(default=None, description="Not used.")
 
@@ -182,7 +183,7 @@ class AnsweredMessage(BaseModel):
     content: str | None
     refusal: None = None
     reasoning_content: str | None = Field(
-        default=None, description="What the model wrote before its answer, where it does."
+        default=None, description="Reasoning that the model wrote before its answer, if any."
     )
     tool_calls: list[AnsweredCall] | None = None
 

@@ -57,7 +57,7 @@ class CompletionRequest(PromptCutting, GenerationRequest):
         ),
     ]
     logprobs: int | None = Field(
-        default=None, ge=0, le=5, description="How many alternatives to report beside each token."
+        default=None, ge=0, le=5, description="Number of alternatives to report for each token."
     )
     max_tokens: int | None = Field(
         default=None,
@@ -68,11 +68,12 @@ class CompletionRequest(PromptCutting, GenerationRequest):
     )
     echo: bool = Field(
         default=False,
-        description="Begin the answer with the prompt; with `logprobs`, with those of its tokens.",
+        description=(
+            "Start the answer with the prompt, and with `logprobs` with its tokens' log "
+            "probabilities."
+        ),
     )
-    best_of: int | None = Field(
-        default=None, ge=1, le=128, description="Only where it asks for as many as `n`."
-    )
+    best_of: int | None = Field(default=None, ge=1, le=128, description="Must equal `n`.")
 
     response_format: ResponseFormat | None = None
 
@@ -111,9 +112,7 @@ class CompletionRequest(PromptCutting, GenerationRequest):
 
 class CompletionLogprobs(BaseModel):
     tokens: list[str]
-    token_logprobs: list[float | None] = Field(
-        description="Null of the first token of a prompt: nothing comes before it."
-    )
+    token_logprobs: list[float | None] = Field(description="Null for the first token of a prompt.")
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 

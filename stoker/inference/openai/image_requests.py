@@ -107,7 +107,7 @@ class ImageGenerationRequest(ModelRequest):
         description="What to draw. Models that draw without a text take none.",
     )
     negative_prompt: str | None = Field(
-        default=None, max_length=MAX_PROMPT_CHARS, description="What to keep out of the image."
+        default=None, max_length=MAX_PROMPT_CHARS, description="Content to avoid in the image."
     )
     n: int | None = Field(default=None, ge=1, le=MAX_IMAGES, description="How many; default: 1.")
     size: Size = None
@@ -249,7 +249,9 @@ class ImageEditRequest(ImageGenerationRequest):
         default=None,
         gt=0,
         le=1,
-        description="How much of the image, or of what the mask marks, is drawn anew; 1: all.",
+        description=(
+            "Strength of the change to the image or to the masked area; 1: complete redraw."
+        ),
     )
     input_fidelity: Literal["low"] | None = Field(
         default=None, description="`strength` is what tells the fidelity here."

@@ -110,7 +110,8 @@ class TextConfig(OpenAIRequest):
         | None
     ) = None
     verbosity: Literal["low", "medium", "high"] | None = Field(
-        default=None, description="For models whose chat template knows it; others: `medium`."
+        default=None,
+        description="For models whose chat template has it; other models: `medium` only.",
     )
 
 
@@ -194,7 +195,7 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
     service_tier: Literal["auto", "default"] | None = Field(default=None, description="Not used.")
     prompt_cache_key: Name | None = Field(default=None, description="Not used.")
     prompt_cache_retention: Literal["in_memory"] | None = Field(
-        default=None, description="What is kept of prompts is kept in memory only."
+        default=None, description="Prompt caches stay in memory only."
     )
     safety_identifier: Name | None = Field(default=None, description="Not used.")
     n: int | None = Field(default=None, ge=1, le=1, description="One answer a request.")

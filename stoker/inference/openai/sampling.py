@@ -36,7 +36,7 @@ class ModelRequest(OpenAIRequest):
         default=None,
         min_length=1,
         max_length=128,
-        description="The deployment's model id; needed where the key covers several.",
+        description="Model id of the deployment. Required if the key covers several.",
     )
 
 
@@ -93,7 +93,10 @@ class GenerationRequest(ModelRequest, FormFields):
     )
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(
-        default=None, ge=-1, le=1_000_000, description="Draw from so many likeliest; 0 or -1: any."
+        default=None,
+        ge=-1,
+        le=1_000_000,
+        description="Sample from this many most likely tokens; 0 or -1: all.",
     )
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
@@ -117,7 +120,7 @@ class GenerationRequest(ModelRequest, FormFields):
     include_stop_str_in_output: bool = Field(
         default=False, description="The text ends with the stop string that ended it."
     )
-    no_stop_trim: bool = Field(default=False, description="SGLang's name of the field before.")
+    no_stop_trim: bool = Field(default=False, description="SGLang's name of the previous field.")
     ignore_eos: bool = Field(
         default=False, description="Go on after the model's own end; for measuring."
     )

@@ -39,8 +39,9 @@ class AudioTranslationRequest(ModelRequest):
     prompt: str | None = Field(
         default=None,
         max_length=MAX_PROMPT_CHARS,
-        description="Text that came before, or that is written in the wished style; the last of "
-        "it is used. Of Whisper models.",
+        description=(
+            "Preceding text, or text in the desired style; its end is used. For Whisper models."
+        ),
     )
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = Field(
         default="json", description="`srt` and `vtt` are subtitles."
@@ -100,7 +101,7 @@ class TranscriptionRequest(AudioTranslationRequest):
         default=None,
         min_length=2,
         max_length=32,
-        description="What is spoken, such as `en`; without it Whisper models find out.",
+        description="Spoken language, such as `en`. Default: Whisper models detect it.",
     )
     chunking_strategy: Literal["auto"] | None = Field(
         default=None, description="Long recordings are always cut at silences."

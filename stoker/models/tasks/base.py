@@ -31,7 +31,7 @@ class TaskRequest(Strict):
         default=None,
         min_length=1,
         max_length=128,
-        description="The deployment's model id; needed where the key covers several.",
+        description="Model id of the deployment. Required if the key covers several.",
     )
 
     @model_validator(mode="before")

@@ -114,7 +114,7 @@ class EmbeddingsRequest(MediaRequest, CheckedFields):
         default=None,
         ge=1,
         le=65_536,
-        description="How many of the vector's leading numbers to return, of models trained for it.",
+        description="Dimensions to return, for models trained for it.",
     )
     user: str | None = Field(
         default=None,
@@ -130,13 +130,16 @@ class EmbeddingsRequest(MediaRequest, CheckedFields):
     prompt_name: str | None = Field(
         default=None,
         max_length=128,
-        description="Which of the model's own prompts precedes the texts, such as `query`; "
-        "default: the model's default.",
+        description=(
+            "Name of the model's prompt that is put before the texts, such as `query`. "
+            "Default: the model's default prompt."
+        ),
     )
     truncation: bool = Field(
         default=False,
-        description="Cut inputs that are longer than the model takes. "
-        "Without it they are refused with the numbers.",
+        description=(
+            "Truncate inputs that are too long. Default: they are rejected, with the numbers."
+        ),
     )
 
     input_fields: ClassVar[tuple[str, ...]] = ("input",)

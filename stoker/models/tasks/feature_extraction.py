@@ -29,7 +29,7 @@ class FeatureExtractionRequest(TaskRequest):
     truncation: Truncation = False
     truncate: bool | None = Field(default=None, description="Another name of `truncation`.")
     truncation_direction: Literal["right"] | None = Field(
-        default=None, description="What is cut off is the end."
+        default=None, description="Truncation removes the end."
     )
     normalize: bool | None = Field(
         default=None,
@@ -38,14 +38,16 @@ class FeatureExtractionRequest(TaskRequest):
     prompt_name: str | None = Field(
         default=None,
         max_length=128,
-        description="Which of the model's own prompts precedes the texts, such as `query`; "
-        "default: the model's default.",
+        description=(
+            "Name of the model's prompt that is put before the texts, such as `query`. "
+            "Default: the model's default prompt."
+        ),
     )
     dimensions: int | None = Field(
         default=None,
         ge=1,
         le=65_536,
-        description="How many of the vector's leading numbers to return, of models trained for it.",
+        description="Dimensions to return, for models trained for it.",
     )
     encoding_format: Literal["float"] | None = Field(
         default=None, description="`/v1/embeddings` gives base64, too."

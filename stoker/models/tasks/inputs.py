@@ -45,8 +45,9 @@ TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="How many results, b
 Truncation = Annotated[
     bool,
     Field(
-        description="Cut an input that is longer than the model takes. "
-        "Without it such an input is refused with the numbers."
+        description=(
+            "Truncate inputs that are too long. Default: they are rejected, with the numbers."
+        )
     ),
 ]
 FunctionToApply = Annotated[
@@ -105,7 +106,7 @@ HypothesisTemplate = Annotated[
     str,
     Field(
         max_length=1000,
-        description="The sentence made of each label; the label takes the place of {}.",
+        description="Sentence for each label; the label replaces {}.",
     ),
     AfterValidator(_with_placeholder),
 ]

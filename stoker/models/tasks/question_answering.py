@@ -21,7 +21,10 @@ MAX_LENGTH = 1_000_000
 """Of anything counted in tokens; the model's own limit is lower."""
 
 Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
-Text = Annotated[TextInputs, Field(description="A text, or a list: as many as of the other, or 1.")]
+Text = Annotated[
+    TextInputs,
+    Field(description="A text, or a list with as many items as the other field, or one."),
+]
 
 
 class QuestionAnsweringRequest(NestedRequest):
@@ -34,19 +37,23 @@ class QuestionAnsweringRequest(NestedRequest):
     )
     max_answer_len: Length = Field(default=15, description="Longest answer, in tokens.")
     max_question_len: Length = Field(
-        default=64, description="A question is cut after so many tokens."
+        default=64, description="Questions are truncated to this many tokens."
     )
     max_seq_len: Length | None = Field(
         default=None,
-        description="Tokens of a window, question included; default: 384, or as many as the model "
-        "takes where that is less. A longer context is read in several windows.",
+        description=(
+            "Tokens of a window, including the question. Default: 384, or the model's "
+            "maximum if that is less. Longer contexts are read in several windows."
+        ),
     )
     doc_stride: int | None = Field(
         default=None,
         ge=0,
         le=MAX_LENGTH,
-        description="Tokens of the context that neighbouring windows share; default: 128, or half "
-        "of a window where that is less.",
+        description=(
+            "Tokens that neighbouring windows share. Default: 128, or half a window if "
+            "that is less."
+        ),
     )
     handle_impossible_answer: bool = Field(
         default=False, description="Let the empty answer compete: the context may have none."

@@ -49,7 +49,7 @@ class RerankRequest(TaskRequest, CheckedFields):
         default=None,
         ge=1,
         le=MAX_DOCUMENTS,
-        description="How many of the documents to return, best first; default: all.",
+        description="Number of documents to return, best first. Default: all.",
     )
     return_documents: bool = Field(
         default=False, description="Return each document's text with its score."
@@ -58,12 +58,14 @@ class RerankRequest(TaskRequest, CheckedFields):
         default=None,
         ge=1,
         le=1_000_000,
-        description="Cut every document to so many tokens, the special ones aside.",
+        description="Truncate every document to this many tokens, without special tokens.",
     )
     truncation: bool = Field(
         default=False,
-        description="Cut a document that is longer than the model takes with the query. "
-        "Without it such a document is refused with the numbers.",
+        description=(
+            "Truncate documents that are too long for the model with the query. Default: "
+            "they are rejected, with the numbers."
+        ),
     )
 
     input_fields: ClassVar[tuple[str, ...]] = ("documents", "query")

@@ -25,7 +25,9 @@ Sentence = Annotated[str, Field(min_length=1)]
 class SimilarityRequest(NestedRequest):
     """Also taken as `inputs`, an object with both fields."""
 
-    source_sentence: Sentence = Field(description="The sentence that the others are compared to.")
+    source_sentence: Sentence = Field(
+        description="Sentence that the other sentences are compared to."
+    )
     sentences: list[Sentence] = Field(
         min_length=1, max_length=MAX_SENTENCES, description="The sentences to compare."
     )

@@ -69,8 +69,10 @@ class TableQuestionAnsweringRequest(NestedRequest):
     query: Queries
     truncation: Truncation = Field(
         default=False,
-        description="Leave out the last rows of a table that is longer than the model takes. "
-        "Without it such a table is refused with the numbers.",
+        description=(
+            "Drop the last rows of a table that is too long. Default: it is rejected, "
+            "with the numbers."
+        ),
     )
     padding: Literal["do_not_pad", "longest", "max_length"] | None = Field(
         default=None, description="Taken from clients that send it; padding changes no answer."

@@ -23,8 +23,9 @@ class TranslationRequest(GenerationOptions, TaskRequest):
     inputs: TextInputs
     src_lang: Language | None = Field(
         default=None,
-        description="The texts' language, by the model's own code, such as `en_XX`; for models of "
-        "several languages.",
+        description=(
+            "Language of the texts, as the model's code, such as `en_XX`. For multilingual models."
+        ),
     )
     tgt_lang: Language | None = Field(
         default=None, description="The language to translate into, by the model's own code."

@@ -34,7 +34,9 @@ def full_disk(error: Exception) -> CapacityError | None:
     if not is_full:
         return None
     return CapacityError(
-        "The server's disk is full. What was acknowledged before is safe; go on when the "
-        "operator has made room.",
+        (
+            "The server's disk is full. Acknowledged data is safe. Continue when the "
+            "operator has freed space."
+        ),
         code="insufficient_storage",
     )

@@ -39,8 +39,7 @@ def lost_store(error: Exception) -> CapacityError | None:
 def store_unavailable() -> CapacityError:
     """What a client is told of an object store that does not answer."""
     return CapacityError(
-        "The object store that keeps the server's files does not answer. What was acknowledged "
-        "before is safe; send this again in a moment.",
+        ("The object store does not answer. Acknowledged data is safe. Retry in a moment."),
         code="store_unavailable",
         retry_after_s=_STORE_RETRY_AFTER_S,
     )
@@ -52,8 +51,7 @@ def lost_database(error: Exception) -> CapacityError | None:
         return None
     log.error("database does not answer", exc_info=error)
     return CapacityError(
-        "The server's database does not answer. What was acknowledged before is safe; send this "
-        "again in a moment.",
+        ("The server's database does not answer. Acknowledged data is safe. Retry in a moment."),
         code="database_unavailable",
         retry_after_s=_RETRY_AFTER_S,
     )

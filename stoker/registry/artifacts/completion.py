@@ -161,7 +161,7 @@ async def _settle(
         if not _is_ours(database, upload):
             # This server was silent for so long that another has opened the session again.
             raise ConflictError(
-                "The inspection was taken for lost, and is to be begun again: complete once more.",
+                "The inspection was lost. Complete the upload again.",
                 code="upload_incomplete",
             )
         artifact.open_upload_id = upload.server_id = None

@@ -69,7 +69,7 @@ _RAW_BODY: dict[str, Any] = {
             "description": description,
         }
         for name, description in (
-            ("Content-Range", "`bytes FIRST-LAST/TOTAL`: which bytes of the file these are."),
+            ("Content-Range", "`bytes FIRST-LAST/TOTAL`: the byte range of the file in this body."),
             ("Content-Digest", "`sha-256=:BASE64:` of this body (RFC 9530); it is checked."),
         )
     ],

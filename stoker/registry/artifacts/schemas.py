@@ -24,7 +24,7 @@ class ArtifactCreate(RequestModel):
         None,
         min_length=1,
         max_length=64,
-        description="The task the model serves; found from its files where absent.",
+        description="Pipeline of the model; detected from its files if absent.",
     )
 
 
@@ -44,15 +44,15 @@ class UploadCreate(RequestModel):
 
 class Failure(ResponseModel):
     code: str
-    message: str = Field(description="What was wrong with the files and what would be right.")
+    message: str = Field(description="What is wrong with the files, and how to correct it.")
 
 
 class Adapter(ResponseModel):
     """What is added to the weights of another model."""
 
     rank: int = Field(description="The largest of its matrices.")
-    modules: list[str] = Field(description="What it adapts, by the modules' own names.")
-    base: str = Field(description="What it was trained on, as it says itself.")
+    modules: list[str] = Field(description="Names of the modules that it adapts.")
+    base: str = Field(description="Base model named in its configuration.")
 
 
 class Inspection(ResponseModel):
@@ -175,11 +175,11 @@ class Part(ResponseModel):
 
 class ReceivedFile(ResponseModel):
     path: str
-    size: int | None = Field(description="Bytes of the whole file, where known.")
-    received: int = Field(description="Durable bytes without a gap, from the file's begin.")
+    size: int | None = Field(description="Size of the complete file, bytes, if known.")
+    received: int = Field(description="Contiguous bytes stored from the start of the file.")
     complete: bool = Field(description="Nothing of it is missing, as far as its size is known.")
     sha256: Sha256 | None = Field(
-        description="Known of a file of one part, and of one that came whole with a Content-Digest."
+        description="Known for files of one part, and for files sent whole with a Content-Digest."
     )
 
     @classmethod

@@ -23,7 +23,7 @@ class Hash(Protocol):
 
 def taken_over() -> ConflictError:
     return ConflictError(
-        "Another PUT of the same file took over. HEAD tells how much of the file is there.",
+        ("Another PUT of the same file replaced this one. HEAD returns the bytes received."),
         code="transfer_taken_over",
     )
 

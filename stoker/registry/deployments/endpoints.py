@@ -76,10 +76,12 @@ async def list_deployments(
             min_length=1,
             max_length=128,
             pattern=NO_CONTROL,
-            description="Those whose model or pipeline has this in its name, in whatever case.",
+            description="Only deployments whose model or pipeline contains this text.",
         ),
     ] = None,
-    status: Annotated[Status | None, Query(description="Those that are so now.")] = None,
+    status: Annotated[
+        Status | None, Query(description="Only deployments with this status.")
+    ] = None,
 ) -> ListResponse[Deployment]:
     """List the account's deployments."""
     page = await listing.page(session, context, account_id, paging, search=search, status=status)

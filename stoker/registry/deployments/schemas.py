@@ -32,7 +32,8 @@ Engine = Annotated[
     Field(description=" ".join((_AUTO, *(record.meaning for record in ENGINES.values())))),
 ]
 Device = Annotated[
-    str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Where the model runs.")
+    str,
+    Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Device that runs the model."),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16", "int8"],
@@ -44,7 +45,11 @@ Dtype = Annotated[
 ]
 IdleTimeout = Annotated[
     float,
-    Field(ge=1, le=7 * 24 * 3600, description="A `cold` one stops after so long idle, seconds."),
+    Field(
+        ge=1,
+        le=7 * 24 * 3600,
+        description="Idle time after which a `cold` deployment is unloaded, seconds.",
+    ),
 ]
 MaxQueue = Annotated[
     int, Field(ge=1, le=100_000, description="Most requests waiting or running; then 429.")
@@ -56,8 +61,10 @@ KeepS = Annotated[
     Field(
         ge=0,
         le=24 * 3600,
-        description="How long a version that is live no more stays loaded without a call, seconds, "
-        "where memory allows.",
+        description=(
+            "Time for which a replaced version stays loaded without calls, seconds, if "
+            "memory allows."
+        ),
     ),
 ]
 
@@ -106,9 +113,11 @@ class DeploymentCreate(RequestModel):
         default=None,
         min_length=1,
         max_length=128,
-        description="Of an artifact that is an adapter: the model id of the deployment whose "
-        "replicas it shares, and whose pipeline, readiness and engine it has. Where they cannot be "
-        "shared, it gets replicas of its own, with the adapter in their weights.",
+        description=(
+            "For an adapter artifact: model id of the deployment whose replicas, "
+            "pipeline, readiness and engine it shares. If they cannot be shared, the "
+            "adapter is merged and gets its own replicas."
+        ),
     )
     pipeline: str | None = Field(
         default=None,
@@ -149,7 +158,8 @@ class DeploymentUpdate(RequestModel):
     max_queue: MaxQueue | None = None
     keep_s: KeepS | None = None
     config: Config | None = Field(
-        default=None, description="Options that are not in it stay; null takes one back."
+        default=None,
+        description="Options that are not given stay unchanged; null resets an option.",
     )
 
 
@@ -161,7 +171,7 @@ class Traffic(RequestModel):
     weights: dict[VersionId, Percent] = Field(
         min_length=1,
         max_length=16,
-        description="What each version gets of the calls, whole percents that add up to 100.",
+        description="Share of the calls for each version, whole percents that add up to 100.",
     )
     sticky: str = Field(
         "none",
@@ -173,8 +183,10 @@ class Traffic(RequestModel):
     mirror: dict[VersionId, Percent] = Field(
         default_factory=dict,
         max_length=4,
-        description="Versions that get copies of so many calls in a hundred, in moments in which "
-        "nothing else is at work. Nobody waits for their answers, which are compared.",
+        description=(
+            "Versions that get copies of this percentage of the calls while the machine "
+            "is idle. The copies' answers are compared and then dropped."
+        ),
     )
     examples: bool = Field(
         False,
@@ -195,10 +207,10 @@ class Worker(ResponseModel):
     pid: int | None
     outstanding: int = Field(description="Requests sent and not yet answered.")
     memory_bytes: int | None = Field(description="Proportional set size, bytes.")
-    progress: float = Field(description="How far loading has come, 0 to 1.")
+    progress: float = Field(description="Progress of loading, 0 to 1.")
     engine: str = Field(description="What runs the model now; empty before it is loaded.")
     cache_usage: float | None = Field(
-        description="The share of the key-value cache that requests hold, 0 to 1; null: no cache."
+        description="Share of the KV cache in use, 0 to 1; null: the model has none."
     )
 
 
@@ -219,10 +231,12 @@ class Notice(ResponseModel):
 class Adapter(ResponseModel):
     """How an adapter and its base are put together."""
 
-    of: str = Field(description="The model id of the base.")
+    of: str = Field(description="Model id of the base.")
     sharing: Literal["shared", "merged"] = Field(
-        description="`shared`: it is added to calls in the base's replicas. `merged`: it is a part "
-        "of the weights of replicas of its own."
+        description=(
+            "`shared`: the base's replicas apply the adapter per call. `merged`: the "
+            "adapter has replicas of its own, with merged weights."
+        )
     )
     reason: str = Field(description="Why it is merged; empty: it is not.")
 
@@ -234,9 +248,7 @@ class Deployment(ResponseModel):
     pipeline: str
     artifact_id: str | None
     source: str | None
-    adapter_of: str | None = Field(
-        description="Of an adapter: the model id of the deployment that is its base."
-    )
+    adapter_of: str | None = Field(description="For an adapter: model id of its base deployment.")
     adapter: Adapter | None = Field(description="Null: it is no adapter.")
     readiness: Readiness
     engine: str
@@ -250,13 +262,16 @@ class Deployment(ResponseModel):
     version_id: str = Field(description="The live one, whose artifact, engine and so on these are.")
     traffic: Traffic | None = Field(description="Null: all calls are the live version's.")
     desired: Desired = Field(description="What its owner wants.")
-    status: Status = Field(description="What is observed.")
+    status: Status = Field(description="Observed status.")
     reason: Reason
     message: str
     memory: Memory
     notices: list[Notice] = Field(
-        description="What replicas of the live version said of the model at the last load, such as "
-        "fields of its files that have no effect; empty: nothing, or it was not loaded yet."
+        description=(
+            "Notices from the live version's last load, such as fields of the model's "
+            "files that have no effect. Empty if there are none, or if it was not loaded "
+            "yet."
+        )
     )
     workers: list[Worker]
     created_at: UtcString

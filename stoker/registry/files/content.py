@@ -37,7 +37,7 @@ def documented(*kinds: str) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI ``responses=`` of a route that answers with files of these types."""
     return {
         **responses(NotFoundError, RangeNotSatisfiableError, CapacityError),
-        307: {"description": "Where the object store has it (setting `blob_redirects`)."},
+        307: {"description": "Signed URL of the object store (setting `blob_redirects`)."},
         200: {"description": "The file.", "content": dict.fromkeys(kinds, _FILE)},
         206: {
             "description": "What `Range` asked for.",

@@ -144,8 +144,8 @@ class Hub:
         except ValidationError as error:
             log.info("hub's list of files could not be parsed", extra={"cause": str(error)[:500]})
             raise HubError(
-                "The hub's list of the repository's files is not what its protocol has: the commit "
-                "(sha), and the files (siblings) with their names and sizes."
+                "The hub's list of files is invalid: it needs the commit (sha) and the files "
+                "(siblings) with names and sizes."
             ) from error
         return Snapshot(found.sha, [_file(one) for one in found.siblings])
 

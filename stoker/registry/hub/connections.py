@@ -203,7 +203,9 @@ class Connections:
         ) as response:
             found = {name.lower(): value for name, value in response.headers}
             if found.get(b"content-encoding", b"").strip().lower() not in _AS_IT_IS:
-                raise HubError("The hub sends encoded bodies. It has to send files as they are.")
+                raise HubError(
+                    "The hub sends encoded bodies. It must send files without Content-Encoding."
+                )
             yield Answer(response, found, is_own)
 
 

@@ -28,12 +28,15 @@ class SessionCreate(RequestModel):
 
 class ConsoleSession(ResponseModel):
     object: Literal["console.session"] = "console.session"
-    scope: Scope = Field(description="Of the key that the browser was signed in with.")
+    scope: Scope = Field(description="Name of the key that the browser signed in with.")
     account_id: str | None
     deployments: list[str] | None = Field(
-        description="Ids of those that it may call; null: its scope names none."
+        description=(
+            "Ids of the deployments that the key may call; null: its scope is not limited"
+            " to deployments."
+        )
     )
-    csrf: str = Field(description="The value of the header x-csrf-token of every change.")
+    csrf: str = Field(description="Value that every change must send in the x-csrf-token header.")
     expires_at: UtcString
 
 

@@ -125,12 +125,12 @@ class Connections:
         connections.add_metric([], len(self._open))
         refused = CounterMetricFamily(
             "stoker_connections_refused",
-            "Connections beyond the limit of the `server` or of an `address`.",
+            "Connections refused beyond the limit of the `server` or of an `address`.",
             labels=["reason"],
         )
         ended = CounterMetricFamily(
             "stoker_connections_ended",
-            "Connections that the server ended before or beside an answer, by reason.",
+            "Connections that the server closed without a complete response, by reason.",
             labels=["reason"],
         )
         for one in Refused:

@@ -90,8 +90,9 @@ async def _erase(context: ErasureContext, account_id: str) -> None:
                     await context.database.scrub()
                     return
     raise CapacityError(
-        "Work of the account does not end yet. Its keys are revoked and its deletion goes on in "
-        "the background: repeat this request to see whether it has ended."
+        "The account's work has not stopped yet. Its keys are revoked and the "
+        "deletion continues in the background. Repeat this request to wait for its "
+        "end."
     )
 
 

@@ -13,9 +13,7 @@ Numbers = list[float | None]
 
 class RequestCounts(ResponseModel):
     ok: Counts
-    client_error: Counts = Field(
-        description="What was wrong with the request, and clients that went away."
-    )
+    client_error: Counts = Field(description="Invalid requests, and clients that disconnected.")
     server_error: Counts
 
 
@@ -31,14 +29,14 @@ class DeploymentMetrics(ResponseModel):
     """A number for each step, the last of which goes on; null where nothing was."""
 
     object: Literal["deployment.metrics"] = "deployment.metrics"
-    start: int = Field(description="When the first step began, unix seconds.")
+    start: int = Field(description="Start of the first step, unix seconds.")
     step_s: int
     requests: RequestCounts
     latency_ms: Latencies
     queue: Counts = Field(description="Calls that waited or were worked on, at most.")
     batch_size: Numbers = Field(description="Samples or sequences a forward pass.")
     tokens: Counts = Field(description="Read and written.")
-    replicas: Counts = Field(description="Those that answered, at most.")
+    replicas: Counts = Field(description="Most replicas that answered.")
     memory_bytes: Counts
 
 
@@ -46,14 +44,16 @@ class MachineMemory(ResponseModel):
     total_bytes: int
     budget_bytes: int = Field(description="What all replicas together may hold.")
     held_bytes: int = Field(
-        description="The part of the budget that loaded replicas have claimed. A claim has no "
-        "libraries in it, which replicas share."
+        description=(
+            "Memory that loaded replicas claim from the budget. Claims exclude libraries,"
+            " which replicas share."
+        )
     )
     used_bytes: int = Field(
         description="Measured memory of all replicas: the sum of their proportional set sizes, and "
         "of the `memory_bytes` of deployments."
     )
-    reserved_bytes: int = Field(description="What is kept for hot deployments, loaded or not.")
+    reserved_bytes: int = Field(description="Memory reserved for hot deployments, loaded or not.")
 
 
 class MachineDevice(ResponseModel):
@@ -61,7 +61,7 @@ class MachineDevice(ResponseModel):
     name: str
     total_bytes: int
     budget_bytes: int = Field(
-        description="What all replicas together may hold of it; 0 once it is gone."
+        description="Memory that all replicas together may use; 0 if the device is gone."
     )
     held_bytes: int = Field(description="What they have claimed.")
 
@@ -118,7 +118,10 @@ class Lease(ResponseModel):
     )
     deployment_id: str = Field(description="Or the trial's id.")
     account_id: str | None = Field(
-        description="null, as is `model`: this server does not know it, as the trials of others."
+        description=(
+            "Null, like `model`, if this server does not know the deployment, such as "
+            "another server's trials."
+        )
     )
     model: str | None
     generation: int = Field(description="Grows with each lease there ever was.")
@@ -131,7 +134,7 @@ class Node(ResponseModel):
     id: str
     object: Literal["node"] = "node"
     name: str
-    address: str = Field(description="`host:port`, where servers reach it.")
+    address: str = Field(description="`host:port` at which servers reach the node.")
     status: NodeStatus = Field(
         description="`starting`: its engines' libraries are being imported; `draining`: it is "
         "about to end and gets nothing new; `unreachable`: the server that was asked has no "
@@ -146,7 +149,7 @@ class Node(ResponseModel):
     processor: str
     memory: MachineMemory
     devices: list[MachineDevice] = Field(description="Graphics devices that models may run on.")
-    leases: list[Lease] = Field(description="What it may run, the oldest lease first.")
+    leases: list[Lease] = Field(description="Leases of the node, oldest first.")
     waiting: list[Waiting] = Field(description="What waits for its memory, in turn.")
 
 

@@ -33,7 +33,7 @@ def of_calls(rows: Sequence[Row]) -> Iterable[Metric]:
     yield _requests(rows)
     yield _histogram(
         "stoker_request_seconds",
-        "How long calls took once they had a replica: its queue, preparing, computing.",
+        "Time of calls in a replica: queue, preprocessing and inference.",
         ((row, row.tally.seconds.buckets, row.tally.seconds.total) for row in rows),
     )
     yield _histogram(
@@ -89,7 +89,7 @@ def of_http(answers: Mapping[tuple[str, str], Answers]) -> Iterable[Metric]:
         "stoker_http_requests", "HTTP requests.", labels=[*labels, "status"]
     )
     seconds = HistogramMetricFamily(
-        "stoker_http_request_seconds", "Until the end of the answer.", labels=labels
+        "stoker_http_request_seconds", "Time until the end of the response.", labels=labels
     )
     for key, of_route in answers.items():
         for status, count in list(of_route.statuses.items()):
@@ -123,12 +123,15 @@ def _of_versions(rows: Sequence[Row]) -> Iterable[Metric]:
     labels = [*MODEL, "version"]
     requests = CounterMetricFamily(
         "stoker_version_requests",
-        "Calls to versions, where a deployment has several; `mirrored`: copies of others' calls.",
+        (
+            "Calls per version of deployments with several versions; `mirrored`: copies "
+            "of other versions' calls."
+        ),
         labels=[*labels, "outcome", "mirrored"],
     )
     seconds = HistogramMetricFamily(
         "stoker_version_request_seconds",
-        "How long calls took once they had a replica, where a deployment has several versions.",
+        ("Time of calls in a replica, per version of deployments with several versions."),
         labels=labels,
     )
     for row in rows:
@@ -223,7 +226,7 @@ def _now(rows: Sequence[Row]) -> Iterable[Metric]:
     )
     used = GaugeMetricFamily(
         "stoker_kv_cache_usage_ratio",
-        "The share of the key-value cache that requests hold, of the replica that holds most.",
+        "Share of the KV cache in use, of the replica with the highest share.",
         labels=MODEL,
     )
     for row in rows:

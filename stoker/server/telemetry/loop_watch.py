@@ -91,18 +91,17 @@ class LoopWatch:
         """A source of metrics."""
         waits = HistogramMetricFamily(
             "stoker_event_loop_wait_seconds",
-            "How long what was due waited for its turn on the event loop, asked 20 times a second "
-            "while it is busy.",
+            "Delay of the event loop, sampled 20 times a second under load.",
         )
         waits.add_metric([], self._waits.buckets, self._waits.total)
         long_steps = CounterMetricFamily(
             "stoker_event_loop_long_steps",
-            "Steps of the event loop that computed for longer than the limit; the log names them.",
+            "Event loop steps that exceeded the limit. The log names them.",
         )
         long_steps.add_metric([], self._long_steps)
         longest = GaugeMetricFamily(
             "stoker_event_loop_longest_step_seconds",
-            "Processor time of the longest step of the event loop that was seen.",
+            "Processor time of the longest observed step of the event loop.",
         )
         longest.add_metric([], self._longest_s)
         return [waits, long_steps, longest]

@@ -54,7 +54,7 @@ def _at_work(found: Sequence[NodeStats]) -> Iterable[Metric]:
     )
     status = GaugeMetricFamily(
         "stoker_node_status",
-        "How this server finds a node: 1 for the status that it has, 0 for the others.",
+        ("Status of a node as this server sees it: 1 for the current status, 0 for the others."),
         labels=[*NODE, "status"],
     )
     for one in found:

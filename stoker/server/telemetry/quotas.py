@@ -15,7 +15,7 @@ def quotas_used(database: Database, quotas: Quotas) -> Source:
     async def collect() -> Iterable[Metric]:
         has = GaugeMetricFamily(
             "stoker_quota_used",
-            "What an account has of what is limited.",
+            "Usage of a quota by an account.",
             labels=["account", "quota"],
         )
         refused = CounterMetricFamily(

@@ -16,7 +16,10 @@ class Account(ResponseModel):
     object: Literal["account"] = "account"
     name: str
     quotas: dict[Quota, int] = Field(
-        description="The limits that the operator has set for it; 0: none. Others are the server's."
+        description=(
+            "Quotas that the operator has set for the account; 0: unlimited. Other quotas"
+            " are the server's."
+        )
     )
     created_at: UtcString
 

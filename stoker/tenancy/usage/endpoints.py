@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1", tags=["Usage and credits"], route_class=KeyedRo
 
 Moment = Annotated[
     str | None,
-    Query(max_length=40, pattern=NO_CONTROL, description="ISO 8601; UTC where it names no zone."),
+    Query(max_length=40, pattern=NO_CONTROL, description="ISO 8601; UTC if it has no time zone."),
 ]
 
 
@@ -64,7 +64,7 @@ async def get_usage(
         Query(
             max_length=512,
             pattern=NO_CONTROL,
-            description="`next_page` of the answer before; of a CSV, its `Link` has the address.",
+            description="`next_page` of the previous page; for CSV, the `Link` header has the URL.",
         ),
     ] = None,
     form: Annotated[

@@ -56,11 +56,11 @@ class Credits(ResponseModel):
     object: Literal["credits"] = "credits"
     account_id: str
     balance_microcredits: int = Field(
-        description="What is left once all that was used is paid for; a million is one credit."
+        description="Balance after all charges; a million is one credit."
     )
     balance: str = Field(description="The same in credits.", examples=["999998.250000"])
     pending_microcredits: int = Field(
-        description="Of what was used, what is not charged yet; the balance is without it."
+        description="Usage that is not charged yet. The balance does not include it."
     )
     price: Price = Field(description="In force now.")
 
@@ -121,9 +121,9 @@ class Amounts(ResponseModel):
     storage_gib_hours: float = Field(default=0, description="The same, rounded for reading.")
     storage_microcredits: int = 0
     requests: int = 0
-    errors: int = Field(default=0, description="Of the requests, those that ended with an error.")
+    errors: int = Field(default=0, description="Requests that failed.")
     mirrored: int = Field(
-        default=0, description="Of the requests, copies that a mirror got; they cost like others."
+        default=0, description="Mirrored requests. They are billed like other requests."
     )
     input_tokens: int = 0
     output_tokens: int = 0
@@ -144,8 +144,10 @@ class UsageRow(Amounts):
     )
     model: str | None
     key_id: str | None = Field(
-        description="Grouped by key; null: what is held, for whomever, and what the server asked "
-        "itself or was asked before keys were noted."
+        description=(
+            "With `group_by=key`; null for memory, for calls by the server itself, and "
+            "for calls recorded before keys were tracked."
+        )
     )
     key_name: str | None = Field(description="As it is now; null: it has none, or is forgotten.")
 
@@ -158,7 +160,7 @@ class UsageReport(ResponseModel):
     data: list[UsageRow]
     has_more: bool = Field(description="There are more rows than `limit`.")
     next_page: str | None = Field(description="The `page` that has them.")
-    total: Amounts = Field(description="Of all rows, on whatever page.")
+    total: Amounts = Field(description="Total over all rows of all pages.")
 
 
 class HoldingEvent(ResponseModel):

@@ -151,8 +151,10 @@ async def get_run(place: Place, session: ReadSession, context: ContextDep) -> sc
     | {
         200: {
             "content": {EVENTS: {"schema": {"type": "string"}}},
-            "description": "A page of them, "
-            "or, to whoever accepts text/event-stream, all of them, those to come included.",
+            "description": (
+                "A page of events. With `Accept: text/event-stream`, all events, including "
+                "future ones."
+            ),
         }
     },
 )

@@ -66,7 +66,7 @@ class McpTool(RequestModel):
     type: Literal["mcp"]
     server_label: Label = Field(description="Unique in the agent.")
     server_url: str = Field(
-        min_length=1, max_length=2048, description="Where it speaks streamable HTTP."
+        min_length=1, max_length=2048, description="URL of the server's streamable HTTP endpoint."
     )
     headers: dict[HeaderName, HeaderValue] = Field(
         default={},
@@ -121,7 +121,7 @@ class AgentConfig(RequestModel):
         default=None, ge=1, le=MAX_TOKENS, description="Most tokens of one step."
     )
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
-        default=None, description="Of the first step; later ones are free."
+        default=None, description="Tool choice of the first step. Later steps choose freely."
     )
     parallel_tool_calls: bool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
@@ -169,7 +169,9 @@ class AgentUpdate(RequestModel):
 
     name: AgentName | SkipJsonSchema[None] = None
     model: ModelId | SkipJsonSchema[None] = None
-    instructions: Instructions | None = Field(default=None, description="Null takes them away.")
+    instructions: Instructions | None = Field(
+        default=None, description="Null removes the instructions."
+    )
     tools: Tools | SkipJsonSchema[None] = None
     max_steps: Steps | SkipJsonSchema[None] = None
     config: AgentConfig | SkipJsonSchema[None] = None
@@ -216,8 +218,10 @@ class RunUsage(BaseModel):
     total_tokens: int
     seconds: float = Field(description="At work: in steps and tools.")
     microcredits: int = Field(
-        description="What one worker of the model costs for the time of the steps, rounded up. The "
-        "bill is by memory held, which calls at the same time share."
+        description=(
+            "Cost of one replica for the duration of the steps, rounded up. Bills are by "
+            "memory held, which concurrent calls share."
+        )
     )
 
 
@@ -246,7 +250,7 @@ class Run(ResponseModel):
     input: str | list[dict[str, Any]]
     output: str | None = Field(description="The answer, once the run is completed.")
     finish_reason: str | None = Field(
-        description="Of the last answer: `length` where it was cut off."
+        description="Finish reason of the last response: `length` if it was cut off."
     )
     required_action: RequiredAction | None
     usage: RunUsage

@@ -33,9 +33,7 @@ class Sealer:
         """Raises `InternalError` for a key that another server's secret has sealed."""
         opened = secret.unseal(key)
         if opened is None:
-            raise InternalError(
-                "What was said in this run was sealed by a server with another secret."
-            )
+            raise InternalError("This run's content was encrypted by a server with another secret.")
         self._cipher = AESGCM(opened)
 
     def seal(self, value: Any) -> bytes:

@@ -27,18 +27,23 @@ class VersionCreate(RequestModel):
     device: Device | None = None
     dtype: Dtype | None = None
     config: Config | None = Field(
-        default=None, description="Options that are not in it stay; null takes one back."
+        default=None,
+        description="Options that are not given stay unchanged; null resets an option.",
     )
-    note: str = Field(default="", max_length=1024, description="For people: what is new.")
+    note: str = Field(default="", max_length=1024, description="Note for people: what changed.")
     promote: Promote = Field(
         default="when_ready",
-        description="`when_ready`: it takes over once it was found right. `manual`: once it is "
-        "promoted.",
+        description=(
+            "`when_ready`: the version goes live once it passes all checks. `manual`: it "
+            "waits for a promotion."
+        ),
     )
     strategy: Strategy = Field(
         default="beside",
-        description="`beside`: it is loaded while the live version serves. `in_place`: that one is "
-        "unloaded before, and calls wait.",
+        description=(
+            "`beside`: the version loads while the live version serves. `in_place`: the "
+            "live version is unloaded first, and calls wait."
+        ),
     )
 
     @model_validator(mode="after")
@@ -53,7 +58,7 @@ class VersionCreate(RequestModel):
 
 class Rollback(RequestModel):
     version: VersionId | None = Field(
-        default=None, description="Default: the one that was live before."
+        default=None, description="Default: the previous live version."
     )
 
 
@@ -86,8 +91,12 @@ class VersionComparison(ResponseModel):
     measure: Literal["top_labels", "cosine", "texts"] = Field(
         description="What tells most of these answers."
     )
-    equal_top_labels: float | None = Field(description="Their share; null: there are no labels.")
-    equal_texts: float | None = Field(description="Their share; null: there are no texts.")
+    equal_top_labels: float | None = Field(
+        description="Share of equal labels; null: the answers have no labels."
+    )
+    equal_texts: float | None = Field(
+        description="Share of equal texts; null: the answers have no texts."
+    )
     mean_cosine: float | None = Field(description="Of two vectors; null: there are none.")
     least_cosine: float | None
     difference: float | None = Field(
@@ -112,12 +121,12 @@ class Version(ResponseModel):
     dtype: str
     config: dict[str, Any]
     status: VersionStatus
-    reason: str = Field(description="The code of what is wrong; empty: nothing.")
+    reason: str = Field(description="Error code of the failure; empty: no failure.")
     message: str
     note: str
     promote: Promote
     strategy: Strategy
-    progress: float = Field(description="How far its preparation has come, 0 to 1.")
+    progress: float = Field(description="Progress of the preparation, 0 to 1.")
     memory: Memory
     is_loaded: bool = Field(description="Whether it could answer at once.")
     created_at: UtcString

@@ -49,8 +49,10 @@ class VideoCreate(OpenAIRequest):
         default=None,
         gt=0,
         le=MAX_SECONDS,
-        description="Duration; the model's own where it is left out. Rounded to a number of "
-        "frames that the model can make.",
+        description=(
+            "Duration, seconds; default: the model's own. It is rounded to a number of "
+            "frames that the model supports."
+        ),
     )
     size: Size | None = Field(
         default=None, description="`<width>x<height>` in pixels; default: the model's own."
@@ -123,8 +125,10 @@ class Video(ResponseModel):
     status: JobStatus
     progress: int = Field(description="Percent.")
     seconds: float | None = Field(
-        description="How long it will be, or is. Null only where a broken model does not tell."
+        description=(
+            "Duration of the video, seconds. Null only if a broken model does not report it."
+        )
     )
-    size: str | None = Field(description="`<width>x<height>`; null where `seconds` is.")
+    size: str | None = Field(description="`<width>x<height>`; null if `seconds` is null.")
     error: VideoError | None
     remixed_from_video_id: None = None

@@ -22,15 +22,19 @@ class ImportCreate(RequestModel):
         None,
         min_length=1,
         max_length=1024,
-        description="Of who may read the repository, where not everybody may: kept sealed, used "
-        "for this import alone, and erased with its end.",
+        description=(
+            "Token that may read the repository. It is stored encrypted, used for this "
+            "import only, and erased when the import ends."
+        ),
     )
     gguf: str | None = Field(
         None,
         min_length=1,
         max_length=255,
-        description="The GGUF file to take, or the part of its name that tells it from others, as "
-        "in `Q4_K_M`; by default safetensors are taken, or the only GGUF file.",
+        description=(
+            "GGUF file to import, or a part of its name that identifies it, as in "
+            "`Q4_K_M`. Default: safetensors, or the only GGUF file."
+        ),
     )
 
     @field_validator("token")

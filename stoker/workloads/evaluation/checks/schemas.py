@@ -17,26 +17,34 @@ class CosineMin(RequestModel):
 
 
 class Expect(RequestModel):
-    """What has to hold of an answer: all that is given."""
+    """Conditions for a response; all that are given must hold."""
 
     status: int = Field(200, ge=100, le=599, description="The HTTP status that a client would get.")
     equal: Any = Field(
         None,
-        description="The answer, or of one that is written text that text. Numbers may differ by "
-        "a ten-thousandth; what differs each time (`id`, `created`, `usage`) is not compared.",
+        description=(
+            "Expected response, or its text if the model generates text. Numbers may "
+            "differ by 0.0001; `id`, `created` and `usage` are ignored."
+        ),
     )
     top_label: str | None = Field(
         None, max_length=1024, description="The label with the highest score."
     )
     contains: str | None = Field(
-        None, min_length=1, max_length=65_536, description="What one of the answer's texts holds."
+        None,
+        min_length=1,
+        max_length=65_536,
+        description="Text that must occur in one of the response's texts.",
     )
     cosine_min: CosineMin | None = Field(
-        None, description="The least cosine between the answer's first vector and this one."
+        None,
+        description="Minimum cosine similarity between the response's first vector and this one.",
     )
     json_schema: dict[str, Any] | None = Field(
         None,
-        description="What the answer fits, or a written text that is JSON (draft 2020-12).",
+        description=(
+            "JSON schema (draft 2020-12) for the response, or for generated text that is JSON."
+        ),
     )
 
     @model_validator(mode="after")
@@ -49,13 +57,15 @@ class Expect(RequestModel):
 class Check(RequestModel):
     name: str = Field(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]+$")
     request: dict[str, Any] = Field(
-        description="A body of the deployment's first endpoint, without `model`."
+        description="Request body for the deployment's first endpoint, without `model`."
     )
     expect: Expect
 
 
 class ChecksUpdate(RequestModel):
-    checks: list[Check] = Field(max_length=MOST_CHECKS, description="All; none: there are none.")
+    checks: list[Check] = Field(
+        max_length=MOST_CHECKS, description="All checks; an empty list removes them."
+    )
 
     @model_validator(mode="after")
     def _differ(self) -> "ChecksUpdate":
@@ -68,7 +78,9 @@ class ChecksUpdate(RequestModel):
 class Result(ResponseModel):
     name: str
     is_passed: bool
-    message: str = Field(description="What is not as expected; empty: nothing.")
+    message: str = Field(
+        description="Difference from the expected result; empty if the check passed."
+    )
     ms: float = Field(description="How long the answer took.")
 
 
@@ -86,5 +98,5 @@ class Checks(ResponseModel):
     object: Literal["deployment.checks"] = "deployment.checks"
     deployment_id: str
     checks: Sequence[dict[str, Any]]
-    report: Report | None = Field(description="Of the last run of these.")
+    report: Report | None = Field(description="Report of the last run of these checks.")
     updated_at: UtcString | None

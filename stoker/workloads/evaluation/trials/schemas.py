@@ -18,15 +18,20 @@ class TrialCreate(RequestModel):
         default=None,
         min_length=1,
         max_length=MAX_EXAMPLES,
-        description="Bodies of the deployment's first endpoint, without `model`: each way of "
-        "running it is timed on them, and its answers are compared. Default: some that the server "
-        "makes up.",
+        description=(
+            "Request bodies for the deployment's first endpoint, without `model`. Every "
+            "configuration is timed on them and its answers are compared. Default: "
+            "generated examples."
+        ),
     )
     engines: list[Name] | None = Field(
         default=None, min_length=1, max_length=8, description="Only these engines."
     )
     dtypes: list[Dtype] | None = Field(
-        default=None, min_length=1, max_length=8, description="Only these dtypes, beside float32."
+        default=None,
+        min_length=1,
+        max_length=8,
+        description="Only these dtypes, in addition to float32.",
     )
 
 
@@ -64,7 +69,7 @@ class Row(ResponseModel):
         default=None, description="What a replica held: proportional set size."
     )
     difference: float | None = Field(
-        default=None, description="The largest of any number of the answers, from the first row's."
+        default=None, description="Largest difference of any number from the first row's answers."
     )
     agreement: float | None = Field(
         default=None,
@@ -91,7 +96,7 @@ class Trial(ResponseModel):
     status: JobStatus
     progress: float = Field(description="0 to 1.")
     examples: int | None = Field(description="How many the caller has given; null: none.")
-    rows: list[Row] = Field(description="The first one is what the others are compared with.")
+    rows: list[Row] = Field(description="Rows; the first one is the reference.")
     error: TrialError | None
     created_at: UtcString
     completed_at: UtcString | None

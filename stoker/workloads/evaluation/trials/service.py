@@ -52,7 +52,7 @@ async def create(
         context.settings, deployment, only_engines=body.engines, only_dtypes=body.dtypes
     )
     if not ways:
-        raise ConflictError("There is no way to run this deployment that could be tried.")
+        raise ConflictError("This deployment has no configuration that can be tried.")
     if await jobs.unfinished(session, Trial, deployment_id) >= QUEUED:
         raise RateLimitError(
             f"This deployment has {QUEUED} trials waiting or running. Try again later.",
