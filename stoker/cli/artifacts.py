@@ -263,7 +263,11 @@ def push(
     )
     if pushed["status"] == "failed":
         output.show_object(pushed, DETAILS, as_json=as_json)
-        raise CliError(f"The server refused the files: {_failure(pushed)}")
+        raise CliError(
+            f"The server refused the files: {_failure(pushed)}",
+            hint="The upload is kept. Correct the folder and push again: only changed files are "
+            "sent.",
+        )
     output.say(f"Artifact {pushed['id']} is ready.", style="green")
     if deploy:
         given = {"readiness": readiness, "adapter_of": adapter_of}

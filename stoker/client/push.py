@@ -63,12 +63,14 @@ class Uploader:
         return self._get(f"{ARTIFACTS}/{quoted(artifact_id)}")
 
     def unfinished(self, name: str, pipeline: str | None) -> list[JsonObject]:
-        """The artifacts so named whose upload was begun and not completed, newest first."""
+        """Returns the artifacts of this name with an open upload, newest first."""
         artifacts = self._retry.run(lambda: list(self._client.pages(ARTIFACTS)))
         return [
             artifact
             for artifact in artifacts
-            if (artifact["display_name"], artifact["status"]) == (name, "uploading")
+            if artifact["display_name"] == name
+            and artifact["upload_id"]
+            and artifact["status"] in ("uploading", "failed")
             and pipeline in {None, artifact["pipeline"]}
         ]
 
@@ -81,18 +83,34 @@ class Uploader:
         return Session(artifact_id, opened["upload_id"], opened["part_size"], {})
 
     def resume(self, artifact: JsonObject) -> Session | None:
-        """The artifact's open session, where it holds some of these files and nothing else."""
+        """Returns the artifact's open session, if it holds some of these files and nothing else.
+
+        If the server refused the session's files, files that changed since are sent again, and
+        files that are gone are deleted from the session.
+        """
         if not artifact["upload_id"]:
             return None
+        is_refused = artifact["status"] == "failed"
         session = self._fetched(artifact["id"], artifact["upload_id"])
-        if session is None or not session.fits(self._files):
+        if session is None or (session.stale(self._files) and not is_refused):
             return None
         received = [part for part in self._parts(session) if session.digest(part)]
         if not received:
             return None
-        self._progress.note("Comparing what the server holds already with the files here …")
+        self._progress.note("Comparing the server's files with the local files …")
         self._read_in_parallel(received, lambda _part, _data: None)
-        return session if not self._missing(session, received) else None
+        changed = len(self._missing(session, received))
+        if changed == len(received) or (changed and not is_refused):
+            return None
+        return self._without_stale(session)
+
+    def _without_stale(self, session: Session) -> Session:
+        stale = session.stale(self._files)
+        for path in stale:
+            self._retry.run(
+                lambda path=path: self._client.delete(f"{session.path}/files/{quoted(path)}")
+            )
+        return self._still_open(session) if stale else session
 
     def send(self, session: Session) -> None:
         """Send what the session lacks, until the server lists every part with our digest."""

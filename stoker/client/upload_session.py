@@ -73,13 +73,16 @@ class Session:
         file = self.files.get(part.file.path)
         return file.digest(part) if file else None
 
-    def fits(self, files: Sequence[LocalFile]) -> bool:
-        """It holds nothing but what may be parts of these files."""
+    def stale(self, files: Sequence[LocalFile]) -> list[str]:
+        """Returns the paths of the files that the session holds and that are not these files, as
+        far as sizes and names show.
+        """
         local = {file.path: file for file in files}
-        return all(
-            path in local and remote.fits(local[path], self.parts_of(local[path]))
+        return [
+            path
             for path, remote in self.files.items()
-        )
+            if path not in local or not remote.fits(local[path], self.parts_of(local[path]))
+        ]
 
 
 def session_path(artifact_id: str, upload_id: str) -> str:

@@ -200,8 +200,8 @@ class TestRefusedFiles:
         assert artifact["failure"]["code"] == "pickle"
         assert artifact["failure"]["message"] in answer.json()["message"]
         assert upload.complete().json() == answer.json()
+        assert client.delete(upload.url).status_code == 200
         assert eventually(lambda: not upload.folder.exists())
-        assert upload.get()["files"] == []
 
     def test_pipeline_that_the_files_cannot_serve(
         self, server: Server, client: httpx.Client, bert: Path
@@ -211,6 +211,37 @@ class TestRefusedFiles:
         upload.put_folder(bert)
         artifact = upload.complete().json()["artifact"]
         assert artifact["failure"]["code"] == "pipeline_mismatch"
+
+    def test_one_stray_file_is_removed(
+        self, server: Server, client: httpx.Client, bert: Path
+    ) -> None:
+        """Nothing else has to be sent again."""
+        upload = Uploading.open(server, client)
+        upload.put_folder(bert)
+        upload.put("training/args.json", b"\x80\x02}q\x00.")
+        assert upload.complete().json()["artifact"]["failure"]["code"] == "pickle"
+        before = upload.stored()
+        stray = f"{upload.url}/files/training/args.json"
+        deleted = client.delete(stray).raise_for_status().json()
+        assert deleted["object"] == "upload_file.deleted"
+        error(client.delete(stray), 404, "file_not_found")
+        assert upload.artifact()["status"] == "uploading"
+        assert upload.artifact()["failure"] is None
+        assert upload.complete().json()["artifact"]["status"] == "ready"
+        assert len(upload.stored()) == len(before) - 1
+        error(client.delete(f"{upload.url}/files/config.json"), 409, "upload_closed")
+
+    def test_one_file_is_corrected(self, server: Server, client: httpx.Client, bert: Path) -> None:
+        upload = Uploading.open(server, client)
+        upload.put_folder(bert)
+        right = (bert / "config.json").read_bytes()
+        upload.put("config.json", b"{")
+        for _ in range(2):
+            artifact = upload.complete().json()["artifact"]
+            assert (artifact["status"], artifact["failure"]["code"]) == ("failed", "bad_json")
+            assert artifact["upload_id"] == upload.upload_id
+        upload.put("config.json", right).raise_for_status()
+        assert upload.complete().json()["artifact"]["status"] == "ready"
 
     def test_new_session_after_failure(
         self, server: Server, client: httpx.Client, bert: Path

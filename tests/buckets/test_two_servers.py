@@ -84,6 +84,25 @@ def test_an_upload_goes_on_at_another_server(
     error(beside.put("more.txt", b"late"), 409, "upload_closed")
 
 
+def test_refused_at_one_and_corrected_at_the_other(
+    uploads: tuple[Uploading, Uploading], bert: Path, behind: S3Store
+) -> None:
+    begun, other = uploads
+    begun.put_folder(bert)
+    right = (bert / "config.json").read_bytes()
+    begun.put("config.json", b"{")
+    begun.put("stray.json", b"\x80\x02}q\x00.")
+    assert begun.complete().json()["artifact"]["status"] == "failed"
+    other.put("config.json", right).raise_for_status()
+    other.client.delete(f"{other.url}/files/stray.json").raise_for_status()
+    assert other.complete().json()["artifact"]["status"] == "ready"
+    body = {"model": "corrected", "artifact_id": begun.artifact_id}
+    begun.client.post("/v1/deployments", json=body).raise_for_status()
+    asked = {"model": "corrected", "inputs": "Ada Lovelace lived in London"}
+    for upload in uploads:
+        upload.client.post("/v1/classifications/token", json=asked).raise_for_status()
+
+
 @pytest.mark.fault("g4")
 def test_a_server_that_is_killed_loses_nothing(
     uploads: tuple[Uploading, Uploading], bert: Path, behind: S3Store

@@ -221,6 +221,23 @@ class TestRefusals:
         artifact = json.loads(done.stdout)
         assert artifact["status"] == "failed"
         assert artifact["failure"]["message"] in done.stderr
+        assert "push again: only changed files are sent" in done.stderr
+
+    def test_sends_only_what_changed_after_a_refusal(
+        self, cli: Cli, tagger: Path, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "corrected"
+        shutil.copytree(tagger, folder)
+        right = (folder / "config.json").read_bytes()
+        (folder / "config.json").write_text("{")
+        (folder / "notes.json").write_bytes(b"\x80\x02}q\x00.")
+        first = json.loads(cli.run("artifacts", "push", str(folder), "--json").stdout)
+        assert first["status"] == "failed"
+        (folder / "config.json").write_bytes(right)
+        (folder / "notes.json").unlink()
+        second = cli.json("artifacts", "push", str(folder))
+        assert (second["id"], second["status"]) == (first["id"], "ready")
+        assert second["push"]["sent_bytes"] == len(right)
 
     def test_lists_what_is_left_out(self, cli: Cli, tagger: Path, tmp_path: Path) -> None:
         folder = tmp_path / "more"

@@ -125,6 +125,10 @@ def artifacts(team: Cli, folder: Path) -> None:
     for path in bert().iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
     (copy / "merges.txt").touch()
+    # The refused file is gone the second time.
+    (copy / "stray.json").write_bytes(b"\x80\x02}q\x00.")
+    assert team.run("artifacts", "push", str(copy)).returncode == 1
+    (copy / "stray.json").unlink()
     other = team.json("artifacts", "push", str(copy))["id"]
     assert team.json("artifacts", "delete", other, "--yes")["deleted"]
 

@@ -64,7 +64,10 @@ def message(artifact: Artifact) -> str:
         case ArtifactStatus.READY:
             return "The artifact is ready to be deployed."
         case ArtifactStatus.FAILED:
-            return f"The files were refused: {artifact.failure_message}"
+            kept = " Correct them in this upload and complete it again." * bool(
+                artifact.open_upload_id
+            )
+            return f"The files were refused: {artifact.failure_message}{kept}"
         case status:
             return f"This upload was completed before; the artifact is now {status}."
 
@@ -84,6 +87,9 @@ async def _complete(
             )
             if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
                 return artifact
+            if artifact.status == ArtifactStatus.FAILED and artifact.open_upload_id == upload.id:
+                # The same files are refused again: a change would have set another status.
+                return artifact
             if not is_import:
                 service.refuse_clients_of_import(upload)
             frozen = await _freeze(session, artifact, upload, platform.database.server_id)
@@ -99,8 +105,10 @@ async def _complete(
         raise
     if dropped is not None:
         await service.clear(platform.blobs, [dropped], UploadStatus(dropped.status))
-    if not isinstance(outcome, InspectionError):
-        of_upload = service.folder(artifact_id, upload_id)
+    of_upload = service.folder(artifact_id, upload_id)
+    if isinstance(outcome, InspectionError):
+        platform.blobs.reopen(of_upload)
+    else:
         platform.blobs.tidy(of_upload, [*frozen.files.values()])
     return artifact
 
@@ -164,15 +172,16 @@ async def _settle(
                 "The inspection was lost. Complete the upload again.",
                 code="upload_incomplete",
             )
-        artifact.open_upload_id = upload.server_id = None
-        artifact.updated_at = upload.completed_at = db.now()
+        upload.server_id = None
+        artifact.updated_at = db.now()
         if isinstance(outcome, InspectionError):
             artifact.status = ArtifactStatus.FAILED
             artifact.failure_code = outcome.code
             artifact.failure_message = outcome.message
-            upload.status = UploadStatus.FAILED
-            dropped = upload
+            dropped = _refuse(artifact, upload)
         else:
+            artifact.open_upload_id = None
+            upload.completed_at = db.now()
             dropped = await _live_upload(session, artifact)
             if dropped is not None:
                 dropped.status = UploadStatus.SUPERSEDED
@@ -180,6 +189,18 @@ async def _settle(
         if dropped is not None:
             await repository.drop_files(session, dropped.id)
     return artifact, dropped
+
+
+def _refuse(artifact: Artifact, upload: Upload) -> Upload | None:
+    """Keep a client's refused files, of which one may be corrected. Returns an import's upload,
+    which ends.
+    """
+    if upload.origin is None:
+        upload.status = UploadStatus.OPEN
+        return None
+    artifact.open_upload_id = None
+    upload.status, upload.completed_at = UploadStatus.FAILED, db.now()
+    return upload
 
 
 async def _live_upload(session: Session, artifact: Artifact) -> Upload | None:

@@ -269,6 +269,16 @@ async def put_file(address: FileAddress, request: Request, platform: PlatformDep
     return await receiving.put_file(platform, address, Message.of(request))
 
 
+@router.delete(
+    "/{artifact_id}/uploads/{upload_id}/files/{path:path}",
+    responses=responses(NotFoundError, ConflictError),
+)
+async def delete_file(address: FileAddress, platform: PlatformDep) -> Deleted:
+    """Remove a file from an open session, such as one for which the files were refused."""
+    await receiving.remove_file(platform, address)
+    return Deleted(id=address.path, object="upload_file.deleted")
+
+
 @router.head(
     "/{artifact_id}/uploads/{upload_id}/files/{path:path}",
     responses=responses(NotFoundError, ConflictError),

@@ -30,8 +30,9 @@ from stoker.registry.artifacts.parts import (
 )
 from stoker.registry.artifacts.schemas import Part, ReceivedFile
 from stoker.registry.artifacts.streaming import Body, Transfer, transfers
+from stoker.store import db
 from stoker.store.db import Session
-from stoker.store.tables.artifacts import Upload, UploadFile
+from stoker.store.tables.artifacts import ArtifactStatus, Upload, UploadFile
 
 GIB = 1024**3
 
@@ -78,8 +79,29 @@ async def get_file(session: Session, address: Address) -> ReceivedFile:
     )
     file = await repository.file(session, upload.id, address.path)
     if file is None:
-        raise NotFoundError("File not found", code="file_not_found", param="path")
+        raise _file_not_found()
     return await _state(session, upload, file)
+
+
+def _file_not_found() -> NotFoundError:
+    return NotFoundError("File not found", code="file_not_found", param="path")
+
+
+async def remove_file(platform: Platform, address: Address) -> None:
+    """Remove a file from an open session, with all its bytes.
+
+    Raises `NotFoundError` if the session has no such file.
+    """
+    service.validate_path(address.path)
+    # A transfer of the file ends, as it does when another transfer replaces it.
+    async with transfers.enter(address.upload_id, address):
+        async with platform.database.transaction() as session:
+            upload = await _open_upload(session, address)
+            file = await repository.file(session, upload.id, address.path)
+            if file is None:
+                raise _file_not_found()
+            await repository.drop_file(session, file)
+        await platform.blobs.remove_file(file.blob_key)
 
 
 class _FileReception:
@@ -240,12 +262,17 @@ def _check_part(number: int, told: int | None, expected: int | None, part_size: 
 
 
 async def _open_upload(session: Session, address: Address) -> Upload:
-    _, upload = await service.get_upload(
+    artifact, upload = await service.get_upload(
         session, address.account_id, address.artifact_id, address.upload_id, lock=True
     )
     service.refuse_closed(upload)
     if not address.is_import:
         service.refuse_clients_of_import(upload)
+    if artifact.status == ArtifactStatus.FAILED:
+        # Its files were refused, and are being corrected.
+        artifact.status = ArtifactStatus.UPLOADING
+        artifact.failure_code = artifact.failure_message = None
+        artifact.updated_at = db.now()
     return upload
 
 

@@ -122,7 +122,7 @@ async def open_upload(
     artifact_id: str,
     declared_bytes: int | None = None,
 ) -> tuple[Artifact, Upload]:
-    """Open a session; an earlier one that is open or failed is over.
+    """Open a session; an earlier open one is superseded.
 
     declared_bytes: what its files will have together. Raises `PayloadTooLargeError` where the
     account may not store so much, and `CapacityError` where the disk has no room.
@@ -197,7 +197,11 @@ async def expire_uploads(database: Database, blobs: Blobs, now: datetime) -> Non
         expired = await repository.expired(session, now)
         for upload, artifact in expired:
             await _close(session, upload, UploadStatus.EXPIRED)
-            _restore(artifact)
+            if artifact.status == ArtifactStatus.FAILED:
+                # It still says why its files were refused.
+                artifact.open_upload_id = None
+            else:
+                _restore(artifact)
         await repository.forget_closed(session, now - CLOSED_KEPT)
     await clear(blobs, [upload for upload, _ in expired], UploadStatus.EXPIRED)
 

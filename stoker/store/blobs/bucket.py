@@ -132,6 +132,9 @@ class Bucket(Blobs):
         await self.put(list_key(folder), content, "application/json")
         self._lists.pop(folder, None)
 
+    def reopen(self, folder: str) -> None:
+        self._lists.pop(folder, None)
+
     def tidy(self, folder: str, files: Sequence[WholeFile]) -> None:
         self._soon(self._tidy(folder, files))
 

@@ -157,6 +157,9 @@ class Blobs(ABC):
         be read, by other servers, too.
         """
 
+    def reopen(self, folder: str) -> None:  # noqa: B027 - only a bucket lists its files
+        """Forget the list of a folder's files, as the folder is written to again."""
+
     def tidy(self, folder: str, files: Sequence[WholeFile]) -> None:  # noqa: B027 - see `complete`
         """Delete, in a moment, what lies below a folder and is no part of its files: nothing will
         ever be written there again.
