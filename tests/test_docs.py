@@ -24,6 +24,7 @@ from stoker.models.tasks.known_fields import DIALECTS, ENDPOINTS, FIELDS, KnownF
 from stoker.models.tasks.registry import GENERATING, MEDIA, SERVED, TASKS
 from stoker.workloads.videos.endpoints import CREATE
 from tests.openai.test_fields import REQUESTS
+from tests.support.pages import guide_pages
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -187,17 +188,17 @@ also be arrays of numbers.
 LANGUAGE_HEAD = """\
 ## Language models
 
-They follow OpenAI's conventions: see [the guide](guide.md#openais-clients). For text, kinds are the
-`model_type` of config.json; the encoders among them (bert, roberta and their like) write only with
-`is_decoder`. For images, kinds are architectures. Logits are those of transformers, alone and in a
-batch; a kind for which they are not is refused at the push, with the reason. The guide lists
-[what of `generate` and generation_config.json](guide.md#what-a-models-files-say) applies.
+These models are called through the [OpenAI API](guide/openai.md). For text, a kind is the
+`model_type` of config.json. Encoders among them (such as bert and roberta) need `is_decoder`. For
+images, a kind is an architecture. The logits of each kind equal those of transformers, alone and
+in a batch. Other kinds are refused at the push. [Model files](guide/model-files.md) lists the
+fields of generation_config.json that apply.
 """
 MEDIA_HEAD = """\
 ## Media
 
-Pipelines that make media, or write down what is said in them, follow OpenAI's conventions: see
-[the guide](guide.md) for their fields.
+These pipelines generate or transcribe media. They are called through the OpenAI API: see
+[images](guide/images.md), [speech](guide/speech.md) and [transcription](guide/transcription.md) for their fields.
 """
 ENGINES_HEAD = """\
 ## Engines
@@ -270,7 +271,7 @@ def test_tasks_name_the_families_that_were_tested() -> None:
     assert [task.name for task in TASKS.values() if not task.families] == []
 
 
-@pytest.mark.parametrize("page", [README, CONTRIBUTING, *sorted(DOCS.glob("*.md"))], ids=str)
+@pytest.mark.parametrize("page", [README, CONTRIBUTING, *sorted(DOCS.rglob("*.md"))], ids=str)
 def test_files_that_are_named_exist(page: Path) -> None:
     named = re.findall(r"`((?:stoker|tests|tools|bench|docs)/[\w./-]*)`", page.read_text())
     missing = [name for name in named if not (ROOT / name).exists()]
@@ -305,9 +306,36 @@ def test_the_drawing_of_the_house_is_the_contract() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in (README, *DOCS.glob("*.md")):
+    for page in (README, *DOCS.rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_anchors_are_headings() -> None:
+    for page in (README, CONTRIBUTING, *DOCS.rglob("*.md")):
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+            linked = (page.parent / target if target else page).read_text()
+            headings = re.findall(r"^#+ (.+)$", linked, re.MULTILINE)
+            assert anchor in {anchor_of(heading) for heading in headings}, f"{page}: {anchor}"
+
+
+def anchor_of(heading: str) -> str:
+    """Returns the anchor that Markdown viewers give a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+MOST_WORDS = 1500
+
+
+def test_pages_are_short() -> None:
+    pages = [*(DOCS / "guide").glob("*.md"), *(DOCS / "architecture").glob("*.md")]
+    assert len(pages) > 30
+    for page in [*pages, DOCS / "guide.md", DOCS / "architecture.md"]:
+        assert len(page.read_text().split()) <= MOST_WORDS, page
+
+
+def test_the_guide_lists_its_pages() -> None:
+    assert {*guide_pages()} == {*(DOCS / "guide").glob("*.md")}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`python -m tools.reliability`: writes docs/reliability.md from the reports in docs/reliability.
 
-A report is what one of the tools has seen: `tools.soak`, `tools.fuzz`, `tools.fuzz_formats` and
-`bench`. The page says nothing that is in none of them.
+Reports are written by `tools.soak`, `tools.fuzz`, `tools.fuzz_formats` and `bench`. Every figure of
+the page comes from a report.
 """
 
 import json
@@ -17,41 +17,43 @@ REPORTS = ROOT / "docs" / "reliability"
 HEAD = """\
 # Reliability
 
-What was tried, and what was seen. `python -m tools.reliability` writes this page from the reports
-in [reliability](reliability), which the tools named here have written: it has no figure that is
-in none of them. What was found stands at its end. What is tried with every change is in the
-tests; [security_cases.md](security_cases.md) and [faults.md](faults.md) list them.
+Results of soak tests, fuzzing and load tests. `python -m tools.reliability` generates this page
+from the reports in [reliability](reliability); every figure comes from a report.
+[Faults found](reliability/found.md) lists the faults that these tests found, with their fixes.
+[security_cases.md](security_cases.md) and [faults.md](faults.md) list the tests of each change.
 """
 SOAK = """\
-## Callers and faults at once
+## Soak tests
 
-`make soak MINUTES=30 SEED=1`: models are uploaded (and uploads cut at any byte), deployed,
-changed and deleted; every task is called and each answer held against the first one; streams are
-read to the end or cut; videos and runs of agents are made and deleted; keys are made and revoked;
-rude connections come. Meanwhile replicas, the engine host and the server are killed, replicas
-halted, the disk filled, the clock set up to two hours off. In the end everything is deleted: then
-there may be no row, file, process or descriptor left, the ledger has to balance, and nothing that
-was acknowledged may be missing.
+Run one with `make soak MINUTES=30 SEED=1`. Clients and faults run at once:
+
+- **Clients** upload, deploy, change and delete models, and cut uploads at any byte. They call every
+  task and compare each answer with the first one. They read streams to the end or cut them. They
+  create and delete videos, agents' runs and keys, and open misbehaving connections.
+- **Faults** kill replicas, the engine host and the server. They halt replicas, fill the disk and
+  move the clock by up to two hours.
+- **At the end** everything is deleted. No row, file, process or descriptor may remain. The ledger
+  must balance, and no acknowledged object may be missing.
 """
 FUZZ = """\
-## Calls that are made up
+## API fuzzing
 
-`make fuzz CALLS=20 SEED=1`: calls made from the OpenAPI document, with the keys of an account, of
-a deployment, of the operator and of nobody: at the edges of what it allows and beyond them, and
-near to good calls of models that run. A status or a body that is not documented, an answer of 500,
-and a step of the event loop that computes for more than 100 ms are failures.
+Run it with `make fuzz CALLS=20 SEED=1`. The calls are generated from the OpenAPI document, within
+and beyond its limits, and by changing valid calls of deployed models. They use keys of an account,
+a deployment and the operator, and no key. Failures are an undocumented status or body, a status
+500, and an event loop step that computes for more than 100 ms.
 """
 FORMATS = """\
-## Files and streams that are made up
+## Format fuzzing
 
-`make fuzz-formats EXAMPLES=200 SEED=1`: valid ones, changed where it hurts. What is accepted has
-to be accepted with the same meaning by the format's own library or a plain reference; what is
-refused, with our own error.
+Run it with `make fuzz-formats EXAMPLES=200 SEED=1`. The inputs are valid files and streams with
+damaged structure. An accepted input must have the same meaning to the format's own library or a
+reference implementation. A rejected input must fail with a documented error.
 """
 LOAD = """\
-## Load
+## Load test: {name}
 
-`make bench BENCH="{name} --rounds 3"`, {title}:
+Run it with `make bench BENCH="{name} --rounds 3"`: {title}.
 """
 
 
@@ -65,7 +67,6 @@ def page() -> str:
     if formats := _found("formats"):
         parts += [FORMATS, _formats(formats)]
     parts += [_load(found) for name in ("overload", "many_streams") if (found := _found(name))]
-    parts.append((REPORTS / "found.md").read_text())
     return "\n".join(parts)
 
 
@@ -75,12 +76,15 @@ def _soaks(soaks: Sequence[Mapping[str, Any]]) -> str:
         ("minutes", [f"{one['minutes']:g}" for one in soaks]),
         ("requests", [one["requests"] for one in soaks]),
         ("faults", [sum(one["faults"].values()) for one in soaks]),
-        ("lives of the server", [one["lives"] for one in soaks]),
-        ("lost, or seen that may not be", [one["lost"] for one in soaks]),
-        ("answers of 500", [one["answers"].get("500", 0) for one in soaks]),
-        ("memory of one life, minutes watched", [f"{one['steady_minutes']:.0f}" for one in soaks]),
-        ("its growth, MiB", [f"{one['growth_mib'] or 0:+.0f}" for one in soaks]),
-        ("longest step of its event loop, ms", [_longest_ms(one) for one in soaks]),
+        ("server processes", [one["lives"] for one in soaks]),
+        ("violations", [one["lost"] for one in soaks]),
+        ("responses with status 500", [one["answers"].get("500", 0) for one in soaks]),
+        (
+            "memory of one server process, minutes observed",
+            [f"{one['steady_minutes']:.0f}" for one in soaks],
+        ),
+        ("memory growth, MiB", [f"{one['growth_mib'] or 0:+.0f}" for one in soaks]),
+        ("longest event loop step, ms", [_longest_ms(one) for one in soaks]),
     ]
     lines = [_row(["", *names]), _row(["---"] * (len(soaks) + 1))]
     lines += [_row([name, *values]) for name, values in rows]
@@ -89,16 +93,18 @@ def _soaks(soaks: Sequence[Mapping[str, Any]]) -> str:
         faults.update(one["faults"])
         done.update(one["done"])
     losses = [f"- seed {one['seed']}, {loss}" for one in soaks for loss in one["losses"]]
-    lost = ["", "What was lost, or seen that may not be:", "", *losses] if losses else []
+    lost = ["", "Violations:", "", *losses] if losses else []
     machines = {one["machine"] for one in soaks}
     return "\n".join(
         [
             *lines,
             "",
-            f"In all, faults: {_counted(faults)}. Done and acknowledged: {_counted(done)}.",
+            f"Faults in total: {_counted(faults)}.",
+            "",
+            f"Acknowledged operations: {_counted(done)}.",
             *lost,
             "",
-            f"On {'; '.join(sorted(machines))}; others ran beside each.",
+            f"Machine: {'; '.join(sorted(machines))}. Other work ran at the same time.",
             "",
         ]
     )
@@ -112,16 +118,17 @@ def _fuzz(found: Mapping[str, Any]) -> str:
     good = sum(count for status, count in found["answers"].items() if status < "300")
     answers = ", ".join(f"{status}: {count:,}" for status, count in found["answers"].items())
     return (
-        f"{found['calls']:,} calls in {found['seconds']:,} s, {good:,} of them answered with 2xx "
-        f"({answers}). Answers of 500 or without an answer: {found['server_errors']}. Keys with "
-        f"which something was not as documented: {len(found['keys_that_failed'])}. Steps of the "
-        f"event loop above 100 ms: {len(found['held_loop'])}; the longest computed for "
+        f"{found['calls']:,} calls in {found['seconds']:,} s, {good:,} with a 2xx status.\n\n"
+        f"- Statuses: {answers}.\n"
+        f"- Status 500 or no response: {found['server_errors']}.\n"
+        f"- Keys with undocumented responses: {len(found['keys_that_failed'])}.\n"
+        f"- Event loop steps above 100 ms: {len(found['held_loop'])}; the longest computed for "
         f"{found['longest_step_ms']} ms.\n"
     )
 
 
 def _formats(found: Mapping[str, Any]) -> str:
-    heads = ["what", "inputs", "accepted", "refused", "properties that failed"]
+    heads = ["format", "inputs", "accepted", "rejected", "failed properties"]
     lines = [_row(heads), _row(["---"] * len(heads))]
     for name, one in sorted(found["formats"].items()):
         counts = Counter[str]()
@@ -136,15 +143,15 @@ def _load(found: Mapping[str, Any]) -> str:
     machine = found["machine"]
     lines = [
         LOAD.format(name=found["name"], title=found["title"]),
-        _row(["", "median", "least", "most", "", "aim"]),
+        _row(["", "median", "minimum", "maximum", "unit", "target"]),
         _row(["---"] * 6),
     ]
     for one in found["series"]:
         values = [f"{one[name]:.3g}" for name in ("median", "min", "max")]
         aim = f"{one['aim']}: {one['verdict']}" if one["aim"] else ""
         lines.append(_row([one["label"], *values, one["unit"], aim]))
-    lines += ["", *(f"{note}" for note in found["notes"])]
-    lines.append(f"On {machine['cores']} cores, {machine['cpu']}, {found['rounds']} rounds.")
+    lines += ["", *(f"- {note}" for note in found["notes"])]
+    lines.append(f"- {found['rounds']} rounds on {machine['cores']} cores, {machine['cpu']}.")
     return "\n".join(lines) + "\n"
 
 

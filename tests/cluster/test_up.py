@@ -140,8 +140,8 @@ def test_a_gateway_that_was_killed_comes_back_where_it_was(cluster: Cluster, use
 
 def test_what_the_guide_shows(cluster: Cluster, tmp_path: Path) -> None:
     """The second terminal, as it is typed there."""
-    guide = (ROOT / "docs" / "guide.md").read_text()
-    script = guide.partition("### A fleet on one machine")[2].partition("```sh\n")[2]
+    page = (ROOT / "docs" / "guide" / "fleet.md").read_text()
+    script = page.partition("```sh\n")[2]
     (tmp_path / "fleet").symlink_to(cluster.data_dir)
     done = subprocess.run(
         ["bash", "-euc", script.partition("```")[0]],

@@ -17,6 +17,7 @@ from stoker.models.tasks.registry import PIPELINES, TASKS
 from tests.artifacts.support import eventually
 from tests.demo.conftest import HUB_MODEL
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
+from tests.support.pages import guide
 from tests.support.server import USERS, Server
 
 ROOT = Path(__file__).parents[2]
@@ -153,8 +154,7 @@ class TestReadme:
         assert "tiny-ner" in shell(models)
 
     def test_calls_of_the_guide(self, shell: Any) -> None:
-        guide = (ROOT / "docs" / "guide.md").read_text()
-        blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+        blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
         block = next(one for one in blocks if "stoker call tiny-digits" in one)
         calls = block.replace(MEDIA, f"{ROOT}/{MEDIA}").strip().splitlines()
         digit, colour, label, text = (json.loads(shell(f"{call} --json")) for call in calls)
@@ -163,8 +163,7 @@ class TestReadme:
 
     def test_trials_of_the_guide(self, shell: Any) -> None:
         """The demo's model was trained, so bfloat16 changes none of its labels."""
-        guide = (ROOT / "docs" / "guide.md").read_text()
-        blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+        blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
         tune, apply = (block for block in blocks if "stoker tune tiny-ner" in block)
         table = shell(tune)
         assert "measured" in table and "1.0000 top labels" in table
@@ -177,14 +176,12 @@ class TestReadme:
         shell("stoker deployments set tiny-ner --dtype auto --engine auto")
 
     def test_checks_of_the_guide(self, shell: Any) -> None:
-        guide = (ROOT / "docs" / "guide.md").read_text()
-        blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+        blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
         (block,) = (one for one in blocks if "stoker check tiny-ner" in one)
         assert shell(f"{block}rm checks.json").count("passed") == 4
 
     def test_versions_of_the_guide(self, shell: Any) -> None:
-        guide = (ROOT / "docs" / "guide.md").read_text()
-        blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+        blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
         (block,) = (one for one in blocks if "stoker versions add tiny-ner" in one)
         listed = shell(block)
         assert "half the memory" in listed
@@ -234,8 +231,7 @@ class TestReadme:
         assert answer["choices"][0]["message"]["content"] == "Grass is green."
 
     def test_guide(self, shell: Any, demo: Server, state: Any, tmp_path: Path) -> None:
-        guide = (ROOT / "docs" / "guide.md").read_text()
-        block = "\n".join(re.findall(r"```python\n(.*?)```", guide, re.DOTALL))
+        block = "\n".join(re.findall(r"```python\n(.*?)```", guide(), re.DOTALL))
         sound = tmp_path / "speech.mp3"
         block = block.replace('"speech.mp3"', repr(str(sound)))
         given = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
