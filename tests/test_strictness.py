@@ -82,7 +82,7 @@ class Asked(TaskRequest):
     is_on: bool = False
 
 
-class Known(OpenAIRequest):
+class TrackedSpec(OpenAIRequest):
     seconds: float = 0
     is_on: bool = False
 
@@ -140,7 +140,7 @@ class TestForms:
                 Asked.model_validate_json(json.dumps(wrong))
 
     def test_of_openais_types_too(self):
-        assert Known.model_validate_json('{"seconds": "4"}').seconds == 4
+        assert TrackedSpec.model_validate_json('{"seconds": "4"}').seconds == 4
         for wrong in ('{"seconds": true}', '{"is_on": 1}'):
             with pytest.raises(ValidationError):
-                Known.model_validate_json(wrong)
+                TrackedSpec.model_validate_json(wrong)

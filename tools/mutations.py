@@ -341,7 +341,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=34,
         breaks="the processes below a replica do not count",
-        file="stoker/runtime/local/processes/guard.py",
+        file="stoker/runtime/local/processes/memory_watchdog.py",
         old="max(0, found - resident.inherited) + resident.below",
         new="max(0, found - resident.inherited)",
         tests=("tests/runtime/local/test_guard.py::test_what_is_below_a_replica_counts",),

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_val
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stoker.base import database_urls, secret_key
+from stoker.base.cors_origins import Origin
 from stoker.base.media_limits import MediaLimits
-from stoker.base.origins import Origin
 
 MIB = 1024 * 1024
 MOST_UID = (1 << 32) - 1

@@ -30,11 +30,11 @@ class Party:
     """Of a call that was answered already: see `Served.is_copy`."""
 
 
-PARTY: ContextVar[Party] = ContextVar("party", default=Party())  # noqa: B039 — it is frozen
+CURRENT_CALLER: ContextVar[Party] = ContextVar("party", default=Party())  # noqa: B039 — it is frozen
 """Of the task: what shares something out reads it here, below libraries that know no accounts."""
 
 
-class Turns:
+class FairShare:
     """The next place is for the account with the fewest at work; among equals, for the one that
     has got none for longest.
     """
@@ -76,11 +76,11 @@ class Turns:
         return dict(found)
 
 
-class Slots:
+class FairSemaphore:
     """A semaphore whose places are shared out by account."""
 
     def __init__(self, places: int, greed: int = GREED) -> None:
-        self._turns = Turns(places, greed)
+        self._turns = FairShare(places, greed)
         self._taken = Counter[str]()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
@@ -137,7 +137,7 @@ class FairQueue(Generic[Item]):
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._turns = Turns(1)
+        self._turns = FairShare(1)
         self._waiting: dict[str, deque[Item]] = {}
         self._filled = asyncio.Event()
 
@@ -168,7 +168,7 @@ class FairQueue(Generic[Item]):
         return item
 
 
-class Order:
+class RoundRobin:
     """Numbers turns so that parties take them in rotation, however many one of them has waiting."""
 
     def __init__(self) -> None:

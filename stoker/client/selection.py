@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from stoker.client.errors import CliError
-from stoker.client.useful import (
+from stoker.client.model_files import (
     ADAPTER,
     GGUF,
     INDEX_SUFFIX,

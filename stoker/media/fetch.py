@@ -13,7 +13,7 @@ import httpcore2
 import httpx2
 
 from stoker.base.errors import InvalidMediaError
-from stoker.base.fairness import PARTY, Slots
+from stoker.base.fairness import CURRENT_CALLER, FairSemaphore
 from stoker.media.hosts import (
     UNREACHABLE,
     CheckedBackend,
@@ -67,7 +67,7 @@ class Fetcher:
         self._max_redirects = max_redirects
         self._connect_timeout_s = connect_timeout_s
         self._ceiling_s = ceiling_s
-        self._slots = Slots(concurrency)
+        self._slots = FairSemaphore(concurrency)
         self._resolver = Resolver(concurrency)
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context or trusted(),
@@ -89,7 +89,7 @@ class Fetcher:
         deadline_s = self._ceiling_s if timeout_s is None else min(timeout_s, self._ceiling_s)
         target = checked_url(url)
         try:
-            async with asyncio.timeout(deadline_s), self._slots.hold(PARTY.get().account):
+            async with asyncio.timeout(deadline_s), self._slots.hold(CURRENT_CALLER.get().account):
                 return await self._follow(target, limit_bytes)
         except TimeoutError as error:
             raise InvalidMediaError(

@@ -21,7 +21,7 @@ from typing import cast
 import httpcore2
 import httpx2
 
-from stoker.base.fairness import PARTY, Slots
+from stoker.base.fairness import CURRENT_CALLER, FairSemaphore
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -137,11 +137,11 @@ class Resolver:
     """
 
     def __init__(self, concurrency: int) -> None:
-        self._slots = Slots(concurrency)
+        self._slots = FairSemaphore(concurrency)
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="resolve")
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        account, loop = PARTY.get().account, asyncio.get_running_loop()
+        account, loop = CURRENT_CALLER.get().account, asyncio.get_running_loop()
         await self._slots.acquire(account)
 
         def free(_: object) -> None:

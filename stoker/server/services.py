@@ -19,14 +19,14 @@ from stoker.platform.quotas.service import Quotas
 from stoker.platform.web.context import Platform
 from stoker.registry.artifacts import service as artifacts
 from stoker.registry.artifacts.imports.context import ImportContext
-from stoker.registry.artifacts.imports.work import Importing
-from stoker.registry.deployments import restoring
+from stoker.registry.artifacts.imports.work import ImportJob
+from stoker.registry.deployments import startup
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.registry.deployments.directory import Directory
 from stoker.registry.deployments.events import EventLog
 from stoker.registry.deployments.folders import ModelFolders
-from stoker.registry.deployments.following import Following
 from stoker.registry.deployments.loaded import Loaded
+from stoker.registry.deployments.peer_updates import Following
 from stoker.registry.hub.client import Hub
 from stoker.runtime import choose
 from stoker.runtime.interface import Runtime
@@ -36,7 +36,6 @@ from stoker.server.background import Background, bounded
 from stoker.server.console.attempts import Attempts
 from stoker.server.console.built import Pages
 from stoker.server.console.context import ConsoleContext
-from stoker.server.elsewhere import Elsewhere
 from stoker.server.erasure import service as erasure
 from stoker.server.erasure.context import ErasureContext
 from stoker.server.events.broadcast import Broadcast
@@ -45,6 +44,7 @@ from stoker.server.events.history import History
 from stoker.server.events.objects import Contexts
 from stoker.server.garbage import Garbage
 from stoker.server.janitor import Janitor
+from stoker.server.peer_sync import PeerSync
 from stoker.server.telemetry import traces
 from stoker.server.telemetry.credits import balances_left
 from stoker.server.telemetry.jobs import queue_lengths
@@ -71,15 +71,15 @@ from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.metering import Metering
 from stoker.workloads.agents import context as agents
 from stoker.workloads.agents.context import AgentContext
-from stoker.workloads.agents.work import Working
+from stoker.workloads.agents.work import AgentRunJob
 from stoker.workloads.evaluation.checks.context import CheckContext
 from stoker.workloads.evaluation.checks.judges import Judges
 from stoker.workloads.evaluation.replay.comparer import Comparer
 from stoker.workloads.evaluation.trials.context import TrialContext
-from stoker.workloads.evaluation.trials.service import Measuring
+from stoker.workloads.evaluation.trials.service import TrialJob
 from stoker.workloads.rollouts.context import VersionContext
 from stoker.workloads.rollouts.mirroring import Mirrors
-from stoker.workloads.rollouts.work import Preparing
+from stoker.workloads.rollouts.work import RolloutJob
 from stoker.workloads.videos import service as videos
 from stoker.workloads.videos.context import VideoContext
 
@@ -370,7 +370,7 @@ async def _begin(services: Services) -> None:
     following = Following(services.deployments)
     if not platform.database.is_sqlite:
         await following.open()
-    await restoring.restore(services.deployments)
+    await startup.restore(services.deployments)
     _start(services, events, following)
 
 
@@ -390,7 +390,7 @@ def _start(services: Services, events: EventLog, following: Following) -> None:
             lambda: services.servers.run(lambda: artifacts.reopen_lost(platform.database)),
         )
         background.start("other servers' deployments", following.run)
-        background.start("other servers", Elsewhere(services.agents, services.runners).run)
+        background.start("other servers", PeerSync(services.agents, services.runners).run)
     if isinstance(services.rate_limits, SharedLimits):
         background.start("limits of keys", services.rate_limits.run)
     background.start("garbage", Garbage().run)
@@ -399,15 +399,15 @@ def _start(services: Services, events: EventLog, following: Following) -> None:
     background.start("metering", services.metering.run)
     background.start("journal of runs", services.agents.journal.run)
     background.start("history of deployments", services.watching.history.run)
-    background.start("videos", lambda: services.videos.jobs.run(videos.Making(services.videos)))
-    background.start("imports", lambda: services.imports.jobs.run(Importing(services.imports)))
+    background.start("videos", lambda: services.videos.jobs.run(videos.VideoJob(services.videos)))
+    background.start("imports", lambda: services.imports.jobs.run(ImportJob(services.imports)))
     background.start(
-        "versions", lambda: services.versions.preparing.run(Preparing(services.versions))
+        "versions", lambda: services.versions.preparing.run(RolloutJob(services.versions))
     )
     background.start("mirrors", services.versions.mirrors.run)
-    background.start("trials", lambda: services.trials.jobs.run(Measuring(services.trials)))
+    background.start("trials", lambda: services.trials.jobs.run(TrialJob(services.trials)))
     background.start("deletions of accounts", lambda: erasure.run(services.erasure))
-    background.start("runs", lambda: services.agents.jobs.run(Working(services.agents)))
+    background.start("runs", lambda: services.agents.jobs.run(AgentRunJob(services.agents)))
 
 
 async def _end(services: Services) -> None:

@@ -13,7 +13,7 @@ from stoker.store.tables.files import File, Purpose
 from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.videos import Video
 from stoker.wire.video_request import VideoAnswer
-from stoker.workloads.videos.service import Made, Making
+from stoker.workloads.videos.service import Made, VideoJob
 from tests.buckets.conftest import keys
 from tests.buckets.support import code, eventually
 from tests.files.test_files import request_to
@@ -176,7 +176,7 @@ class TestVideos:
         self, app: App, client: Any, behind: S3Store
     ) -> None:
         context = app.services.videos
-        making = Making(context)
+        making = VideoJob(context)
         async with context.database.transaction() as session:
             row = Video(
                 id="video_1",

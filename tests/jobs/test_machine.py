@@ -38,7 +38,7 @@ endings = st.sampled_from(("made", "made", "failure", "passing", "question"))
 
 
 @dataclass
-class Known:
+class TrackedSpec:
     """What is known of a job that was acknowledged."""
 
     account: str
@@ -58,7 +58,7 @@ class Jobs(Machine):
         super().__init__(bench)
         self.bench = bench
         self.time = Time()
-        self.jobs: dict[str, Known] = {}
+        self.jobs: dict[str, TrackedSpec] = {}
         self.seen: datetime = self.time()
         """The clock, when the rows were looked at last."""
         self.run(self._open())
@@ -126,7 +126,7 @@ class Jobs(Machine):
         if server and server.door.is_stalled:
             return
         if self.run(work()):
-            self.jobs[name] = Known(account, row.deployment_id)
+            self.jobs[name] = TrackedSpec(account, row.deployment_id)
         self._settle()
 
     def _there(self, pick: int, *status: str) -> str | None:
@@ -334,7 +334,7 @@ class Jobs(Machine):
         )
         assert not held or max(held.values()) == 1
 
-    def _check(self, job: Known, row: Video, ends: Counter[tuple[str, str]]) -> None:
+    def _check(self, job: TrackedSpec, row: Video, ends: Counter[tuple[str, str]]) -> None:
         assert (row.status == "in_progress") == (row.lock_token is not None)
         assert (row.lock_token is None) == (row.lock_expires_at is None)
         assert row.tries <= MOST_TRIES + 1

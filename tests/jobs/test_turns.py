@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from stoker.base.fairness import GREED, Turns
+from stoker.base.fairness import GREED, FairShare
 from stoker.platform.jobs.runner import Runner, YieldedError
 from stoker.store import db
 from stoker.store.db import Database
@@ -22,32 +22,32 @@ A, B, C = "acct_a", "acct_b", "acct_c"
 
 class TestAllot:
     def test_alone_it_gets_all_but_what_one_more_account_needs(self):
-        assert Turns(8).allot({}, [A]) == {A: 7}
-        assert Turns(256).allot({}, [A]) == {A: 224}
+        assert FairShare(8).allot({}, [A]) == {A: 7}
+        assert FairShare(256).allot({}, [A]) == {A: 224}
 
     @pytest.mark.case(30)
     @pytest.mark.parametrize("places", range(2, 8))
     def test_of_few_places_one_is_left(self, places: int):
-        assert Turns(places).allot({}, [A]) == {A: places - 1}
-        assert Turns(places).allot({A: places - 1}, [A, B]) == {B: 1}
+        assert FairShare(places).allot({}, [A]) == {A: places - 1}
+        assert FairShare(places).allot({A: places - 1}, [A, B]) == {B: 1}
 
     def test_a_single_place_is_taken(self):
-        assert Turns(1).allot({}, [A]) == {A: 1}
+        assert FairShare(1).allot({}, [A]) == {A: 1}
 
     def test_one_that_comes_later_begins_at_once(self):
-        assert Turns(8).allot({A: 7}, [A, B]) == {B: 1}
+        assert FairShare(8).allot({A: 7}, [A, B]) == {B: 1}
 
     def test_the_one_with_fewer_at_work_is_next(self):
-        assert Turns(8).allot({A: 4, B: 1}, [A, B]) == {B: 3}
+        assert FairShare(8).allot({A: 4, B: 1}, [A, B]) == {B: 3}
 
     def test_of_one_place_they_take_turns(self):
-        turns = Turns(1)
+        turns = FairShare(1)
         got = [turns.allot({}, [A, B, C]) for _ in range(6)]
         assert Counter(name for one in got[:3] for name in one) == {A: 1, B: 1, C: 1}
         assert got[:3] == got[3:]
 
     def test_those_who_want_nothing_get_nothing(self):
-        assert Turns(8).allot({A: 3}, []) == {}
+        assert FairShare(8).allot({A: 3}, []) == {}
 
     @given(
         places=st.integers(1, 300),
@@ -57,7 +57,7 @@ class TestAllot:
     def test_never_more_than_there_are_and_none_is_left_that_may_be_taken(
         self, places: int, at_work: dict[str, int], waiting: set[str]
     ):
-        turns = Turns(places)
+        turns = FairShare(places)
         found = turns.allot(at_work, waiting)
         counts = Counter(at_work) + Counter(found)
         free = places - counts.total()

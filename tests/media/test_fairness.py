@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stoker.base.errors import InvalidMediaError
-from stoker.base.fairness import PARTY, Party, Slots
+from stoker.base.fairness import CURRENT_CALLER, FairSemaphore, Party
 from stoker.media.hosts import Resolver
 from tests.media.test_fetch import Site, fetching, site
 
@@ -18,7 +18,7 @@ __all__ = ["site"]
 
 def of(account: str, work: Awaitable[Any]) -> "asyncio.Task[Any]":
     async def run() -> Any:
-        PARTY.set(Party(account))
+        CURRENT_CALLER.set(Party(account))
         return await work
 
     return asyncio.create_task(run())
@@ -91,7 +91,7 @@ class TestSlots:
             await asyncio.sleep(0)
 
     async def test_those_who_wait_take_turns(self) -> None:
-        slots, order = Slots(1), list[str]()
+        slots, order = FairSemaphore(1), list[str]()
 
         async def use(account: str) -> None:
             async with slots.hold(account):
@@ -102,7 +102,7 @@ class TestSlots:
         assert order == list("ABCABAAA")
 
     async def test_who_leaves_takes_nothing(self) -> None:
-        slots = Slots(1)
+        slots = FairSemaphore(1)
         await slots.acquire("A")
         waiting = [asyncio.create_task(slots.acquire(account)) for account in "BC"]
         await self.settle()
@@ -113,7 +113,7 @@ class TestSlots:
         assert waiting[1].done()
 
     async def test_who_leaves_when_it_gets_its_place_gives_it_back(self) -> None:
-        slots = Slots(1)
+        slots = FairSemaphore(1)
         await slots.acquire("A")
         waiting = [asyncio.create_task(slots.acquire(account)) for account in "BC"]
         await self.settle()

@@ -9,7 +9,13 @@ import pytest
 from sqlalchemy import delete, func, select, update
 
 from stoker.runtime.nodes import leases
-from stoker.runtime.nodes.leases import GONE_AFTER_S, Held, Registration, SupersededError, Watch
+from stoker.runtime.nodes.leases import (
+    GONE_AFTER_S,
+    NodeLease,
+    Registration,
+    SupersededError,
+    Watch,
+)
 from stoker.runtime.observed import MachineStats
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.db import Database
@@ -42,7 +48,7 @@ async def nodes(database: Database) -> AsyncIterator[list[Registration]]:
         await session.execute(delete(Node))
 
 
-def first_free(found: Sequence[Held]) -> list[str]:
+def first_free(found: Sequence[NodeLease]) -> list[str]:
     """One lease alone."""
     return [] if found else ["node_a"]
 
@@ -52,7 +58,7 @@ async def test_one_lease_however_many_want_it(
 ) -> None:
     wishes = iter(["node_a", "node_b"] * 10)
 
-    def choose(found: Sequence[Held]) -> list[str]:
+    def choose(found: Sequence[NodeLease]) -> list[str]:
         return [] if found else [next(wishes)]
 
     taken = await asyncio.gather(*(leases.take(database, SPEC, choose) for _ in range(20)))

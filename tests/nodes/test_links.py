@@ -14,18 +14,18 @@ import pytest
 import uvloop
 
 from stoker.base.errors import RateLimitError
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.media.media import Media
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
-from stoker.runtime.nodes import holdings, identity, listener, messages, probe
 from stoker.runtime.nodes import host as hosts
-from stoker.runtime.nodes.flights import NodeLostError, RefusedError
+from stoker.runtime.nodes import identity, listener, messages, node_leases, probe
 from stoker.runtime.nodes.host import NodeHost
+from stoker.runtime.nodes.in_flight import NodeLostError, RefusedError
 from stoker.runtime.nodes.leases import NodeRecord, Use
 from stoker.runtime.nodes.messages import Changed, Hello, Loaded, to_node
+from stoker.runtime.nodes.node_client import NodeClient
 from stoker.runtime.nodes.probe import UnreachableError, Why, reach
-from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.secret import ServerSecret
@@ -57,7 +57,7 @@ class Answering:
         self.removed.append(spec_id)
 
     async def call(self, spec_id: str, call: Any, **given: Any) -> bytes:
-        self.calls.append((call, PARTY.get(), given["timeout_s"]))
+        self.calls.append((call, CURRENT_CALLER.get(), given["timeout_s"]))
         match call.task:
             case "full":
                 raise RateLimitError("Full.", code="queue_full", retry_after_s=3.5)
@@ -83,7 +83,7 @@ class Answering:
         )
 
     async def stream(self, spec_id: str, call: Any, **given: Any) -> AsyncGenerator[bytes]:
-        self.calls.append((call, PARTY.get(), given["timeout_s"]))
+        self.calls.append((call, CURRENT_CALLER.get(), given["timeout_s"]))
         for number in range(3):
             yield f"{number}".encode()
         if call.task == "slow":
@@ -130,21 +130,21 @@ class Heard:
     loaded: list[Loaded] = field(default_factory=list)
     anything: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def told_connected(self, node: Remote) -> None:
+    def on_connected(self, node: NodeClient) -> None:
         self.anything.set()
 
-    def told_observed(self) -> None:
+    def on_observed(self) -> None:
         self.anything.set()
 
-    def told_changed(self, change: Changed) -> None:
+    def on_changed(self, change: Changed) -> None:
         self.changed.append(change)
         self.anything.set()
 
-    def told_loaded(self, loaded: Loaded) -> None:
+    def on_loaded(self, loaded: Loaded) -> None:
         self.loaded.append(loaded)
 
-    def told_served(self, call: Served) -> None:
-        self.served.append((call, PARTY.get()))
+    def on_served(self, call: Served) -> None:
+        self.served.append((call, CURRENT_CALLER.get()))
         self.anything.set()
 
     async def until(self, holds: Any) -> None:
@@ -163,10 +163,10 @@ class Bench:
     adapters: list[str]
 
     @contextlib.asynccontextmanager
-    async def gateway(self, **changed: Any) -> AsyncIterator[tuple[Remote, Heard]]:
+    async def gateway(self, **changed: Any) -> AsyncIterator[tuple[NodeClient, Heard]]:
         heard = Heard()
         secret = changed.pop("secret", self.secret)
-        node = Remote(replace(self.record, **changed), secret, "srv_1", heard)
+        node = NodeClient(replace(self.record, **changed), secret, "srv_1", heard)
         try:
             yield node, heard
         finally:
@@ -229,7 +229,7 @@ async def found(what: Any) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def leased(bench: Bench) -> AsyncIterator[tuple[Remote, Heard]]:
+async def leased(bench: Bench) -> AsyncIterator[tuple[NodeClient, Heard]]:
     """Connected, and told of what it may run."""
     async with bench.gateway() as (node, heard):
         await heard.until(lambda: node.is_connected)
@@ -240,12 +240,12 @@ async def leased(bench: Bench) -> AsyncIterator[tuple[Remote, Heard]]:
 
 async def test_a_call_and_what_it_came_to(bench: Bench) -> None:
     async with leased(bench) as (node, heard):
-        party = PARTY.set(Party("acct_1", "key_1"))
+        party = CURRENT_CALLER.set(Party("acct_1", "key_1"))
         media = Media("image", content=b"\x00pixels")
         seen: list[float] = []
         call = replace(CALL, items=["a", media])
         answer = await node.call(SPEC, 5, call, on_progress=seen.append, **TIMES)
-        PARTY.reset(party)
+        CURRENT_CALLER.reset(party)
         assert answer == b"a\x00pixels"
         assert seen == [0.5]
         asked, who, timeout_s = bench.runtime.calls[0]
@@ -341,7 +341,7 @@ async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:
         node.put(replace(SPEC, readiness=Readiness.HOT), running=True, generation=5, is_change=True)
         await until(lambda: bench.runtime.applied[-1][0].readiness is Readiness.HOT)
         assert bench.host.leases.learn({"ver_1": 5}) == []
-        now += holdings.SETTLING_S + 1
+        now += node_leases.SETTLING_S + 1
         assert bench.host.leases.learn({}) == []
         spec, running = bench.runtime.applied[-1]
         assert (spec.readiness, spec.min_replicas, running) == (Readiness.COLD, 0, True)
@@ -364,7 +364,7 @@ async def test_what_is_made_of_leases(bench: Bench) -> None:
         assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
         [use] = bench.host.leases.uses().values()
         assert (use.is_kept, use.idle_at) == (False, None)
-        now += holdings.FRESH_S
+        now += node_leases.FRESH_S
         assert [one.idle_at for one in bench.host.leases.uses().values()] == [1000.0]
         wanted = replace(SPEC, readiness=Readiness.WARM, memory_bytes=mib, min_replicas=2)
         node.put(wanted, running=True, generation=5, is_change=True)
@@ -377,7 +377,7 @@ async def test_what_is_made_of_leases(bench: Bench) -> None:
         await until(lambda: bench.runtime.applied[-1][0] == hot)
         assert [one.idle_at for one in bench.host.leases.uses().values()] == [None]
         # Without one there is nothing to tell.
-        now += holdings.SETTLING_S + 1
+        now += node_leases.SETTLING_S + 1
         bench.host.leases.learn({})
         assert bench.host.leases.uses() == {}
 
@@ -389,7 +389,7 @@ async def test_what_is_no_more_is_forgotten_unless_it_has_a_lease(bench: Bench) 
         assert bench.host.leases.unleased() == []
         await bench.host.leases.forget(["ver_1", "ver_2"])
         assert bench.runtime.removed == []
-        now += holdings.SETTLING_S + 1
+        now += node_leases.SETTLING_S + 1
         bench.host.leases.learn({})
         assert [one.id for one in bench.host.leases.unleased()] == ["ver_1"]
         # Whoever looked it up was slower than a new lease of it.
@@ -397,7 +397,7 @@ async def test_what_is_no_more_is_forgotten_unless_it_has_a_lease(bench: Bench) 
         assert await node.call(SPEC, 6, CALL, **TIMES) == b"a"
         await bench.host.leases.forget(["ver_1"])
         assert bench.runtime.removed == []
-        now += holdings.SETTLING_S + 1
+        now += node_leases.SETTLING_S + 1
         bench.host.leases.learn({})
         await bench.host.leases.forget(["ver_1"])
         assert bench.runtime.removed == ["ver_1"]
@@ -416,7 +416,7 @@ async def test_what_nobody_calls_is_given_back(bench: Bench) -> None:
         )
         # No gateway has told of the second one.
         assert bench.host.leases.learn({"ver_1": 5, "ver_2": 6}) == []
-        now += holdings.IDLE_S + 1
+        now += node_leases.IDLE_S + 1
         assert bench.host.leases.learn({"ver_1": 5, "ver_2": 6}) == [5, 6]
 
 

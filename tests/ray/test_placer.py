@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import delete, select, text, update
 
 from stoker.runtime.nodes import leases
-from stoker.runtime.nodes.leases import Held, Registration
+from stoker.runtime.nodes.leases import NodeLease, Registration
 from stoker.runtime.ray.placer import Placer, RayLostError
 from stoker.runtime.ray.reconcile import UNIT, Create, Group, Machine
 from stoker.runtime.specification import DeploymentSpec
@@ -99,7 +99,7 @@ async def placing(database: Database, ray: Packing) -> AsyncIterator["asyncio.Ta
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def placed(database: Database, spec_id: str = SPEC.id) -> list[Held]:
+async def placed(database: Database, spec_id: str = SPEC.id) -> list[NodeLease]:
     """The leases of a specification, once all of them are."""
     async with asyncio.timeout(SOON_S):
         while True:

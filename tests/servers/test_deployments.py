@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from stoker.registry.deployments import revisions
 from stoker.registry.deployments.directory import Entry
-from stoker.registry.deployments.following import Following
+from stoker.registry.deployments.peer_updates import Following
 from stoker.store.db import Database
 from stoker.store.servers import loaded_elsewhere
 from tests.artifacts.support import Uploading
@@ -143,7 +143,7 @@ class TestTwo:
 async def apps(postgres_url: str, tmp_path: Path) -> AsyncIterator[list[App]]:
     """Two in this process, which look at each other when they are told to."""
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(patch("stoker.registry.deployments.following.LOOK_S", 3600.0))
+        stack.enter_context(patch("stoker.registry.deployments.peer_updates.LOOK_S", 3600.0))
         yield [
             await stack.enter_async_context(
                 serving(

@@ -8,7 +8,7 @@ import pytest
 
 from stoker.base.errors import NotFoundError
 from stoker.workloads.evaluation.trials import measuring
-from stoker.workloads.evaluation.trials.measuring import Way
+from stoker.workloads.evaluation.trials.measuring import TrialConfiguration
 
 
 class World:
@@ -16,7 +16,7 @@ class World:
 
     def __init__(self, looks: float, *, is_wanted: bool = True) -> None:
         self.looks = looks
-        self.way: Any = Way.__new__(Way)
+        self.way: Any = TrialConfiguration.__new__(TrialConfiguration)
         self.way._spec = SimpleNamespace(id="dep_own")
         self.way._runtime = self
         self.way._subject = SimpleNamespace(still_wanted=lambda: is_wanted)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stoker.base.errors import InvalidRequestError
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.base.ids import Prefix, new_id
 from stoker.runtime.metering import HOUR_MS
 from stoker.store import db
@@ -54,10 +54,10 @@ async def used(lab: Lab) -> dict[str, Any]:
         for number in range(2):
             lab.begin(f"rep_{day}{number}", 64 << number, deployment=f"dep_{number}")
             for caller, key in enumerate(known):
-                PARTY.set(Party(ACCOUNT, f"pub_{key[-20:]}"))
+                CURRENT_CALLER.set(Party(ACCOUNT, f"pub_{key[-20:]}"))
                 for _ in range(caller + 1):
                     lab.serve(f"dep_{number}", input_tokens=10**day)
-        PARTY.set(Party(ACCOUNT))
+        CURRENT_CALLER.set(Party(ACCOUNT))
         lab.serve("dep_0", images=1)
         await lab.tick(HOUR_MS)
         for number in range(2):
@@ -189,7 +189,7 @@ class TestCounting:
             assert callers == {*used["keys"], *([None] if deployment == "dep_0" else [])}
 
     async def test_key_that_is_forgotten(self, lab: Lab) -> None:
-        PARTY.set(Party(ACCOUNT, "gone"))
+        CURRENT_CALLER.set(Party(ACCOUNT, "gone"))
         lab.serve("dep_0")
         await lab.tick(0)
         (row,) = await lab.rows(UsageCount)

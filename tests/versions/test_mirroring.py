@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from stoker.base.errors import CapacityError
-from stoker.base.fairness import PARTY
+from stoker.base.fairness import CURRENT_CALLER
 from stoker.registry.deployments.directory import Entry, Share
 from stoker.runtime.interface import Call
 from stoker.store import db
@@ -61,7 +61,7 @@ class Runtime:
 
     async def call(self, version_id: str, call: Call, **_: float) -> bytes:
         self.asked.append(version_id)
-        self.copies.append(PARTY.get().is_copy)
+        self.copies.append(CURRENT_CALLER.get().is_copy)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -73,14 +73,14 @@ class Runtime:
 
 
 @pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator["Making"]:
+async def made(tmp_path: Path) -> AsyncIterator["VideoJob"]:
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/stoker.db")
     await database.migrate()
-    yield Making(database, ServerSecret(tmp_path))
+    yield VideoJob(database, ServerSecret(tmp_path))
     await database.close()
 
 
-class Making:
+class VideoJob:
     """Mirrors of one server after another, on one database in which no version is."""
 
     def __init__(self, database: Database, secret: ServerSecret) -> None:
@@ -120,7 +120,7 @@ async def settled(mirrors: Mirrors) -> None:
     mirrors._repeat = repeat
 
 
-async def test_as_often_as_is_wanted(made: Making) -> None:
+async def test_as_often_as_is_wanted(made: VideoJob) -> None:
     runtime = Runtime()
     for draw, count in ((0, 1), (24, 1), (25, 0), (99, 0)):
         mirrors = made(runtime, draw)
@@ -136,7 +136,7 @@ async def test_as_often_as_is_wanted(made: Making) -> None:
 
 
 async def test_failures_and_what_has_no_moment(
-    made: Making, monkeypatch: pytest.MonkeyPatch
+    made: VideoJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = Runtime()
     mirrors = made(runtime)
@@ -157,7 +157,7 @@ async def test_failures_and_what_has_no_moment(
     assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 0
 
 
-async def test_accounts_share_the_places_and_the_turns(made: Making) -> None:
+async def test_accounts_share_the_places_and_the_turns(made: VideoJob) -> None:
     runtime = Runtime()
     mirrors = made(runtime)
 
@@ -190,7 +190,7 @@ async def test_accounts_share_the_places_and_the_turns(made: Making) -> None:
     assert await dropped("ver_new") == 1
 
 
-async def test_streams_are_compared_by_their_texts(made: Making) -> None:
+async def test_streams_are_compared_by_their_texts(made: VideoJob) -> None:
     runtime = Runtime()
 
     def streamed(*parts: str) -> bytes:
@@ -220,7 +220,7 @@ async def test_streams_are_compared_by_their_texts(made: Making) -> None:
     assert json.loads(example["request"])["items"] == ["a"]
 
 
-async def test_the_last_examples_are_kept_and_cut(made: Making) -> None:
+async def test_the_last_examples_are_kept_and_cut(made: VideoJob) -> None:
     runtime = Runtime()
     runtime.answer = json.dumps({"content": "x" * 3 * SHOWN}).encode()
     mirrors = made(runtime)

@@ -12,7 +12,7 @@ import pytest
 
 import stoker.demo
 from stoker.server.events import messages
-from stoker.server.events.messages import Listener, Message, Reach
+from stoker.server.events.messages import Listener, Message, Visibility
 from stoker.store import db
 from tests.support.app import App, serving
 from tests.support.rows import video
@@ -325,7 +325,7 @@ class TestItsEnd:
 
 class TestListener:
     def test_a_slow_one_is_reset(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        listener = Listener(Reach(None), None, "key")
+        listener = Listener(Visibility(None), None, "key")
         for number in range(messages.MOST_WAITING + 3):
             listener.tell(b"%d " % number)
         found = listener.take()
@@ -335,7 +335,7 @@ class TestListener:
         assert listener.take() == b""
 
     def test_bytes_are_bounded_too(self) -> None:
-        listener = Listener(Reach(None), None, "key")
+        listener = Listener(Visibility(None), None, "key")
         for _ in range(20):
             listener.tell(b"x" * (1 << 20))
         assert len(listener.take()) <= messages.MOST_BYTES + len(messages.RESET)
@@ -343,7 +343,7 @@ class TestListener:
     def test_reach(self) -> None:
         own = Message(b"", "acct_1")
         film = Message(b"", "acct_1", "dep_1")
-        assert Reach(None).includes(own) and Reach(frozenset({"acct_1"})).includes(film)
-        assert not Reach(frozenset({"acct_2"})).includes(own)
-        narrow = Reach(frozenset({"acct_1"}), frozenset({"dep_1"}))
+        assert Visibility(None).includes(own) and Visibility(frozenset({"acct_1"})).includes(film)
+        assert not Visibility(frozenset({"acct_2"})).includes(own)
+        narrow = Visibility(frozenset({"acct_1"}), frozenset({"dep_1"}))
         assert narrow.includes(film) and not narrow.includes(own)

@@ -17,7 +17,7 @@ from tools.soak import checks
 from tools.soak.actors import MODELS, Actor, Keys, Rude, Uploader, World
 from tools.soak.callers import Caller, Changer, Filmer, Runner, Streamer
 from tools.soak.faults import Faults
-from tools.soak.report import Findings, document, written
+from tools.soak.report import Measurements, document, written
 from tools.soak.service import Service, small_disk
 from tools.soak.tally import Tally
 
@@ -54,7 +54,7 @@ async def main() -> int:
         # Now, and not after half an hour.
         Path(given.report).parent.mkdir(parents=True, exist_ok=True)
     tally = Tally()
-    found = Findings(given.seed, given.minutes, _machine())
+    found = Measurements(given.seed, given.minutes, _machine())
     with tempfile.TemporaryDirectory(prefix="stoker-soak-") as folder:
         place = Path(folder) / "disk"
         with small_disk(place, DISK_MIB) as found.small_disk:
@@ -78,7 +78,7 @@ async def main() -> int:
 
 
 async def _soak(
-    given: argparse.Namespace, service: Service, place: Path, found: Findings, tally: Tally
+    given: argparse.Namespace, service: Service, place: Path, found: Measurements, tally: Tally
 ) -> None:
     world = await _world(service, tally)
     _say("pushing the models …")
@@ -120,7 +120,7 @@ async def _soak(
     await _end(world, service, found, tally)
 
 
-async def _end(world: World, service: Service, found: Findings, tally: Tally) -> None:
+async def _end(world: World, service: Service, found: Measurements, tally: Tally) -> None:
     found.lag = await _lag(world)
     _say("emptying …")
     await checks.empty(world)

@@ -116,7 +116,7 @@ class Actor:
 
 
 @dataclass
-class Held:
+class NodeLease:
     """An artifact that was acknowledged, with what was sent."""
 
     id: str
@@ -133,7 +133,7 @@ class Uploader(Actor):
 
     def __init__(self, world: World, seed: str) -> None:
         super().__init__(world, seed)
-        self.held: list[Held] = []
+        self.held: list[NodeLease] = []
         self.gone: list[str] = []
 
     async def act(self) -> None:
@@ -150,7 +150,7 @@ class Uploader(Actor):
             else:
                 self.held.append(victim)
 
-    async def push(self, folder: Path, cut_share: float = CUT_SHARE) -> Held | None:
+    async def push(self, folder: Path, cut_share: float = CUT_SHARE) -> NodeLease | None:
         """Upload a folder's files; None where an answer was lost that nothing can make up for."""
         body = {"display_name": folder.name}
         made = await self.call("POST", "/v1/model-artifacts", json=body)
@@ -179,7 +179,7 @@ class Uploader(Actor):
         if found.json().get("status") != "ready":
             self.tally.lose(f"a completed artifact is {found.text}")
             return None
-        return Held(identifier, digests)
+        return NodeLease(identifier, digests)
 
     async def _send(self, path: str, content: bytes, cut_share: float) -> bool:
         """All of a file, going on where it was cut off."""

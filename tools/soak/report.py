@@ -11,7 +11,7 @@ from tools.soak.tally import Tally
 
 
 @dataclass
-class Findings:
+class Measurements:
     seed: str
     minutes: float
     machine: str
@@ -25,7 +25,7 @@ class Findings:
     lag: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def written(found: Findings, tally: Tally) -> str:
+def written(found: Measurements, tally: Tally) -> str:
     """As Markdown."""
     answers: dict[str, Counter[int]] = {}
     for (actor, status), count in tally.answers.items():
@@ -77,7 +77,7 @@ def written(found: Findings, tally: Tally) -> str:
     return "\n".join(lines) + "\n"
 
 
-def document(found: Findings, tally: Tally) -> dict[str, Any]:
+def document(found: Measurements, tally: Tally) -> dict[str, Any]:
     """What the page on reliability is made from."""
     answers: Counter[int] = Counter()
     for (_, status), count in tally.answers.items():
@@ -113,7 +113,7 @@ def _by_minute(sizes: Sequence[Size]) -> list[float]:
     return [round(statistics.median(found), 1) for found in by_minute.values()]
 
 
-def _steady_minutes(found: Findings) -> float:
+def _steady_minutes(found: Measurements) -> float:
     return (found.steady[-1].at_s - found.steady[0].at_s) / 60 if found.steady else 0.0
 
 

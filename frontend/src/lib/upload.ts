@@ -21,7 +21,7 @@ export interface Progress {
 const AT_ONCE = 4;
 const MOST_TRIES = 8;
 const LONGEST_PAUSE_MS = 15_000;
-/** What models are loaded from, and their papers, as the command line chooses (stoker/client/useful.py). */
+/** What models are loaded from, and their papers, as the command line chooses (stoker/client/model_files.py). */
 const USEFUL =
   /\.(safetensors|gguf|json|txt|model|jinja|spm|tiktoken|codes|vocab)$|(^|\/)((readme|licen[sc]e|notice)(\.md)?|artifact\.metadata)$/i;
 const HIDDEN = /(^|\/)\./;

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from stoker.base.fairness import Slots
+from stoker.base.fairness import FairSemaphore
 from stoker.base.workers.messages import LENGTH, Limits, Reply, frame, framed
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class WorkerPool:
         self._limits = Limits(memory_bytes, cpu_s)
         self._deadline_s = deadline_s
         self._kept = kept
-        self._slots = Slots(PLACES, GREED)
+        self._slots = FairSemaphore(PLACES, GREED)
         self._idle: list[_Process] = []
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stoker.base.fairness import Order
+from stoker.base.fairness import RoundRobin
 from stoker.models.llm.errors import DrawError, FormError
 from stoker.models.llm.interface import Finish, Logprob, Output, Submission
 from stoker.models.llm.lookup import Lookup
@@ -59,7 +59,7 @@ class Scheduler:
         self._waiting: deque[Running] = deque()
         self._active: list[Running] = []
         """In the order of admission."""
-        self._order = Order()
+        self._order = RoundRobin()
         self._speculation = speculation
         self._clock = clock
 

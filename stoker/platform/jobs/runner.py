@@ -17,7 +17,7 @@ from stoker.base.errors import (
     RateLimitError,
     StokerError,
 )
-from stoker.base.fairness import Turns
+from stoker.base.fairness import FairShare
 from stoker.platform.jobs import repository
 from stoker.runtime.interface import OnProgress
 from stoker.store import db
@@ -106,7 +106,7 @@ class Runner(Generic[Row, Made]):
         """
         self._database = database
         self._lease = timedelta(seconds=lease_s)
-        self._turns = Turns(at_once)
+        self._turns = FairShare(at_once)
         self._share = share
         self._turn = None if turn_s is None else timedelta(seconds=turn_s)
         self._without_place: set[str] = set()

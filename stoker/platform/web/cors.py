@@ -8,8 +8,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from stoker.base.cors_origins import ANY
 from stoker.base.errors import InvalidRequestError
-from stoker.base.origins import ANY
 from stoker.platform.web.http import error_response
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")

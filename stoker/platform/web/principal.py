@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from fastapi import Request
 
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 
 
 class Scope(StrEnum):
@@ -41,4 +41,4 @@ def know_caller(request: Request, caller: Principal) -> None:
 
 def work_for(caller: Principal) -> None:
     """Have the work of this task count as its account's, where accounts take turns."""
-    PARTY.set(Party(caller.account_id or "", caller.public_id))
+    CURRENT_CALLER.set(Party(caller.account_id or "", caller.public_id))

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from stoker.base.config import Settings
-from stoker.base.fairness import Slots
+from stoker.base.fairness import FairSemaphore
 from stoker.inspection import InspectionError, InspectorError, Inspectors
 from stoker.inspection.merge_plan import UnmergeableError
 from stoker.models.adapters.merge_job import Confinement, Job, Task
@@ -59,7 +59,7 @@ class Merges:
         self._users: Sequence[int] = settings.replica_users or ()
         self._inspectors = inspectors
         self._check_disk = check_disk
-        self._slots = Slots(AT_ONCE)
+        self._slots = FairSemaphore(AT_ONCE)
         self._coming = 0
         """Bytes that merges at work are about to write."""
 

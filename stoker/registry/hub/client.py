@@ -23,7 +23,7 @@ from stoker.base.errors import (
     NotFoundError,
     StokerError,
 )
-from stoker.base.fairness import PARTY, Slots
+from stoker.base.fairness import CURRENT_CALLER, FairSemaphore
 from stoker.media.hosts import Resolve
 from stoker.registry.hub.connections import RETRY_AFTER_S, Answer, Connections, unavailable
 
@@ -109,7 +109,7 @@ class Hub:
         self.endpoint = endpoint.rstrip("/")
         self._token = token
         self._answer_s = answer_s
-        self._slots = Slots(concurrency)
+        self._slots = FairSemaphore(concurrency)
         self._connections = Connections(
             self.endpoint,
             private_hosts=private_hosts,
@@ -131,7 +131,7 @@ class Hub:
         try:
             async with (
                 asyncio.timeout(self._answer_s),
-                self._slots.hold(PARTY.get().account),
+                self._slots.hold(CURRENT_CALLER.get().account),
                 self._connections.get(path, token) as answer,
             ):
                 if answer.status != 200:

@@ -14,16 +14,16 @@ from stoker.models.llm.engines.memory import most_cache_bytes
 from stoker.models.tasks.registry import GENERATING, SERVED, engines
 from stoker.runtime.interface import LoadError, ModelLocator
 from stoker.runtime.local.conversions.conversions import Conversions
-from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import visible
-from stoker.runtime.local.memory.findings import Findings
+from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.memory.residents import Resident
-from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
+from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
@@ -48,10 +48,10 @@ class ForkingLauncher:
         unfunded: Callable[[], Collection[str]],
         pools: PoolRegistry,
         memory: Memory,
-        cells: Cells,
+        cells: Sandboxes,
         processes: Processes,
         conversions: Conversions,
-        findings: Findings,
+        findings: Measurements,
         device_sizing: DeviceSizing,
         logs: LogFiles,
         threads: int,

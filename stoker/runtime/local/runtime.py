@@ -18,17 +18,17 @@ from stoker.runtime.local.conversions.preparations import Preparations
 from stoker.runtime.local.forking import ForkingLauncher
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import Device, Devices, DriverDevices
-from stoker.runtime.local.memory.findings import Findings
+from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.memory.residents import Resident, Residents
+from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.memory.sizing import Sizing
-from stoker.runtime.local.processes.cells import Cells
 from stoker.runtime.local.processes.cores import Cores
 from stoker.runtime.local.processes.engine_host import EngineHost
-from stoker.runtime.local.processes.guard import FOLDERS_S, LOOK_S, Guard
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import host_id, processor_name
+from stoker.runtime.local.processes.memory_watchdog import FOLDERS_S, LOOK_S, MemoryWatchdog
 from stoker.runtime.local.processes.processes import Processes
+from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.machine_memory import budget_bytes, machine_bytes
 from stoker.runtime.metering import Meter
 from stoker.runtime.observed import (
@@ -82,7 +82,7 @@ class LocalRuntime:
         self._meter = Meter()
         self._logs = LogFiles(data_dir / "logs")
         self._pools = PoolRegistry()
-        self._residents = Residents()
+        self._residents = ReplicaTable()
         self._devices = devices or DriverDevices()
         self._memory = Memory(
             budget_bytes(settings.memory_budget_mib),
@@ -91,7 +91,7 @@ class LocalRuntime:
             devices=self._devices.table(),
             device_share=settings.gpu_memory_share,
         )
-        self._findings = findings = Findings(data_dir / "cache")
+        self._findings = findings = Measurements(data_dir / "cache")
         self._findings_written_at = 0.0
         largest = max((book.total for book in self._memory.devices), default=0)
         device_sizing = DeviceSizing(settings, findings, largest)
@@ -100,7 +100,7 @@ class LocalRuntime:
         self._preparations = Preparations(folders, self._host, self._lacks_files)
         cores = len(os.sched_getaffinity(0))
         threads = settings.replica_threads or cores
-        self._cells = Cells(settings)
+        self._cells = Sandboxes(settings)
         self._conversions = Conversions(
             folder=data_dir / "cache" / "openvino",
             log_path=self._logs.conversions,
@@ -137,7 +137,7 @@ class LocalRuntime:
             threads=threads,
             cores=cores,
         )
-        self._guard = Guard(self._host, self._residents, self._memory)
+        self._guard = MemoryWatchdog(self._host, self._residents, self._memory)
         self._cores = Cores(self._residents, self._host.pid, cores=cores)
         self._machine = MachineStats(
             host=host_id(),

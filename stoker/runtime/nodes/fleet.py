@@ -10,10 +10,10 @@ from typing import Any
 from stoker.base.ids import Prefix, is_a
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.nodes import leases
-from stoker.runtime.nodes.leases import Held, Watch
+from stoker.runtime.nodes.leases import NodeLease, Watch
+from stoker.runtime.nodes.node_client import NodeClient, NodeObserver
 from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.placing import Place, chosen, shares, why_none
-from stoker.runtime.nodes.remote import Hearer, Remote
 from stoker.runtime.observed import NodeStats
 from stoker.runtime.pool.state import Changes
 from stoker.runtime.specification import DeploymentSpec, Readiness
@@ -35,7 +35,7 @@ CONNECT_S = 3.0
 
 
 @dataclass(eq=False)
-class Known:
+class TrackedSpec:
     """What is to run, or to be ready to."""
 
     spec: DeploymentSpec
@@ -69,7 +69,7 @@ class Fleet:
         self,
         database: Database,
         secret: ServerSecret,
-        hearer: Hearer,
+        hearer: NodeObserver,
         unfunded: Callable[[], Collection[str]],
         *,
         places: bool = True,
@@ -80,8 +80,8 @@ class Fleet:
             unfunded: the accounts for which nothing is kept loaded.
             places: leases are of the nodes that are chosen here; else somebody else places them.
         """
-        self.nodes: dict[str, Remote] = {}
-        self.known: dict[str, Known] = {}
+        self.nodes: dict[str, NodeClient] = {}
+        self.known: dict[str, TrackedSpec] = {}
         self.changes = Changes()
         """Of anything here."""
         self.problem: str | None = None
@@ -92,7 +92,7 @@ class Fleet:
         self._unfunded = unfunded
         self._are_wishes = not places
         self._watch = Watch(database)
-        self._leases: dict[str, list[Held]] = {}
+        self._leases: dict[str, list[NodeLease]] = {}
         self._stays_loaded: set[str] = set()
         """What is to be on some node always."""
         self._background: set[asyncio.Task[None]] = set()
@@ -135,8 +135,8 @@ class Fleet:
                 self.nodes[record.id].record = record
             else:
                 server_id = self._database.server_id
-                self.nodes[record.id] = Remote(record, self._secret, server_id, self._hearer)
-        found: dict[str, list[Held]] = {}
+                self.nodes[record.id] = NodeClient(record, self._secret, server_id, self._hearer)
+        found: dict[str, list[NodeLease]] = {}
         for one in held:
             found.setdefault(one.spec_id, []).append(one)
         for spec_id in {*self._leases, *found}:
@@ -152,7 +152,7 @@ class Fleet:
     # --- what is to run ---
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
-        known = self.known.setdefault(spec.id, Known(spec, running))
+        known = self.known.setdefault(spec.id, TrackedSpec(spec, running))
         known.spec, known.running, known.problem = spec, running, ""
         if known.least_nodes:
             self._stays_loaded.add(spec.id)
@@ -164,7 +164,7 @@ class Fleet:
         self._keep_leased(known)
         self.changes.notify_all()
 
-    async def forget(self, spec_id: str) -> list[Remote]:
+    async def forget(self, spec_id: str) -> list[NodeClient]:
         """It is to run nowhere any more. Returns the nodes that may have it."""
         known = self.known.pop(spec_id, None)
         self._stays_loaded.discard(spec_id)
@@ -194,25 +194,25 @@ class Fleet:
         if stray:
             await leases.give_back(self._database, stray)
 
-    def wanted(self, known: Known) -> int:
+    def wanted(self, known: TrackedSpec) -> int:
         """On how many nodes it is to stay loaded."""
         least = known.least_nodes
         return least if least and known.spec.account_id not in self._unfunded() else 0
 
     # --- leases ---
 
-    def held(self, spec_id: str) -> list[Held]:
+    def held(self, spec_id: str) -> list[NodeLease]:
         """The leases of a specification, the oldest first."""
         return self._leases.get(spec_id, [])
 
-    def why_waits(self, known: Known) -> str:
+    def why_waits(self, known: TrackedSpec) -> str:
         """Why it has no lease, in words; nothing where that is not known."""
         told = (one.problem for one in self.held(known.spec.id) if one.problem)
         return known.problem or next(told, "")
 
     def observed(self) -> list[NodeStats]:
         """The nodes and what they have leases for, as this gateway finds them."""
-        found: dict[str, list[Held]] = {node_id: [] for node_id in sorted(self.nodes)}
+        found: dict[str, list[NodeLease]] = {node_id: [] for node_id in sorted(self.nodes)}
         for held in itertools.chain.from_iterable(self._leases.values()):
             # One of a node that has come since is told of by the next reading.
             if held.node_id in found:
@@ -223,21 +223,21 @@ class Fleet:
             for node_id, held in found.items()
         ]
 
-    def usable(self, spec_id: str) -> list[tuple[Remote, Held]]:
+    def usable(self, spec_id: str) -> list[tuple[NodeClient, NodeLease]]:
         """The nodes that may run it, where this gateway reaches them."""
         return [
             (self.nodes[held.node_id], held) for held in self.held(spec_id) if self._is_usable(held)
         ]
 
-    def _counts(self, held: Held) -> bool:
+    def _counts(self, held: NodeLease) -> bool:
         """Whether it can be used now, or once it is placed."""
         return not held.node_id or self._is_usable(held)
 
-    def _is_usable(self, held: Held) -> bool:
+    def _is_usable(self, held: NodeLease) -> bool:
         node = self.nodes.get(held.node_id)
         return node is not None and node.takes_work
 
-    def _keep_leased(self, known: Known) -> None:
+    def _keep_leased(self, known: TrackedSpec) -> None:
         """Take what is missing of what is to stay loaded."""
         wanted, held = min(self.wanted(known), len(self._placeable())), self.held(known.spec.id)
         if sum(self._counts(one) for one in held) < wanted:
@@ -249,7 +249,7 @@ class Fleet:
             self._spawn(self._withdraw(leases.keep_no_more, kept))
 
     async def _withdraw(
-        self, how: Callable[[Database, Sequence[int]], Awaitable[None]], held: Sequence[Held]
+        self, how: Callable[[Database, Sequence[int]], Awaitable[None]], held: Sequence[NodeLease]
     ) -> None:
         """What is asked of whoever places leases, and is not wanted any more."""
         try:
@@ -258,7 +258,7 @@ class Fleet:
             # It is wanted no more at the next look, too.
             log.warning("leases could not be revoked: %s", error)
 
-    def take(self, known: Known, wanted: int = 1, *, may_evict: bool = True) -> None:
+    def take(self, known: TrackedSpec, wanted: int = 1, *, may_evict: bool = True) -> None:
         """Have leases taken until there are so many, by one task for all who wait for it.
 
         Args:
@@ -267,11 +267,11 @@ class Fleet:
         if not known.is_taking and self._now() - known.sought_at >= SEEK_S:
             known.taking = self._spawn(self._take(known, wanted, may_evict=may_evict))
 
-    async def _take(self, known: Known, wanted: int, *, may_evict: bool) -> None:
+    async def _take(self, known: TrackedSpec, wanted: int, *, may_evict: bool) -> None:
         spec = known.spec
         need, graphics = spec.memory_bytes, graphics_of(spec)
 
-        def choose(found: Sequence[Held]) -> Sequence[str]:
+        def choose(found: Sequence[NodeLease]) -> Sequence[str]:
             taken, picked = {one.node_id for one in found}, list[str]()
             known.problem = ""
             for _ in range(wanted - sum(self._counts(one) for one in found)):
@@ -310,7 +310,7 @@ class Fleet:
             if all(one.node_id for one in found):
                 return
 
-    def _placeable(self) -> list[Remote]:
+    def _placeable(self) -> list[NodeClient]:
         return [one for one in self.nodes.values() if one.takes_work]
 
     def _places(self, spec: DeploymentSpec, taken: Collection[str]) -> Iterator[Place]:
@@ -341,7 +341,7 @@ class Fleet:
                     },
                 )
 
-    def reserved_besides(self, node: Remote, spec_id: str) -> int:
+    def reserved_besides(self, node: NodeClient, spec_id: str) -> int:
         """What a node keeps for `hot` deployments but this one, bytes."""
         part = self._part(spec_id, node.id)
         is_counted = part is not None and part.readiness is Readiness.HOT
@@ -361,21 +361,21 @@ class Fleet:
             max_replicas=max(1, shares(known.most_nodes, len(ids))[at]),
         )
 
-    def put(self, held: Held, *, is_change: bool) -> None:
+    def put(self, held: NodeLease, *, is_change: bool) -> None:
         """Tell a node what it has a lease for."""
         node, part = self.nodes.get(held.node_id), self._part(held.spec_id, held.node_id)
         if node and part:
             running = self.known[held.spec_id].running
             node.put(part, running=running, generation=held.generation, is_change=is_change)
 
-    def put_all(self, node: Remote) -> None:
+    def put_all(self, node: NodeClient) -> None:
         """Tell a node that has come all that it has leases for."""
         for found in self._leases.values():
             for held in found:
                 if held.node_id == node.id:
                     self.put(held, is_change=False)
 
-    def _learn(self, spec_id: str, found: list[Held]) -> None:
+    def _learn(self, spec_id: str, found: list[NodeLease]) -> None:
         """The leases of a specification as they are now."""
         before = self.held(spec_id)
         if found == before:

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.base.errors import InvalidRequestError, StokerError
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.nodes import messages
-from stoker.runtime.nodes.holdings import Holdings
+from stoker.runtime.nodes.framed_connection import Link
 from stoker.runtime.nodes.identity import Identity
-from stoker.runtime.nodes.link import Link
 from stoker.runtime.nodes.listener import Connection, Listener
 from stoker.runtime.nodes.messages import (
     Ask,
@@ -43,6 +42,7 @@ from stoker.runtime.nodes.messages import (
     to_gateway,
     to_node,
 )
+from stoker.runtime.nodes.node_leases import NodeLeases
 from stoker.runtime.observed import DeploymentStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.framing import MOST_BYTES
@@ -110,7 +110,7 @@ class NodeHost(RuntimeListener):
         self._token = token
         self._have_adapter = have_adapter
         self._sources = sources
-        self.leases = Holdings(runtime, self._stir, clock)
+        self.leases = NodeLeases(runtime, self._stir, clock)
         self._is_draining = False
         self._gateways: list[_Gateway] = []
         self._lively: set[str] = set()
@@ -153,7 +153,7 @@ class NodeHost(RuntimeListener):
 
     async def _work(self, gateway: _Gateway, ask: Ask, spec: DeploymentSpec) -> None:
         _ASKED.set(_Asked(gateway, ask.id))
-        PARTY.set(Party(ask.account, ask.key, ask.is_copy))
+        CURRENT_CALLER.set(Party(ask.account, ask.key, ask.is_copy))
         try:
             await self._answer(gateway, ask, spec)
         except Exception as error:

@@ -45,7 +45,7 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class NodeLease:
     """A lease that a node has, or will have."""
 
     spec_id: str
@@ -103,13 +103,13 @@ def _machine_of(said: Mapping[str, int]) -> MachineStats:
     )
 
 
-async def leases_of(session: Session, spec_id: str | None = None) -> list[Held]:
+async def leases_of(session: Session, spec_id: str | None = None) -> list[NodeLease]:
     """Of one specification, or all; the oldest first."""
     statement = select(Lease).order_by(Lease.generation)
     if spec_id is not None:
         statement = statement.where(Lease.spec_id == spec_id)
     return [
-        Held(
+        NodeLease(
             spec_id=row.spec_id,
             node_id=row.node_id or "",
             deployment_id=row.deployment_id,
@@ -124,11 +124,11 @@ async def leases_of(session: Session, spec_id: str | None = None) -> list[Held]:
 async def take(
     database: Database,
     spec: DeploymentSpec,
-    choose: Callable[[Sequence[Held]], Sequence[str]],
+    choose: Callable[[Sequence[NodeLease]], Sequence[str]],
     *,
     are_wishes: bool = False,
     may_evict: bool = True,
-) -> list[Held]:
+) -> list[NodeLease]:
     """The leases of a specification, with one more for each of the nodes that `choose` names.
 
     Whoever else wants some at the same time comes before or after, and is shown what there is then.
@@ -222,7 +222,7 @@ class Watch:
         self._since = math.inf
         self._lock = asyncio.Lock()
 
-    async def look(self) -> tuple[list[NodeRecord], list[Held]]:
+    async def look(self) -> tuple[list[NodeRecord], list[NodeLease]]:
         async with self._lock:
             now = self._clock()
             if now - self._last > GONE_AFTER_S / 3:

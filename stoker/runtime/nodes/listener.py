@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from stoker.runtime.nodes.link import Link
+from stoker.runtime.nodes.framed_connection import Link
 
 log = logging.getLogger(__name__)
 

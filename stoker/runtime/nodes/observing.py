@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from stoker.runtime.nodes.leases import Held
-from stoker.runtime.nodes.remote import Remote
+from stoker.runtime.nodes.leases import NodeLease
+from stoker.runtime.nodes.node_client import NodeClient
 from stoker.runtime.observed import (
     DeploymentStats,
     LeaseStats,
@@ -94,7 +94,9 @@ def machine_of(machines: Sequence[MachineStats]) -> MachineStats:
     )
 
 
-def node_of(node: Remote, held: Sequence[Held], specs: Mapping[str, DeploymentSpec]) -> NodeStats:
+def node_of(
+    node: NodeClient, held: Sequence[NodeLease], specs: Mapping[str, DeploymentSpec]
+) -> NodeStats:
     """One of them, as this gateway finds it.
 
     Args:
@@ -119,7 +121,7 @@ def node_of(node: Remote, held: Sequence[Held], specs: Mapping[str, DeploymentSp
     )
 
 
-def _status_of(node: Remote) -> NodeStatus:
+def _status_of(node: NodeClient) -> NodeStatus:
     if not node.is_connected:
         return NodeStatus.UNREACHABLE
     if node.is_draining:
@@ -127,7 +129,7 @@ def _status_of(node: Remote) -> NodeStatus:
     return NodeStatus.READY if node.is_ready else NodeStatus.STARTING
 
 
-def _lease_of(node: Remote, held: Held, spec: DeploymentSpec | None) -> LeaseStats:
+def _lease_of(node: NodeClient, held: NodeLease, spec: DeploymentSpec | None) -> LeaseStats:
     stats = node.stats.get(held.spec_id)
     return LeaseStats(
         spec_id=held.spec_id,

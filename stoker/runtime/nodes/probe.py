@@ -5,8 +5,8 @@ import ssl
 from enum import StrEnum
 
 from stoker.runtime.nodes import identity, messages
+from stoker.runtime.nodes.framed_connection import Link
 from stoker.runtime.nodes.leases import NodeRecord
-from stoker.runtime.nodes.link import Link
 from stoker.runtime.nodes.messages import Hello, Welcome, to_gateway, to_node
 from stoker.store.secret import ServerSecret
 

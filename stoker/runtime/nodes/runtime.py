@@ -17,13 +17,13 @@ from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter
-from stoker.runtime.nodes.fleet import Fleet, Known
-from stoker.runtime.nodes.flights import NodeLostError, RefusedError
-from stoker.runtime.nodes.leases import Held
+from stoker.runtime.nodes.fleet import Fleet, TrackedSpec
+from stoker.runtime.nodes.in_flight import NodeLostError, RefusedError
+from stoker.runtime.nodes.leases import NodeLease
 from stoker.runtime.nodes.messages import Changed, Loaded
+from stoker.runtime.nodes.node_client import NodeClient
 from stoker.runtime.nodes.observing import machine_of, stats_of
 from stoker.runtime.nodes.placing import Load, affinity_of, least_busy
-from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
@@ -132,7 +132,7 @@ class NodesRuntime:
         nodes = await self._fleet.forget(spec_id)
         await asyncio.gather(*(self._drop(one, spec_id) for one in nodes))
 
-    async def _drop(self, node: Remote, spec_id: str) -> None:
+    async def _drop(self, node: NodeClient, spec_id: str) -> None:
         try:
             async with asyncio.timeout(self._settings.stop_grace_s + _DROP_S):
                 await node.drop(spec_id)
@@ -220,8 +220,8 @@ class NodesRuntime:
         raise _lost()
 
     async def _node_for(
-        self, known: Known, call: Call | Generation, deadline: float
-    ) -> tuple[Remote, Held]:
+        self, known: TrackedSpec, call: Call | Generation, deadline: float
+    ) -> tuple[NodeClient, NodeLease]:
         """Where a call goes. Has a lease taken where there is none that this gateway can use."""
         fleet, spec_id = self._fleet, known.spec.id
         placed_by = max(deadline, self._now() + _PLACING_S)
@@ -243,8 +243,11 @@ class NodesRuntime:
             await fleet.changes.wait(remaining)
 
     def _least_busy(
-        self, known: Known, usable: Sequence[tuple[Remote, Held]], call: Call | Generation
-    ) -> tuple[Remote, Held]:
+        self,
+        known: TrackedSpec,
+        usable: Sequence[tuple[NodeClient, NodeLease]],
+        call: Call | Generation,
+    ) -> tuple[NodeClient, NodeLease]:
         spec, found = known.spec, {node.id: (node, held) for node, held in usable}
         loads = {node.id: _load(node, spec.id) for node, _ in usable}
         name = least_busy([*loads.values()], affinity_of(spec, call) if len(usable) > 1 else b"")
@@ -255,7 +258,7 @@ class NodesRuntime:
             self._fleet.take(known, len(usable) + 1)
         return found[name]
 
-    async def _refused(self, held: Held, error: RefusedError) -> None:
+    async def _refused(self, held: NodeLease, error: RefusedError) -> None:
         """The node has another lease than this gateway knows, or this one was deleted meanwhile."""
         await self._fleet.look()
         if not error.generation and held in self._fleet.held(held.spec_id):
@@ -271,11 +274,11 @@ class NodesRuntime:
             # It was not worked on. But its load may be what has ended the node: not all of them go.
             if may_repeat:
                 return False
-            self.told_served(error.waited)
+            self.on_served(error.waited)
         # What it may have worked on is not begun anew: it may be what has ended the node.
         raise _lost() from None
 
-    def _why_nowhere(self, known: Known) -> CapacityError | ModelLoadingError:
+    def _why_nowhere(self, known: TrackedSpec) -> CapacityError | ModelLoadingError:
         if not self._connected():
             return CapacityError(
                 "No node is there to run it: start one with "
@@ -293,22 +296,22 @@ class NodesRuntime:
 
     # --- what nodes tell ---
 
-    def told_connected(self, node: Remote) -> None:
+    def on_connected(self, node: NodeClient) -> None:
         self._fleet.put_all(node)
         self._fleet.changes.notify_all()
 
-    def told_observed(self) -> None:
+    def on_observed(self) -> None:
         self._fleet.changes.notify_all()
 
-    def told_changed(self, change: Changed) -> None:
+    def on_changed(self, change: Changed) -> None:
         if known := self._fleet.known.get(change.spec_id):
             self._listeners.changed(known.spec, change.status, change.reason, change.message)
 
-    def told_loaded(self, loaded: Loaded) -> None:
+    def on_loaded(self, loaded: Loaded) -> None:
         if known := self._fleet.known.get(loaded.spec_id):
             self._listeners.loaded(known.spec, loaded.seconds)
 
-    def told_served(self, served: Served) -> None:
+    def on_served(self, served: Served) -> None:
         self._listeners.served(served)
 
     # --- what is observed ---
@@ -347,7 +350,7 @@ class NodesRuntime:
     async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
         """Node by node."""
 
-        async def told(node: Remote) -> list[str]:
+        async def told(node: NodeClient) -> list[str]:
             try:
                 return await node.tail(deployment_id, limit)
             except NodeLostError:
@@ -369,10 +372,10 @@ class NodesRuntime:
 
     # --- small things ---
 
-    def _connected(self) -> list[Remote]:
+    def _connected(self) -> list[NodeClient]:
         return [one for one in self._fleet.nodes.values() if one.is_connected]
 
-    def _find(self, spec_id: str) -> Known:
+    def _find(self, spec_id: str) -> TrackedSpec:
         known = self._fleet.known.get(spec_id)
         if known is None:
             raise _unknown()
@@ -382,7 +385,7 @@ class NodesRuntime:
         return asyncio.get_running_loop().time()
 
 
-def _load(node: Remote, spec_id: str) -> Load:
+def _load(node: NodeClient, spec_id: str) -> Load:
     stats = node.stats.get(spec_id)
     ready = sum(one.status is Status.READY for one in stats.replicas) if stats else 0
     return Load(

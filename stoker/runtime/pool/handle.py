@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from stoker.base.fairness import PARTY
+from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import Call, LoadError, OnProgress
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.answers import Answer, CallStats
@@ -193,7 +193,7 @@ class ReplicaHandle:
         answer = self.pending[identifier] = Answer(self.clock(), stats)
         self.last_used = self.clock()
         try:
-            self._send(message_of(identifier, call, PARTY.get().key))
+            self._send(message_of(identifier, call, CURRENT_CALLER.get().key))
             yield answer
         finally:
             self.pending.pop(identifier, None)

@@ -8,7 +8,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from stoker.base.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
-from stoker.base.fairness import PARTY
+from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, OK, RuntimeListener, Served
 from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.pace import Pace
@@ -69,7 +69,7 @@ class CallQueue:
                 long as it takes.
             is_steady: the replicas that answer now will go on to.
         """
-        party = PARTY.get()
+        party = CURRENT_CALLER.get()
         key = party.key
         ahead = self._ahead(key)
         if self._is_full(key, spec.max_queue):

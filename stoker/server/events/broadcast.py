@@ -9,9 +9,9 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from stoker.base.errors import RateLimitError
-from stoker.base.fairness import Turns
+from stoker.base.fairness import FairShare
 from stoker.server.events.history import History
-from stoker.server.events.messages import Listener, Reach
+from stoker.server.events.messages import Listener, Visibility
 from stoker.server.events.objects import DEPLOYMENT, VIDEO, Contexts, Dirty
 from stoker.server.events.stats import Balances, Watch
 from stoker.store.changes import Change
@@ -44,7 +44,9 @@ class Broadcast:
         self._is_over = False
 
     @contextlib.contextmanager
-    def listening(self, reach: Reach, account_id: str | None, key_id: str) -> Generator[Listener]:
+    def listening(
+        self, reach: Visibility, account_id: str | None, key_id: str
+    ) -> Generator[Listener]:
         """Open a stream.
 
         Args:
@@ -99,7 +101,7 @@ class Broadcast:
 
     def _has_room(self, account_id: str) -> bool:
         at_work = Counter(one.account_id for one in self._listeners if one.account_id is not None)
-        return Turns(MOST - OF_OPERATORS).may_begin(account_id, at_work)
+        return FairShare(MOST - OF_OPERATORS).may_begin(account_id, at_work)
 
     def _rest(self) -> None:
         self._changes.listen(None)
@@ -158,7 +160,7 @@ class Broadcast:
                 if one.reach == reach:
                     one.tell(content)
 
-    async def _credit(self, reach: Reach) -> dict[str, Any] | None:
+    async def _credit(self, reach: Visibility) -> dict[str, Any] | None:
         """Of one account; of several there is no sum to tell."""
         if reach.accounts is None or len(reach.accounts) != 1:
             return None

@@ -15,7 +15,7 @@ from stoker.registry.deployments import service as deployments
 from stoker.runtime.interface import KEEP_ALIVE
 from stoker.server.events import machine, nodes, schemas
 from stoker.server.events.context import ContextDep, WatchContext
-from stoker.server.events.messages import Reach, told
+from stoker.server.events.messages import Visibility, told
 from stoker.server.events.series import COARSE_S, COLUMNS, FINE_KEPT, FINE_S
 from stoker.store.db import NO_CONTROL
 from stoker.tenancy.keys.auth import AccountId, ActingFor, Caller, KeyedRoute, Manager, Operator
@@ -34,20 +34,20 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _reach(caller: Principal, accounts: str | None, acting_for: str | None) -> Reach:
+def _reach(caller: Principal, accounts: str | None, acting_for: str | None) -> Visibility:
     if caller.scope is Scope.DEPLOYMENT:
-        return Reach(frozenset({caller.account_id or ""}), caller.deployment_ids)
+        return Visibility(frozenset({caller.account_id or ""}), caller.deployment_ids)
     if caller.scope is Scope.ACCOUNT:
         if accounts is not None:
             raise InvalidRequestError(
                 "Only an operator's key chooses 'accounts'; this one hears of its own.",
                 param="accounts",
             )
-        return Reach(frozenset({caller.account_id or ""}))
+        return Visibility(frozenset({caller.account_id or ""}))
     named = [one for one in (accounts or acting_for or "").split(",") if one]
     if len(named) > MOST_ACCOUNTS:
         raise InvalidRequestError(f"Name at most {MOST_ACCOUNTS} accounts.", param="accounts")
-    return Reach(frozenset(named) if named else None)
+    return Visibility(frozenset(named) if named else None)
 
 
 @router.get("/events", status_code=200, response_class=Streamed, responses=_STREAM | responses())
@@ -74,7 +74,7 @@ async def follow_events(
 
 
 async def _events(
-    request: Request, context: WatchContext, caller: Principal, reach: Reach
+    request: Request, context: WatchContext, caller: Principal, reach: Visibility
 ) -> AsyncGenerator[bytes]:
     with context.broadcast.listening(reach, caller.account_id, caller.key_id) as listener:
         yield told("hello", {"at": round(time.time(), 3), "version": stoker.__version__})
@@ -163,7 +163,7 @@ async def get_machine(
 ) -> schemas.Machine:
     """The machine, its engines and its replicas: of all accounts for operators, else the own."""
     account_id = caller.account_id or x_stoker_account
-    reach = Reach(None if account_id is None else frozenset({account_id}))
+    reach = Visibility(None if account_id is None else frozenset({account_id}))
     return await machine.machine(context.settings, context.runtime, context.directory, reach)
 
 

@@ -13,7 +13,7 @@ from stoker.registry.deployments.directory import Directory
 from stoker.runtime.interface import Runtime
 from stoker.runtime.observed import MachineStats
 from stoker.server.events import schemas
-from stoker.server.events.messages import Reach
+from stoker.server.events.messages import Visibility
 
 MOST_WAITING = 100
 """That are told."""
@@ -22,7 +22,7 @@ _TURN = 200
 
 
 async def machine(
-    settings: Settings, runtime: Runtime, directory: Directory, reach: Reach
+    settings: Settings, runtime: Runtime, directory: Directory, reach: Visibility
 ) -> schemas.Machine:
     """As of now; replicas and waiting ones only where their accounts are within reach."""
     found = runtime.machine()
@@ -61,7 +61,7 @@ def devices(found: MachineStats) -> list[schemas.MachineDevice]:
     ]
 
 
-def waiting(found: MachineStats, reach: Reach) -> list[schemas.Waiting]:
+def waiting(found: MachineStats, reach: Visibility) -> list[schemas.Waiting]:
     """What waits for memory, as far as it is within reach."""
     return [
         schemas.Waiting(
@@ -76,7 +76,7 @@ def waiting(found: MachineStats, reach: Reach) -> list[schemas.Waiting]:
 
 
 async def _replicas(
-    runtime: Runtime, directory: Directory, reach: Reach
+    runtime: Runtime, directory: Directory, reach: Visibility
 ) -> list[schemas.MachineReplica]:
     found: list[schemas.MachineReplica] = []
     for number, entry in enumerate(directory.entries(), start=1):

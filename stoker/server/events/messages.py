@@ -28,7 +28,7 @@ def told(name: str, body: object) -> bytes:
 
 
 @dataclass(frozen=True)
-class Reach:
+class Visibility:
     """What one who listens may hear."""
 
     accounts: frozenset[str] | None
@@ -46,7 +46,7 @@ class Reach:
 
 
 class Listener:
-    def __init__(self, reach: Reach, account_id: str | None, key_id: str) -> None:
+    def __init__(self, reach: Visibility, account_id: str | None, key_id: str) -> None:
         self.reach = reach
         self.account_id = account_id
         """The key's account; None for an operator's key."""

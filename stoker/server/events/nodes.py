@@ -10,9 +10,9 @@ from stoker.platform.web.lists import Page, json_page
 from stoker.runtime.observed import LeaseStats, NodeStats, ReplicaStats
 from stoker.server.events import schemas
 from stoker.server.events.machine import devices, memory, waiting
-from stoker.server.events.messages import Reach
+from stoker.server.events.messages import Visibility
 
-_ALL = Reach(None)
+_ALL = Visibility(None)
 
 
 async def listed(found: Sequence[NodeStats]) -> Response:

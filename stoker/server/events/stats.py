@@ -15,7 +15,7 @@ from stoker.runtime.interface import Runtime
 from stoker.runtime.observed import MachineStats, Status
 from stoker.server.events.history import History, Observed
 from stoker.server.events.machine import devices, waiting
-from stoker.server.events.messages import Reach
+from stoker.server.events.messages import Visibility
 from stoker.store.db import Database
 from stoker.tenancy.usage import balances, money, reports
 from stoker.tenancy.usage.grouping import Grouping
@@ -38,7 +38,7 @@ class Stats:
         self.pieces: list[tuple[str, bytes]] = []
         """Account → `"dep_…":{…}`."""
 
-    def message(self, reach: Reach, credit: dict[str, Any] | None) -> bytes:
+    def message(self, reach: Visibility, credit: dict[str, Any] | None) -> bytes:
         """What one reach hears of it."""
         found = b",".join(piece for account_id, piece in self.pieces if reach.has(account_id))
         memory = {

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from stoker.base.config import MIB
 from stoker.base.ids import Prefix, new_id
 from stoker.runtime.metering import HOUR_MS
-from stoker.runtime.metering import Holding as Held
+from stoker.runtime.metering import Holding as ReportedHolding
 from stoker.store.db import Session
 from stoker.store.tables.usage import Holding, Kind, UsageCount
 from stoker.tenancy.usage import repository
@@ -21,7 +21,9 @@ MINUTE_MS = 60_000
 """Storage is brought up to date in each new minute only: its unit is the month."""
 
 
-async def write_held(session: Session, prices: PriceList, reported: Sequence[Held]) -> None:
+async def write_held(
+    session: Session, prices: PriceList, reported: Sequence[ReportedHolding]
+) -> None:
     """What workers held, each as much as was reported last. Reported again, it changes nothing."""
     known = await repository.holdings(
         session, {one.worker_id for one in reported}, {one.hour for one in reported}

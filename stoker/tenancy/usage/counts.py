@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stoker.base.fairness import PARTY
+from stoker.base.fairness import CURRENT_CALLER
 from stoker.base.ids import Prefix, new_id
 from stoker.runtime.listening import CANCELLED, OK, RuntimeListener, Served
 from stoker.runtime.metering import HOUR_MS
@@ -51,7 +51,7 @@ class Counts(RuntimeListener):
 
     def served(self, call: Served) -> None:
         # The listener runs in the context of the task that made the call.
-        asked_by = PARTY.get().key
+        asked_by = CURRENT_CALLER.get().key
         of = (call.deployment_id, call.version_id, asked_by, self._wall_ms() // HOUR_MS)
         if of not in self._rows:
             self._rows[of] = _Row(call.account_id, call.model)

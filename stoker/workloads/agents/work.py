@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stoker.base.errors import StokerError
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.platform.jobs.runner import Outcome
 from stoker.runtime.interface import OnProgress
 from stoker.store import db
@@ -45,7 +45,7 @@ class Made:
     values: dict[str, Any]
 
 
-class Working:
+class AgentRunJob:
     table = Run
 
     def __init__(self, context: AgentContext) -> None:
@@ -57,7 +57,7 @@ class Working:
 
     async def perform(self, row: Run, on_progress: OnProgress) -> Made:
         context = self._context
-        PARTY.set(Party(row.account_id, row.api_key))
+        CURRENT_CALLER.set(Party(row.account_id, row.api_key))
         sealer = Sealer(context.secret, row.content_key)
         asked = msgspec.convert(sealer.unseal(row.asked), Asked)
         transcript, price = await self._known(row, sealer, asked)

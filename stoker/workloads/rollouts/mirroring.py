@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from stoker.base.errors import StokerError
-from stoker.base.fairness import PARTY, FairQueue, Party
+from stoker.base.fairness import CURRENT_CALLER, FairQueue, Party
 from stoker.base.ids import Prefix, new_id
 from stoker.inference.call import LONGEST_COPIED
 from stoker.registry.deployments.directory import Entry
@@ -154,7 +154,7 @@ class Mirrors:
         if not await self._is_quiet(copy.pair[0]):
             self._of(copy.pair).tally.dropped += 1
             return
-        PARTY.set(Party(copy.account_id, is_copy=True))
+        CURRENT_CALLER.set(Party(copy.account_id, is_copy=True))
         began = time.perf_counter()
         try:
             answer = await self._answer(copy)

@@ -13,7 +13,7 @@ from stoker.base.errors import (
     NotFoundError,
     StokerError,
 )
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.platform.jobs.runner import Outcome
 from stoker.registry.deployments import adapters, versions
 from stoker.registry.deployments import service as deployments
@@ -26,7 +26,7 @@ from stoker.store.tables.deployments import Deployment, DeploymentVersion, Versi
 from stoker.workloads.evaluation.checks import service as checks
 from stoker.workloads.evaluation.checks.schemas import Check
 from stoker.workloads.evaluation.replay import examples
-from stoker.workloads.evaluation.replay.inside import Inside
+from stoker.workloads.evaluation.replay.internal_client import InternalClient
 from stoker.workloads.rollouts.context import VersionContext
 
 _LOOK_S = 0.05
@@ -40,7 +40,7 @@ class Proven:
     version_id: str
 
 
-class Preparing:
+class RolloutJob:
     """The `Kind` of the jobs that are new versions."""
 
     table = DeploymentVersion
@@ -50,7 +50,7 @@ class Preparing:
 
     async def perform(self, row: DeploymentVersion, on_progress: OnProgress) -> Proven:
         context = self._context
-        PARTY.set(Party(row.account_id))
+        CURRENT_CALLER.set(Party(row.account_id))
         async with context.database.reading() as session:
             deployment = await deployments.get(session, row.account_id, row.deployment_id)
         entry = context.directory.find(row.deployment_id)
@@ -60,7 +60,7 @@ class Preparing:
         async with self._room(deployment, row):
             context.runtime.apply(prepared_spec(deployment, row), running=True)
             await self._loaded(deployment, row, on_progress)
-            inside = Inside(context.calls, entry, row.id)
+            inside = InternalClient(context.calls, entry, row.id)
             await self._tried(inside, entry)
             on_progress(0.9)
             await self._set_state(row, VersionStatus.CHECKING)
@@ -135,7 +135,7 @@ class Preparing:
             on_progress(0.8 * max((one.progress for one in stats.replicas), default=0.0))
             await asyncio.sleep(_LOOK_S)
 
-    async def _tried(self, inside: Inside, entry: Entry) -> None:
+    async def _tried(self, inside: InternalClient, entry: Entry) -> None:
         """Call it with made-up inputs, of which it has to take one. Raises `StokerError`."""
         try:
             path = examples.path_of(entry.pipeline)
@@ -155,7 +155,7 @@ class Preparing:
         if refused:
             raise refused
 
-    async def _checked(self, inside: Inside, entry: Entry) -> None:
+    async def _checked(self, inside: InternalClient, entry: Entry) -> None:
         """Raises `ConflictError` where an answer is not what the deployment's checks expect."""
         async with self._context.database.reading() as session:
             kept = await checks.get(session, entry.account_id, entry.deployment_id)

@@ -14,7 +14,7 @@ from stoker.base.errors import (
     RateLimitError,
     StokerError,
 )
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.base.ids import Prefix, new_id
 from stoker.media.inline import Inline
 from stoker.media.media import Media
@@ -212,7 +212,7 @@ class Made:
     thumbnail: File
 
 
-class Making:
+class VideoJob:
     """The `Kind` of the jobs that are videos."""
 
     table = Video
@@ -222,7 +222,7 @@ class Making:
 
     async def perform(self, row: Video, on_progress: OnProgress) -> Made:
         context, settings = self._context, self._context.settings
-        PARTY.set(Party(row.account_id))
+        CURRENT_CALLER.set(Party(row.account_id))
         call = Call(
             task=row.pipeline,
             items=[{"prompt": row.prompt, "image": await self._reference(row)}],

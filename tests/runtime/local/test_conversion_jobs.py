@@ -17,10 +17,10 @@ from stoker.runtime.local.conversions import conversion_jobs
 from stoker.runtime.local.conversions.conversion_jobs import ConversionJobs
 from stoker.runtime.local.conversions.conversions import Conversions
 from stoker.runtime.local.conversions.trials import Trials
-from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.memory.residents import Resident, Residents
-from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
+from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.launcher import Limits
 from stoker.wire.protocol import VERDICT, Conversion, Trial, WeightFormat
 from tests.runtime.pool.world import SPEC, Clock
@@ -60,10 +60,10 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.clock = Clock()
         self.host = Host()
-        self.residents = Residents()
+        self.residents = ReplicaTable()
         self.memory = Memory(1024 * MIB, self.residents, self.clock)
         self.events: list[tuple[str, str]] = []
-        self.cells = Cells(Settings(data_dir=folder))
+        self.cells = Sandboxes(Settings(data_dir=folder))
         self.cells.open()
         host: Any = self.host
         self.jobs = ConversionJobs(

@@ -13,9 +13,9 @@ from stoker.base.media_limits import MediaLimits
 from stoker.runtime.local.conversions.conversions import Conversions
 from stoker.runtime.local.conversions.trials import Trials
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.memory.residents import Residents
-from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.memory.replica_table import ReplicaTable
 from stoker.runtime.local.processes.engine_host import EngineHost
+from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import VERDICT, TrialVerdict
@@ -27,12 +27,12 @@ def conversions(tmp_path: Path) -> Conversions:
         folder=tmp_path / "cache",
         log_path=tmp_path / "conversions.log",
         host=EngineHost(tmp_path / "host.log", lambda _id, _status: None),
-        cells=Cells(Settings(data_dir=tmp_path)),
+        cells=Sandboxes(Settings(data_dir=tmp_path)),
         after_s=10,
         media=MediaLimits(),
         threads=1,
         limits=Limits(600, 15, 180, 20),
-        memory=Memory(1 << 40, Residents()),
+        memory=Memory(1 << 40, ReplicaTable()),
         on_quarantined=lambda _id, _why: None,
     )
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.base.errors import CapacityError
-from stoker.runtime.local.memory.book import Book, Need
+from stoker.runtime.local.memory.budget import Budget, Need
 from stoker.runtime.local.memory.candidates import Candidate
 from stoker.runtime.local.memory.devices import Device, Wanted
 from stoker.runtime.local.memory.memory import Memory
@@ -33,7 +33,7 @@ class World(test_memory.World):
         self.memory = Memory(
             total, self, lambda: self.now, hot_share=hot_share, devices=self.devices
         )
-        self.books: list[Book] = [self.memory.main, *self.memory.devices]
+        self.books: list[Budget] = [self.memory.main, *self.memory.devices]
 
     @property
     def held(self) -> list[int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.runtime.local.memory.findings import Findings
+from stoker.runtime.local.memory.measurements import Measurements
 from stoker.wire.protocol import Sharing
 
 SOURCE, KEY = "upl_1", "cpu"
@@ -22,17 +22,17 @@ def in_the_way(folder: Path, source: str = SOURCE) -> Path:
 @pytest.mark.fault("c6")
 def test_they_are_known_and_written_later(tmp_path: Path) -> None:
     folder = in_the_way(tmp_path)
-    findings = Findings(tmp_path)
+    findings = Measurements(tmp_path)
     findings.keep_sharing(SOURCE, KEY, Sharing.PADDED)
     findings.keep_budget(SOURCE, f"torch-{KEY}", 64)
     findings.keep_device_bytes(SOURCE, KEY, 1000)
     assert findings.sharing(SOURCE, KEY) is Sharing.PADDED
     assert findings.budgets(SOURCE, KEY) == {"torch": 64}
     findings.write_unwritten()
-    assert Findings(tmp_path).device_bytes(SOURCE, KEY) is None
+    assert Measurements(tmp_path).device_bytes(SOURCE, KEY) is None
     folder.rmdir()
     findings.write_unwritten()
-    again = Findings(tmp_path)
+    again = Measurements(tmp_path)
     assert again.sharing(SOURCE, KEY) is Sharing.PADDED
     assert again.budgets(SOURCE, KEY) == {"torch": 64}
     assert again.device_bytes(SOURCE, KEY) == 1000
@@ -41,7 +41,7 @@ def test_they_are_known_and_written_later(tmp_path: Path) -> None:
 @pytest.mark.fault("c6")
 def test_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk takes the first bytes of a file, or none."""
-    Findings(tmp_path).keep_budget(SOURCE, f"torch-{KEY}", 64)
+    Measurements(tmp_path).keep_budget(SOURCE, f"torch-{KEY}", 64)
 
     def full(path: Path, text: str) -> int:
         path.write_bytes(text.encode()[:5])
@@ -49,13 +49,13 @@ def test_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", full)
-        Findings(tmp_path).keep_budget(SOURCE, f"openvino-{KEY}", 32)
-    assert Findings(tmp_path).budgets(SOURCE, KEY) == {"torch": 64}
+        Measurements(tmp_path).keep_budget(SOURCE, f"openvino-{KEY}", 32)
+    assert Measurements(tmp_path).budgets(SOURCE, KEY) == {"torch": 64}
 
 
 def test_of_a_model_that_is_gone_nothing_is_written(tmp_path: Path) -> None:
     folder = in_the_way(tmp_path)
-    findings = Findings(tmp_path)
+    findings = Measurements(tmp_path)
     findings.keep_budget(SOURCE, f"torch-{KEY}", 64)
     findings.forget(SOURCE)
     folder.rmdir()

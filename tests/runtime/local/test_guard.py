@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from stoker.base.config import MIB
-from stoker.runtime.local.memory.book import Need
-from stoker.runtime.local.processes import guard, machine
-from stoker.runtime.local.processes.guard import ALWAYS_BYTES, AT_ONCE_BYTES, Guard
+from stoker.runtime.local.memory.budget import Need
+from stoker.runtime.local.processes import machine, memory_watchdog
+from stoker.runtime.local.processes.memory_watchdog import (
+    ALWAYS_BYTES,
+    AT_ONCE_BYTES,
+    MemoryWatchdog,
+)
 from stoker.runtime.observed import Reason
 from tests.artifacts.support import eventually
 from tests.runtime.local.test_sizing import World
@@ -39,7 +43,7 @@ class Watched(World):
         """Processes below the replica, and what they hold by their share, MiB."""
         host: Any = Host()
         self.memory = self.runtime._memory
-        self.guard = Guard(
+        self.guard = MemoryWatchdog(
             host,
             self.runtime._residents,
             self.memory,
@@ -159,7 +163,7 @@ async def test_a_replicas_folder_is_bounded(
     ((reason, why),) = watched.ended
     assert (reason, "its folder held 11 MiB" in why) == (Reason.MEMORY_EXCEEDED, True), why
     (own / "other").unlink()
-    monkeypatch.setattr(guard, "FILES", 3)
+    monkeypatch.setattr(memory_watchdog, "FILES", 3)
     for number in range(5):
         (own / str(number)).touch()
     await watched.guard.look_at_folders(lambda _: own)

@@ -8,7 +8,7 @@ import pytest
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
-from stoker.runtime.local.memory.book import LENT_IDLE_S, Need
+from stoker.runtime.local.memory.budget import LENT_IDLE_S, Need
 from stoker.runtime.local.memory.candidates import Candidate
 from stoker.runtime.local.memory.memory import Memory
 from stoker.runtime.local.memory.waiting import PATIENCE_S

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from stoker.base.errors import ConflictError, RateLimitError
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from tests.runtime.pool.world import World, settle
 
 
 def call_of(world: World, key: str) -> "asyncio.Task[bytes]":
     """A call that is made with a key."""
-    token = PARTY.set(Party("acct_1", key))
+    token = CURRENT_CALLER.set(Party("acct_1", key))
     try:
         return world.call()
     finally:
-        PARTY.reset(token)
+        CURRENT_CALLER.reset(token)
 
 
 class TestLimits:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from stoker.base.errors import InvalidRequestError
-from stoker.client.useful import (
+from stoker.client.model_files import (
     GGUF,
     PICKLED,
     PIPELINE,

@@ -15,7 +15,7 @@ from stoker.base.errors import (
     InvalidRequestError,
     StokerError,
 )
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.platform.jobs.runner import Outcome
 from stoker.platform.web.outage import lost_store_reported
 from stoker.registry.artifacts import completion, receiving
@@ -53,7 +53,7 @@ class _Piece:
         return self.end - self.start
 
 
-class Importing:
+class ImportJob:
     """The `Kind` of the jobs that are imports."""
 
     table = Import
@@ -67,7 +67,7 @@ class Importing:
         self._sleep = sleep
 
     async def perform(self, row: Import, on_progress: OnProgress) -> None:
-        PARTY.set(Party(row.account_id))
+        CURRENT_CALLER.set(Party(row.account_id))
         await _Fetching(self._context, row, on_progress, self._sleep).run()
         context = self._context
         artifact = await completion.complete(

@@ -15,13 +15,13 @@ from stoker.base.ids import Prefix, new_id
 from stoker.base.media_limits import MediaLimits
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.conversions.trials import Trials
-from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.candidates import Candidate
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.processes.cells import Cells
 from stoker.runtime.local.processes.engine_host import EngineHost
-from stoker.runtime.local.processes.guard import ALWAYS_TIMES, AT_ONCE_BYTES
 from stoker.runtime.local.processes.machine import computed, own_bytes
+from stoker.runtime.local.processes.memory_watchdog import ALWAYS_TIMES, AT_ONCE_BYTES
+from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
@@ -81,7 +81,7 @@ class ConversionJobs:
     def __init__(
         self,
         host: EngineHost,
-        cells: Cells,
+        cells: Sandboxes,
         trials: Trials,
         *,
         log_path: Path,

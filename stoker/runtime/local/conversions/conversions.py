@@ -22,9 +22,9 @@ from stoker.runtime.local.conversions.conversion_jobs import ConversionJobs
 from stoker.runtime.local.conversions.trials import Trials, read_bounded
 from stoker.runtime.local.memory.candidates import Candidate
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.memory.residents import Resident
-from stoker.runtime.local.processes.cells import Cells
+from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.processes.engine_host import EngineHost
+from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
@@ -66,7 +66,7 @@ class Conversions:
     folder: Path
     log_path: Path
     host: EngineHost
-    cells: Cells
+    cells: Sandboxes
     after_s: float
     media: MediaLimits
     threads: int

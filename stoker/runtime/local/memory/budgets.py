@@ -5,17 +5,17 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from stoker.base.errors import CapacityError
-from stoker.runtime.local.memory.book import Book
+from stoker.runtime.local.memory.budget import Budget
 from stoker.runtime.local.memory.candidates import Candidate, Candidates
 from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.memory.waiting import Asked, Line, Waiter
 
-WantedBy = Callable[[Book], Collection[str]]
+WantedBy = Callable[[Budget], Collection[str]]
 """The accounts that wait for something of a book."""
 
 
 class Plan(NamedTuple):
-    books: list[Book]
+    books: list[Budget]
     """That a claim waits for."""
     victims: list[Candidate]
     """Whose ends give it what it lacks of them; none, where that is out of reach."""
@@ -39,9 +39,9 @@ class Budgets:
             device_share: the part of each device's memory that replicas may take.
         """
         self._device_totals = [int(device.total_bytes * device_share) for device in devices]
-        self.main = Book("memory", total, candidates, clock, hot_share=hot_share)
+        self.main = Budget("memory", total, candidates, clock, hot_share=hot_share)
         self.devices = [
-            Book(
+            Budget(
                 f"the memory of GPU {device.index}",
                 budget,
                 candidates,
@@ -64,7 +64,7 @@ class Budgets:
 
     # --- what can be had ---
 
-    def eligible(self, asked: Asked) -> list[Book]:
+    def eligible(self, asked: Asked) -> list[Budget]:
         """The devices that would do, of those that are there."""
         if asked.wanted is None:
             return []
@@ -106,7 +106,7 @@ class Budgets:
             retry_after_s=60,
         )
 
-    def places(self, asked: Asked, line: Line) -> list[Book] | None:
+    def places(self, asked: Asked, line: Line) -> list[Budget] | None:
         """The devices that a claim can have now, beside its memory; None: it has to wait."""
         if line.lacks(asked, self.main) > 0:
             return None
@@ -125,7 +125,7 @@ class Budgets:
         """How a claim comes to what it lacks: with as few evictions as can be, on the devices where
         it takes least."""
         asked = waiter.asked
-        options: list[tuple[tuple[bool, int, int], Book, list[Candidate]]] = []
+        options: list[tuple[tuple[bool, int, int], Budget, list[Candidate]]] = []
         for book in self.eligible(asked):
             victims = _victims(waiter, book, line, wanted_by)
             if victims is not None:
@@ -157,16 +157,16 @@ class Budgets:
 
     # --- what is kept ---
 
-    def kept(self, asked: Asked, replicas: int) -> dict[Book, int]:
+    def kept(self, asked: Asked, replicas: int) -> dict[Budget, int]:
         """Where memory of devices is kept for so many replicas of a deployment: where it is
         already, else where most is not kept for others."""
-        kept: dict[Book, int] = {}
+        kept: dict[Budget, int] = {}
         own = asked.need.deployment_id
         if asked.wanted is None:
             return kept
         for _ in range(replicas):
 
-            def rank(book: Book) -> tuple[bool, int]:
+            def rank(book: Budget) -> tuple[bool, int]:
                 need, taken = asked.of(book).size, kept.get(book, 0)
                 reserved = book.reserved_for(own)
                 return reserved < taken + need, taken - (book.total - book.reserved + reserved)
@@ -211,7 +211,7 @@ class Shares:
 
 def _victims(
     waiter: Waiter,
-    book: Book,
+    book: Budget,
     line: Line,
     wanted_by: WantedBy,
     *,
@@ -237,11 +237,11 @@ def _victims(
     )
 
 
-def _is_elsewhere(asked: Asked, book: Book) -> bool:
+def _is_elsewhere(asked: Asked, book: Budget) -> bool:
     """Whether a book keeps nothing for one more replica of the deployment."""
     return book.unclaimed(asked.need.deployment_id) < asked.of(book).size
 
 
-def _counted(devices: Sequence[Book]) -> str:
+def _counted(devices: Sequence[Budget]) -> str:
     there = [str(book.device.index) for book in devices if book.total and book.device]
     return f"GPU {', '.join(there)}" if there else "none now"

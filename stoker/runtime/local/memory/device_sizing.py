@@ -4,7 +4,7 @@ from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.local.memory.devices import Wanted
-from stoker.runtime.local.memory.findings import Findings
+from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.specification import DeploymentSpec
 
 HEADROOM = 1.1
@@ -16,7 +16,7 @@ TOO_LITTLE_TIMES = 2
 
 
 class DeviceSizing:
-    def __init__(self, settings: Settings, findings: Findings, largest: int) -> None:
+    def __init__(self, settings: Settings, findings: Measurements, largest: int) -> None:
         """
         Args:
             largest: the budget of the largest device, bytes; 0: there are none.

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stoker.base.errors import CapacityError
-from stoker.runtime.local.memory.book import Book, Need
+from stoker.runtime.local.memory.budget import Budget, Need
 from stoker.runtime.local.memory.budgets import Budgets
 from stoker.runtime.local.memory.candidates import Candidate, Candidates
 from stoker.runtime.local.memory.devices import Device, Wanted
@@ -56,7 +56,7 @@ class Memory:
             device_share=device_share,
         )
         self.main = self._budgets.main
-        self.devices: Sequence[Book] = self._budgets.devices
+        self.devices: Sequence[Budget] = self._budgets.devices
         self._waiters: list[Waiter] = []
         self._got_at: dict[str, float] = {}
         """When accounts that wait were last given memory."""
@@ -104,7 +104,7 @@ class Memory:
             kept = self._budgets.kept(self._budgets.possible(Asked(need, wanted)), replicas)
         except CapacityError:
             # It was checked before it came to this: a device may be gone.
-            kept = dict[Book, int]()
+            kept = dict[Budget, int]()
         for book in self.devices:
             book.unreserve(need.deployment_id)
             if book in kept:
@@ -236,17 +236,17 @@ class Memory:
             has.add(waiter.asked)
         return [waiter for *_, waiter in sorted(ranked, key=lambda one: one[:3])]
 
-    def _wanted_by(self, book: Book) -> set[str]:
+    def _wanted_by(self, book: Budget) -> set[str]:
         """The accounts that wait for something of a book."""
         return {one.account for one in self._waiters if book is self.main or one.asked.wanted}
 
-    def _grant(self, waiter: Waiter, places: Sequence[Book]) -> None:
+    def _grant(self, waiter: Waiter, places: Sequence[Budget]) -> None:
         self._enter(waiter.replica_id, waiter.asked, places)
         self._got_at[waiter.account] = self._clock()
         self._waiters.remove(waiter)
         waiter.granted.set_result(None)
 
-    def _enter(self, replica_id: str, asked: Asked, places: Sequence[Book]) -> None:
+    def _enter(self, replica_id: str, asked: Asked, places: Sequence[Budget]) -> None:
         for book in (self.main, *places):
             book.enter(replica_id, asked.of(book))
 

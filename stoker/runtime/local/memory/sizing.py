@@ -6,10 +6,10 @@ from stoker.base.config import MIB
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.listening import RuntimeListener
-from stoker.runtime.local.memory.book import Need
+from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import HEADROOM, DeviceSizing
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.memory.residents import Resident
+from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.metering import Meter
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.specification import DeploymentSpec, Readiness

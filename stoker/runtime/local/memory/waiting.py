@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from stoker.runtime.local.memory.book import Book, Need
+from stoker.runtime.local.memory.budget import Budget, Need
 from stoker.runtime.local.memory.devices import Wanted
 
 PATIENCE_S = 3.0
@@ -20,13 +20,13 @@ class Asked:
     wanted: Wanted | None = None
     """Of the devices; None: nothing."""
 
-    def of(self, book: Book) -> Need:
+    def of(self, book: Budget) -> Need:
         if book.device is None or self.wanted is None:
             return self.need
         size = self.wanted.of(book.device, book.total)
         return Need(self.need.deployment_id, size, self.need.account)
 
-    def room(self, book: Book) -> int:
+    def room(self, book: Budget) -> int:
         """What there is of a book for it, bytes; may be negative."""
         return book.room(self.need.deployment_id, self.need.account)
 
@@ -53,23 +53,23 @@ class Line:
 
     def __init__(self, now: float) -> None:
         self._now = now
-        self._kept: dict[Book, int] = {}
+        self._kept: dict[Budget, int] = {}
         """Books that somebody waits for → what is left of them for those who have waited long."""
-        self._short: set[Book] = set()
+        self._short: set[Budget] = set()
 
     def is_patient(self, waiter: Waiter) -> bool:
         """Whether it has waited for so long that others are held up for it."""
         return self._now - waiter.since >= PATIENCE_S
 
-    def lacks(self, asked: Asked, book: Book) -> int:
+    def lacks(self, asked: Asked, book: Budget) -> int:
         """How much more a claim would need of a book, bytes; 0 and less: there is enough."""
         return asked.of(book).size + self._kept.get(book, 0) - asked.room(book)
 
-    def is_short(self, book: Book) -> bool:
+    def is_short(self, book: Budget) -> bool:
         """Whether somebody waits for this book already: nobody else is made room for in it."""
         return book in self._short
 
-    def stand(self, waiter: Waiter, books: Collection[Book]) -> None:
+    def stand(self, waiter: Waiter, books: Collection[Budget]) -> None:
         """It waits for these."""
         short = {book for book in books if self.lacks(waiter.asked, book) > 0}
         for book in books:

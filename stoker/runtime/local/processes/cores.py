@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
-from stoker.runtime.local.memory.residents import Residents
+from stoker.runtime.local.memory.replica_table import ReplicaTable
 from stoker.runtime.local.processes.machine import computed
 from stoker.sandbox.priority import set_nice
 
@@ -27,7 +27,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Cores:
     def __init__(
         self,
-        residents: Residents,
+        residents: ReplicaTable,
         pid: Callable[[str], int | None],
         *,
         cores: int,

@@ -6,11 +6,11 @@ import signal
 from pathlib import Path
 
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.memory.residents import Resident, Residents
+from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.memory.sizing import Sizing
-from stoker.runtime.local.processes.cells import Cells
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.machine import KernelKills
+from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.metering import Meter
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.handle import ReplicaHandle
@@ -39,8 +39,8 @@ class Processes:
         self,
         *,
         host: EngineHost,
-        cells: Cells,
-        residents: Residents,
+        cells: Sandboxes,
+        residents: ReplicaTable,
         memory: Memory,
         meter: Meter,
         sizing: Sizing,

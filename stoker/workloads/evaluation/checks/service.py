@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stoker.base.errors import ConflictError, NotFoundError, StokerError
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.models.tasks.registry import GENERATING
 from stoker.platform.quotas.limits import Quota
 from stoker.platform.quotas.service import Quotas
@@ -21,7 +21,7 @@ from stoker.workloads.evaluation.checks import schemas
 from stoker.workloads.evaluation.checks.context import CheckContext
 from stoker.workloads.evaluation.checks.judges import Judges
 from stoker.workloads.evaluation.replay import examples
-from stoker.workloads.evaluation.replay.inside import Inside
+from stoker.workloads.evaluation.replay.internal_client import InternalClient
 
 AT_ONCE = 4
 """Checks that are asked at the same time, so that a batch of them is one."""
@@ -87,9 +87,9 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
     entry = context.calls.directory.find(deployment_id)
     if entry is None:
         raise NotFoundError("Deployment not found", code="deployment_not_found")
-    PARTY.set(Party(account_id))
+    CURRENT_CALLER.set(Party(account_id))
     results = await results_of(
-        Inside(context.calls, entry, entry.version_id),
+        InternalClient(context.calls, entry, entry.version_id),
         context.judges,
         entry,
         [schemas.Check.model_validate(one) for one in kept.checks],
@@ -110,7 +110,7 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
 
 
 async def results_of(
-    inside: Inside, judges: Judges, entry: Entry, given: Sequence[schemas.Check]
+    inside: InternalClient, judges: Judges, entry: Entry, given: Sequence[schemas.Check]
 ) -> list[schemas.Result]:
     """What becomes of checks, in their order."""
     places = asyncio.Semaphore(AT_ONCE)
@@ -123,7 +123,7 @@ async def results_of(
 
 
 async def _result(
-    inside: Inside, judges: Judges, entry: Entry, one: schemas.Check
+    inside: InternalClient, judges: Judges, entry: Entry, one: schemas.Check
 ) -> schemas.Result:
     pipeline = entry.pipeline
     (request,) = examples.prepared(pipeline, [one.request])

@@ -23,7 +23,7 @@ from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.workloads.evaluation.replay.comparer import Comparer
 from stoker.workloads.evaluation.replay.comparison import Comparison
 from stoker.workloads.evaluation.replay.examples import SHAPES
-from stoker.workloads.evaluation.replay.inside import Inside
+from stoker.workloads.evaluation.replay.internal_client import InternalClient
 from stoker.workloads.evaluation.trials.schemas import Row, RowStatus
 
 MODEL_CHARS = 100
@@ -65,7 +65,7 @@ class Subject:
     still_wanted: Callable[[], bool]
 
 
-class Way:
+class TrialConfiguration:
     """A model at work in one way, until it is closed."""
 
     def __init__(self, calls: Calls, subject: Subject, spec: DeploymentSpec) -> None:
@@ -91,7 +91,7 @@ class Way:
             # Engines that take none are tried, too: what they say may be worth a copy.
             has_adapters=False,
         )
-        self._inside = Inside(calls, subject.entry, self._spec.id)
+        self._inside = InternalClient(calls, subject.entry, self._spec.id)
         self._bodies: list[bytes] = []
 
     async def measured(self) -> tuple[Row, list[bytes]]:

@@ -9,7 +9,7 @@ from stoker.base.errors import (
     RateLimitError,
     StokerError,
 )
-from stoker.base.fairness import PARTY, Party
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.base.ids import Prefix, new_id
 from stoker.platform.jobs import repository as jobs
 from stoker.platform.jobs.runner import Outcome, YieldedError
@@ -29,7 +29,7 @@ from stoker.workloads.evaluation.replay import examples
 from stoker.workloads.evaluation.trials import measuring, repository, schemas
 from stoker.workloads.evaluation.trials.candidates import Candidate, candidates, why_not
 from stoker.workloads.evaluation.trials.context import TrialContext
-from stoker.workloads.evaluation.trials.measuring import NotRunError, Subject, Way
+from stoker.workloads.evaluation.trials.measuring import NotRunError, Subject, TrialConfiguration
 from stoker.workloads.evaluation.trials.schemas import Row, RowStatus
 
 QUEUED = 4
@@ -104,7 +104,7 @@ async def get(session: Session, account_id: str, deployment_id: str, trial_id: s
     return row
 
 
-class Measuring:
+class TrialJob:
     """The `Kind` of the jobs that are trials."""
 
     table = Trial
@@ -116,7 +116,7 @@ class Measuring:
         """Rows that an earlier worker has kept are not measured again, but for the first, which
         the others are compared with.
         """
-        PARTY.set(Party(row.account_id))
+        CURRENT_CALLER.set(Party(row.account_id))
         deployment, ways = await self._ways(row)
         entry = self._context.calls.directory.find(row.deployment_id)
         if entry is None:
@@ -186,7 +186,7 @@ class Measuring:
         if why := why_not(self._context.settings, deployment, way):
             return without(RowStatus.UNAVAILABLE, why)
         try:
-            return await Way(self._context.calls, subject, spec).measured()
+            return await TrialConfiguration(self._context.calls, subject, spec).measured()
         except NotRunError as error:
             return without(RowStatus.FAILED, str(error))
 

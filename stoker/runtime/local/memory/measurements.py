@@ -20,7 +20,7 @@ _LIBRARIES = ("torch", "transformers")
 """Whose code decides what may share a pass."""
 
 
-class Findings:
+class Measurements:
     """Measured batch budgets and memory of graphics devices, and what samples may share."""
 
     def __init__(self, folder: Path) -> None:

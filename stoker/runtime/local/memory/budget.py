@@ -35,7 +35,7 @@ class _Claim:
     is_ending: bool = False
 
 
-class Book:
+class Budget:
     def __init__(
         self,
         name: str,

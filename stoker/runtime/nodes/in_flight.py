@@ -89,14 +89,14 @@ class Flight:
 
 
 class Flights:
-    def __init__(self, told_served: Callable[[Served], None]) -> None:
+    def __init__(self, on_served: Callable[[Served], None]) -> None:
         """
         Args:
             told_served: is told how each call went, in the context of its request.
         """
         self.outstanding = Counter[str]()
         """Specification → calls that were not answered."""
-        self._told_served = told_served
+        self._told_served = on_served
         self._flights: dict[int, Flight] = {}
         self._loop = asyncio.get_running_loop()
 

@@ -15,7 +15,7 @@ from stoker.registry.deployments.directory import Directory, Entry
 from stoker.workloads.evaluation.replay.examples import HANDLERS
 
 
-class Inside:
+class InternalClient:
     """
     Args:
         entry: what is called; nothing else can be.

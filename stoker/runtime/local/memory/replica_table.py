@@ -38,7 +38,7 @@ class Background(Protocol):
     def evict(self, job_id: str) -> None: ...
 
 
-class Residents(dict[str, Resident]):
+class ReplicaTable(dict[str, Resident]):
     """By the replica's id. They are the `Candidates` of the memory's budget."""
 
     background: Background | None = None

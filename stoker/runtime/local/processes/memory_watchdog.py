@@ -15,7 +15,7 @@ from stoker.models.llm.engines.memory import most_cache_bytes
 from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.memory import Memory
-from stoker.runtime.local.memory.residents import Resident, Residents
+from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.machine import (
     descendants,
@@ -48,11 +48,11 @@ DEVICE_BYTES = 4096 * MIB
 _DEVICE = Path("/dev/nvidiactl")
 
 
-class Guard:
+class MemoryWatchdog:
     def __init__(
         self,
         host: EngineHost,
-        residents: Residents,
+        residents: ReplicaTable,
         memory: Memory,
         measure: Callable[[int], int | None] = own_bytes,
         *,

@@ -23,7 +23,7 @@ may be ahead of what was read."""
 
 
 @dataclass(eq=False)
-class Leased:
+class AssignedSpec:
     """What gateways have told of, and the lease for it."""
 
     spec: DeploymentSpec
@@ -37,7 +37,7 @@ class Leased:
     has_lease: bool = True
 
 
-class Holdings:
+class NodeLeases:
     def __init__(
         self,
         runtime: Runtime,
@@ -49,7 +49,7 @@ class Holdings:
             runtime: is told what to run.
             stir: is told of what may change soon.
         """
-        self.known: dict[str, Leased] = {}
+        self.known: dict[str, AssignedSpec] = {}
         """By specification."""
         self.clock = clock
         self._runtime = runtime
@@ -135,18 +135,18 @@ class Holdings:
         if one := self.known.get(spec_id):
             one.used_at = self.clock()
 
-    def _is_idle(self, one: Leased, now: float) -> bool:
+    def _is_idle(self, one: AssignedSpec, now: float) -> bool:
         stats = self._runtime.stats(one.spec.id)
         is_busy = stats is not None and (stats.replicas or stats.calls)
         return not _is_kept(one) and not is_busy and now - max(one.used_at, one.heard_at) > IDLE_S
 
-    def _set_lease(self, one: Leased, *, has_lease: bool) -> None:
+    def _set_lease(self, one: AssignedSpec, *, has_lease: bool) -> None:
         if one.has_lease != has_lease:
             one.has_lease = has_lease
             log.info("leases changed", extra={"spec": one.spec.id, "is": has_lease})
             self._apply(one)
 
-    def _apply(self, one: Leased) -> None:
+    def _apply(self, one: AssignedSpec) -> None:
         """Without a lease, what runs ends as soon as nobody calls it, and nothing is begun."""
         spec = one.spec
         if not one.has_lease:
@@ -158,7 +158,7 @@ class Holdings:
         now, spec = self.clock(), put.spec
         one = self.known.get(spec.id)
         if one is None:
-            one = Leased(spec, put.running, put.generation, put.generation, now, now)
+            one = AssignedSpec(spec, put.running, put.generation, put.generation, now, now)
             self.known[spec.id] = one
             self._apply(one)
             return
@@ -176,5 +176,5 @@ class Holdings:
         await self._runtime.remove(spec_id)
 
 
-def _is_kept(one: Leased) -> bool:
+def _is_kept(one: AssignedSpec) -> bool:
     return one.running and (one.spec.readiness.stays_loaded or one.spec.min_replicas > 0)

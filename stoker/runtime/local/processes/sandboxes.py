@@ -19,7 +19,7 @@ _PREFIX = "stoker-run-"
 _SOCKET, _SECRET, _FLIGHT = "socket", "secret", "flight"
 
 
-class Cells:
+class Sandboxes:
     """By the process' id. The folders lie in one that ends with the server."""
 
     def __init__(self, settings: Settings) -> None:

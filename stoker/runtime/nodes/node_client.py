@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, Protocol
 
-from stoker.base.fairness import PARTY
+from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.listening import Served
 from stoker.runtime.nodes import identity, messages
-from stoker.runtime.nodes.flights import Flight, Flights, NodeLostError
+from stoker.runtime.nodes.framed_connection import Link
+from stoker.runtime.nodes.in_flight import Flight, Flights, NodeLostError
 from stoker.runtime.nodes.leases import NodeRecord
-from stoker.runtime.nodes.link import Link
 from stoker.runtime.nodes.messages import (
     Ask,
     Changed,
@@ -57,29 +57,29 @@ SILENCE_S = 10.0
 _ids = itertools.count(1)
 
 
-class Hearer(Protocol):
+class NodeObserver(Protocol):
     """Hears what nodes tell by themselves. Called on the event loop; must not block."""
 
-    def told_connected(self, node: "Remote") -> None:
+    def on_connected(self, node: "NodeClient") -> None:
         """It knows nothing yet of what it is to run."""
         ...
 
-    def told_observed(self) -> None:
+    def on_observed(self) -> None:
         """One has told something new, or is not connected any more."""
         ...
 
-    def told_changed(self, change: Changed) -> None: ...
+    def on_changed(self, change: Changed) -> None: ...
 
-    def told_loaded(self, loaded: Loaded) -> None: ...
+    def on_loaded(self, loaded: Loaded) -> None: ...
 
-    def told_served(self, served: Served) -> None: ...
+    def on_served(self, served: Served) -> None: ...
 
 
-class Remote:
+class NodeClient:
     """One node, as one gateway knows it. It connects, and connects again, until it is closed."""
 
     def __init__(
-        self, record: NodeRecord, secret: ServerSecret, server_id: str, hearer: Hearer
+        self, record: NodeRecord, secret: ServerSecret, server_id: str, hearer: NodeObserver
     ) -> None:
         self.record = record
         self.machine = MachineStats()
@@ -87,7 +87,7 @@ class Remote:
         self.stats: dict[str, DeploymentStats] = {}
         self.is_ready = False
         self._is_draining = False
-        self._flights = Flights(hearer.told_served)
+        self._flights = Flights(hearer.on_served)
         self._counted: dict[str, int] = {}
         """The same when `stats` came."""
         self._secret = secret
@@ -194,7 +194,7 @@ class Remote:
     ) -> Generator[Flight]:
         if not self.is_connected:
             raise NodeLostError(sent=False)
-        identifier, party = next(_ids), PARTY.get()
+        identifier, party = next(_ids), CURRENT_CALLER.get()
         ask = Ask(
             id=identifier,
             spec_id=spec.id,
@@ -273,7 +273,7 @@ class Remote:
                 raise NodeLostError(sent=False)
             log.info("connected to a node", extra={"node": self.id, "address": record.address})
             self._is_welcome = True
-            self._hearer.told_connected(self)
+            self._hearer.on_connected(self)
             while not ended.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(SILENCE_S / 4):
@@ -296,7 +296,7 @@ class Remote:
                 reply.set_exception(NodeLostError(sent=True))
         if was_there:
             log.warning("connection to a node closed", extra={"node": self.id})
-            self._hearer.told_observed()
+            self._hearer.on_observed()
 
     # --- what it says ---
 
@@ -312,9 +312,9 @@ class Remote:
             case Observed():
                 self._observe(message)
             case Changed():
-                self._hearer.told_changed(message)
+                self._hearer.on_changed(message)
             case Loaded():
-                self._hearer.told_loaded(message)
+                self._hearer.on_loaded(message)
             case Welcome():
                 if message.version != messages.VERSION:
                     raise ValueError("the node speaks another version of the protocol")
@@ -331,7 +331,7 @@ class Remote:
             else:
                 self.stats[spec_id] = stats
                 self._counted[spec_id] = self.outstanding[spec_id]
-        self._hearer.told_observed()
+        self._hearer.on_observed()
 
 
 async def _first(*events: asyncio.Event) -> None:

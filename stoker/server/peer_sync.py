@@ -12,7 +12,7 @@ from stoker.workloads.agents.context import AgentContext
 LOOK_S = 1.0
 
 
-class Elsewhere:
+class PeerSync:
     def __init__(self, agents: AgentContext, runners: Sequence[Runner[Any, Any]]) -> None:
         self._looks: list[Callable[[], Awaitable[None]]] = [
             lambda: run_service.catch_up(agents),
