@@ -197,8 +197,9 @@ fields of generation_config.json that apply.
 MEDIA_HEAD = """\
 ## Media
 
-These pipelines generate or transcribe media. They are called through the OpenAI API: see
-[images](guide/images.md), [speech](guide/speech.md) and [transcription](guide/transcription.md) for their fields.
+These pipelines generate or transcribe media. They are called through the OpenAI API. Their fields
+are in [images](guide/images.md), [speech](guide/speech.md) and
+[transcription](guide/transcription.md).
 """
 ENGINES_HEAD = """\
 ## Engines

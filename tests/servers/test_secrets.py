@@ -168,7 +168,7 @@ async def test_from_the_database_to_the_setting(tmp_path: Path) -> None:
         database = Database(cluster.url)
         try:
             async with database.reading() as session:
-                # As docs/guide.md has it.
+                # As docs/guide/several-servers.md has it.
                 theirs = await session.scalar(
                     text(
                         "SELECT convert_from(value, 'UTF8') FROM shared_secrets "

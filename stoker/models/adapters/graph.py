@@ -4,7 +4,7 @@ A graph's linear layers get low-rank inputs beside them. The matrices of all ada
 beside one another in these, A (in, R) and B (R, out), where R is the sum of their ranks; after A,
 what is not a token's own adapter's is replaced by zero, so that one pair of products serves all of
 them, and rows of the base get a zero added. With nothing to add R is 0, and a pass costs what it
-does without (docs/architecture.md has the measurements). To gather each token's own matrices would
+does without (docs/architecture/adapters.md has the measurements). To gather each token's own matrices would
 copy more than it computes.
 """
 

@@ -1,7 +1,7 @@
 """The gateway's end of a replica's socket, read and written by the event loop itself.
 
 ZeroMQ was here before. Its threads, one at each end, cost the gateway a seventh of what it spends
-on a small call (docs/architecture.md).
+on a small call (docs/architecture/decisions-serving.md).
 """
 
 import asyncio

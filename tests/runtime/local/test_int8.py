@@ -1,6 +1,6 @@
 """Eight bits, where they are asked for: weights and activations, or weights alone.
 
-What docs/guide.md promises of the answers is held against real models, which know something.
+What docs/guide/engines.md promises of the answers is held against real models, which know something.
 """
 
 import time
@@ -26,7 +26,7 @@ WAYS: Mapping[str, dict[str, Any]] = {
     "weights": {"config": {"weight_format": "int8"}},
 }
 LEAST = {"int8": 0.98, "weights": 0.99}
-"""Cosine with the answer in float32, as docs/guide.md promises it."""
+"""Cosine with the answer in float32, as docs/guide/engines.md promises it."""
 TEXTS = [
     "A man is playing a guitar on stage.",
     "The weather will be sunny tomorrow.",
