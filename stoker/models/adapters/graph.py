@@ -1,11 +1,11 @@
 """Adapters of a model that OpenVINO runs: each token of a batch gets its own.
 
-A graph's linear layers get low-rank inputs beside them. The matrices of all adapters of a batch lie
-beside one another in these, A (in, R) and B (R, out), where R is the sum of their ranks; after A,
-what is not a token's own adapter's is replaced by zero, so that one pair of products serves all of
-them, and rows of the base get a zero added. With nothing to add R is 0, and a pass costs what it
-does without (docs/architecture/adapters.md has the measurements). To gather each token's own matrices would
-copy more than it computes.
+Each linear layer gets two low-rank inputs, A (in, R) and B (R, out). They hold the matrices of all
+adapters of a batch side by side; R is the sum of their ranks. After A, a mask keeps only the values
+of each token's own adapter, so that one pair of products serves all adapters. Tokens of the base
+get zero added. Without adapters R is 0, and a pass costs as much as without this graph
+(docs/architecture/adapters.md has the measurements). Gathering each token's matrices would copy
+more than it computes.
 """
 
 from collections.abc import Mapping, Sequence

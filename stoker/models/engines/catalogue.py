@@ -1,8 +1,8 @@
 """Every engine, by name: what it runs and needs, and where the replica loads it from.
 
 A new engine is a module and a record in `OURS`. Another package adds one by an entry point of the
-group `stoker.engines`; docs/guide/plugins.md says how. The gateway and the command line read this: nothing
-heavy is imported here, and what a record names by a dotted name is imported where it is needed.
+group `stoker.engines`; see docs/guide/plugins.md. The gateway and the command line import this
+module, so it imports nothing heavy: records name their classes by dotted names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Every pipeline and its tasks, by name. A new task is a new file in this folder and a line here.
 
-Another package adds one by an entry point of the group `stoker.tasks`; docs/guide/plugins.md says how.
+Another package adds one by an entry point of the group `stoker.tasks`; see docs/guide/plugins.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

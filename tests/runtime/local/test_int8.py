@@ -1,6 +1,6 @@
 """Eight bits, where they are asked for: weights and activations, or weights alone.
 
-What docs/guide/engines.md promises of the answers is held against real models, which know something.
+Real models are compared with the promises of docs/guide/engines.md.
 """
 
 import time
