@@ -37,11 +37,11 @@ def sign_in(page: "Page", key: str) -> None:
 
 
 def ask(page: "Page", file: str | None) -> None:
-    page.get_by_role("button", name="Ask", exact=True).wait_for()
+    page.get_by_role("button", name="Run", exact=True).wait_for()
     if file:
         page.locator("input[type=file]").set_input_files(MEDIA / file)
-    page.get_by_role("button", name="Ask", exact=True).click()
-    page.get_by_role("heading", name="The call").wait_for()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("heading", name="API call").wait_for()
 
 
 def take(browser: "Browser", state: dict[str, Any], target: Path, width: int, theme: Any) -> None:

@@ -46,7 +46,7 @@ async function begin(): Promise<void> {
     } catch (thrown) {
       await look().catch(() => undefined);
       if (!session.value) {
-        endedBecause.value = `The link does not sign in: ${shown(thrown).message} Ask for a new one, or use a key.`;
+        endedBecause.value = `This sign-in link does not work: ${shown(thrown).message} Request a new link, or sign in with an API key.`;
         session.value = null;
       }
       return;
@@ -63,10 +63,10 @@ async function begin(): Promise<void> {
 function Missing() {
   return (
     <>
-      <PageHead title="Nothing here" />
-      <Empty title="There is no page at this address.">
+      <PageHead title="Page not found" />
+      <Empty title="No page exists at this address.">
         <a class="button" href={`${CONSOLE}/`}>
-          To the overview
+          Go to overview
         </a>
       </Empty>
     </>
@@ -77,9 +77,9 @@ function NoAccount() {
   return (
     <>
       <PageHead title="Choose an account" />
-      <Empty title={isOperator.value ? "This page is an account's: choose one above." : "This key may call models, and no more."}>
+      <Empty title={isOperator.value ? "Choose an account above to see this page." : "This key can only call models."}>
         <a class="button" href={isOperator.value ? `${CONSOLE}/accounts` : `${CONSOLE}/try`}>
-          {isOperator.value ? "To the accounts" : "To the playground"}
+          {isOperator.value ? "View accounts" : "Open playground"}
         </a>
       </Empty>
     </>
@@ -113,11 +113,11 @@ function Pages() {
   if (error) {
     return (
       <>
-        <PageHead title="This page cannot be shown" />
-        <Empty title="A part of it could not be loaded; the server may have been updated meanwhile.">
+        <PageHead title="Page failed to load" />
+        <Empty title="Part of this page failed to load. The server may have been updated.">
           <p class="note">{String(error)}</p>
           <Button kind="primary" onClick={() => location.reload()}>
-            Load the console anew
+            Reload console
           </Button>
         </Empty>
       </>
@@ -176,7 +176,7 @@ export function App() {
       <main class="sign-in">
         {connection.value === "lost" ? (
           <p class="note" role="status">
-            The server does not answer; trying again…
+            The server is not responding. Retrying…
           </p>
         ) : (
           <Skeleton rows={2} />

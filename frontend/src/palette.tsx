@@ -132,7 +132,7 @@ function Opened() {
           }}
           onKeyDown={onKey}
         />
-        <ul id={`${id}-list`} role="listbox" aria-label="Found" ref={list}>
+        <ul id={`${id}-list`} role="listbox" aria-label="Results" ref={list}>
           {shown.map((entry, index) => (
             <li
               key={`${entry.note}${entry.name}`}
@@ -146,7 +146,7 @@ function Opened() {
             </li>
           ))}
         </ul>
-        {shown.length === 0 && <p class="note">Nothing is called so.</p>}
+        {shown.length === 0 && <p class="note">No matches.</p>}
       </div>
     </dialog>
   );

@@ -26,7 +26,7 @@ const THEMES = { system: "Theme: system", light: "Theme: light", dark: "Theme: d
 const LIVE = {
   live: "Live",
   connecting: "Connecting…",
-  polling: "Looking every few seconds",
+  polling: "Polling every few seconds",
   lost: "No connection",
 };
 
@@ -64,7 +64,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
   return (
     <div class="shell">
       <a class="skip" href="#main">
-        Skip to the page
+        Skip to content
       </a>
       <header class="top">
         <button
@@ -106,7 +106,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
       <main id="main" tabIndex={-1}>
         {now === "lost" && (
           <p class="banner" role="alert">
-            The server does not answer. This page goes on by itself once it does.
+            The server is not responding. This page reconnects automatically.
           </p>
         )}
         {children}

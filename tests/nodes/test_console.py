@@ -71,7 +71,7 @@ def test_for_operators_alone(opened_at: console.Opener, fleet_of_two: Fleet) -> 
     assert page.get_by_role("link", name="Machine", exact=True).count() == 1
     assert page.get_by_role("link", name="Nodes", exact=True).count() == 0
     page.goto(f"{gateway.base_url}/console/nodes")
-    page.get_by_text("This page is for operators.").wait_for()
+    page.get_by_text("Only operators can see this page.").wait_for()
 
 
 @pytest.fixture(scope="module")

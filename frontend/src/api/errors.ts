@@ -27,7 +27,7 @@ export class ApiError extends Error {
     const after = Number(response.headers.get("retry-after"));
     const progress = (said as { progress?: unknown } | undefined)?.progress;
     return new ApiError(
-      said?.message ?? `The server answered with ${response.status}.`,
+      said?.message ?? `The server returned status ${response.status}.`,
       response.status,
       said?.code ?? "unknown",
       said?.param ?? null,
@@ -39,7 +39,7 @@ export class ApiError extends Error {
 }
 
 export function unreachable(): ApiError {
-  return new ApiError("The server does not answer. Look whether it runs, then try again.", 0, "unreachable");
+  return new ApiError("The server is not responding. Check that it is running, then try again.", 0, "unreachable");
 }
 
 /** Anything that was thrown, as something that can be shown. */

@@ -51,7 +51,7 @@ export async function look(): Promise<void> {
     throw unreachable();
   });
   if (response.status === 401) {
-    end(session.value ? "Your session has ended. Its key may have been revoked." : "");
+    end(session.value ? "Your session has ended. Its API key may have been revoked." : "");
     return;
   }
   session.value = await read(response);

@@ -55,7 +55,7 @@ export async function dropped(items: DataTransferItemList): Promise<Picked[]> {
 
 function gone(path: string): ApiError {
   return new ApiError(
-    `'${path}' cannot be read any more: it was moved, changed or deleted. Choose the folder again to go on.`,
+    `'${path}' can no longer be read: it was moved, changed or deleted. Choose the folder again to resume.`,
     -1,
     "file_gone",
   );

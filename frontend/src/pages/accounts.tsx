@@ -24,7 +24,7 @@ export default function Accounts() {
     return (
       <>
         <PageHead title="Accounts" />
-        <Empty title="This page is for operators." />
+        <Empty title="Only operators can see this page." />
       </>
     );
   }
@@ -43,17 +43,17 @@ export default function Accounts() {
             keyOf={(one) => one.id}
             columns={[
               { name: "Name", cell: (one) => <Name text={one.name} /> },
-              { name: "Id", cell: (one) => <code>{one.id}</code> },
+              { name: "ID", cell: (one) => <code>{one.id}</code> },
               {
-                name: "Limits of its own",
+                name: "Custom limits",
                 cell: (one) =>
                   Object.entries(one.quotas)
                     .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)
                     .join(", ") || "none",
               },
-              { name: "Since", cell: (one) => ago(one.created_at) },
+              { name: "Created", cell: (one) => ago(one.created_at) },
               {
-                name: "Do",
+                name: "Actions",
                 isQuiet: true,
                 cell: (one) => (
                   <span class="actions">
@@ -77,7 +77,7 @@ export default function Accounts() {
               },
             ]}
           />,
-          <Empty title="There are no accounts yet." />,
+          <Empty title="No accounts yet." />,
         )}
       </Card>
       <Prices />
@@ -112,7 +112,7 @@ function NewAccount({ onClose, onDone }: { onClose: () => void; onDone: () => vo
         <ErrorNote error={acting.error} />
         <div class="actions end">
           <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!name.trim()}>
-            Make it
+            Create
           </Button>
         </div>
       </form>
@@ -138,16 +138,16 @@ function Delete({ account, onClose, onDone }: { account: Account; onClose: () =>
     <Dialog title={`Delete ${plain(account.name, 64)}?`} onClose={onClose}>
       <form class="stack" onSubmit={(event) => void submit(event)}>
         <p>
-          Its models, deployments, keys, agents, runs, files and usage are erased. This cannot be undone.
+          This erases its models, deployments, keys, agents, runs, files and usage. This cannot be undone.
         </p>
-        <Field label="Type the account's name to confirm">
+        <Field label="Type the account name to confirm">
           {(id) => <input id={id} type="text" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />}
         </Field>
         <ErrorNote error={acting.error} />
         <div class="actions end">
-          <Button onClick={onClose}>Keep</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button kind="danger" type="submit" isBusy={acting.isBusy} disabled={typed.trim() !== account.name.trim()}>
-            Delete the account
+            Delete account
           </Button>
         </div>
       </form>
@@ -175,7 +175,7 @@ function Grant({ account, onClose }: { account: Account; onClose: () => void }) 
   return (
     <Dialog title={`Credits for ${plain(account.name, 60)}`} onClose={onClose}>
       <form class="stack" onSubmit={(event) => void submit(event)}>
-        <Field label="Credits" hint="Below zero takes back what was granted.">
+        <Field label="Credits" hint="A negative amount takes credits back.">
           {(id, hint) => (
             <input
               id={id}
@@ -238,25 +238,25 @@ function Prices() {
           {prices.rows?.map((one) => (
             <li key={one.id}>
               <span class="grow">
-                {credits(one.memory_microcredits_per_gib_hour)} a GiB-hour of memory,{" "}
-                {credits(one.storage_microcredits_per_gib_month)} a GiB-month of storage
+                {credits(one.memory_microcredits_per_gib_hour)} per GiB-hour of memory,{" "}
+                {credits(one.storage_microcredits_per_gib_month)} per GiB-month of storage
               </span>
               <span class="note">from {moment(one.effective_from)}</span>
             </li>
           ))}
         </ul>,
-        <Empty title="There are no prices." />,
+        <Empty title="No prices yet." />,
       )}
       <form class="stack" onSubmit={(event) => void submit(event)}>
         <div class="fields">
-          {field("Credits a GiB-hour of memory", memory, setMemory)}
-          {field("Credits a GiB-month of storage", storage, setStorage)}
+          {field("Credits per GiB-hour of memory", memory, setMemory)}
+          {field("Credits per GiB-month of storage", storage, setStorage)}
         </div>
-        <p class="note">In force from the next full hour.</p>
+        <p class="note">New prices apply from the next full hour.</p>
         <ErrorNote error={acting.error} />
         <div class="actions">
           <Button type="submit" isBusy={acting.isBusy} disabled={!memory || !storage}>
-            Set the prices
+            Set prices
           </Button>
         </div>
       </form>

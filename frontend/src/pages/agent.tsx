@@ -59,11 +59,11 @@ export default function AgentPage() {
       </PageHead>
       <ErrorNote error={agent.error} />
       {found && (
-        <Card title="What it is told">
-          <p class="message-text">{plain(found.instructions ?? "Nothing beside its input.", 20_000)}</p>
+        <Card title="Instructions">
+          <p class="message-text">{plain(found.instructions ?? "No instructions.", 20_000)}</p>
           {found.tools.length > 0 && (
             <p class="note">
-              Tools: {found.tools.map((one) => toolName(one)).join(", ")}; {found.max_steps} steps at most.
+              Tools: {found.tools.map((one) => toolName(one)).join(", ")}. Max steps: {found.max_steps}.
             </p>
           )}
         </Card>
@@ -96,19 +96,19 @@ export default function AgentPage() {
               </li>
             ))}
           </ul>,
-          <Empty title="It has not run yet." />,
+          <Empty title="No runs yet." />,
         )}
       </Card>
       {isDeleting && (
         <Confirm
           title="Delete this agent?"
-          action="Delete it"
+          action="Delete agent"
           isBusy={erasing.isBusy}
           error={erasing.error}
           onYes={() => void erase()}
           onClose={() => setDeleting(false)}
         >
-          <p>All its runs are stopped and erased: inputs, events, outputs. What they cost stays on the bill.</p>
+          <p>This stops all runs of the agent and erases their inputs, events and outputs. Their cost stays on the bill.</p>
         </Confirm>
       )}
     </>

@@ -18,7 +18,7 @@ export default function Agents() {
   const [isMaking, setMaking] = useState(false);
   return (
     <>
-      <PageHead title="Agents" note="Models that work in steps, with tools.">
+      <PageHead title="Agents" note="Language models that work in steps and use tools.">
         <Button kind="primary" onClick={() => setMaking(true)}>
           New agent
         </Button>
@@ -40,10 +40,10 @@ export default function Agents() {
               },
               { name: "Model", cell: (one) => plain(one.model, 80) },
               { name: "Tools", isNumber: true, cell: (one) => one.tools.length },
-              { name: "Changed", cell: (one) => ago(one.updated_at) },
+              { name: "Updated", cell: (one) => ago(one.updated_at) },
             ]}
           />,
-          <Empty title="There are no agents yet.">
+          <Empty title="No agents yet.">
             <p>An agent is a deployed language model with instructions and tools.</p>
             <Button kind="primary" onClick={() => setMaking(true)}>
               New agent
@@ -94,11 +94,11 @@ function NewAgent({ onClose }: { onClose: () => void }) {
         <Field label="Instructions">
           {(id) => <textarea id={id} rows={4} value={instructions} onInput={(event) => setInstructions(event.currentTarget.value)} />}
         </Field>
-        <p class="note">Tools are added by the API or by the command line.</p>
+        <p class="note">Add tools with the API or the command line.</p>
         <ErrorNote error={acting.error} />
         <div class="actions end">
           <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!name.trim() || !model}>
-            Make it
+            Create
           </Button>
         </div>
       </form>

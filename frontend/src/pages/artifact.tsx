@@ -87,13 +87,13 @@ function Head({ artifact }: { artifact: Artifact }) {
       {isDeleting && (
         <Confirm
           title={`Delete ${plain(artifact.display_name, 64)}?`}
-          action="Delete it"
+          action="Delete artifact"
           isBusy={acting.isBusy}
           error={acting.error}
           onYes={() => void erase()}
           onClose={() => setDeleting(false)}
         >
-          <p>Its files are erased, {bytes(artifact.size_bytes)}. What a deployment uses cannot be deleted.</p>
+          <p>This erases {bytes(artifact.size_bytes)} of files. An artifact cannot be deleted while a deployment uses it.</p>
         </Confirm>
       )}
     </>
@@ -102,9 +102,9 @@ function Head({ artifact }: { artifact: Artifact }) {
 
 /** What to do about what is most often wrong. */
 const REMEDIES: Record<string, string> = {
-  no_safe_weights: "Save the model again with save_pretrained(safe_serialization=True), and send that folder.",
-  missing_tokenizer: "Put the original model's tokenizer.json and tokenizer_config.json beside it, and send the folder.",
-  missing_package: "Ask the server's operator to install what the message names.",
+  no_safe_weights: "Save the model with save_pretrained(safe_serialization=True), then upload that folder.",
+  missing_tokenizer: "Add the original model's tokenizer.json and tokenizer_config.json to the folder, then upload it again.",
+  missing_package: "Ask the server's operator to install the package named in the message.",
 };
 
 function Arrival({ artifact, onChanged }: { artifact: Artifact; onChanged: () => void }) {
@@ -140,7 +140,7 @@ function Arrival({ artifact, onChanged }: { artifact: Artifact; onChanged: () =>
               Stop
             </Button>
           </p>
-          <p class="note">You may look at other pages meanwhile; keep this one open.</p>
+          <p class="note">You can use other console pages during the upload. Keep this browser tab open.</p>
         </>
       )}
       <ErrorNote error={going?.error ?? null} />
@@ -149,7 +149,7 @@ function Arrival({ artifact, onChanged }: { artifact: Artifact; onChanged: () =>
           <Bar value={hub.bytes_total ? hub.bytes / hub.bytes_total : 0} label="Import" kind="tall" />
           <p class="row">
             <span class="grow">
-              {bytes(hub.bytes)} of {bytes(hub.bytes_total)} of {plain(hub.repo_id)}, {hub.files} files
+              {bytes(hub.bytes)} of {bytes(hub.bytes_total)} from {plain(hub.repo_id)}, {hub.files} files
             </span>
             <Button class="small" isBusy={acting.isBusy} onClick={() => void cancelImport()}>
               Cancel
@@ -180,12 +180,12 @@ function Resume({ artifact }: { artifact: Artifact }) {
     <div class="warn-note stack">
       <p>
         {artifact.upload_id
-          ? "The upload has stopped. Choose the same folder again: only what is missing is sent."
-          : "It has no files yet. Choose its folder."}
+          ? "The upload stopped. Choose the same folder again to send only the missing parts."
+          : "This artifact has no files yet. Choose its folder."}
       </p>
       <p>
         <label class="button">
-          Choose the folder
+          Choose folder
           <input
             type="file"
             multiple
@@ -208,7 +208,7 @@ function Inspected({ artifact }: { artifact: Artifact }) {
   const found = artifact.inspection;
   if (!found) return null;
   return (
-    <Card title="What it is">
+    <Card title="Details">
       <p>
         A <strong>{plain(found.architecture)}</strong>
         {artifact.pipeline && (
@@ -217,17 +217,17 @@ function Inspected({ artifact }: { artifact: Artifact }) {
             for <strong>{plain(artifact.pipeline)}</strong>
           </>
         )}{" "}
-        with {count(found.parameters)} parameters, stored as {plain(found.dtype)} in {bytes(found.weight_bytes)}. A
-        replica needs about {bytes(found.memory_bytes)} of memory; {found.engines.join(" and ")} can run it.
+        with {count(found.parameters)} parameters: {bytes(found.weight_bytes)} of {plain(found.dtype)} weights. Each
+        replica needs about {bytes(found.memory_bytes)} of memory. Engines: {found.engines.join(", ")}.
       </p>
       {found.adapter && (
         <p>
-          It is an adapter of rank {found.adapter.rank}, trained on {plain(found.adapter.base)}.
+          Adapter of rank {found.adapter.rank}, trained on {plain(found.adapter.base)}.
         </p>
       )}
       {artifact.origin && (
         <p class="note">
-          From {plain(artifact.origin.hub)}, {plain(artifact.origin.repo_id)} at {plain(artifact.origin.commit.slice(0, 12))}.
+          Imported from {plain(artifact.origin.hub)}: {plain(artifact.origin.repo_id)} at {plain(artifact.origin.commit.slice(0, 12))}.
         </p>
       )}
       {found.warnings.map((one) => (

@@ -62,11 +62,11 @@ export default function Artifacts() {
               },
               { name: "Task", cell: (one) => plain(one.pipeline ?? "–", 60) },
               { name: "Size", isNumber: true, cell: (one) => bytes(one.size_bytes) },
-              { name: "Changed", cell: (one) => ago(one.updated_at) },
+              { name: "Updated", cell: (one) => ago(one.updated_at) },
             ]}
           />,
-          <Empty title="There are no models yet.">
-            <p>Drop a folder above, or import one from a hub.</p>
+          <Empty title="No artifacts yet.">
+            <p>Upload a model folder above, or import a model from a hub.</p>
           </Empty>,
         )}
       </Card>
@@ -93,7 +93,7 @@ function Drop() {
   async function take(name: string, all: Picked[]): Promise<void> {
     const files = useful(all);
     if (files.length === 0) {
-      setNote("There is nothing in it that a model is loaded from: safetensors weights or one GGUF file, with their configuration.");
+      setNote("No model files found. Choose a folder with config.json and safetensors weights, or one GGUF file.");
       return;
     }
     setNote("");
@@ -118,7 +118,7 @@ function Drop() {
   }
 
   return (
-    <Card title="Drop a model">
+    <Card title="Upload a model">
       <div
         class={isOver ? "drop over" : "drop"}
         onDragOver={(event) => {
@@ -130,11 +130,11 @@ function Drop() {
       >
         <div class="stack center">
           <p>
-            <strong>Drop a model's folder here</strong>, or one GGUF file
+            <strong>Drop a model folder here</strong>, or one GGUF file
           </p>
           <div class="row center">
             <label class="button">
-              Choose a folder
+              Choose folder
               <input
                 ref={folder}
                 type="file"
@@ -144,7 +144,7 @@ function Drop() {
               />
             </label>
             <label class="button">
-              Choose a file
+              Choose file
               <input
                 type="file"
                 accept=".gguf"
@@ -153,7 +153,7 @@ function Drop() {
               />
             </label>
           </div>
-          <p class="note">It is sent in parts, several at a time. A lost connection costs nothing that has arrived.</p>
+          <p class="note">Files are sent in parallel parts. An interrupted upload resumes where it stopped.</p>
         </div>
       </div>
       {note && (
@@ -198,7 +198,7 @@ function Import() {
   return (
     <Card title="Import from a hub">
       <form class="stack" onSubmit={(event) => void submit(event)}>
-        <Field label="Repository" hint="Such as org/name. The server fetches it.">
+        <Field label="Repository" hint="For example, org/name. The server downloads it.">
           {(id, hint) => (
             <input
               id={id}
@@ -225,7 +225,7 @@ function Import() {
               />
             )}
           </Field>
-          <Field label="Token (may be empty)">
+          <Field label="Token (optional)">
             {(id) => (
               <input
                 id={id}

@@ -43,10 +43,10 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
   }
 
   return (
-    <Card title="Deploy it">
+    <Card title="Deploy">
       {mine.length > 0 && (
         <p>
-          It is deployed as{" "}
+          Deployed as{" "}
           {mine.map((one, index) => (
             <span key={one.id}>
               {index > 0 && ", "}
@@ -58,7 +58,7 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
       )}
       <form class="stack" onSubmit={(event) => void submit(event)}>
         <div class="fields">
-          <Field label="Model id" hint="What callers name: letters, digits, and . _ : - /">
+          <Field label="Model id" hint="The name that callers use. Allowed: letters, digits and . _ : - /">
             {(id, hint) => (
               <input
                 id={id}
@@ -73,12 +73,12 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
             )}
           </Field>
           {isAdapter ? (
-            <Field label="Its base" hint="The deployment whose replicas it shares.">
+            <Field label="Base deployment" hint="The adapter shares this deployment's replicas.">
               {(id, hint) => (
                 <>
                   <Find />
                   <select id={id} required aria-describedby={hint} value={base} onChange={(event) => setBase(event.currentTarget.value)}>
-                    <option value="">Choose one</option>
+                    <option value="">Select a deployment</option>
                     {bases.map((one) => (
                       <option key={one.id}>{one.model}</option>
                     ))}
@@ -87,7 +87,7 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
               )}
             </Field>
           ) : (
-            <Field label="Readiness" hint="cold: starts on request. warm: stays loaded while there is memory. hot: always.">
+            <Field label="Readiness" hint="cold: loads on request. warm: stays loaded while memory allows. hot: always loaded.">
               {(id, hint) => (
                 <select id={id} aria-describedby={hint} value={readiness} onChange={(event) => setReadiness(event.currentTarget.value)}>
                   <option>cold</option>

@@ -22,9 +22,9 @@ const Trials = deferred(() => import("./deployment/trials"));
 const Calls = deferred(() => import("./deployment/calls"));
 
 const TABS: [string, string][] = [
-  ["charts", "Charts"],
+  ["charts", "Metrics"],
   ["try", "Playground"],
-  ["calls", "Call it"],
+  ["calls", "API"],
   ["events", "Events and logs"],
   ["settings", "Settings"],
   ["versions", "Versions"],
@@ -53,7 +53,7 @@ export default function DeploymentPage() {
   return (
     <>
       <Head deployment={deployment} />
-      <nav class="tabs" aria-label="Of this deployment">
+      <nav class="tabs" aria-label="Deployment sections">
         {TABS.map(([name, title]) => (
           <a key={name} href={page(`deployments/${id}/${name}`)} aria-current={tab === name ? "page" : undefined}>
             {title}
@@ -111,7 +111,7 @@ function Head({ deployment }: { deployment: Deployment }) {
         title={deployment.model}
         note={
           <>
-            {deployment.pipeline} · since {ago(deployment.created_at)}
+            {deployment.pipeline} · created {ago(deployment.created_at)}
           </>
         }
       >
@@ -141,15 +141,15 @@ function Head({ deployment }: { deployment: Deployment }) {
       {isDeleting && (
         <Confirm
           title={`Delete ${plain(deployment.model, 64)}?`}
-          action="Delete it"
+          action="Delete deployment"
           isBusy={acting.isBusy}
           error={acting.error}
           onYes={() => void erase()}
           onClose={() => setDeleting(false)}
         >
           <p>
-            Calls to it fail from then on. Its versions, checks, trials and events are erased; its artifact and what it
-            has used stay.
+            Calls to this model will fail. This erases its versions, checks, trials and events. Its artifact and usage
+            records are kept.
           </p>
         </Confirm>
       )}
@@ -162,13 +162,13 @@ function Facts({ deployment }: { deployment: Deployment }) {
   const held = deployment.workers.reduce((sum, one) => sum + (one.memory_bytes ?? 0), 0);
   const facts: [string, string][] = [
     ["Readiness", deployment.readiness],
-    ["Runs on", engines.join(", ") || `${deployment.engine} once loaded`],
-    ["Computed in", deployment.dtype],
+    ["Engine", engines.join(", ") || `${deployment.engine} (when loaded)`],
+    ["Precision", deployment.dtype],
     ["Replicas", `${deployment.workers.length} (${deployment.replicas.min} to ${deployment.replicas.max})`],
-    ["Holds", bytes(held)],
+    ["Memory in use", bytes(held)],
     [
-      "Needs, each",
-      `${bytes(deployment.memory.bytes)}${deployment.memory.is_measured ? "" : ", estimated"}`,
+      "Memory per replica",
+      `${bytes(deployment.memory.bytes)}${deployment.memory.is_measured ? "" : " (estimated)"}`,
     ],
   ];
   return (

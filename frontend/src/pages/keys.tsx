@@ -26,7 +26,7 @@ export default function Keys() {
     return (
       <>
         <PageHead title="Keys" />
-        <Empty title="This key may call models, and no more." />
+        <Empty title="This key can only call models." />
       </>
     );
   }
@@ -46,7 +46,7 @@ export default function Keys() {
 
   return (
     <>
-      <PageHead title="Keys" note="Give whoever calls a key of its own, for the deployments that it needs.">
+      <PageHead title="Keys" note="Create a key for each caller, limited to the deployments that it needs.">
         <Button kind="primary" onClick={() => setMaking(true)}>
           New key
         </Button>
@@ -61,15 +61,15 @@ export default function Keys() {
               columns={[
                 { name: "Name", cell: (one) => <bdi>{plain(one.name ?? "–", 80)}</bdi> },
                 { name: "Key", cell: (one) => <code>sk-{one.public_id}-…</code> },
-                { name: "May", cell: mayDo },
-                { name: "Limits a minute", cell: limits },
+                { name: "Access", cell: mayDo },
+                { name: "Limits per minute", cell: limits },
                 { name: "Last used", cell: (one) => <span title={moment(one.last_used_at)}>{ago(one.last_used_at)}</span> },
                 {
-                  name: "Ends",
+                  name: "Expires",
                   cell: (one) => <span title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</span>,
                 },
                 {
-                  name: "Change",
+                  name: "Actions",
                   isQuiet: true,
                   cell: (one) => (
                     <span class="actions">
@@ -84,7 +84,7 @@ export default function Keys() {
                 },
               ]}
             />,
-            <Empty title="There are no keys." />,
+            <Empty title="No keys yet." />,
           )
         ) : (
           <Skeleton rows={5} />
@@ -105,25 +105,25 @@ export default function Keys() {
       {rotated && (
         <Confirm
           title={`Rotate ${plain(rotated.name ?? rotated.public_id, 64)}?`}
-          action="Give it a new secret"
+          action="Rotate key"
           isBusy={acting.isBusy}
           error={acting.error}
           onYes={() => void rotate(rotated)}
           onClose={() => setRotated(null)}
         >
-          <p>The old secret lives on for a day, so that whoever uses it can be told.</p>
+          <p>The old secret works for 24 more hours, so that callers can switch.</p>
         </Confirm>
       )}
       {revoked && (
         <Confirm
           title={`Revoke ${plain(revoked.name ?? revoked.public_id, 64)}?`}
-          action="Revoke it"
+          action="Revoke key"
           isBusy={acting.isBusy}
           error={acting.error}
           onYes={() => void revoke(revoked)}
           onClose={() => setRevoked(null)}
         >
-          <p>It ends at once, and so do consoles that were signed in with it. This cannot be undone.</p>
+          <p>The key stops working immediately. Console sessions signed in with it end. This cannot be undone.</p>
         </Confirm>
       )}
     </>
@@ -131,9 +131,9 @@ export default function Keys() {
 }
 
 function mayDo(key: Key): string {
-  if (key.scope !== "deployment") return key.scope === "operator" ? "everything" : "everything of its account";
+  if (key.scope !== "deployment") return key.scope === "operator" ? "all accounts" : "full account";
   const names = key.deployment_ids.map((id) => deployments.value.get(id)?.model ?? id);
-  return `call ${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`;
+  return `${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`;
 }
 
 function limits(key: Key): string {
@@ -146,17 +146,17 @@ function limits(key: Key): string {
 
 function Shown({ made, onClose }: { made: KeyWithSecret; onClose: () => void }) {
   return (
-    <Dialog title="The new key" onClose={onClose}>
+    <Dialog title="Save your key" onClose={onClose}>
       <p>
-        <strong>It is shown this once.</strong> Copy it now, and keep it like a password.
+        <strong>This key is shown only once.</strong> Copy it now, and store it like a password.
       </p>
-      <pre class="code-block" tabIndex={0} aria-label="The key">
+      <pre class="code-block" tabIndex={0} aria-label="New key">
         {made.key}
       </pre>
       <div class="actions end">
-        <CopyButton text={made.key} label="Copy the key" />
+        <CopyButton text={made.key} label="Copy key" />
         <Button kind="primary" onClick={onClose}>
-          I have it
+          Done
         </Button>
       </div>
       <ErrorNote error={null} />

@@ -43,7 +43,7 @@ export default function Machine() {
           </Card>
           <Card title="Replicas">
             {found.replicas.length === 0 ? (
-              <Empty title="No model is loaded now." />
+              <Empty title="No models are loaded." />
             ) : (
               <div class="table-wrap" tabIndex={0} role="region" aria-label="Replicas">
                 <table>

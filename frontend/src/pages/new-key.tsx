@@ -10,10 +10,10 @@ import { Button, Dialog, ErrorNote, Field } from "../ui/parts";
 
 const DAYS: [string, string][] = [
   ["", "never"],
-  ["1", "in a day"],
+  ["1", "in 1 day"],
   ["30", "in 30 days"],
   ["90", "in 90 days"],
-  ["365", "in a year"],
+  ["365", "in 1 year"],
 ];
 const DAY_MS = 86_400_000;
 
@@ -49,24 +49,24 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
   return (
     <Dialog title="New key" onClose={onClose}>
       <form class="stack" onSubmit={(event) => void submit(event)}>
-        <Field label="Name" hint="For people: who uses it.">
+        <Field label="Name" hint="Who or what uses the key.">
           {(id, hint) => (
             <input id={id} type="text" maxLength={128} aria-describedby={hint} value={name} onInput={(event) => setName(event.currentTarget.value)} />
           )}
         </Field>
-        <Field label="It may">
+        <Field label="Access">
           {(id) => (
             <select id={id} value={scope} onChange={(event) => setScope(event.currentTarget.value)}>
               {scopes.map((one) => (
                 <option key={one} value={one}>
-                  {{ deployment: "call some deployments", account: "do everything of the account", operator: "do everything" }[one]}
+                  {{ deployment: "Selected deployments", account: "Full account", operator: "All accounts" }[one]}
                 </option>
               ))}
             </select>
           )}
         </Field>
         {scope === "deployment" && (
-          <Field label="Deployments" hint="With Ctrl, several.">
+          <Field label="Deployments" hint="Hold Ctrl to select several.">
             {(id, hint) => (
               <>
                 <Find />
@@ -89,7 +89,7 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
           </Field>
         )}
         <div class="fields">
-          <Field label="It ends">
+          <Field label="Expires">
             {(id) => (
               <select id={id} value={days} onChange={(event) => setDays(event.currentTarget.value)}>
                 {DAYS.map(([value, words]) => (
@@ -100,12 +100,12 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
               </select>
             )}
           </Field>
-          <Field label="Requests a minute">
+          <Field label="Requests per minute">
             {(id) => (
               <input id={id} type="number" min={1} max={10_000_000} placeholder="any" value={requests} onInput={(event) => setRequests(event.currentTarget.value)} />
             )}
           </Field>
-          <Field label="Tokens a minute">
+          <Field label="Tokens per minute">
             {(id) => (
               <input id={id} type="number" min={1} max={1_000_000_000} placeholder="any" value={tokens} onInput={(event) => setTokens(event.currentTarget.value)} />
             )}
@@ -114,7 +114,7 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
         <ErrorNote error={acting.error} />
         <div class="actions end">
           <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={scope === "deployment" && chosen.length === 0}>
-            Make it
+            Create
           </Button>
         </div>
       </form>

@@ -22,7 +22,7 @@ export default function Nodes() {
     return (
       <>
         <PageHead title="Nodes" />
-        <Empty title="This page is for operators." />
+        <Empty title="Only operators can see this page." />
       </>
     );
   }
@@ -33,9 +33,9 @@ export default function Nodes() {
       <ErrorNote error={loaded.error} />
       {!found && !loaded.error && <Skeleton rows={6} />}
       {found?.length === 0 && (
-        <Empty title="There are no nodes: this server runs replicas itself.">
+        <Empty title="No nodes. This server runs replicas itself.">
           <a class="button" href={page("machine")}>
-            To the machine
+            View machine
           </a>
         </Empty>
       )}
@@ -48,7 +48,7 @@ function together(found: readonly Node[]): string {
   const sum = (of: (one: Node) => number) => found.reduce((total, one) => total + of(one), 0);
   const used = bytes(sum((one) => one.memory.used_bytes));
   const budget = bytes(sum((one) => one.memory.budget_bytes));
-  return `${found.length === 1 ? "One node" : `${found.length} nodes`}, ${used} of ${budget} in use`;
+  return `${found.length === 1 ? "1 node" : `${found.length} nodes`}, ${used} of ${budget} in use`;
 }
 
 function One({ node }: { node: Node }) {
@@ -75,12 +75,12 @@ function One({ node }: { node: Node }) {
         ))}
         <Fact name="Stoker" value={node.version} />
         <Fact name="Python" value={node.python} />
-        <Fact name="Process" value={String(node.pid)} />
+        <Fact name="Process ID" value={String(node.pid)} />
         <Fact name="Started" value={ago(node.started_at)} />
         <Fact name="Last seen" value={ago(node.seen_at)} />
       </dl>
       {rows.length === 0 ? (
-        <p class="note">It has no leases now.</p>
+        <p class="note">No leases.</p>
       ) : (
         <Table
           label={`Leases of ${plain(node.name, 64)}`}
@@ -91,15 +91,15 @@ function One({ node }: { node: Node }) {
             { name: "Replica", cell: ({ replica }) => (replica ? <Status value={replica.status} /> : "none") },
             { name: "Engine", cell: ({ replica }) => plain(replica?.engine || "–", 40) },
             { name: "Memory", isNumber: true, cell: ({ replica }) => bytes(replica?.memory_bytes) },
-            { name: "Calls", isNumber: true, cell: ({ replica }) => replica?.outstanding ?? "–" },
+            { name: "In-flight calls", isNumber: true, cell: ({ replica }) => replica?.outstanding ?? "–" },
             { name: "Started", cell: ({ replica }) => (replica ? ago(replica.started_at) : "–") },
-            { name: "Process", isNumber: true, cell: ({ replica }) => replica?.pid ?? "–" },
+            { name: "Process ID", isNumber: true, cell: ({ replica }) => replica?.pid ?? "–" },
             { name: "Lease", isNumber: true, cell: ({ lease }) => lease.generation },
             { name: "Account", cell: ({ lease }) => lease.account_id ?? "–" },
           ]}
         />
       )}
-      {rows.length > MOST && <p class="note">And {rows.length - MOST} more.</p>}
+      {rows.length > MOST && <p class="note">{rows.length - MOST} more not shown.</p>}
     </Card>
   );
 }

@@ -56,8 +56,8 @@ function Money() {
           </a>
           <span class="note block">
             {credits.days_left === null
-              ? "Nothing is being spent."
-              : `They last ${credits.days_left >= 3650 ? "for years" : `${Math.floor(credits.days_left)} days`}, as things go now.`}
+              ? "No credits are being spent."
+              : `Enough for ${credits.days_left >= 3650 ? "years" : `${Math.floor(credits.days_left)} days`} at the current rate.`}
           </span>
         </p>
       ) : (
@@ -82,7 +82,7 @@ function Deployments() {
       actions={
         <>
           <span class="note tally">
-            {isMany ? <Many /> : areLoaded.value && `${all.length} in all`}
+            {isMany ? <Many /> : areLoaded.value && `${all.length} total`}
             {failed > 0 && `, ${failed} failed`}
           </span>
           <input
@@ -100,7 +100,7 @@ function Deployments() {
             value={state}
             onChange={(event) => setState(event.currentTarget.value)}
           >
-            <option value="">Any status</option>
+            <option value="">All statuses</option>
             {STATES.map((one) => (
               <option key={one}>{one}</option>
             ))}
@@ -110,8 +110,8 @@ function Deployments() {
     >
       {all.length === 0 ? (
         areLoaded.value ? (
-          <Empty title="No model is deployed yet.">
-            <p>Drop a model's folder on the artifacts page, or import one from a hub; then deploy it.</p>
+          <Empty title="No deployments yet.">
+            <p>Upload a model on the Artifacts page or import one from a hub, then deploy it.</p>
             <a class="button primary" href={page("artifacts")}>
               Add a model
             </a>
@@ -128,7 +128,7 @@ function Deployments() {
         >
           <div role="rowgroup">
             <div role="row" class="grid-row grid-head" aria-rowindex={1}>
-              {["Model", "Status", "Readiness", "Runs on", "Requests", "p50 / p99", "Memory"].map((name) => (
+              {["Model", "Status", "Readiness", "Engine", "Requests", "p50 / p99", "Memory"].map((name) => (
                 <span key={name} role="columnheader">
                   {name}
                 </span>
@@ -146,7 +146,7 @@ function Deployments() {
       <ErrorNote error={found.error} />
       {all.length > 0 && found.rows.length === 0 && (
         <p class="note" role="status">
-          {found.isWhole ? "None is called so." : "Looking…"}
+          {found.isWhole ? "No matches." : "Searching…"}
         </p>
       )}
     </Card>
@@ -157,7 +157,7 @@ function Deployments() {
 function Many() {
   const quotas = useLoaded(() => must(api.GET("/v1/quotas", {})), []);
   useLoaded(() => seek({ status: "failed" }), []);
-  return <>{count(quotas.value?.quotas.deployments?.used)} in all</>;
+  return <>{count(quotas.value?.quotas.deployments?.used)} total</>;
 }
 
 /** What runs the model now, or is meant to. */
@@ -187,9 +187,9 @@ function Row({ deployment }: { deployment: Deployment }) {
       <span role="cell">{deployment.readiness}</span>
       <span role="cell">{plain(runsOn(deployment), 40)}</span>
       <span role="cell" class="cell-rate">
-        <Spark values={line} label={`Requests a second of ${deployment.model}: ${rate(now?.requests_per_s)}`} />
+        <Spark values={line} label={`Requests per second of ${deployment.model}: ${rate(now?.requests_per_s)}`} />
         <span>{rate(now?.requests_per_s)}</span>
-        {now !== undefined && now.errors_per_s > 0 && <span class="bad-text">{rate(now.errors_per_s)} fail</span>}
+        {now !== undefined && now.errors_per_s > 0 && <span class="bad-text">{rate(now.errors_per_s)} errors</span>}
       </span>
       <span role="cell" class="cell-latency">
         {now?.p50_ms == null ? "–" : `${ms(now.p50_ms)} / ${ms(now.p99_ms)}`}
@@ -198,7 +198,7 @@ function Row({ deployment }: { deployment: Deployment }) {
         <span class="bar" aria-hidden="true">
           <span class="bar-fill" style={{ width: `${budget ? Math.min(100, (100 * held) / budget) : 0}%` }} />
         </span>
-        {held > 0 ? bytes(held) : <span class="note" title="When it is loaded">needs {bytes(deployment.memory.bytes)}</span>}
+        {held > 0 ? bytes(held) : <span class="note" title="Memory needed when loaded">needs {bytes(deployment.memory.bytes)}</span>}
       </span>
     </>
   );
@@ -210,7 +210,7 @@ function Recent() {
   return (
     <Card title="Recent events">
       {recent.length === 0 ? (
-        <p class="note">What happens from now on shows here; each deployment's page has its history.</p>
+        <p class="note">New events appear here. Each deployment's page shows its history.</p>
       ) : (
         <ol class="events">
           {recent.map((notice) => (

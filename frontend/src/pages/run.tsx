@@ -52,7 +52,7 @@ export default function RunPage() {
         </Button>
       </PageHead>
       <p>
-        <a href={page(`agents/${agent}`)}>Its agent</a>
+        <a href={page(`agents/${agent}`)}>View agent</a>
       </p>
       <ErrorNote error={run.error ?? (isDeleting ? null : acting.error)} />
       {found && (
@@ -64,8 +64,8 @@ export default function RunPage() {
             </span>
           </div>
           <p class="note">
-            {found.usage.steps} steps, {count(found.usage.prompt_tokens)} tokens read and{" "}
-            {count(found.usage.completion_tokens)} written, {found.usage.seconds.toFixed(1)} s at work,{" "}
+            {found.usage.steps} steps, {count(found.usage.prompt_tokens)} input tokens,{" "}
+            {count(found.usage.completion_tokens)} output tokens, active for {found.usage.seconds.toFixed(1)} s,{" "}
             {credits(found.usage.microcredits)} credits
           </p>
           {found.error && <p class="bad-text">{plain(found.error.message, 2000)}</p>}
@@ -83,21 +83,21 @@ export default function RunPage() {
           )}
         </Card>
       )}
-      <Card title="What happened">
+      <Card title="Events">
         <Timeline events={events} />
       </Card>
       {isDeleting && (
         <Confirm
           title="Delete this run?"
-          action="Delete it"
+          action="Delete run"
           isBusy={acting.isBusy}
           error={acting.error}
           onYes={() => void erase()}
           onClose={() => setDeleting(false)}
         >
           <p>
-            It is stopped if it still works. Its input, its {events.length} events and its output are erased and cannot be
-            brought back; the key that they were encrypted with goes, too. What it cost stays on the bill.
+            A run that is still active is stopped. Its input, {events.length} events, output and encryption key are
+            permanently erased. Its cost stays on the bill.
           </p>
         </Confirm>
       )}
@@ -182,7 +182,7 @@ function Waiting({ calls, onSend }: WaitingProps) {
       }}
     >
       <p>
-        <strong>It waits for what its tools answer.</strong>
+        <strong>Waiting for tool outputs.</strong>
       </p>
       {calls.map(([id, what]) => (
         <Field key={id} label={plain(what, 400)}>
@@ -199,7 +199,7 @@ function Waiting({ calls, onSend }: WaitingProps) {
       ))}
       <div class="actions">
         <Button kind="primary" type="submit">
-          Give it
+          Send tool output
         </Button>
       </div>
     </form>

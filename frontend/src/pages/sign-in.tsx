@@ -46,7 +46,7 @@ export function SignIn() {
         )}
         <Field
           label="API key"
-          hint="The key is exchanged for a session of a few hours, and not kept in the browser. Your operator makes keys; the first one is in the file operator-key of the server's data folder."
+          hint="The browser keeps a session for a few hours, never the key. Ask your operator for a key. The first key is in the file operator-key in the server's data folder."
         >
           {(id, hint) => (
             <div class="with-button">

@@ -13,12 +13,12 @@ interface Entry {
 
 const MOST = 20_000;
 const TITLES: Record<string, string> = {
-  "run.created": "Run",
+  "run.created": "Run created",
   "run.completed": "Completed",
   "run.failed": "Failed",
   "run.cancelled": "Cancelled",
-  "run.resumed": "Resumed: what was half written is void",
-  "run.requires_action": "Waits for tools' answers",
+  "run.resumed": "Resumed: partial output was discarded",
+  "run.requires_action": "Waiting for tool outputs",
   "tools.listed": "Tools",
 };
 
@@ -43,7 +43,7 @@ export function folded(events: readonly RunEvent[]): Entry[] {
     switch (event.type) {
       case "message.delta":
       case "reasoning.delta": {
-        const title = event.type === "message.delta" ? "Writes" : "Thinks";
+        const title = event.type === "message.delta" ? "Writing" : "Reasoning";
         if (writing?.title !== title) {
           writing = entry(title);
           found.push(writing);
@@ -54,7 +54,7 @@ export function folded(events: readonly RunEvent[]): Entry[] {
       case "message.completed": {
         const message = (data.message ?? data) as Record<string, unknown>;
         const whole = text(message.content);
-        if (writing?.title === "Writes") found.splice(found.indexOf(writing), 1);
+        if (writing?.title === "Writing") found.splice(found.indexOf(writing), 1);
         writing = null;
         if (whole) found.push(entry("Message", whole));
         break;
@@ -64,10 +64,10 @@ export function folded(events: readonly RunEvent[]): Entry[] {
         found.push(entry(`Step ${text(data.step)}`));
         break;
       case "tool_call.started":
-        found.push(entry(`Calls ${text(data.name ?? (data.function as { name?: string } | undefined)?.name)}`, text(data.arguments), true));
+        found.push(entry(`Tool call: ${text(data.name ?? (data.function as { name?: string } | undefined)?.name)}`, text(data.arguments), true));
         break;
       case "tool_call.completed":
-        found.push(entry("The tool answers", text(data.output ?? data.error ?? data.content), true));
+        found.push(entry("Tool output", text(data.output ?? data.error ?? data.content), true));
         break;
       default:
         found.push(entry(TITLES[event.type] ?? event.type, event.type === "run.failed" ? text(data.error) : ""));

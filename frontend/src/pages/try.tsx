@@ -31,7 +31,7 @@ export default function Try() {
       {!loaded.value && !loaded.error && <Skeleton rows={6} />}
       {loaded.value && !chosen && (
         <Card>
-          <Empty title="There is no model to try yet.">
+          <Empty title="No models to try yet.">
             {hasAccount.value && (
               <a class="button primary" href={page("artifacts")}>
                 Add a model

@@ -43,7 +43,7 @@ export default function Usage() {
   return (
     <>
       <PageHead title="Usage and credits">
-        <select aria-label="Time" class="small" value={String(days)} onChange={(event) => setDays(Number(event.currentTarget.value))}>
+        <select aria-label="Time range" class="small" value={String(days)} onChange={(event) => setDays(Number(event.currentTarget.value))}>
           {RANGES.map(([value, name]) => (
             <option key={value} value={String(value)}>
               {name}
@@ -57,14 +57,14 @@ export default function Usage() {
         <>
           <div class="columns">
             <Balance found={balance.value} />
-            <Card title={`The last ${days} days`} class="wide">
+            <Card title={`Last ${days} days`} class="wide">
               {total && (
                 <>
                   <p class="figure">{credits(total.microcredits)} credits</p>
                   <p class="note">
-                    {credits(total.memory_microcredits)} for memory, {credits(total.storage_microcredits)} for storage;{" "}
-                    {count(total.requests)} requests, {count(total.errors)} of them with an error; {count(total.input_tokens)} tokens
-                    read, {count(total.output_tokens)} written.
+                    {credits(total.memory_microcredits)} for memory, {credits(total.storage_microcredits)} for storage.{" "}
+                    {count(total.requests)} requests, {count(total.errors)} errors, {count(total.input_tokens)} input tokens,{" "}
+                    {count(total.output_tokens)} output tokens.
                   </p>
                 </>
               )}
@@ -94,10 +94,10 @@ function Csv({ start, group }: { start: string; group: string }) {
       <Button
         class="small"
         isBusy={acting.isBusy}
-        aria-label={`CSV by ${group.replace(",", " and ")}`}
+        aria-label={`Export CSV by ${group.replace(",", " and ")}`}
         onClick={() => void acting.run(() => save({ start, group_by: group }))}
       >
-        CSV
+        Export CSV
       </Button>
     </>
   );
@@ -111,9 +111,9 @@ function Balance({ found }: { found: Credits | undefined }) {
         <p>
           <span class="figure">{credits(found.balance_microcredits)}</span>
           <span class="note block">
-            {left != null && left < 3650 && `They last ${Math.floor(left)} days as things go now. `}
-            {credits(found.price.memory_microcredits_per_gib_hour)} for a GiB of memory an hour,{" "}
-            {credits(found.price.storage_microcredits_per_gib_month)} for a GiB of storage a month.
+            {left != null && left < 3650 && `Enough for ${Math.floor(left)} days at the current rate. `}
+            {credits(found.price.memory_microcredits_per_gib_hour)} per GiB-hour of memory,{" "}
+            {credits(found.price.storage_microcredits_per_gib_month)} per GiB-month of storage.
           </span>
         </p>
       )}
@@ -139,10 +139,10 @@ function Transfers() {
               </li>
             ))}
           </ul>,
-          <Empty title="Nothing was granted or charged yet." />,
+          <Empty title="No grants or charges yet." />,
         )}
       </Card>
-      <Card title="What the account may have">
+      <Card title="Quotas">
         <ErrorNote error={quotas.error} />
         <dl class="facts">
           {Object.entries(quotas.value?.quotas ?? {}).map(([name, one]) => {
@@ -151,7 +151,7 @@ function Transfers() {
               <div key={name}>
                 <dt>{name === "storage_bytes" ? "storage" : name.replaceAll("_", " ")}</dt>
                 <dd>
-                  {shown(one?.used)} <span class="note">{one?.limit == null ? "of any" : `of ${shown(one.limit)}`}</span>
+                  {shown(one?.used)} <span class="note">{one?.limit == null ? "(no limit)" : `of ${shown(one.limit)}`}</span>
                 </dd>
               </div>
             );

@@ -63,14 +63,14 @@ export default function Videos() {
                 {one.error && <p class="bad-text">{plain(one.error.message, 1000)}</p>}
                 <p class="note">
                   {plain(one.model, 80)} · {one.seconds ?? "–"} s · {one.size ?? "–"} · {ago(one.created_at)}
-                  {one.expires_at && ` · its content is removed ${ago(one.expires_at)}`}
+                  {one.expires_at && ` · expires ${ago(one.expires_at)}`}
                 </p>
               </li>
             ))}
           </ul>,
-          <Empty title="No video was made yet.">
+          <Empty title="No videos yet.">
             <a class="button" href={page("try")}>
-              To the playground
+              Open playground
             </a>
           </Empty>,
         )}
@@ -83,14 +83,14 @@ export default function Videos() {
       {erased && (
         <Confirm
           title="Delete this video?"
-          action="Delete it"
+          action="Delete video"
           isBusy={acting.isBusy}
           error={acting.error}
           onYes={() => void erase(erased)}
           onClose={() => setErased(null)}
         >
           <p>
-            {OVER.has(erased.status) ? "Its prompt and its files are erased." : "It is stopped, and what was made of it is erased."}
+            {OVER.has(erased.status) ? "This erases the video's prompt and files." : "This stops the job and erases its output."}
           </p>
         </Confirm>
       )}

@@ -84,7 +84,7 @@ export async function* stream(asked: Asked, signal: AbortSignal): AsyncGenerator
       stream_options: { include_usage: true },
     }),
   });
-  if (!response.body) throw new ApiError("The answer is empty.", -1, "page");
+  if (!response.body) throw new ApiError("The response is empty.", -1, "page");
   let found: Written = { message: { role: "assistant", content: "" }, finish: null, tokens: null };
   for await (const data of eventsOf(response.body)) {
     if (data === "[DONE]") return;

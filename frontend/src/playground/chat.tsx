@@ -26,14 +26,14 @@ function toolsOf(text: string): unknown[] | undefined {
   } catch {
     // Told below.
   }
-  throw new ApiError("The tools are no JSON list.", -1, "page");
+  throw new ApiError("Tools must be a JSON list.", -1, "page");
 }
 
 function addressOf(file: File): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result));
-    reader.onerror = () => reject(new ApiError(`${file.name} cannot be read any more.`, -1, "page"));
+    reader.onerror = () => reject(new ApiError(`${file.name} can no longer be read.`, -1, "page"));
     reader.readAsDataURL(file);
   });
 }
@@ -82,7 +82,7 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
             setMessages([...said, written.message]);
             const seconds = (performance.now() - begun) / 1000;
             if (written.tokens !== null) setNote(`${written.tokens} tokens in ${seconds.toFixed(1)} s`);
-            if (written.finish === "length") setNote("Cut off: it may write no more tokens.");
+            if (written.finish === "length") setNote("Cut off: the token limit was reached.");
           }
           return;
         } catch (thrown) {
@@ -135,7 +135,7 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
     <div class="halves">
       <Card title="Chat" actions={<span class="note">{note}</span>}>
         <div class="chat" role="log" aria-label="Conversation" aria-live="polite">
-          {messages.length === 0 && <p class="note">Say something; the answer is written as it is made.</p>}
+          {messages.length === 0 && <p class="note">Send a message to start. The answer streams as it is generated.</p>}
           {messages.map((message, index) => (
             <Said key={index} message={message} />
           ))}
@@ -161,7 +161,7 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
             void say();
           }}
         >
-          <Field label="Message" hint="Enter sends, Shift and Enter begins a line.">
+          <Field label="Message" hint="Enter sends. Shift+Enter starts a new line.">
             {(id, hint) => (
               <textarea
                 id={id}
@@ -178,7 +178,7 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
             )}
           </Field>
           {seesImages && (
-            <Field label="Picture (may be empty)">
+            <Field label="Image (optional)">
               {(id, hint) => <MediaInput id={id} kind="image" file={file} onFile={setFile} describedBy={hint} />}
             </Field>
           )}
@@ -196,7 +196,7 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
               Try again
             </Button>
             <Button kind="quiet" disabled={isAsking || messages.length === 0} onClick={() => setMessages([])}>
-              Begin anew
+              New chat
             </Button>
           </div>
         </form>
@@ -206,23 +206,23 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
           {(id) => <textarea id={id} rows={3} value={options.system} onInput={set("system")} />}
         </Field>
         <div class="fields">
-          <Field label="Temperature" hint="Empty: the model's own.">
+          <Field label="Temperature" hint="Leave empty for the model's default.">
             {(id, hint) => (
               <input id={id} type="number" min={0} max={2} step="any" aria-describedby={hint} value={options.temperature} onInput={set("temperature")} />
             )}
           </Field>
-          <Field label="Most tokens">
+          <Field label="Max tokens">
             {(id) => <input id={id} type="number" min={1} max={1_000_000} step={1} value={options.most} onInput={set("most")} />}
           </Field>
         </div>
-        <Field label="Tools" hint="As OpenAI's API has them, a JSON list. You answer their calls.">
+        <Field label="Tools" hint="A JSON list in OpenAI's format. You provide the output of each tool call.">
           {(id, hint) => (
             <textarea id={id} class="code" rows={5} spellcheck={false} aria-describedby={hint} value={options.tools} onInput={set("tools")} />
           )}
         </Field>
       </Card>
       {last >= 0 && (
-        <Card title="The call">
+        <Card title="API call">
           <CallTabs
             call={{ path: "/v1/chat/completions", model, isMain: true, files: {}, body: { messages: cut(wire(messages.slice(0, last + 1))) } }}
           />
@@ -255,7 +255,7 @@ function ToolOutputs({ names, onSend }: { names: string[]; onSend: (outputs: str
       }}
     >
       {names.map((name, index) => (
-        <Field key={index} label={`What ${name} answers`}>
+        <Field key={index} label={`Output of ${name}`}>
           {(id) => (
             <textarea
               id={id}
@@ -269,7 +269,7 @@ function ToolOutputs({ names, onSend }: { names: string[]; onSend: (outputs: str
       ))}
       <div class="actions">
         <Button kind="primary" type="submit">
-          Give it
+          Send tool output
         </Button>
       </div>
     </form>

@@ -19,7 +19,7 @@ export function Loading({ model, onStop }: { model: string; onStop: () => void }
     <div class="stack" role="status">
       <p>
         <span class="spinner" aria-hidden="true" />{" "}
-        {isReady || !deployment ? "It is being answered" : `The model starts: ${plain(deployment.message, 200)}`}
+        {isReady || !deployment ? "Waiting for the answer" : `Loading the model: ${plain(deployment.message, 200)}`}
         {seconds > 1 && ` (${seconds} s)`}
       </p>
       {!isReady && deployment && <Bar value={progress} label="Loading" />}

@@ -6,7 +6,7 @@ import { useObjectUrl } from "../ui/hooks";
 import { Button } from "../ui/parts";
 import type { MediaKind } from "./operations";
 
-const NAMES: Record<MediaKind, string> = { image: "picture", audio: "recording", video: "video" };
+const NAMES: Record<MediaKind, string> = { image: "an image", audio: "a recording", video: "a video" };
 
 interface Props {
   id: string;
@@ -25,7 +25,7 @@ export function MediaInput({ id, kind, file, onFile, describedBy }: Props) {
     const found = files?.[0];
     if (!found) return false;
     if (found.type && !found.type.startsWith(`${kind}/`) && !(kind === "audio" && found.type.startsWith("video/"))) {
-      setWrong(`${plain(found.name, 60)} is no ${NAMES[kind]}.`);
+      setWrong(`${plain(found.name, 60)} is not ${NAMES[kind]}.`);
       return true;
     }
     setWrong("");
@@ -57,7 +57,7 @@ export function MediaInput({ id, kind, file, onFile, describedBy }: Props) {
     >
       {file && url ? (
         <div class="stack">
-          {kind === "image" && <img class="preview" src={url} alt={`Chosen: ${plain(file.name, 80)}`} />}
+          {kind === "image" && <img class="preview" src={url} alt={`Selected: ${plain(file.name, 80)}`} />}
           {kind === "audio" && <audio controls src={url} />}
           {kind === "video" && <video class="preview" controls muted src={url} />}
           <p class="row">
@@ -65,13 +65,13 @@ export function MediaInput({ id, kind, file, onFile, describedBy }: Props) {
               {plain(file.name, 80)} <span class="note">{bytes(file.size)}</span>
             </span>
             <Button class="small" onClick={() => onFile(null)}>
-              Another
+              Replace
             </Button>
           </p>
         </div>
       ) : (
         <div class="stack center">
-          <p>Drop or paste a {NAMES[kind]} here, or</p>
+          <p>Drop or paste {NAMES[kind]} here, or</p>
           <div class="row center">
             <input
               id={id}
@@ -124,7 +124,7 @@ function Recorder({ onFile, onWrong }: Maker) {
       made.start();
       setOn(true);
     } catch {
-      onWrong("There is no microphone that this page may use.");
+      onWrong("No microphone is available, or access was denied.");
     }
   }
 
@@ -148,7 +148,7 @@ function Camera({ onFile, onWrong }: Maker) {
     try {
       setStream(await navigator.mediaDevices.getUserMedia({ video: true }));
     } catch {
-      onWrong("There is no camera that this page may use.");
+      onWrong("No camera is available, or access was denied.");
     }
   }
 
@@ -167,12 +167,12 @@ function Camera({ onFile, onWrong }: Maker) {
     <div class="stack">
       <video ref={video} class="preview" autoplay muted playsInline />
       <Button class="small" onClick={shoot}>
-        Take it
+        Take photo
       </Button>
     </div>
   ) : (
     <Button class="small" onClick={() => void begin()}>
-      Camera
+      Use camera
     </Button>
   );
 }

@@ -20,7 +20,7 @@ export default function Playground({ model, pipeline }: { model: string; pipelin
   if (!operation) {
     return (
       <Card>
-        <Empty title={`No endpoint serves ${pipeline} here.`} />
+        <Empty title={`This server has no endpoint for ${pipeline}.`} />
       </Card>
     );
   }

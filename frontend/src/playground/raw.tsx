@@ -9,7 +9,7 @@ function cut(value: unknown): unknown {
   }
   if (Array.isArray(value)) {
     const kept = value.slice(0, MOST_ITEMS).map(cut);
-    return value.length > MOST_ITEMS ? [...kept, `… (${value.length} in all)`] : kept;
+    return value.length > MOST_ITEMS ? [...kept, `… (${value.length} items)`] : kept;
   }
   if (typeof value === "object" && value !== null) {
     return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, cut(one)]));
@@ -20,8 +20,8 @@ function cut(value: unknown): unknown {
 export function Raw({ value, isOpen }: { value: unknown; isOpen: boolean }) {
   return (
     <details open={isOpen}>
-      <summary>As JSON</summary>
-      <pre class="code-block" tabIndex={0} aria-label="The answer as JSON">
+      <summary>JSON</summary>
+      <pre class="code-block" tabIndex={0} aria-label="Response as JSON">
         {JSON.stringify(cut(value), null, 2)}
       </pre>
     </details>

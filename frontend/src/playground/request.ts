@@ -27,7 +27,7 @@ function parsed(field: Field, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new ApiError(`'${field.name}' is not JSON.`, -1, "page", field.name);
+    throw new ApiError(`'${field.name}' must be valid JSON.`, -1, "page", field.name);
   }
 }
 
@@ -45,7 +45,7 @@ export function requestOf(
     if (field.kind === "media") {
       if (file) sent[field.name] = file;
       else if (field.isRequired) {
-        throw new ApiError(`Choose a file for '${field.name}' first.`, -1, "page", field.name);
+        throw new ApiError(`Choose a file for '${field.name}'.`, -1, "page", field.name);
       }
     } else if (text.trim()) {
       body[field.name] = read(field, text);

@@ -95,7 +95,7 @@ function viewOf(sent: Sent, value: unknown): ComponentChildren {
   if (shape.areLabels(value)) return <Bars bars={value.map((one) => [one.label, one.score])} />;
   if (shape.areTexts(value)) return <Texts texts={value.map((one) => shape.textOf(one) ?? "")} />;
   if (value.length === 0) {
-    return file && "threshold" in sent.body ? <Boxes found={[]} file={file} /> : <p>Nothing was found.</p>;
+    return file && "threshold" in sent.body ? <Boxes found={[]} file={file} /> : <p>No results.</p>;
   }
   return null;
 }

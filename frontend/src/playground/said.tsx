@@ -33,7 +33,7 @@ export function Said({ message }: { message: Message }) {
         </details>
       )}
       {pictures.map((part, index) => (
-        <img key={index} src={part.image_url.url} alt="A picture that was sent" />
+        <img key={index} src={part.image_url.url} alt="Sent image" />
       ))}
       {text && (
         <p class="message-text" dir="auto">
@@ -42,7 +42,7 @@ export function Said({ message }: { message: Message }) {
       )}
       {message.tool_calls?.map((one) => (
         <p key={one.id}>
-          Calls <strong>{plain(one.function.name, 80)}</strong> with <code>{plain(one.function.arguments, 4000)}</code>
+          Called <strong>{plain(one.function.name, 80)}</strong> with <code>{plain(one.function.arguments, 4000)}</code>
         </p>
       ))}
       {message.role === "assistant" && text && (

@@ -50,7 +50,7 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
 
   return (
     <div class="halves">
-      <Card title="In">
+      <Card title="Input">
         <form class="stack" noValidate onSubmit={(event) => void submit(event)}>
           <Fields fields={inputs} {...form} />
           {options.length > 0 && (
@@ -63,12 +63,12 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
           )}
           <div class="actions">
             <Button kind="primary" type="submit" isBusy={isAsking}>
-              Ask
+              Run
             </Button>
           </div>
         </form>
       </Card>
-      <Card title="Out" actions={done && !isAsking && <span class="note">{ms(done.answer.ms)}</span>}>
+      <Card title="Output" actions={done && !isAsking && <span class="note">{ms(done.answer.ms)}</span>}>
         <div aria-live="polite" class="stack">
           {isAsking && (
             <Loading
@@ -81,11 +81,11 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
           )}
           <ErrorNote error={error} />
           {!isAsking && !error && done && <Result sent={done.sent} answer={done.answer} />}
-          {!isAsking && !error && !done && <p class="note">The answer shows here, drawn as what it is.</p>}
+          {!isAsking && !error && !done && <p class="note">The output appears here.</p>}
         </div>
       </Card>
       {done && (
-        <Card title="The call">
+        <Card title="API call">
           <CallTabs
             call={{
               ...done.sent,

@@ -9,7 +9,7 @@ export function CallTabs({ call }: { call: Call }) {
   return (
     <div class="stack">
       <div class="row">
-        <div class="segmented grow" role="group" aria-label="How it is called">
+        <div class="segmented grow" role="group" aria-label="Language">
           {all.map(([name]) => (
             <Button key={name} class="small" aria-pressed={name === shown} onClick={() => setShown(name)}>
               {name}
@@ -18,7 +18,7 @@ export function CallTabs({ call }: { call: Call }) {
         </div>
         <CopyButton text={text} />
       </div>
-      <pre class="code-block" tabIndex={0} aria-label={`The call by ${shown}`}>
+      <pre class="code-block" tabIndex={0} aria-label={`API call with ${shown}`}>
         {text}
       </pre>
     </div>

@@ -27,7 +27,7 @@ export function Find() {
       type="search"
       class="small"
       maxLength={128}
-      placeholder={`${count(deployments.value.size)} are listed: find others`}
+      placeholder={`${count(deployments.value.size)} listed. Find others`}
       aria-label="Find other deployments by model or pipeline"
       value={text}
       onInput={(event) => setText(event.currentTarget.value)}

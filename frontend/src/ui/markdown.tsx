@@ -63,7 +63,7 @@ function Shown({ block }: { block: Block }) {
       return <blockquote class="written">{inline(block.text)}</blockquote>;
     case "table":
       return (
-        <div class="table-wrap" tabIndex={0} role="region" aria-label="Table of the card">
+        <div class="table-wrap" tabIndex={0} role="region" aria-label="Model card table">
           <table>
             <thead>
               <tr>

@@ -77,7 +77,7 @@ export function MemoryWords({ memory }: { memory: Machine["memory"] }) {
   return (
     <>
       {bytes(memory.used_bytes)} of {bytes(memory.budget_bytes)} in use, {bytes(memory.held_bytes)} claimed,{" "}
-      {bytes(memory.reserved_bytes)} reserved for hot models; the machine has {bytes(memory.total_bytes)}.
+      {bytes(memory.reserved_bytes)} reserved for hot models. The machine has {bytes(memory.total_bytes)}.
     </>
   );
 }
@@ -86,7 +86,7 @@ export function Waiting({ waiting }: { waiting: readonly WaitingOne[] }) {
   return (
     <div class="waiting" role="status">
       <p>
-        <strong>{waiting.length === 1 ? "One model waits" : `${waiting.length} models wait`} for memory</strong>
+        <strong>{waiting.length === 1 ? "1 model waiting" : `${waiting.length} models waiting`} for memory</strong>
       </p>
       <ul>
         {waiting.slice(0, 20).map((one, index) => (

@@ -105,7 +105,7 @@ export function ErrorNote({ error, children }: { error: ApiError | null; childre
           </>
         )}
       </p>
-      {error.retryAfter !== null && <p>Try again in {error.retryAfter} s.</p>}
+      {error.retryAfter !== null && <p>Try again in {error.retryAfter} seconds.</p>}
       {children}
       {error.requestId && (
         <p class="request-id">
@@ -212,7 +212,7 @@ export function Confirm(props: {
       {props.children}
       <ErrorNote error={props.error} />
       <div class="actions end">
-        <Button onClick={props.onClose}>Keep</Button>
+        <Button onClick={props.onClose}>Cancel</Button>
         <Button kind="danger" isBusy={props.isBusy} onClick={props.onYes}>
           {props.action}
         </Button>

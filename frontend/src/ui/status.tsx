@@ -30,7 +30,7 @@ const KINDS: Record<string, string> = {
 
 const WORDS: Record<string, string> = {
   in_progress: "in progress",
-  requires_action: "waits for you",
+  requires_action: "needs tool output",
 };
 
 export function Status({ value }: { value: string }) {

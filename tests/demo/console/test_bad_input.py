@@ -121,7 +121,7 @@ class TestText:
 
         page.goto(at(f"deployments/{made['id']}/try"))
         page.get_by_label("Inputs").fill("What a wonderful day!")
-        page.get_by_role("button", name="Ask", exact=True).click()
+        page.get_by_role("button", name="Run", exact=True).click()
         page.locator(".bars li").nth(1).wait_for()
         labels = page.locator(".bars li").all_inner_texts()
         assert [SCRIPT in one or SHOWN in one for one in labels] == [True, True]
@@ -141,7 +141,7 @@ class TestText:
         with log.open("a") as writing:
             writing.write("x" * LONG_LINE + "\n")
         page.goto(at(f"deployments/{made['id']}/events"))
-        lines = page.get_by_label("Lines of the replicas")
+        lines = page.get_by_label("Replica logs")
         lines.get_by_text("…xxx").wait_for()
         assert len(lines.inner_text()) < 10_000
         with log.open("a") as writing:
@@ -149,7 +149,7 @@ class TestText:
         lines.get_by_text(SCRIPT).wait_for()
         assert SHOWN in lines.inner_text()
         assert "\ufffd[31mred" in lines.inner_text()
-        page.get_by_label("Filter lines").fill("onerror")
+        page.get_by_label("Filter logs").fill("onerror")
         page.wait_for_function("one => !one.innerText.includes('red')", arg=lines.element_handle())
         assert lines.inner_text() == SCRIPT
         check_text(page)
@@ -201,13 +201,13 @@ class TestFiles:
             one.continue_()
         note = mine.get_by_role("alert")
         note.wait_for()
-        assert f"'{victim.name}' cannot be read any more" in note.inner_text()
+        assert f"'{victim.name}' can no longer be read" in note.inner_text()
         assert "Choose the folder again" in note.inner_text()
         # It is found again, and goes alone.
         victim.write_bytes(content)
         mine.on("request", lambda one: one.method == "PUT" and sent.append(one.url))
         mine.locator("main input[type=file]").set_input_files(folder)
-        mine.get_by_role("heading", name="Deploy it").wait_for()
+        mine.get_by_role("heading", name="Deploy", exact=True).wait_for()
         assert [one.rsplit("/", 3)[1] for one in sent] == [victim.name]
 
 
@@ -223,17 +223,17 @@ class TestRestarts:
         page = opened_at(f"{own.base_url}/console/")
         sign_in(page, account_key(client))
         page.goto(f"{own.base_url}/console/artifacts")
-        page.get_by_text("There are no models yet.").wait_for()
+        page.get_by_text("No artifacts yet.").wait_for()
         page.get_by_role("status").get_by_text("Live").wait_for()
         page.evaluate("() => { window.isTheSame = true; }")
         own.stop()
-        page.get_by_text("The server does not answer.").wait_for()
+        page.get_by_text("The server is not responding.").wait_for()
         page.get_by_role("status").get_by_text("No connection").wait_for()
         page.get_by_label("Repository").fill("some/model")
         page.get_by_role("button", name="Import", exact=True).click()
-        page.get_by_text("Look whether it runs, then try again.").wait_for()
+        page.get_by_text("Check that it is running, then try again.").wait_for()
         own.restart()
-        page.get_by_text("This page goes on by itself").wait_for(state="detached")
+        page.get_by_text("This page reconnects automatically").wait_for(state="detached")
         page.get_by_role("status").get_by_text("Live").wait_for()
         # Nobody signs in or loads the page again, and what is new comes by itself.
         body = {"display_name": "after the restart"}

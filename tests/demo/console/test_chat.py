@@ -18,11 +18,11 @@ WEATHER = (
 
 def said(page: "Page", text: str) -> None:
     page.get_by_label("Message", exact=True).fill(text)
-    page.get_by_role("button", name="Send").click()
+    page.get_by_role("button", name="Send", exact=True).click()
 
 
 def finished(page: "Page") -> str:
-    page.get_by_role("button", name="Send").wait_for()
+    page.get_by_role("button", name="Send", exact=True).wait_for()
     return page.locator(".message.assistant").last.inner_text()
 
 
@@ -72,7 +72,7 @@ def test_an_answer_is_stopped(console: "Page", at: At) -> None:
     console.locator(".message.assistant").wait_for()
     console.get_by_role("button", name="Stop").last.click()
     console.get_by_text("Stopped.").wait_for()
-    console.get_by_role("button", name="Send").wait_for()
+    console.get_by_role("button", name="Send", exact=True).wait_for()
 
 
 def test_tools_are_answered(console: "Page", at: At) -> None:
@@ -80,10 +80,10 @@ def test_tools_are_answered(console: "Page", at: At) -> None:
     console.get_by_label("Tools").fill(WEATHER)
     said(console, "What is the weather in Paris?")
     answer = '{"temperature": 21, "condition": "sunny"}'
-    console.get_by_label("What get_weather answers").fill(answer)
+    console.get_by_label("Output of get_weather").fill(answer)
     assert "Paris" in console.locator(".message.assistant").inner_text()
-    console.get_by_role("button", name="Give it").click()
-    console.get_by_role("button", name="Send").wait_for()
+    console.get_by_role("button", name="Send tool output").click()
+    console.get_by_role("button", name="Send", exact=True).wait_for()
     assert "21" in finished(console)
 
 

@@ -93,7 +93,7 @@ def test_lines_over_a_slow_link(page: "Page", own: tuple[Server, httpx.Client]) 
     made = deploy(client, MODEL, "slowly-followed")
     page.add_init_script(SLOW_LOGS)
     page.goto(f"{server.base_url}/console/deployments/{made['id']}/events")
-    lines = page.get_by_label("Lines of the replicas")
+    lines = page.get_by_label("Replica logs")
     for text in ("the first line", "the second line"):
         with (server.runs_in / "logs" / f"{made['id']}.log").open("a") as log:
             log.write(f"{text}\n")
@@ -146,7 +146,7 @@ def test_an_account_is_deleted_once_its_name_is_typed(
     page.goto(f"{server.base_url}/console/accounts")
     row = page.get_by_role("row", name="to be deleted")
     row.get_by_role("button", name="Delete").click()
-    button = page.get_by_role("button", name="Delete the account")
+    button = page.get_by_role("button", name="Delete account")
     page.keyboard.type("to be delete")
     assert button.is_disabled()
     page.keyboard.type("d")

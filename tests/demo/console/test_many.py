@@ -162,7 +162,7 @@ def overview(opened_at: Opener, own: Any, deployed: httpx.Client) -> Overview:
 
 class TestOverview:
     def test_stands_after_few_calls(self, overview: Overview) -> None:
-        overview.page.get_by_text(f"{MANY + 1:,} in all").wait_for()
+        overview.page.get_by_text(f"{MANY + 1:,} total").wait_for()
         assert overview.models()[0] == f"model-{MANY - 1:05}"
         assert overview.rows.count() <= MOST_ROWS
         assert len(overview.asked) <= MOST_AT_FIRST, overview.asked
@@ -203,7 +203,7 @@ class TestOverview:
         field.fill("oldest")
         overview.wait_until_only("oldest")
         field.fill("nothing of that kind")
-        overview.page.get_by_text("None is called so.").wait_for()
+        overview.page.get_by_text("No matches.").wait_for()
 
     def test_finds_those_of_a_status(self, overview: Overview) -> None:
         overview.page.get_by_label("Status").select_option("stopped")
@@ -218,7 +218,7 @@ class TestOverview:
     def test_a_key_for_any(self, overview: Overview) -> None:
         overview.page.goto(overview.page.url.rstrip("/") + "/keys")
         overview.page.get_by_role("button", name="New key").first.click()
-        overview.page.get_by_label("It may").select_option("deployment")
+        overview.page.get_by_label("Access").select_option("deployment")
         overview.page.get_by_label("Find other deployments").fill("model-00042")
         overview.page.get_by_label("Deployments", exact=True).select_option("model-00042")
 

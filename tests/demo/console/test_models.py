@@ -52,24 +52,24 @@ def test_dropped_deployed_and_called(mine: "Page", at: At, tmp_path: Path) -> No
         "[evil](javascript:alert(1)) [good](https://example.org/)\n"
     )
     (folder / "training_args.bin").write_bytes(b"\x80\x02pickled")
-    mine.get_by_text("No model is deployed yet.").wait_for()
+    mine.get_by_text("No deployments yet.").wait_for()
     mine.goto(at("artifacts"))
     mine.locator(".drop").wait_for()
     drop(mine, ".drop", folder)
     mine.get_by_role("heading", name="Names & Places").wait_for()
-    mine.get_by_role("heading", name="Deploy it").wait_for()
+    mine.get_by_role("heading", name="Deploy", exact=True).wait_for()
     assert "for token-classification" in mine.locator("main").inner_text()
     mine.get_by_label("Model id").fill("names")
     mine.get_by_role("button", name="Deploy", exact=True).click()
     mine.wait_for_url("**/try")
     text, entities = NER[0]
     mine.get_by_label("Inputs").fill(text)
-    mine.get_by_role("button", name="Ask", exact=True).click()
+    mine.get_by_role("button", name="Run", exact=True).click()
     mine.locator("mark").first.wait_for()
     words = mine.locator("mark").evaluate_all("all => all.map(one => one.firstChild.textContent)")
     assert words == [word for word, _ in entities]
-    mine.get_by_role("link", name="Call it").click()
-    assert '"model":"names"' in mine.get_by_label("The call by curl").first.inner_text()
+    mine.get_by_role("link", name="API", exact=True).click()
+    assert '"model":"names"' in mine.get_by_label("API call with curl").first.inner_text()
 
 
 def test_what_is_no_model_says_what_to_do(mine: "Page", at: At, tmp_path: Path) -> None:
@@ -102,20 +102,20 @@ def test_an_upload_goes_on_after_a_reload(mine: "Page", at: At, tmp_path: Path) 
         mine.wait_for_timeout(50)
     mine.on("dialog", lambda one: one.accept())
     mine.reload()
-    mine.get_by_text("The upload has stopped.").wait_for()
+    mine.get_by_text("The upload stopped.").wait_for()
     mine.unroute_all()
     sent.clear()
     mine.locator("main input[type=file]").set_input_files(folder)
-    mine.get_by_role("heading", name="Deploy it").wait_for()
+    mine.get_by_role("heading", name="Deploy", exact=True).wait_for()
     assert [one.rsplit("/", 3)[1:2] for one in sent] == [["model.safetensors"]]
 
 
 def test_settings_say_what_will_happen(console: "Page", at: At, state: Any) -> None:
     console.goto(at(f"deployments/{state['deployments']['tiny-sentiment']['id']}/settings"))
-    console.get_by_label("Longest queue").fill("17")
-    assert "With 17 requests" in console.locator(".warn-note").inner_text()
-    console.get_by_role("button", name="Change", exact=True).click()
-    console.get_by_text("Changed.").wait_for()
+    console.get_by_label("Max queue").fill("17")
+    assert "When 17 requests" in console.locator(".warn-note").inner_text()
+    console.get_by_role("button", name="Save", exact=True).click()
+    console.get_by_text("Saved.").wait_for()
     console.reload()
-    console.get_by_label("Longest queue").wait_for()
-    assert console.get_by_label("Longest queue").input_value() == "17"
+    console.get_by_label("Max queue").wait_for()
+    assert console.get_by_label("Max queue").input_value() == "17"

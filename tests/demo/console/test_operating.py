@@ -38,9 +38,9 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
     page.goto(at(f"deployments/{made['id']}/versions"))
     page.get_by_role("button", name="New version").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Computed in").select_option("bfloat16")
-    dialog.get_by_label("Wait for me before it takes over").check()
-    dialog.get_by_role("button", name="Make it").click()
+    dialog.get_by_label("Precision").select_option("bfloat16")
+    dialog.get_by_label("Promote manually").check()
+    dialog.get_by_role("button", name="Create").click()
     page.get_by_role("button", name="Promote", exact=True).wait_for()
     first, second = (
         client.get(f"{path}/versions", params={"order": "asc"}).raise_for_status().json()["data"]
@@ -51,9 +51,9 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
     weight.fill("25")
     page.get_by_text("Version 1: 75 %, version 2: 25 %").wait_for()
     copies.fill("100")
-    page.get_by_text("Copies for version 2: 100 % of the calls").wait_for()
-    page.get_by_role("button", name="Share it so").click()
-    region = page.get_by_role("region", name="Version 2 compared")
+    page.get_by_text("Mirror to version 2: 100 % of calls").wait_for()
+    page.get_by_role("button", name="Save", exact=True).click()
+    region = page.get_by_role("region", name="Comparison of version 2")
     region.wait_for()
     traffic = client.get(path).json()["traffic"]
     assert traffic["weights"] == {first["id"]: 75, second["id"]: 25}
@@ -61,7 +61,7 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
 
     # All to the live one, so that each call has one copy.
     weight.fill("0")
-    page.get_by_role("button", name="Share it so").click()
+    page.get_by_role("button", name="Save", exact=True).click()
     assert eventually(lambda: client.get(path).json()["traffic"]["weights"] == {first["id"]: 100})
     comparison = f"{path}/versions/{second['id']}/comparison"
     before = client.get(comparison).json()["compared"]
@@ -102,7 +102,7 @@ def test_a_way_that_was_tried_is_used(opened: Opener, client: httpx.Client, at: 
     page: Page = sign_in(opened(), account_key(client))
     page.goto(at(f"deployments/{made['id']}/trials"))
     page.route("**/trials", in_few_ways)
-    page.get_by_role("button", name="Try all ways").click()
+    page.get_by_role("button", name="Run trial").click()
     page.get_by_role("main").get_by_text("completed", exact=True).first.wait_for(timeout=TRIAL_MS)
     trial = client.get(f"{path}/trials").json()["data"][0]
     measured: list[dict[str, Any]] = [one for one in trial["rows"] if one["items_per_s"]]
@@ -119,8 +119,8 @@ def test_a_way_that_was_tried_is_used(opened: Opener, client: httpx.Client, at: 
         filter(None, (wanted["engine"], wanted["dtype"], wanted.get("weight_format")))
     )
     row = page.get_by_role("row").filter(has=page.get_by_role("cell", name=name, exact=True))
-    row.get_by_role("button", name="Use it").click()
-    page.get_by_role("button", name="Run it so").click()
+    row.get_by_role("button", name="Apply").click()
+    page.get_by_role("button", name="Create version").click()
     assert eventually(
         lambda: (
             client.get(path).json()["dtype"] == "bfloat16"

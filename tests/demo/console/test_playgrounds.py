@@ -24,7 +24,7 @@ def ask(console: "Page", at: At) -> Callable[..., "Locator"]:
 
     def asked(model: str, *, file: str = "", endpoint: str = "", **fields: str) -> "Locator":
         console.goto(at(f"try?model={model}"))
-        console.get_by_role("button", name="Ask", exact=True).wait_for()
+        console.get_by_role("button", name="Run", exact=True).wait_for()
         if endpoint:
             console.get_by_role("button", name=endpoint).click()
         if file:
@@ -36,9 +36,11 @@ def ask(console: "Page", at: At) -> Callable[..., "Locator"]:
                 field.select_option(value)
             else:
                 field.fill(value)
-        console.get_by_role("button", name="Ask", exact=True).click()
-        console.get_by_role("heading", name="The call").wait_for()
-        return console.locator(".card", has=console.get_by_role("heading", name="Out"))
+        console.get_by_role("button", name="Run", exact=True).click()
+        console.get_by_role("heading", name="API call").wait_for()
+        return console.locator(
+            ".card", has=console.get_by_role("heading", name="Output", exact=True)
+        )
 
     return asked
 
@@ -223,7 +225,7 @@ def test_a_video_is_made(ask: Ask) -> None:
 def test_the_call_is_the_one_that_was_made(ask: Ask, state: Any) -> None:
     text = "It's Berlin's."
     answer = ask("tiny-ner", inputs=text)
-    call = answer.page.get_by_label("The call by curl").inner_text()
+    call = answer.page.get_by_label("API call with curl").inner_text()
     body = json.loads(call.rsplit("-d '", 1)[1].removesuffix("'").replace("'\\''", "'"))
     assert body == {"model": "tiny-ner", "inputs": text, "aggregation_strategy": "simple"}
 
@@ -231,7 +233,7 @@ def test_the_call_is_the_one_that_was_made(ask: Ask, state: Any) -> None:
 def test_what_is_wrong_is_told_with_the_request(ask: Ask, console: "Page", at: At) -> None:
     console.goto(at("try?model=tiny-fill-mask"))
     console.get_by_label("Inputs").fill("No mask here.")
-    console.get_by_role("button", name="Ask", exact=True).click()
+    console.get_by_role("button", name="Run", exact=True).click()
     note = console.get_by_role("alert")
     note.wait_for()
     assert "[MASK]" in note.inner_text()

@@ -63,7 +63,7 @@ def test_a_link_signs_in_once(opened: Opener, demo: Server, state: Any) -> None:
     other.goto("about:blank")
     other.goto(url)
     other.get_by_role("alert").wait_for()
-    assert "does not sign in" in other.get_by_role("alert").inner_text()
+    assert "This sign-in link does not work" in other.get_by_role("alert").inner_text()
 
 
 def test_a_revoked_key_ends_other_tabs(opened: Opener, demo: Server, at: At) -> None:
@@ -76,7 +76,7 @@ def test_a_revoked_key_ends_other_tabs(opened: Opener, demo: Server, at: At) -> 
     owner = sign_in(opened(), mine["key"])
     owner.goto(at("keys"))
     owner.get_by_role("button", name=f"Revoke {made['public_id']}").click()
-    owner.get_by_role("button", name="Revoke it").click()
+    owner.get_by_role("button", name="Revoke key").click()
     # Nobody touches the other one.
     lost.get_by_label("API key").wait_for()
     assert "Your session has ended" in lost.get_by_role("alert").inner_text()
@@ -103,9 +103,9 @@ def test_names_are_text(opened: Opener, demo: Server, at: At) -> None:
 def test_a_server_that_is_away_is_told_of(console: "Page") -> None:
     console.get_by_role("link", name="tiny-ner", exact=True).wait_for()
     console.context.set_offline(True)
-    console.get_by_text("The server does not answer.").wait_for()
+    console.get_by_text("The server is not responding.").wait_for()
     console.context.set_offline(False)
-    console.get_by_text("The server does not answer.").wait_for(state="detached")
+    console.get_by_text("The server is not responding.").wait_for(state="detached")
     assert console.get_by_role("link", name="tiny-ner", exact=True).is_visible()
 
 
@@ -115,7 +115,7 @@ def test_the_palette_goes_anywhere(console: "Page", state: Any) -> None:
     console.keyboard.type("try tiny-ner")
     console.keyboard.press("Enter")
     console.wait_for_url(f"**/deployments/{state['deployments']['tiny-ner']['id']}/try")
-    console.get_by_role("button", name="Ask", exact=True).wait_for()
+    console.get_by_role("button", name="Run", exact=True).wait_for()
 
 
 def test_themes_stay(console: "Page") -> None:

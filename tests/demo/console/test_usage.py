@@ -123,7 +123,7 @@ def test_tables(page: "Page") -> None:
     by_deployment = cells(page, "By deployment")
     assert [row[0] for row in by_deployment] == [
         *(f"model {number}" for number in reversed(range(DEPLOYMENTS))),
-        "Storage of artifacts",
+        "Artifact storage",
     ]
     assert by_deployment[0][2:5] == ["48.00", "3.000", "240"]
     assert by_deployment[-1][2:5] == ["0.5000", "1.000", "0"]

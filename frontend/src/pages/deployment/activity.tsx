@@ -42,7 +42,7 @@ function Events({ deployment }: { deployment: Deployment }) {
             </li>
           ))}
         </ol>,
-        <Empty title="Nothing has happened yet." />,
+        <Empty title="No events yet." />,
       )}
     </Card>
   );
@@ -75,7 +75,7 @@ function Logs({ deployment }: { deployment: Deployment }) {
           <input
             type="search"
             class="small"
-            aria-label="Filter lines"
+            aria-label="Filter logs"
             placeholder="Filter"
             value={wanted}
             onInput={(event) => setWanted(event.currentTarget.value)}
@@ -88,9 +88,9 @@ function Logs({ deployment }: { deployment: Deployment }) {
       }
     >
       <ErrorNote error={loaded.error} />
-      <pre ref={box} class="code-block logs" tabIndex={0} aria-label="Lines of the replicas">
+      <pre ref={box} class="code-block logs" tabIndex={0} aria-label="Replica logs">
         {lines.map((line) => plain(line, MOST_OF_A_LINE)).join("\n") ||
-          (sought ? "No line has that." : "Its replicas have written nothing yet.")}
+          (sought ? "No matching lines." : "No logs yet.")}
       </pre>
     </Card>
   );

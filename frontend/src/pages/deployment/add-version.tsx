@@ -47,7 +47,7 @@ export function AddVersion(props: { deployment: Deployment; onClose: () => void;
         <Field label="Artifact">
           {(id) => (
             <select id={id} value={artifact} onChange={(event) => setArtifact(event.currentTarget.value)}>
-              <option value={SAME}>The same as now</option>
+              <option value={SAME}>Unchanged</option>
               {fitting.map((one) => (
                 <option key={one.id} value={one.id}>
                   {plain(one.display_name, 60)}
@@ -60,17 +60,17 @@ export function AddVersion(props: { deployment: Deployment; onClose: () => void;
           <Field label="Engine">
             {(id) => (
               <select id={id} value={engine} onChange={(event) => setEngine(event.currentTarget.value)}>
-                <option value={SAME}>as now</option>
+                <option value={SAME}>Unchanged</option>
                 {engines.map((one) => (
                   <option key={one}>{one}</option>
                 ))}
               </select>
             )}
           </Field>
-          <Field label="Computed in">
+          <Field label="Precision">
             {(id) => (
               <select id={id} value={dtype} onChange={(event) => setDtype(event.currentTarget.value)}>
-                <option value={SAME}>as now</option>
+                <option value={SAME}>Unchanged</option>
                 {["auto", "float32", "bfloat16", "float16", "int8"].map((one) => (
                   <option key={one}>{one}</option>
                 ))}
@@ -78,7 +78,7 @@ export function AddVersion(props: { deployment: Deployment; onClose: () => void;
             )}
           </Field>
         </div>
-        <Field label="Note" hint="For people: what is new.">
+        <Field label="Note" hint="Describes what is new.">
           {(id, hint) => (
             <input
               id={id}
@@ -92,15 +92,15 @@ export function AddVersion(props: { deployment: Deployment; onClose: () => void;
         </Field>
         <label class="check">
           <input type="checkbox" checked={isManual} onChange={(event) => setManual(event.currentTarget.checked)} />
-          Wait for me before it takes over
+          Promote manually
         </label>
         <label class="check">
           <input type="checkbox" checked={isInPlace} onChange={(event) => setInPlace(event.currentTarget.checked)} />
-          Unload the live one first: needs no memory for both, and calls wait meanwhile
+          Unload the live version first. This saves memory, but calls wait during the switch.
         </label>
         <p class="note">
-          It is loaded, called with made-up inputs and asked the deployment's checks. Only one that is right takes over,
-          between two requests.
+          The new version is loaded, then tested with generated inputs and the deployment's checks. It goes live only if
+          all of them pass.
         </p>
         <ErrorNote error={acting.error} />
         <div class="actions end">
@@ -110,7 +110,7 @@ export function AddVersion(props: { deployment: Deployment; onClose: () => void;
             isBusy={acting.isBusy}
             disabled={!artifact && !engine && !dtype}
           >
-            Make it
+            Create
           </Button>
         </div>
       </form>

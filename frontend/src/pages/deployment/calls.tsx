@@ -20,8 +20,8 @@ export default function Calls({ deployment }: { deployment: Deployment }) {
   return (
     <>
       <p class="note">
-        Each caller needs a key. <a href={page("keys")}>Create a key</a> for this deployment alone, and put it into{" "}
-        <code>STOKER_API_KEY</code>.
+        Each caller needs a key. <a href={page("keys")}>Create a key</a> for this deployment, and set{" "}
+        <code>STOKER_API_KEY</code> to it.
       </p>
       {loaded.value.map((operation) => (
         <Card key={operation.path} title={`${operation.summary}: POST ${operation.path}`}>

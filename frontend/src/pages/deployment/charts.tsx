@@ -36,17 +36,17 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
 
   return (
     <Card
-      title="Over time"
+      title="Metrics"
       actions={
         <>
           {range && (
             <Button class="small" onClick={() => setRange(null)}>
-              Whole time
+              Reset zoom
             </Button>
           )}
           <select
             class="small"
-            aria-label="Time"
+            aria-label="Time range"
             value={String(seconds)}
             onChange={(event) => {
               setRange(null);
@@ -62,7 +62,7 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
         </>
       }
     >
-      <p class="note">Drag in a chart to look closer: all of them follow.</p>
+      <p class="note">Drag in a chart to zoom. All charts zoom together.</p>
       <ErrorNote error={loaded.error} />
       {!found && !loaded.error && <Skeleton rows={6} />}
       <div class="charts">
@@ -90,12 +90,12 @@ function aSecond(counts: (number | null)[], step: number): (number | null)[] {
 function chartsOf(found: Metrics): { title: string; lines: Line[]; unit: (value: number | null) => string }[] {
   return [
     {
-      title: "Requests, by outcome",
+      title: "Requests by outcome",
       unit: rate,
       lines: [
         { name: "ok", shade: 2, values: aSecond(found.requests.ok, found.step_s), isFilled: true },
-        { name: "client's errors", shade: 4, values: aSecond(found.requests.client_error, found.step_s) },
-        { name: "server's errors", shade: 5, values: aSecond(found.requests.server_error, found.step_s) },
+        { name: "client errors", shade: 4, values: aSecond(found.requests.client_error, found.step_s) },
+        { name: "server errors", shade: 5, values: aSecond(found.requests.server_error, found.step_s) },
       ],
     },
     {
@@ -107,10 +107,10 @@ function chartsOf(found: Metrics): { title: string; lines: Line[]; unit: (value:
         { name: "p99", shade: 1, values: found.latency_ms.p99 },
       ],
     },
-    { title: "Queue", unit: amount, lines: [{ name: "waiting or running", shade: 1, values: found.queue, isFilled: true }] },
+    { title: "Queue", unit: amount, lines: [{ name: "queued or running", shade: 1, values: found.queue, isFilled: true }] },
     { title: "Batch size", unit: amount, lines: [{ name: "mean", shade: 0, values: found.batch_size }] },
-    { title: "Tokens a second", unit: count, lines: [{ name: "read and written", shade: 6, values: aSecond(found.tokens, found.step_s), isFilled: true }] },
+    { title: "Tokens per second", unit: count, lines: [{ name: "input and output", shade: 6, values: aSecond(found.tokens, found.step_s), isFilled: true }] },
     { title: "Replicas", unit: amount, lines: [{ name: "replicas", shade: 2, values: found.replicas, isStepped: true }] },
-    { title: "Memory", unit: bytes, lines: [{ name: "held", shade: 3, values: found.memory_bytes, isFilled: true }] },
+    { title: "Memory", unit: bytes, lines: [{ name: "in use", shade: 3, values: found.memory_bytes, isFilled: true }] },
   ];
 }

@@ -25,7 +25,7 @@ function parsed(text: string): Check[] {
   } catch {
     // Told below.
   }
-  throw new ApiError("The checks are no JSON list.", -1, "page");
+  throw new ApiError("Checks must be a JSON list.", -1, "page");
 }
 
 export default function Checks({ deployment }: { deployment: Deployment }) {
@@ -60,7 +60,7 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
         title="Last report"
         actions={
           <Button kind="primary" isBusy={running.isBusy} disabled={kept.checks.length === 0} onClick={() => void ask()}>
-            Ask them now
+            Run checks
           </Button>
         }
       >
@@ -70,8 +70,8 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
             <p>
               <strong class={kept.report.is_passed ? "" : "bad-text"}>
                 {kept.report.is_passed
-                  ? `All ${kept.report.results.length} are as expected`
-                  : `${kept.report.results.filter((one) => !one.is_passed).length} of ${kept.report.results.length} are not as expected`}
+                  ? `${kept.report.results.length} of ${kept.report.results.length} checks passed`
+                  : `${kept.report.results.filter((one) => !one.is_passed).length} of ${kept.report.results.length} checks failed`}
               </strong>{" "}
               <span class="note">{moment(kept.report.created_at)}</span>
             </p>
@@ -82,7 +82,7 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
                     <th scope="col">Check</th>
                     <th scope="col">Result</th>
                     <th scope="col" class="number">
-                      Took
+                      Duration
                     </th>
                   </tr>
                 </thead>
@@ -91,7 +91,7 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
                     <tr key={one.name}>
                       <td>{plain(one.name)}</td>
                       <td class={one.is_passed ? "" : "bad-text"}>
-                        {one.is_passed ? "as expected" : plain(one.message, 1000)}
+                        {one.is_passed ? "passed" : plain(one.message, 1000)}
                       </td>
                       <td class="number">{ms(one.ms)}</td>
                     </tr>
@@ -101,15 +101,15 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
             </div>
           </>
         ) : (
-          <Empty title={kept.checks.length ? "They were not asked yet." : "There are no checks yet."}>
-            <p>A new version is asked them before it takes over, and never serves where one fails.</p>
+          <Empty title={kept.checks.length ? "Checks have not run yet." : "No checks yet."}>
+            <p>Each new version must pass these checks before it goes live.</p>
           </Empty>
         )}
       </Card>
       <Card title="Checks">
         <Field
-          label="All checks, as JSON"
-          hint="request: a body of the deployment's first endpoint, without model. expect: equal, top_label, contains, cosine_min, json_schema or status."
+          label="Checks (JSON)"
+          hint="request: a body for the deployment's first endpoint, without model. expect: equal, top_label, contains, cosine_min, json_schema or status."
         >
           {(id, hint) => (
             <textarea
@@ -127,9 +127,9 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
         <ErrorNote error={keeping.error} />
         <div class="actions">
           <Button kind="primary" isBusy={keeping.isBusy} disabled={text === undefined} onClick={() => void keep()}>
-            Keep these
+            Save
           </Button>
-          {!edited && <Button onClick={() => setText(EXAMPLE)}>Begin with an example</Button>}
+          {!edited && <Button onClick={() => setText(EXAMPLE)}>Insert example</Button>}
         </div>
       </Card>
     </>

@@ -27,8 +27,8 @@ export function Scatter({ rows, nameOf }: { rows: TrialRow[]; nameOf: (row: Tria
         class="scatter"
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         role="img"
-        aria-label={`Speed against difference: ${rows
-          .map((row) => `${nameOf(row)} ${rate(row.items_per_s)}, differs by ${row.difference?.toPrecision(2) ?? "unknown"}`)
+        aria-label={`Speed and difference from the reference: ${rows
+          .map((row) => `${nameOf(row)} ${rate(row.items_per_s)}, difference ${row.difference?.toPrecision(2) ?? "unknown"}`)
           .join("; ")}`}
       >
         {marks.map((mark) => (
@@ -45,7 +45,7 @@ export function Scatter({ rows, nameOf }: { rows: TrialRow[]; nameOf: (row: Tria
           </text>
         ))}
         <text x={(WIDTH + LEFT) / 2} y={HEIGHT - 6} text-anchor="middle">
-          inputs a second →
+          inputs per second →
         </text>
         {rows.map((row, index) => (
           <circle

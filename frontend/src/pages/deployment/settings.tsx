@@ -10,9 +10,9 @@ import { useActing, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../../ui/parts";
 
 const READINESS: Record<string, string> = {
-  cold: "It starts on request, and stops after so long without one.",
-  warm: "It is loaded at once and stays, as far as memory allows; it gives way last.",
-  hot: "It is loaded at once, its memory is kept for it, and it never gives way. This is refused where it cannot fit.",
+  cold: "The model loads on request and is unloaded after the idle timeout.",
+  warm: "The model loads immediately and stays loaded while memory allows.",
+  hot: "The model is always loaded, and its memory is reserved. The server refuses this if the model does not fit.",
 };
 const DTYPES = ["auto", "float32", "bfloat16", "float16", "int8"];
 
@@ -51,7 +51,7 @@ function parsed(text: string): Record<string, unknown> {
   } catch {
     // Told below.
   }
-  throw new ApiError('The options are no JSON object, such as {"weight_format": "int8"}.', -1, "page");
+  throw new ApiError('Engine options must be a JSON object, such as {"weight_format": "int8"}.', -1, "page");
 }
 
 function changes(before: Form, now: Form): DeploymentUpdate {
@@ -67,26 +67,26 @@ function changes(before: Form, now: Form): DeploymentUpdate {
   return found as DeploymentUpdate;
 }
 
-/** What will happen, a sentence a change. */
+/** Effect of these changes, a sentence a change. */
 function told(deployment: Deployment, before: Form, now: Form): string[] {
   const found: string[] = [];
   if (before.readiness !== now.readiness) found.push(READINESS[now.readiness] ?? "");
   if (before.min !== now.min && Number(now.min) > 0) {
-    found.push(`${now.min} replicas are kept loaded: ${bytes(Number(now.min) * deployment.memory.bytes)} together.`);
+    found.push(`${now.min} replicas stay loaded, using ${bytes(Number(now.min) * deployment.memory.bytes)} in total.`);
   }
-  if (before.max !== now.max) found.push(`Under load there are up to ${now.max} replicas.`);
-  if (before.idle !== now.idle) found.push(`A cold one, or a replica beyond the least, ends after ${now.idle} s without a call.`);
-  if (before.queue !== now.queue) found.push(`With ${now.queue} requests waiting or running, further ones get a 429.`);
-  if (before.keep !== now.keep) found.push(`A version that is replaced stays loaded for ${now.keep} s, to be brought back at once.`);
+  if (before.max !== now.max) found.push(`Up to ${now.max} replicas run under load.`);
+  if (before.idle !== now.idle) found.push(`Cold models and replicas above the minimum are unloaded after ${now.idle} s without a call.`);
+  if (before.queue !== now.queue) found.push(`When ${now.queue} requests are queued or running, further requests get a 429.`);
+  if (before.keep !== now.keep) found.push(`A replaced version stays loaded for ${now.keep} s, so that you can roll back immediately.`);
   if ((["engine", "device", "dtype", "config"] as const).some((name) => before[name] !== now[name])) {
     found.push(
       deployment.workers.length > 0
-        ? "This makes a new version. It is loaded beside the live one, tried and checked, and takes over between two requests; calls go on meanwhile. Memory for both is needed, and the change is refused where there is none."
-        : "This makes a new version, which is live at once, as nothing is loaded. What it needs of memory is an estimate again.",
+        ? "This creates a new version. It goes live after it is loaded and passes its checks, and calls continue meanwhile. The server refuses the change if memory for both versions is not available."
+        : "This creates a new version, which is live immediately because nothing is loaded. Its memory is estimated until the next load.",
     );
   }
   if (before.dtype !== now.dtype && now.dtype === "int8") {
-    found.push("Answers change with eight bits: look at your own, as a trial does.");
+    found.push("int8 changes answers. Compare your own inputs in a trial first.");
   }
   return found;
 }
@@ -157,7 +157,7 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
     return (
       <Card title="Settings">
         <p>
-          This is an adapter: readiness, engine, replicas and limits are those of its base, {deployment.adapter_of}.
+          This is an adapter. It uses the readiness, engine, replicas and limits of its base, {deployment.adapter_of}.
         </p>
       </Card>
     );
@@ -167,17 +167,17 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
       <Card title="Readiness and replicas">
         <div class="fields">
           {choice("Readiness", "readiness", ["cold", "warm", "hot"], READINESS[now.readiness] ?? "")}
-          {number("Least replicas", "min", 0, 64, "Kept loaded.")}
-          {number("Most replicas", "max", 1, 64, "Under load.")}
-          {number("Idle timeout, seconds", "idle", 1, 604_800, "Without a call.")}
-          {number("Longest queue", "queue", 1, 100_000, "Requests that wait or run.")}
-          {number("Keep a former version, seconds", "keep", 0, 86_400, "So that rolling back is done at once.")}
+          {number("Min replicas", "min", 0, 64, "Replicas that stay loaded.")}
+          {number("Max replicas", "max", 1, 64, "Replicas that run under load.")}
+          {number("Idle timeout (seconds)", "idle", 1, 604_800, "Time without calls before a model is unloaded.")}
+          {number("Max queue", "queue", 1, 100_000, "Requests queued or running.")}
+          {number("Keep previous version (seconds)", "keep", 0, 86_400, "A previous version that is still loaded can be rolled back to immediately.")}
         </div>
       </Card>
-      <Card title="What it runs on">
+      <Card title="Engine and device">
         <div class="fields">
-          {choice("Engine", "engine", engines, "auto: torch at once, and what is faster once it was found right.")}
-          {choice("Computed in", "dtype", DTYPES, "auto keeps to what the weights are stored in.")}
+          {choice("Engine", "engine", engines, "auto: starts with torch, then switches to a faster engine that passes verification.")}
+          {choice("Precision", "dtype", DTYPES, "auto: the precision of the stored weights.")}
           <Field label="Device" hint="auto, cpu, cuda or cuda:N.">
             {(id, hinted) => (
               <input
@@ -191,7 +191,7 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
             )}
           </Field>
         </div>
-        <Field label="Options of the engine" hint="JSON; null takes an option back.">
+        <Field label="Engine options" hint="JSON. Set an option to null to reset it.">
           {(id, hinted) => (
             <textarea
               id={id}
@@ -208,7 +208,7 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
       {sentences.length > 0 && (
         <div class="warn-note" role="status">
           <p>
-            <strong>What will happen</strong>
+            <strong>Effect of these changes</strong>
           </p>
           {sentences.map((one) => (
             <p key={one}>{one}</p>
@@ -218,15 +218,15 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
       <ErrorNote error={acting.error} />
       {isDone && (
         <p class="good-note" role="status">
-          Changed.
+          Saved.
         </p>
       )}
       <div class="actions">
         <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!isChanged}>
-          Change
+          Save
         </Button>
         <Button disabled={!isChanged} onClick={() => setEdited({})}>
-          Back to what it is
+          Discard changes
         </Button>
       </div>
     </form>

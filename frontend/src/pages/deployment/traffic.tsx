@@ -9,9 +9,9 @@ import { useActing, useEvery, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../../ui/parts";
 
 const STICKY: [string, string][] = [
-  ["none", "Chance decides for each call"],
-  ["key", "The same for an API key"],
-  ["user", "The same for a request's user"],
+  ["none", "None: random for each call"],
+  ["key", "By API key"],
+  ["user", "By the request's user field"],
 ];
 
 export function Traffic({ deployment, versions }: { deployment: Deployment; versions: Version[] }) {
@@ -48,7 +48,7 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
     <Card title="Traffic">
       <form class="stack" onSubmit={(event) => void submit(event)}>
         {others.length > 1 && (
-          <Field label="Beside the live version">
+          <Field label="Candidate version">
             {(id) => (
               <select id={id} value={chosen.id} onChange={(event) => setOther(event.currentTarget.value)}>
                 {others.map((one) => (
@@ -62,17 +62,17 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
         )}
         <Share
           label={`Version ${live?.number ?? ""}: ${100 - share} %, version ${chosen.number}: ${share} %`}
-          hint="Of the calls."
+          hint="Share of calls for each version."
           value={share}
           onValue={setWeight}
         />
         <Share
-          label={`Copies for version ${chosen.number}: ${copies} % of the calls`}
-          hint="Nobody waits for the answers to copies; they are compared, and billed as calls."
+          label={`Mirror to version ${chosen.number}: ${copies} % of calls`}
+          hint="Mirrored answers are compared with live answers, never returned. Mirrored calls are billed."
           value={copies}
           onValue={setMirror}
         />
-        <Field label="Whose calls go to the same version">
+        <Field label="Sticky routing">
           {(id) => (
             <select id={id} value={sticky} onChange={(event) => setSticky(event.currentTarget.value)}>
               {STICKY.map(([value, name]) => (
@@ -80,14 +80,14 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
                   {name}
                 </option>
               ))}
-              {sticky.startsWith("header:") && <option value={sticky}>The same for {sticky}</option>}
+              {sticky.startsWith("header:") && <option value={sticky}>By {sticky}</option>}
             </select>
           )}
         </Field>
         <ErrorNote error={acting.error} />
         <div class="actions">
           <Button kind="primary" type="submit" isBusy={acting.isBusy}>
-            Share it so
+            Save
           </Button>
         </div>
       </form>
@@ -125,19 +125,19 @@ function Compared({ deployment, version }: { deployment: Deployment; version: Ve
   if (!found) return <ErrorNote error={loaded.error} />;
   const facts: [string, string][] = [
     ["Compared", count(found.compared)],
-    ["Differ", count(found.differing)],
+    ["Different", count(found.differing)],
     ["Failed", count(found.failed)],
     ["Dropped", count(found.dropped)],
     ["Equal top labels", percent(found.equal_top_labels, 1)],
     ["Equal texts", percent(found.equal_texts, 1)],
-    ["Cosine, mean and least", `${found.mean_cosine?.toFixed(4) ?? "–"} / ${found.least_cosine?.toFixed(4) ?? "–"}`],
+    ["Cosine similarity, mean / min", `${found.mean_cosine?.toFixed(4) ?? "–"} / ${found.least_cosine?.toFixed(4) ?? "–"}`],
     ["Largest difference", found.difference?.toPrecision(3) ?? "–"],
-    ["Live, mean", ms(found.live.mean_ms)],
-    ["Copy, mean", ms(found.mirror.mean_ms)],
+    ["Live mean latency", ms(found.live.mean_ms)],
+    ["Mirror mean latency", ms(found.mirror.mean_ms)],
   ];
   return (
-    <section class="stack" aria-label={`Version ${version.number} compared`}>
-      <h3>How version {version.number} answers, beside the live one</h3>
+    <section class="stack" aria-label={`Comparison of version ${version.number}`}>
+      <h3>Version {version.number} compared with the live version</h3>
       <dl class="facts">
         {facts.map(([name, value]) => (
           <div key={name}>

@@ -47,27 +47,27 @@ export default function Trials({ deployment }: { deployment: Deployment }) {
         title="Trials"
         actions={
           <Button kind="primary" isBusy={acting.isBusy} onClick={() => void begin()}>
-            Try all ways
+            Run trial
           </Button>
         }
       >
         <p class="note">
-          Each engine, precision and format of weights is loaded beside the deployment, timed on inputs that the server
-          makes up, and its answers are compared with torch in float32. Other calls go first.
+          A trial loads each engine, precision and weight format, and times it on generated inputs. It compares the answers
+          with torch in float32. Live calls have priority.
         </p>
         {!wanted && <ErrorNote error={acting.error} />}
         {trials.frame(
           latest && <Found trial={latest} deployment={deployment} onUse={setWanted} />,
-          <Empty title="Nothing was tried yet." />,
+          <Empty title="No trials yet." />,
         )}
       </Card>
       {trials.rows && trials.rows.length > 1 && (
-        <Card title="Earlier">
+        <Card title="Earlier trials">
           <ul class="events">
             {trials.rows.slice(1).map((one) => (
               <li key={one.id}>
                 <Status value={one.status} />
-                <span class="grow">{one.rows.length} ways</span>
+                <span class="grow">{one.rows.length} configurations</span>
                 <span class="note">{ago(one.created_at)}</span>
               </li>
             ))}
@@ -76,16 +76,16 @@ export default function Trials({ deployment }: { deployment: Deployment }) {
       )}
       {wanted && (
         <Confirm
-          title={`Run ${plain(deployment.model, 64)} by ${named(wanted)}?`}
-          action="Run it so"
+          title={`Switch ${plain(deployment.model, 64)} to ${named(wanted)}?`}
+          action="Create version"
           isBusy={acting.isBusy}
           error={acting.error}
           onYes={() => void use(wanted)}
           onClose={() => setWanted(null)}
         >
           <p>
-            This makes a new version: it is loaded beside the live one, checked, and takes over between two requests.
-            {wanted.status === "differs" && " Its answers differ from those in float32: look at your own first."}
+            This creates a new version. It goes live after it is loaded and passes its checks.
+            {wanted.status === "differs" && " Its answers differ from float32. Compare your own inputs first."}
           </p>
         </Confirm>
       )}
@@ -106,17 +106,17 @@ function Found(props: { trial: Trial; deployment: Deployment; onUse: (row: Trial
       </div>
       {trial.error && <p class="bad-text">{plain(trial.error.message, 1000)}</p>}
       {measured.length > 1 && <Scatter rows={measured} nameOf={named} />}
-      <div class="table-wrap" tabIndex={0} role="region" aria-label="Ways of running it">
+      <div class="table-wrap" tabIndex={0} role="region" aria-label="Trial results">
         <table>
           <thead>
             <tr>
-              <th scope="col">Way</th>
+              <th scope="col">Configuration</th>
               <th scope="col">Result</th>
               <th scope="col" class="number">
-                Alone
+                Latency
               </th>
               <th scope="col" class="number">
-                Inputs a second
+                Inputs per second
               </th>
               <th scope="col" class="number">
                 Memory
@@ -125,7 +125,7 @@ function Found(props: { trial: Trial; deployment: Deployment; onUse: (row: Trial
                 Agreement
               </th>
               <th scope="col">
-                <span class="visually-hidden">Use it</span>
+                <span class="visually-hidden">Apply</span>
               </th>
             </tr>
           </thead>
@@ -154,7 +154,7 @@ function Found(props: { trial: Trial; deployment: Deployment; onUse: (row: Trial
                       <span class="note">in use</span>
                     ) : (
                       <Button class="small" onClick={() => props.onUse(row)}>
-                        Use it
+                        Apply
                       </Button>
                     ))}
                 </td>

@@ -74,7 +74,7 @@ export default function Versions({ deployment }: { deployment: Deployment }) {
               />
             ))}
           </ol>,
-          <Empty title="There are no versions." />,
+          <Empty title="No versions yet." />,
         )}
       </Card>
       {rows.length > 1 && <Traffic deployment={deployment} versions={rows} />}
@@ -84,13 +84,13 @@ export default function Versions({ deployment }: { deployment: Deployment }) {
       {erased && (
         <Confirm
           title={`Delete version ${erased.number}?`}
-          action="Delete it"
+          action="Delete version"
           isBusy={acting.isBusy}
           error={acting.error}
           onYes={() => void erase(erased)}
           onClose={() => setErased(null)}
         >
-          <p>It cannot be brought back afterwards. Its artifact stays.</p>
+          <p>This cannot be undone. The version's artifact is kept.</p>
         </Confirm>
       )}
     </>
@@ -123,7 +123,7 @@ function Row(props: { version: Version; isLive: boolean; onPromote: () => void; 
         <p class={version.status === "failed" ? "bad-text" : "note"}>{plain(version.message, 2000)}</p>
       )}
       <p class="note">
-        {runs || "everything by itself"} · {version.artifact_id ?? plain(version.source ?? "")} · needs{" "}
+        {runs || "default settings"} · {version.artifact_id ?? plain(version.source ?? "")} · needs{" "}
         {bytes(version.memory.bytes)} · <span title={moment(version.created_at)}>{ago(version.created_at)}</span>
       </p>
       {version.note && <p>{plain(version.note, 1024)}</p>}

@@ -41,7 +41,7 @@ function partsOf(day: UsageRow, own: ReadonlyMap<string, UsageRow>, shown: reado
 
 export function Days(props: { days: UsageReport; both: readonly UsageRow[]; shown: UsageRow[] }) {
   const days = props.days.data;
-  if (days.length === 0) return <Empty title="Nothing was used in this time." />;
+  if (days.length === 0) return <Empty title="No usage in this period." />;
   const own = new Map(props.both.map((one) => [`${one.start} ${one.deployment_id}`, one]));
   const most = Math.max(1, ...days.map((one) => one.microcredits));
   const step = WIDTH / days.length;
@@ -50,7 +50,7 @@ export function Days(props: { days: UsageReport; both: readonly UsageRow[]; show
   const legend = (bars[0] ?? []).filter((_, place) => bars.some((parts) => (parts[place]?.microcredits ?? 0) > 0));
   return (
     <figure class="stack">
-      <svg class="bars-by-day" viewBox={`0 0 ${WIDTH} ${HEIGHT + 22}`} role="img" aria-label={`Credits a day, at most ${credits(most)}`}>
+      <svg class="bars-by-day" viewBox={`0 0 ${WIDTH} ${HEIGHT + 22}`} role="img" aria-label={`Credits per day, max ${credits(most)}`}>
         {days.map((day, index) => {
           const x = index * step + (step - width) / 2;
           const parts = bars[index] ?? [];
@@ -88,7 +88,7 @@ export function Days(props: { days: UsageReport; both: readonly UsageRow[]; show
             <span class={`swatch shade-${one.shade}`} aria-hidden="true" /> <bdi>{one.name}</bdi>
           </span>
         ))}
-        <span>at most {credits(most)} credits a day</span>
+        <span>max {credits(most)} credits per day</span>
       </figcaption>
     </figure>
   );

@@ -11,8 +11,8 @@ const MOST_ROWS = 200;
 const CALLS: Column<UsageRow>[] = [
   { name: "Requests", isNumber: true, cell: (one) => count(one.requests) },
   { name: "Errors", isNumber: true, cell: (one) => count(one.errors) },
-  { name: "Tokens read", isNumber: true, cell: (one) => count(one.input_tokens) },
-  { name: "Written", isNumber: true, cell: (one) => count(one.output_tokens) },
+  { name: "Input tokens", isNumber: true, cell: (one) => count(one.input_tokens) },
+  { name: "Output tokens", isNumber: true, cell: (one) => count(one.output_tokens) },
   { name: "Images", isNumber: true, cell: (one) => count(one.images) },
 ];
 
@@ -26,7 +26,7 @@ export function ByDeployment({ report }: { report: UsageReport }) {
       rows={rows}
       keyOf={(one) => one.deployment_id ?? "storage"}
       columns={[
-        { name: "Deployment", cell: (one) => <bdi>{plain(one.model ?? "Storage of artifacts", 80)}</bdi> },
+        { name: "Deployment", cell: (one) => <bdi>{plain(one.model ?? "Artifact storage", 80)}</bdi> },
         { name: "Share", cell: (one) => <Share value={one.microcredits / most} /> },
         { name: "Credits", isNumber: true, cell: (one) => credits(one.microcredits) },
         {
@@ -43,11 +43,11 @@ export function ByDeployment({ report }: { report: UsageReport }) {
 export function ByKey({ report }: { report: UsageReport }) {
   const rows = report.data.filter((one) => one.requests > 0).sort((a, b) => b.requests - a.requests);
   const most = Math.max(1, rows[0]?.requests ?? 0);
-  if (rows.length === 0) return <Empty title="Nobody has called in this time." />;
+  if (rows.length === 0) return <Empty title="No calls in this period." />;
   return (
     <>
       <p class="note">
-        Memory is held for a deployment, whoever calls it: there are calls by key, and no costs.
+        Costs belong to deployments, not to keys. This table shows calls without costs.
       </p>
       <Most
         label="By key"
@@ -66,7 +66,7 @@ export function ByKey({ report }: { report: UsageReport }) {
 
 function Caller({ row }: { row: UsageRow }) {
   if (!row.key_id) {
-    return <span title="Checks, trials, mirrors and videos; and calls from before keys were noted">No key: the server itself</span>;
+    return <span title="Checks, trials, mirrors, videos, and calls recorded before keys were tracked">No key (internal calls)</span>;
   }
   return (
     <a href={page("keys")}>
@@ -88,8 +88,8 @@ function Most(props: {
       <Table label={label} columns={columns} rows={rows.slice(0, MOST_ROWS)} keyOf={keyOf} />
       {rows.length > MOST_ROWS && (
         <p class="note">
-          The first {MOST_ROWS} of {report.has_more ? "more than " : ""}
-          {count(rows.length)}; the CSV has all.
+          Showing the first {MOST_ROWS} of {report.has_more ? "more than " : ""}
+          {count(rows.length)} rows. The CSV has all rows.
         </p>
       )}
     </>

@@ -30,7 +30,7 @@ export default function Boxes({ found, file }: { found: Detection[]; file: File 
           </svg>
         )}
       </Picture>
-      {found.length === 0 && <p>Nothing was found. A lower threshold shows more.</p>}
+      {found.length === 0 && <p>No objects found. Lower the threshold to see more.</p>}
       <ul class="found">
         {shown.map((one, index) => (
           <li key={index}>

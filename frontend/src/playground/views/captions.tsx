@@ -20,7 +20,7 @@ export default function Captions({ answer, file }: { answer: Transcription; file
     <>
       {file && <Wave blob={file} onTime={setNow} seek={seek} />}
       <blockquote class="written">
-        <p dir="auto">{plain(answer.text, 100_000) || "(nothing was said)"}</p>
+        <p dir="auto">{plain(answer.text, 100_000) || "(no speech)"}</p>
         <CopyButton text={answer.text} />
       </blockquote>
       {captions.length > 0 && (

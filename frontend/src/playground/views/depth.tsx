@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Picture } from "./picture";
 import { drawn, picture } from "./pixels";
 
-/** Some of matplotlib's "inferno": from far to near. */
+/** Some of matplotlib's "inferno": far to near. */
 const SCALE: [number, number, number][] = [
   [0, 0, 4],
   [87, 16, 110],
@@ -24,7 +24,7 @@ function shade(value: number): [number, number, number] {
 export default function Depth({ answer, file }: { answer: { depth: string }; file: File | undefined }) {
   const [strength, setStrength] = useState(100);
   const [isRead, setRead] = useState(true);
-  if (!isRead) return <p>The answer's picture cannot be read.</p>;
+  if (!isRead) return <p>The returned image cannot be displayed.</p>;
   const drawing = (
     <Drawing depth={answer.depth} strength={strength} isOver={file !== undefined} onWrong={() => setRead(false)} />
   );
@@ -32,7 +32,7 @@ export default function Depth({ answer, file }: { answer: { depth: string }; fil
     <>
       {file ? <Picture file={file}>{() => drawing}</Picture> : drawing}
       <label class="field">
-        <span>Over the picture: {strength} %</span>
+        <span>Overlay opacity: {strength} %</span>
         <input
           type="range"
           min={0}
@@ -42,7 +42,7 @@ export default function Depth({ answer, file }: { answer: { depth: string }; fil
         />
       </label>
       <p class="legend">
-        <span class="depth-scale" aria-hidden="true" /> from far to near
+        <span class="depth-scale" aria-hidden="true" /> far to near
       </p>
     </>
   );
@@ -84,7 +84,7 @@ function Drawing({ depth, strength, isOver, onWrong }: DrawingProps) {
       class={isOver ? "over" : "alone"}
       style={{ opacity: strength / 100 }}
       role="img"
-      aria-label="Depth"
+      aria-label="Depth map"
     />
   );
 }

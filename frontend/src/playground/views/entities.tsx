@@ -50,7 +50,7 @@ export function Entities({ text, spans }: { text: string; spans: Span[] }) {
           {parts}
         </p>
       )}
-      {spans.length === 0 && <p>Nothing was found in it.</p>}
+      {spans.length === 0 && <p>Nothing found.</p>}
       <ul class="found">
         {spans.slice(0, 200).map((one, index) => (
           <li key={index}>

@@ -35,10 +35,10 @@ export default function Images({ images = [], blobs = [] }: Props) {
     <div class="gallery">
       {sources.map((address, index) => (
         <figure key={index}>
-          <img src={address} alt={`Made: ${index + 1} of ${sources.length}`} />
+          <img src={address} alt={`Generated image ${index + 1} of ${sources.length}`} />
           <figcaption>
             <a href={address} download={`stoker-${index + 1}`}>
-              Save
+              Download
             </a>
           </figcaption>
         </figure>

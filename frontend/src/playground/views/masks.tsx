@@ -23,7 +23,7 @@ export default function Masks({ answer, file }: { answer: MasksAnswer; file: Fil
       <Picture file={file}>
         {() => shown.map((mask, index) => !hidden.has(index) && <Mask key={index} mask={mask} shade={index % SHADES} />)}
       </Picture>
-      {shown.length === 0 && <p>No area was found.</p>}
+      {shown.length === 0 && <p>No areas found.</p>}
       <ul class="found">
         {shown.map((_, index) => (
           <li key={index}>

@@ -18,7 +18,7 @@ export function Picture({ file, children }: { file: File | undefined; children: 
       {url && (
         <img
           src={url}
-          alt="What was sent"
+          alt="Input image"
           onLoad={(event) =>
             setSize({ width: event.currentTarget.naturalWidth, height: event.currentTarget.naturalHeight })
           }

@@ -4,7 +4,7 @@ export function picture(base64: string): Promise<HTMLImageElement> {
   return new Promise((resolve, reject) => {
     const image = new Image();
     image.onload = () => resolve(image);
-    image.onerror = () => reject(new Error("The answer's picture cannot be read."));
+    image.onerror = () => reject(new Error("The returned image cannot be displayed."));
     image.src = base64.startsWith("data:") ? base64 : `data:image/png;base64,${base64}`;
   });
 }
@@ -15,7 +15,7 @@ export function drawn(image: HTMLImageElement): [HTMLCanvasElement, CanvasRender
   canvas.width = image.naturalWidth;
   canvas.height = image.naturalHeight;
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  if (!context) throw new Error("This browser has no canvas.");
+  if (!context) throw new Error("This browser does not support canvas.");
   context.drawImage(image, 0, 0);
   return [canvas, context, context.getImageData(0, 0, canvas.width, canvas.height)];
 }

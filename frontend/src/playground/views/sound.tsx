@@ -4,7 +4,7 @@ const SUFFIXES: Record<string, string> = { "audio/mpeg": "mp3", "audio/wav": "wa
 
 export default function Sound({ blob }: { blob: Blob }) {
   const type = blob.type.split(";")[0] ?? "";
-  if (!type.startsWith("audio/")) return <p>The answer has {blob.size} bytes of the type {type || "unknown"}.</p>;
+  if (!type.startsWith("audio/")) return <p>The response is {blob.size} bytes of type {type || "unknown"}.</p>;
   return (
     <>
       <Wave blob={blob} />

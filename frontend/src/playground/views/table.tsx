@@ -17,7 +17,7 @@ export default function Table({ table, answer }: Props) {
       <p class="written">
         <bdi>{plain(answer.answer, 4000) || "(nothing)"}</bdi>
       </p>
-      <div class="table-wrap" tabIndex={0} role="region" aria-label="The table">
+      <div class="table-wrap" tabIndex={0} role="region" aria-label="Table">
         <table>
           <thead>
             <tr>
@@ -41,7 +41,7 @@ export default function Table({ table, answer }: Props) {
           </tbody>
         </table>
       </div>
-      {answer.coordinates.length === 0 && <p class="note">The model names no cells that it is from.</p>}
+      {answer.coordinates.length === 0 && <p class="note">The model named no source cells.</p>}
     </>
   );
 }

@@ -54,11 +54,11 @@ export default function Vectors({ named, model }: { named: Named[]; model: strin
             <Heat vector={vector} />
             {near.length > 0 ? (
               <>
-                <p class="note">Nearest of what was asked here, by cosine:</p>
+                <p class="note">Nearest inputs so far, by cosine similarity:</p>
                 <Bars bars={near} />
               </>
             ) : (
-              <p class="note">Ask for another, and it is compared with this one.</p>
+              <p class="note">Run another input to compare it with this one.</p>
             )}
           </section>
         );

@@ -64,7 +64,7 @@ export function VideoPlayer({ id }: { id: string }) {
           <video class="preview" src={url} controls loop muted playsInline />
           <p>
             <a href={url} download={`${id}.mp4`}>
-              Save
+              Download
             </a>
           </p>
         </>

@@ -46,7 +46,7 @@ export function Wave({ blob, onTime, seek }: Props) {
         width={WIDTH}
         height={HEIGHT}
         role="img"
-        aria-label={seconds === null ? "A recording" : `A recording of ${seconds.toFixed(1)} seconds`}
+        aria-label={seconds === null ? "Recording" : `Recording of ${seconds.toFixed(1)} seconds`}
       />
       {url && (
         <audio
