@@ -1,4 +1,4 @@
-"""`stoker accounts`: for operators."""
+"""`stoker accounts`: manages accounts (operators only)."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from stoker.cli.output import AsJson, Columns
 from stoker.client.client import Request, quoted
 from stoker.client.errors import WrongUseError
 
-app = typer.Typer(no_args_is_help=True, help="Accounts (needs an operator key).")
+app = typer.Typer(no_args_is_help=True, help="Manage accounts (requires an operator key).")
 
 ACCOUNTS = "/v1/accounts"
 
@@ -21,10 +21,10 @@ LIST: Columns = {
 }
 DETAILS: Columns = {
     **LIST,
-    "limits of its own": lambda a: ", ".join(f"{k}={v}" for k, v in a["quotas"].items()),
+    "custom limits": lambda a: ", ".join(f"{k}={v}" for k, v in a["quotas"].items()),
 }
 QUOTA: Columns = {
-    "what": lambda q: q["name"],
+    "quota": lambda q: q["name"],
     "used": lambda q: q["used"],
     "limit": lambda q: "none" if q["limit"] is None else q["limit"],
 }
@@ -33,14 +33,14 @@ QUOTA: Columns = {
 @app.command()
 def create(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The account's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Account name.")],
     as_json: AsJson = False,
 ) -> None:
     """Create an account."""
     account = client(ctx).create(ACCOUNTS, {"name": name})
     output.show_object(account, LIST, as_json=as_json)
     output.say(
-        f"Its first key: stoker keys create --scope account --account-id {account['id']}",
+        f"Create a key with: stoker keys create --scope account --account-id {account['id']}",
         style="dim",
     )
 
@@ -49,17 +49,17 @@ def create(
 def list_accounts(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List all accounts, newest first."""
     accounts = list(client(ctx).pages(ACCOUNTS))
-    none = "There are no accounts. Make one with 'stoker accounts create NAME'."
+    none = "No accounts yet. Create one with 'stoker accounts create NAME'."
     output.show_list(accounts, LIST, as_json=as_json, none=none)
 
 
 @app.command()
 def show(
     ctx: typer.Context,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its id (acct_…).")],
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account ID (acct_…).")],
     as_json: AsJson = False,
 ) -> None:
-    """Show an account, with the limits that are its own."""
+    """Show an account and its custom limits."""
     found = client(ctx).get(f"{ACCOUNTS}/{quoted(account)}")
     output.show_object(found, DETAILS, as_json=as_json)
 
@@ -67,17 +67,17 @@ def show(
 @app.command()
 def delete(
     ctx: typer.Context,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its id (acct_…).")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account ID (acct_…).")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete an account and erase everything of it (operators). This cannot be undone."""
+    """Delete an account and erase all its data (operators only). This cannot be undone."""
     server, path = client(ctx), f"{ACCOUNTS}/{quoted(account)}"
     if not yes:
         name = output.printable(server.get(path)["name"])
         output.confirm(
             f"Delete account {account} ('{name}'), revoke its keys, and erase its models, "
-            "deployments, files and all else?",
+            "deployments, files and all other data?",
             yes=yes,
         )
     output.show_done(server.delete(path), f"Deleted {account}.", as_json=as_json)
@@ -85,29 +85,29 @@ def delete(
 
 @app.command()
 def quotas(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show what the account has of what is limited, and how much it may have."""
+    """Show the account's quotas: usage and limits."""
     found = client(ctx).get("/v1/quotas")
     if as_json:
         output.print_json(found)
         return
     rows = [{"name": name, **quota} for name, quota in found["quotas"].items()]
-    output.show_list(rows, QUOTA, as_json=False, none="Nothing is limited.")
+    output.show_list(rows, QUOTA, as_json=False, none="No quotas are set.")
 
 
 @app.command()
 def limit(
     ctx: typer.Context,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its id (acct_…).")],
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account ID (acct_…).")],
     limits: Annotated[
         list[str],
         typer.Argument(
             metavar="NAME=NUMBER...",
-            help="As in deployments=50; 0: none, nothing behind the =: the server's again.",
+            help="Limits, such as deployments=50. An empty value restores the default.",
         ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Set limits for one account alone (operators)."""
+    """Set custom limits for an account (operators only)."""
     body = {"quotas": dict(_limit(text) for text in limits)}
     request = Request(method="PATCH", path=f"{ACCOUNTS}/{quoted(account)}", json=body)
     output.show_object(client(ctx).json(request), DETAILS, as_json=as_json)
@@ -116,5 +116,7 @@ def limit(
 def _limit(text: str) -> tuple[str, int | None]:
     name, _, number = text.partition("=")
     if "=" not in text or not (number.isdecimal() or not number):
-        raise WrongUseError(f"'{text}' is no limit.", hint="Give one like deployments=50.")
+        raise WrongUseError(
+            f"'{text}' is not a limit.", hint="Use NAME=NUMBER, such as deployments=50."
+        )
     return name, int(number) if number else None

@@ -1,4 +1,4 @@
-"""`stoker agents`: agents, and what they are given to do."""
+"""`stoker agents`: manages agents and their runs."""
 
 import json
 import sys
@@ -17,27 +17,29 @@ from stoker.client.errors import CliError, WrongUseError
 AGENTS = "/v1/agent"
 ID_PREFIX = "agent_"
 SILENCE_S = 60.0
-"""The server sends something every fifteen seconds."""
+"""Seconds without data before the stream times out. The server sends a ping every 15 s."""
 RECONNECTS = 10
 
-app = typer.Typer(no_args_is_help=True, help="Chat models with instructions and tools.")
+app = typer.Typer(
+    no_args_is_help=True, help="Manage agents: chat models with instructions and tools."
+)
 
-Which = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's id (agent_…) or name.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id (run_…).")]
-Limit = Annotated[int, typer.Option(min=1, help="Most shown, newest first.")]
+Which = Annotated[str, typer.Argument(metavar="AGENT", help="Agent ID (agent_…) or name.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="Run ID (run_…).")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 Instructions = Annotated[
-    str | None, typer.Option(help="What the model is told before every input.")
+    str | None, typer.Option(help="Instructions to the model, sent before every input.")
 ]
 Tools = Annotated[
     Path | None,
-    typer.Option(exists=True, dir_okay=False, help="A JSON file with a list of tools."),
+    typer.Option(exists=True, dir_okay=False, help="JSON file with a list of tools."),
 ]
-MaxSteps = Annotated[int | None, typer.Option(min=1, help="Most times that a run asks the model.")]
+MaxSteps = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of model calls in a run.")
+]
 Config = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="How the model is asked, as in temperature=0; repeatable."
-    ),
+    typer.Option(metavar="NAME=VALUE", help="Model parameter, such as temperature=0. Repeatable."),
 ]
 
 
@@ -82,8 +84,10 @@ EVENT: Columns = {
 @app.command()
 def create(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A deployed chat model's id.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Agent name.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model ID of a deployed chat model.")
+    ],
     *,
     instructions: Instructions = None,
     tools: Tools = None,
@@ -91,7 +95,7 @@ def create(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a deployed chat model instructions and tools."""
+    """Create an agent from a deployed chat model, with instructions and tools."""
     body = {"name": name, "model": model, **_wished(instructions, tools, max_steps, config)}
     output.show_object(client(ctx).create(AGENTS, body), FIELDS, as_json=as_json)
 
@@ -101,23 +105,23 @@ def set_agent(
     ctx: typer.Context,
     which: Which,
     *,
-    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
-    model: Annotated[str | None, typer.Option(help="A deployed chat model's id.")] = None,
+    name: Annotated[str | None, typer.Option(help="Agent name.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model ID of a deployed chat model.")] = None,
     instructions: Instructions = None,
     tools: Tools = None,
     max_steps: MaxSteps = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change an agent: what is not named stays. Runs go on with it as it was.
+    """Change an agent. Options that are not given stay unchanged, as do runs already started.
 
-    Empty instructions take them away; --config and --tools take the place of what there was.
+    Empty instructions remove them. --config and --tools replace all previous values.
     """
     changes = _wished(instructions, tools, max_steps, config)
     changes |= {"name": name} if name is not None else {}
     changes |= {"model": model} if model is not None else {}
     if not changes:
-        raise WrongUseError("There is nothing to change.", hint="Name what, as in --max-steps 8.")
+        raise WrongUseError("Nothing to change.", hint="Give an option, such as --max-steps 8.")
     if changes.get("instructions") == "":
         changes["instructions"] = None
     server = client(ctx)
@@ -129,7 +133,7 @@ def set_agent(
 def list_agents(ctx: typer.Context, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the account's agents."""
     found = list(client(ctx).pages(AGENTS, limit))
-    output.show_list(found, FIELDS, as_json=as_json, none="There are no agents.")
+    output.show_list(found, FIELDS, as_json=as_json, none="No agents yet.")
 
 
 @app.command()
@@ -141,7 +145,7 @@ def show(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
 
 @app.command()
 def delete(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
-    """Delete an agent, and erase all of its runs."""
+    """Delete an agent and erase all of its runs."""
     server = client(ctx)
     answer = server.delete(_path(server, which))
     output.show_done(answer, f"Deleted {answer['id']}.", as_json=as_json)
@@ -151,15 +155,17 @@ def delete(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
 def run(
     ctx: typer.Context,
     which: Which,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to do.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Input for the run.")],
     *,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Follow it, or print its id and go.")
+        bool, typer.Option("--wait/--no-wait", help="Wait for the run, or print its ID and exit.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Have an agent do something, and follow it. Functions that it calls are yours to answer: each
-    is shown, and a line is read for its output. The run goes on if this command is ended.
+    """Run an agent and follow its output.
+
+    Each function call is printed, and its output is read as one line from stdin. The run
+    continues if you stop this command.
     """
     server = client(ctx)
     runs = f"{_path(server, which)}/runs"
@@ -177,12 +183,12 @@ def runs(ctx: typer.Context, which: Which, limit: Limit = 20, as_json: AsJson = 
     """List an agent's runs."""
     server = client(ctx)
     found = list(server.pages(f"{_path(server, which)}/runs", limit))
-    output.show_list(found, RUN, as_json=as_json, none="It was given nothing to do yet.")
+    output.show_list(found, RUN, as_json=as_json, none="No runs yet.")
 
 
 @app.command()
 def status(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
-    """Show how far a run is, or how it ended."""
+    """Show the status and result of a run."""
     server = client(ctx)
     found = server.get(f"{_path(server, which)}/runs/{quoted(run_id)}")
     output.show_object(found, RUN, as_json=as_json)
@@ -190,7 +196,7 @@ def status(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fa
 
 @app.command()
 def follow(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
-    """Follow a run that was begun, and answer the functions that it waits for."""
+    """Follow an existing run and provide the function outputs it waits for."""
     server = client(ctx)
     place = f"{_path(server, which)}/runs/{quoted(run_id)}"
     _follow(server, place, quiet=as_json)
@@ -199,17 +205,17 @@ def follow(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fa
 
 @app.command()
 def events(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
-    """List what happened in a run."""
+    """List the events of a run."""
     server = client(ctx)
     found = list(
         server.pages(f"{_path(server, which)}/runs/{run_id}/events", params={"order": "asc"})
     )
-    output.show_list(found, EVENT, as_json=as_json, none="Nothing has happened yet.")
+    output.show_list(found, EVENT, as_json=as_json, none="No events yet.")
 
 
 @app.command()
 def cancel(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
-    """Stop a run, and keep what it has done so far."""
+    """Cancel a run and keep its output so far."""
     server = client(ctx)
     answer = server.post(f"{_path(server, which)}/runs/{run_id}/cancel")
     output.show_done(answer, f"Cancelled {run_id}.", as_json=as_json)
@@ -217,7 +223,7 @@ def cancel(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fa
 
 @app.command()
 def erase(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
-    """Stop a run if it is executing, and erase it with all that was said in it."""
+    """Erase a run with its messages. An active run is stopped."""
     server = client(ctx)
     answer = server.delete(f"{_path(server, which)}/runs/{run_id}")
     output.show_done(answer, f"Erased {run_id}.", as_json=as_json)
@@ -226,7 +232,7 @@ def erase(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fal
 def _wished(
     instructions: str | None, tools: Path | None, max_steps: int | None, config: list[str] | None
 ) -> JsonObject:
-    """The fields of an agent that were given."""
+    """Returns the agent fields that were given."""
     given = {
         "instructions": instructions,
         "tools": _read(tools) if tools else None,
@@ -240,19 +246,21 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except ValueError as error:
-        raise WrongUseError(f"{path} is not JSON: {error}") from error
+        raise WrongUseError(f"{path} is not valid JSON: {error}") from error
 
 
 def _path(server: Client, which: str) -> str:
-    """Where an agent is. Raises `CliError` for a name that none or several have."""
+    """Returns an agent's path. Raises `CliError` if no agent or several have the name."""
     if which.startswith(ID_PREFIX):
         return f"{AGENTS}/{which}"
     found = [agent for agent in server.pages(AGENTS) if agent["name"] == which]
     if len(found) != 1:
         ids = ", ".join(agent["id"] for agent in found)
         raise CliError(
-            f"Several agents are called '{which}': {ids}." if found else f"No agent '{which}'.",
-            hint="Give the id." if found else "See 'stoker agents list'.",
+            f"Several agents are named '{which}': {ids}."
+            if found
+            else f"Agent '{which}' not found.",
+            hint="Use the ID." if found else "List agents with 'stoker agents list'.",
         )
     return f"{AGENTS}/{found[0]['id']}"
 
@@ -265,7 +273,7 @@ def _show_end(run: JsonObject, *, as_json: bool) -> None:
 
 
 def _follow(server: Client, place: str, *, quiet: bool) -> None:
-    """Show a run until it has ended, and answer its functions."""
+    """Prints a run's output until it ends, and submits function outputs."""
     last, is_open = 0, True
     for _ in range(RECONNECTS):
         headers = {"accept": "text/event-stream", "last-event-id": str(last)}
@@ -277,11 +285,14 @@ def _follow(server: Client, place: str, *, quiet: bool) -> None:
             is_open = not _show(server, place, event, quiet=quiet)
         if not is_open:
             return
-    raise CliError("The connection was lost too often; the run goes on.", hint="See its events.")
+    raise CliError(
+        "The connection was lost repeatedly. The run continues on the server.",
+        hint="Use 'stoker agents follow' to resume.",
+    )
 
 
 def _show(server: Client, place: str, event: JsonObject, *, quiet: bool) -> bool:
-    """Whether this was the last one."""
+    """Prints an event. Returns whether it ended the run."""
     data = event["data"]
     match event["type"]:
         case "message.delta" if not quiet:
@@ -300,7 +311,7 @@ def _show(server: Client, place: str, event: JsonObject, *, quiet: bool) -> bool
 
 
 def _answer(server: Client, place: str) -> None:
-    """Give the outputs that a run waits for; one that was followed before may have them."""
+    """Submits the function outputs that a run waits for, if it still waits."""
     if waiting := server.get(place)["required_action"]:
         given = [_answered(call) for call in waiting["tool_calls"]]
         server.create(f"{place}/tool-outputs", {"tool_outputs": given})
@@ -311,5 +322,5 @@ def _answered(call: JsonObject) -> JsonObject:
     output.say(f"{function['name']}({function['arguments']}) = ?")
     line = sys.stdin.readline()
     if not line:
-        raise CliError("The run waits for a function's output, and there is no more input.")
+        raise CliError("The run waits for a function output, but stdin has ended.")
     return {"tool_call_id": call["id"], "output": line.strip()}

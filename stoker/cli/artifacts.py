@@ -1,4 +1,4 @@
-"""`stoker artifacts`: pushing models to the server, and looking after them."""
+"""`stoker artifacts`: pushes, imports and manages models."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,18 +18,19 @@ from stoker.client.selection import Selection, default_name, select
 from stoker.client.upload_session import ARTIFACTS, Session, session_path
 from stoker.models.adapters.lora import ADAPTER
 
-app = typer.Typer(no_args_is_help=True, help="Push models to the server, and look after them.")
+app = typer.Typer(no_args_is_help=True, help="Push, import and manage models.")
 
-ArtifactId = Annotated[str, typer.Argument(metavar="ID", help="The artifact's id (art_…).")]
+ArtifactId = Annotated[str, typer.Argument(metavar="ID", help="Artifact ID (art_…).")]
 Pipeline = Annotated[
     str | None,
-    typer.Option(help="The task, as in text-classification; found from the files by default."),
+    typer.Option(help="Task, such as text-classification. Detected from the files by default."),
 ]
-Replaced = Annotated[str | None, typer.Option(help="Replace the files of this artifact, by id.")]
+Replaced = Annotated[str | None, typer.Option(help="ID of the artifact whose files are replaced.")]
 Gguf = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Of several GGUF files the one to take, or a part as in Q4_K_M."
+        metavar="NAME",
+        help="GGUF file to use if there are several, or part of its name, such as Q4_K_M.",
     ),
 ]
 TokenVariable = Annotated[
@@ -37,14 +38,14 @@ TokenVariable = Annotated[
     typer.Option(
         "--token-from",
         metavar="VARIABLE",
-        help="The environment variable with a token for the hub, as in HF_TOKEN.",
+        help="Environment variable that holds the hub token, such as HF_TOKEN.",
     ),
 ]
 AdapterOf = Annotated[
     str | None,
     typer.Option(
         metavar="MODEL_ID",
-        help="Of an adapter: the deployed model that it was trained on, whose replicas it shares.",
+        help="For an adapter: its deployed base model, whose replicas it shares.",
     ),
 ]
 SHOWN_LEFT_OUT = 20
@@ -70,7 +71,7 @@ def _failure(artifact: JsonObject) -> str:
 
 def _origin(artifact: JsonObject) -> str:
     origin = artifact.get("origin")
-    return f"{origin['repo_id']}@{origin['commit'][:12]} of {origin['hub']}" if origin else ""
+    return f"{origin['repo_id']}@{origin['commit'][:12]} from {origin['hub']}" if origin else ""
 
 
 def _import(artifact: JsonObject) -> str:
@@ -111,20 +112,20 @@ DETAILS: Columns = {
 def list_artifacts(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the account's artifacts, newest first."""
     artifacts = list(client(ctx).pages(ARTIFACTS))
-    none = "There are no artifacts. Push one with 'stoker artifacts push DIR'."
+    none = "No artifacts yet. Push one with 'stoker artifacts push DIR'."
     output.show_list(artifacts, LIST, as_json=as_json, none=none)
 
 
 @app.command()
 def show(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
-    """Show an artifact: what inspection found, or why it failed."""
+    """Show an artifact, with its inspection result or error."""
     artifact = client(ctx).get(f"{ARTIFACTS}/{quoted(artifact_id)}")
     output.show_object(artifact, DETAILS, as_json=as_json)
 
 
 @app.command()
 def card(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
-    """Print the model card of an artifact, as Markdown."""
+    """Print the model card of an artifact as Markdown."""
     path = f"{ARTIFACTS}/{quoted(artifact_id)}/card"
     text = client(ctx).text(Request(method="GET", path=path))
     if as_json:
@@ -137,7 +138,7 @@ def card(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -
 def delete(
     ctx: typer.Context,
     artifact_id: ArtifactId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an artifact and its files."""
@@ -151,10 +152,10 @@ def delete(
 def rename(
     ctx: typer.Context,
     artifact_id: ArtifactId,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The new display name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="New display name.")],
     as_json: AsJson = False,
 ) -> None:
-    """Give an artifact another display name."""
+    """Rename an artifact."""
     path = f"{ARTIFACTS}/{quoted(artifact_id)}"
     request = Request(method="PATCH", path=path, json={"display_name": name})
     output.show_object(client(ctx).json(request), DETAILS, as_json=as_json)
@@ -164,14 +165,14 @@ def rename(
 def abandon(
     ctx: typer.Context,
     artifact_id: ArtifactId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Abandon an artifact's upload that was not completed: its files are as they were before."""
+    """Abandon an artifact's incomplete upload. Its previous files are kept."""
     server = client(ctx)
     artifact = server.get(f"{ARTIFACTS}/{quoted(artifact_id)}")
     if not artifact["upload_id"]:
-        raise CliError(f"{artifact_id} has no upload that is open.")
+        raise CliError(f"{artifact_id} has no open upload.")
     output.confirm(f"Abandon the upload of {artifact_id}?", yes=yes)
     answer = server.delete(session_path(artifact_id, artifact["upload_id"]))
     output.show_done(answer, f"Abandoned {artifact['upload_id']}.", as_json=as_json)
@@ -181,11 +182,11 @@ def abandon(
 def import_model(
     ctx: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="On a hub: org/name, or org/name@revision.")
+        str, typer.Argument(metavar="MODEL", help="Hub repository: org/name or org/name@revision.")
     ],
     *,
     name: Annotated[
-        str | None, typer.Option(help="The artifact's display name; the model's id by default.")
+        str | None, typer.Option(help="Display name. Default: the repository name.")
     ] = None,
     pipeline: Pipeline = None,
     artifact: Replaced = None,
@@ -193,7 +194,7 @@ def import_model(
     token_variable: TokenVariable = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have the server fetch a model from a hub as an artifact, and wait until it is ready."""
+    """Import a model from a hub into an artifact, and wait until it is ready."""
     _refuse_both(artifact, name, pipeline)
     server = client(ctx)
     reference, token = Reference.parse(model), token_from(token_variable)
@@ -210,7 +211,7 @@ app.command()(update)
 
 @app.command()
 def cancel(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
-    """Cancel an artifact's import: its files are as they were before."""
+    """Cancel an artifact's import. Its previous files are kept."""
     server = client(ctx)
     path = f"{ARTIFACTS}/{quoted(artifact_id)}"
     found = server.get(path)["import"]
@@ -228,33 +229,36 @@ def push(
         typer.Argument(
             metavar="PATH",
             exists=True,
-            help="A model's folder, as save_pretrained() wrote it, or one GGUF file.",
+            help="Model folder written by save_pretrained(), or one GGUF file.",
         ),
     ],
     *,
     name: Annotated[
-        str | None, typer.Option(help="The artifact's display name; that of PATH by default.")
+        str | None, typer.Option(help="Display name. Default: the name of PATH.")
     ] = None,
     pipeline: Pipeline = None,
     artifact: Replaced = None,
-    parallel: Annotated[int, typer.Option(min=1, max=32, help="Parts sent at once.")] = 4,
+    parallel: Annotated[int, typer.Option(min=1, max=32, help="Parts to send in parallel.")] = 4,
     deploy: Annotated[
-        str | None, typer.Option(metavar="MODEL_ID", help="Deploy it afterwards as this model id.")
+        str | None,
+        typer.Option(
+            metavar="MODEL_ID", help="Deploy the artifact with this model ID when it is ready."
+        ),
     ] = None,
     adapter_of: AdapterOf = None,
     readiness: Annotated[
         deployments.Readiness | None,
-        typer.Option(help="With --deploy: how ready the model is kept. The default is cold."),
+        typer.Option(help="With --deploy: cold, warm or hot. Default: cold."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Push a model's files as an artifact.
+    """Push model files to the server as an artifact.
 
-    Interrupted, the same command goes on where it was.
+    If a push is interrupted, run the same command again to resume it.
     """
     _refuse_both(artifact, name, pipeline)
     if adapter_of and not deploy:
-        raise WrongUseError("--adapter-of is for --deploy MODEL_ID.")
+        raise WrongUseError("--adapter-of requires --deploy MODEL_ID.")
     server = context(ctx).client(connections=parallel)
     selection = select(source)
     _tell_selection(selection)
@@ -264,7 +268,7 @@ def push(
     if pushed["status"] == "failed":
         output.show_object(pushed, DETAILS, as_json=as_json)
         raise CliError(
-            f"The server refused the files: {_failure(pushed)}",
+            f"The server rejected the files: {_failure(pushed)}",
             hint="The upload is kept. Correct the folder and push again: only changed files are "
             "sent.",
         )
@@ -283,7 +287,7 @@ def push(
 
 def _refuse_both(artifact: str | None, name: str | None, pipeline: str | None) -> None:
     if artifact and (name or pipeline):
-        raise WrongUseError("--name and --pipeline are for a new artifact, not for --artifact.")
+        raise WrongUseError("--name and --pipeline cannot be used with --artifact.")
 
 
 def _push(
@@ -295,19 +299,19 @@ def _push(
     *,
     parallel: int,
 ) -> JsonObject:
-    """Upload and complete; the artifact, with what was sent under `push`."""
+    """Uploads the files and completes the session. Returns the artifact, with `push` totals."""
     with push_progress(selection) as progress:
         try:
             uploader = Uploader(server, selection.files, progress, parallel=parallel)
             session = _session(uploader, name, pipeline, artifact_id)
             resumed = uploader.held_bytes(session)
             if resumed:
-                progress.note(f"Resuming: {output.size(resumed)} are on the server already.")
+                progress.note(f"Resuming: {output.size(resumed)} already uploaded.")
                 progress.already_there(resumed)
             uploader.send(session)
             artifact = uploader.complete(session)
         except KeyboardInterrupt:
-            progress.note("Interrupted. Give the same command again to go on from here.")
+            progress.note("Interrupted. Run the same command again to resume.")
             raise
     artifact["push"] = {
         "files": len(selection.files),
@@ -322,7 +326,7 @@ def _push(
 def _session(
     uploader: Uploader, name: str, pipeline: str | None, artifact_id: str | None
 ) -> Session:
-    """The session of an interrupted push of these files, or a new one."""
+    """Returns the session of an interrupted push of these files, or a new one."""
     if artifact_id:
         return uploader.resume(uploader.artifact(artifact_id)) or uploader.open(artifact_id)
     for candidate in uploader.unfinished(name, pipeline):
@@ -333,7 +337,7 @@ def _session(
 
 def _tell_selection(selection: Selection) -> None:
     for item in selection.left_out[:SHOWN_LEFT_OUT]:
-        output.say(f"Left out {item.path}: {item.reason}", style="dim")
+        output.say(f"Skipped {item.path}: {item.reason}", style="dim")
     if (more := len(selection.left_out) - SHOWN_LEFT_OUT) > 0:
-        output.say(f"Left out {more} more files; --json lists them.", style="dim")
+        output.say(f"Skipped {more} more files. Use --json to list them.", style="dim")
     output.say(f"Pushing {len(selection.files)} files, {output.size(selection.size)}.")

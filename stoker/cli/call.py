@@ -1,4 +1,4 @@
-"""`stoker models` and `stoker call`: what can be called, and calling it."""
+"""`stoker models` and `stoker call`: lists and calls models."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from stoker.client.client import Client, JsonObject, Request, quoted
 from stoker.client.errors import CliError, WrongUseError
 
 MODELS = "/v1/models"
-# Above any wait and inference timeout that a server has by default: the server says when to end.
+# Longer than the server's default wait and inference timeouts, so that the server times out first.
 TIMEOUT_S = 1800.0
 
 Parameters = Annotated[
@@ -22,7 +22,7 @@ Parameters = Annotated[
         "-p",
         "--param",
         metavar="NAME=VALUE",
-        help="A parameter, its value as JSON or else as text; repeatable.",
+        help="Parameter. The value is JSON if it parses as such, else text. Repeatable.",
     ),
 ]
 
@@ -32,7 +32,7 @@ COMMANDS = {
     "/v1/audio/speech": "speak",
     "/v1/videos": "video",
 }
-"""Endpoints whose answers, or whose inputs, are files → the command for them."""
+"""Endpoint with file inputs or outputs → the command to use instead."""
 
 LIST: Columns = {
     "model": lambda m: m["id"],
@@ -43,22 +43,22 @@ LIST: Columns = {
 
 
 def models(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the models that the key may call."""
+    """List the models that the API key can call."""
     found = list(client(ctx).pages(MODELS))
-    none = "The key covers no model. Deploy one with 'stoker deploy MODEL_ID ARTIFACT'."
+    none = "No models available to this key. Deploy one with 'stoker deploy MODEL_ID ARTIFACT'."
     output.show_list(found, LIST, as_json=as_json, none=none)
 
 
 def call(
     ctx: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="The model's id, as 'stoker models' lists it.")
+        str, typer.Argument(metavar="MODEL", help="Model ID, as listed by 'stoker models'.")
     ],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="INPUT",
-            help="A text, a file of a model that takes media, several as a list, or - for stdin.",
+            help="Text, media file, or - for stdin. Several inputs form a list.",
         ),
     ] = None,
     *,
@@ -68,25 +68,23 @@ def call(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Read the inputs from it, one a line."),
+        typer.Option(exists=True, dir_okay=False, help="File with one input per line."),
     ] = None,
     chosen: Annotated[
         str | None,
         typer.Option(
             "--endpoint",
             metavar="PATH",
-            help="Another endpoint that serves the model, such as /v1/rerank.",
+            help="Endpoint to call instead of the default, such as /v1/rerank.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Call a model and print what it answers as JSON."""
+    """Call a model and print the response as JSON."""
     body = {"model": model} | parsed_parameters(parameters or [])
     given = inputs.read(arguments or [], file)
     if given is None and not parameters:
-        raise WrongUseError(
-            "There is no input.", hint="Give a text or a file, - for stdin, or --file."
-        )
+        raise WrongUseError("No input given.", hint="Give a text or file, - for stdin, or --file.")
     server = client(ctx)
     found = server.get(f"{MODELS}/{quoted(model)}")
     endpoint = _endpoint(found, chosen)
@@ -95,7 +93,7 @@ def call(
         *placed.fields,
         *(name.removesuffix("[]") for name, _ in placed.files),
     }:
-        raise WrongUseError(f"'{min(twice)}' is given twice, as an input and with --param.")
+        raise WrongUseError(f"'{min(twice)}' is given twice: as an input and with --param.")
     request = Request(
         method="POST",
         path=endpoint,
@@ -112,12 +110,12 @@ def call(
 
 
 def parsed_parameters(parameters: list[str]) -> JsonObject:
-    """`name=value` pairs: a value that is JSON is read as that, any other is a text."""
+    """Parses `name=value` pairs. A value that is valid JSON is decoded; any other is text."""
     parsed: JsonObject = {}
     for parameter in parameters:
         name, separator, value = parameter.partition("=")
         if not name or not separator:
-            raise WrongUseError(f"'{parameter}' is not of the form name=value.")
+            raise WrongUseError(f"'{parameter}' is not in the form NAME=VALUE.")
         parsed[name] = _value(value)
     return parsed
 
@@ -130,7 +128,7 @@ def _value(text: str) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    """NaN and the infinities are no JSON, though Python reads them."""
+    """Rejects NaN and infinities, which Python parses but JSON does not allow."""
     raise ValueError(name)
 
 
@@ -143,11 +141,11 @@ def _endpoint(model: JsonObject, chosen: str | None) -> str:
     if endpoint not in endpoints:
         raise WrongUseError(
             f"{endpoint} does not serve {model['id']} ({model['pipeline']}).",
-            hint=f"These do: {', '.join(endpoints)}.",
+            hint=f"Available endpoints: {', '.join(endpoints)}.",
         )
     if command := COMMANDS.get(endpoint):
         raise WrongUseError(
-            f"{model['id']} ({model['pipeline']}) works with files.",
+            f"{model['id']} ({model['pipeline']}) needs file input or output.",
             hint=f"Use 'stoker {command}'.",
         )
     return endpoint

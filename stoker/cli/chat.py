@@ -1,4 +1,4 @@
-"""`stoker chat`: talk to a language model, its answer written as it comes."""
+"""`stoker chat`: chats with a language model and streams its answers."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,13 @@ from stoker.client.errors import CliError
 def chat(
     ctx: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="The model's id, as 'stoker models' lists it.")
+        str, typer.Argument(metavar="MODEL", help="Model ID, as listed by 'stoker models'.")
     ],
     text: Annotated[
         str | None,
-        typer.Argument(metavar="TEXT", help="What to say; without it, a conversation begins."),
+        typer.Argument(
+            metavar="TEXT", help="Message to send. Without it, an interactive chat starts."
+        ),
     ] = None,
     *,
     images: Annotated[
@@ -31,15 +33,13 @@ def chat(
             "--image",
             exists=True,
             dir_okay=False,
-            help="Show the model an image, with what is said first; repeatable.",
+            help="Image to send with the first message. Repeatable.",
         ),
     ] = None,
-    system: Annotated[
-        str | None, typer.Option(help="What the model is told before the conversation.")
-    ] = None,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
     parameters: Parameters = None,
 ) -> None:
-    """Talk to a language model. A conversation ends with an empty line or Ctrl-D."""
+    """Chat with a language model. An empty line or Ctrl-D ends the chat."""
     server = client(ctx)
     messages: list[JsonObject] = [{"role": "system", "content": system}] if system else []
     options = parsed_parameters(parameters or [])
@@ -66,7 +66,7 @@ def _content(said: str, images: Sequence[Path]) -> str | list[JsonObject]:
 
 
 def _lines() -> Iterator[str]:
-    """What is typed, or comes through a pipe, until an empty line."""
+    """Yields lines from the terminal or a pipe until an empty line."""
     shown = sys.stdin.isatty()
     while True:
         if shown:

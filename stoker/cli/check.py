@@ -1,4 +1,4 @@
-"""`stoker check`: does a deployment answer what is expected of it?"""
+"""`stoker check`: runs a deployment's checks."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ STYLES = {"passed": "green", "failed": "bold red"}
 def check(
     ctx: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A deployment's id (dep_…) or model id.")
+        str, typer.Argument(metavar="MODEL", help="Deployment ID (dep_…) or model ID.")
     ],
     *,
     put: Annotated[
@@ -27,16 +27,16 @@ def check(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Keep the checks of this file first, a JSON list of {name, request, expect}, in "
-            "place of those that there were.",
+            help="Replace the checks with those in this file, a JSON list of "
+            "{name, request, expect}, before running them.",
         ),
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Show the checks that are kept, and ask nothing.")
+        bool, typer.Option("--show", help="Show the checks without running them.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask what is kept of checks, and say what is not as expected. Exits with 1 where one fails."""
+    """Run a deployment's checks and report failures. Exits with 1 if a check fails."""
     server = client(ctx)
     path = f"{path_of(server, model)}/checks"
     if put:
@@ -48,13 +48,13 @@ def check(
         else:
             output.print_table(["check", "expects"], [_shown(one) for one in kept["checks"]])
         return
-    with output.spinner("Checking …"):
+    with output.spinner("Running checks …"):
         report = server.post(f"{path}/run")
     if as_json:
         output.print_json(report)
     else:
         rows = [_row(one) for one in report["results"]]
-        output.print_table(["", "check", "took", "message"], rows, STYLES)
+        output.print_table(["", "check", "duration", "message"], rows, STYLES)
     if not report["is_passed"]:
         raise typer.Exit(1)
 
@@ -72,10 +72,10 @@ def _read(file: Path) -> list[Any]:
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise WrongUseError(f"'{file}' is no JSON: {error}.") from error
+        raise WrongUseError(f"'{file}' is not valid JSON: {error}.") from error
     checks: Any = found
     if isinstance(found, dict):
         checks = cast("JsonObject", found).get("checks")
     if not isinstance(checks, list):
-        raise WrongUseError(f"'{file}' holds no list of checks.")
+        raise WrongUseError(f"'{file}' does not contain a list of checks.")
     return cast("list[Any]", checks)

@@ -1,4 +1,4 @@
-"""`stoker cluster`: the machines of a fleet, together."""
+"""`stoker cluster`: shows and starts the machines of a fleet."""
 
 import contextlib
 import os
@@ -17,10 +17,12 @@ from stoker.client.client import JsonObject
 if TYPE_CHECKING:
     from stoker.demo.setup import Demo
 
-app = typer.Typer(no_args_is_help=True, help="Machines that run replicas together.")
+app = typer.Typer(
+    no_args_is_help=True, help="Manage fleets of machines that run replicas together."
+)
 
 MOST = 64
-"""Nodes, and gateways, of one machine."""
+"""Maximum number of nodes or gateways on one machine."""
 
 NODES = "/v1/nodes"
 
@@ -52,39 +54,44 @@ _NO_REPLICA = {"status": "", "engine": "", "outstanding": "", "memory_bytes": No
 def up(
     *,
     nodes: Annotated[
-        int, typer.Option(min=1, max=MOST, help="Node hosts, which run the replicas.")
+        int, typer.Option(min=1, max=MOST, help="Number of node hosts, which run the replicas.")
     ] = 2,
     gateways: Annotated[
-        int, typer.Option(min=1, max=MOST, help="Servers, any of which answers any request.")
+        int,
+        typer.Option(min=1, max=MOST, help="Number of servers. Any server answers any request."),
     ] = 2,
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, help="Of the first server; the others' follow. 0 picks free ones."
+            min=0,
+            max=65535,
+            help="Port of the first server. The others use the next ports. 0 picks free ports.",
         ),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="All that the fleet keeps. Default: `cluster` in the data folder."),
+        typer.Option(
+            help="Folder for all data of the fleet. Default: `cluster` in the data folder."
+        ),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Deploy the demo models, and print calls to copy.")
+        bool, typer.Option("--demo", help="Deploy the demo models and print example calls.")
     ] = False,
     ray: Annotated[
         bool,
-        typer.Option("--ray", help="Have Ray place what is to run. Also by STOKER_RUNTIME=ray."),
+        typer.Option("--ray", help="Place replicas with Ray. Same as STOKER_RUNTIME=ray."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a whole fleet on this machine, for a look: PostgreSQL, nodes, servers. Ctrl-C ends it.
+    """Start a trial fleet on this machine: PostgreSQL, nodes and servers. Stop it with Ctrl-C.
 
-    With STOKER_DATABASE_URL and STOKER_BLOB_URL it uses what they name. What there is stands in
-    DATA_DIR/cluster.json, the operator's key in DATA_DIR/operator-key.
+    STOKER_DATABASE_URL and STOKER_BLOB_URL are used if set. The fleet's addresses are written to
+    DATA_DIR/cluster.json, the operator key to DATA_DIR/operator-key.
     """
     from stoker.cluster import command
     from stoker.cluster.plan import Plan
 
-    # What runs replicas is the nodes', whatever the environment says.
+    # Nodes run the replicas, whatever runtime the environment names.
     given: dict[str, Any] = {"runtime": "local"}
     if port is not None:
         given["port"] = port
@@ -102,7 +109,7 @@ def up(
 
 
 class _Screen:
-    """What is said while a fleet starts, runs and ends."""
+    """Prints progress while a fleet starts, runs and stops."""
 
     def __init__(self, stack: contextlib.ExitStack, folder: Path, *, as_json: bool) -> None:
         self._stack = stack
@@ -124,34 +131,34 @@ class _Screen:
         if self._as_json:
             output.print_json(state)
             return
-        lines = ["A fleet is there. Its servers:", *(f"  {one}" for one in state["gateways"]), ""]
+        lines = ["The fleet is running. Servers:", *(f"  {one}" for one in state["gateways"]), ""]
         if key := state["operator_key_file"]:
-            lines.append(f"The operator's key is in {key}.")
-        lines += [f"What each process writes is in {self._folder / 'logs'}.", ""]
+            lines.append(f"Operator key: {key}")
+        lines += [f"Logs: {self._folder / 'logs'}", ""]
         if demo:
             from stoker.demo.setup import calls
 
             lines += ["In a second terminal:", "", calls(demo, self._folder), ""]
-        print("\n".join([*lines, "Ctrl-C ends it."]), flush=True)
+        print("\n".join([*lines, "Press Ctrl-C to stop."]), flush=True)
 
 
 @app.command()
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show the nodes: memory in use, leases, and the replicas of each."""
+    """Show the nodes, with their memory, leases and replicas."""
     nodes = client(ctx).get(NODES)["data"]
-    none = "There are no nodes: this server runs replicas itself. See `stoker machine`."
+    none = "No nodes. This server runs replicas itself; see 'stoker machine'."
     output.show_list(nodes, NODE, as_json=as_json, none=none)
     if as_json or not nodes:
         return
-    output.show_list(_runs(nodes), LEASE, as_json=False, none="No node has a lease now.")
+    output.show_list(_runs(nodes), LEASE, as_json=False, none="No leases.")
     for node in nodes:
         for one in node["waiting"]:
-            said = f"{one['model']} waits on {node['name']}: {one['reason']}"
+            said = f"{one['model']} is waiting on {node['name']}: {one['reason']}"
             output.say(output.printable(said), "yellow")
 
 
 def _runs(nodes: Sequence[JsonObject]) -> list[JsonObject]:
-    """A row for each replica, and for each lease without one, as models are called."""
+    """Returns a row for each replica and for each lease without one, sorted by model name."""
     rows: list[JsonObject] = [
         {**lease, "node": node["name"], **replica}
         for node in nodes

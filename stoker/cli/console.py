@@ -1,4 +1,4 @@
-"""`stoker open`: the console in a browser, signed in."""
+"""`stoker open`: opens the console in a browser, signed in."""
 
 import webbrowser
 from typing import Annotated
@@ -16,11 +16,12 @@ def open_console(
     ctx: typer.Context,
     *,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open it, or print the link alone.")
+        bool,
+        typer.Option("--browser/--no-browser", help="Open the browser, or only print the link."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Open the console in a browser, signed in with your key by a link that works once."""
+    """Open the console in a browser. A one-time link signs you in."""
     link = client(ctx).post(LINKS)
     if as_json:
         output.print_json(link)
@@ -29,4 +30,4 @@ def open_console(
         output.say("Opened the console in your browser.")
         return
     print(output.printable(link["url"]))
-    output.say("Open this within a minute: it signs one browser in, once.", style="dim")
+    output.say("Open this link within one minute. It signs in one browser, once.", style="dim")

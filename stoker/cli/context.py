@@ -1,4 +1,4 @@
-"""What the global options settle, for every command."""
+"""Global options, shared by all commands."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -10,9 +10,9 @@ from stoker.client.errors import WrongUseError
 
 DEFAULT_BASE_URL = "http://127.0.0.1:8000"
 NO_KEY_HINT = """\
-Set STOKER_API_KEY, or give --api-key before the command's name. Where a key is found:
+Set STOKER_API_KEY, or pass --api-key before the command. Where to find a key:
   stoker demo    "account_key" in DATA_DIR/demo.json
-  stoker serve   DATA_DIR/operator-key. It manages accounts; make one, and a key for it:
+  stoker serve   DATA_DIR/operator-key. This key manages accounts. Create an account and its key:
                  stoker accounts create NAME
                  stoker keys create --scope account --account-id ACCOUNT_ID"""
 
@@ -22,12 +22,12 @@ class Context:
     base_url: str
     api_key: str | None
     account: str | None = None
-    """Whom an operator's key acts for."""
+    """Account that an operator key acts for."""
 
     def client(self, *, connections: int = 4) -> Client:
-        """A client with the key. Raises `WrongUseError` where none is set."""
+        """Returns a client with the API key. Raises `WrongUseError` if none is set."""
         if not self.api_key:
-            raise WrongUseError("There is no API key.", hint=NO_KEY_HINT)
+            raise WrongUseError("No API key.", hint=NO_KEY_HINT)
         return Client(self.base_url, self.api_key, connections=connections, account=self.account)
 
 

@@ -1,4 +1,4 @@
-"""`stoker deploy` and `stoker deployments set`: what a deployment is to be."""
+"""`stoker deploy` and `stoker deployments set`: create and change deployments."""
 
 from typing import Annotated, Any
 
@@ -15,27 +15,27 @@ from stoker.cli.versions import changed
 from stoker.client.client import JsonObject, Request
 from stoker.client.errors import WrongUseError
 
-READINESS = "cold: starts when called; warm: stays while memory allows; hot: always."
+READINESS = "cold: loads when called. warm: stays loaded while memory allows. hot: always loaded."
 
-Engine = Annotated[str | None, typer.Option(help="The engine, as in torch.")]
-Device = Annotated[str | None, typer.Option(help="The device, as in cpu.")]
-Dtype = Annotated[str | None, typer.Option(help="Numbers to compute in, as in float32.")]
+Engine = Annotated[str | None, typer.Option(help="Engine, such as torch.")]
+Device = Annotated[str | None, typer.Option(help="Device, such as cpu.")]
+Dtype = Annotated[str | None, typer.Option(help="Compute precision, such as float32.")]
 WeightFormat = Annotated[
     str | None,
-    typer.Option(help="Keep the weights in int8, a language model's also in int4, on a CPU."),
+    typer.Option(help="Weight format on a CPU: int8, or int4 for language models."),
 ]
 Config = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=VALUE", help="An option of the engine, as in weight_format=int8; repeatable."
+        metavar="NAME=VALUE", help="Engine option, such as weight_format=int8. Repeatable."
     ),
 ]
-MinReplicas = Annotated[int | None, typer.Option(help="Replicas kept at least.")]
-MaxReplicas = Annotated[int | None, typer.Option(help="Replicas started at most.")]
+MinReplicas = Annotated[int | None, typer.Option(help="Minimum number of replicas.")]
+MaxReplicas = Annotated[int | None, typer.Option(help="Maximum number of replicas.")]
 Keep = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", help="How long a version that is live no more stays loaded, uncalled."
+        metavar="SECONDS", help="Seconds that a replaced version stays loaded without calls."
     ),
 ]
 IdleTimeout = Annotated[
@@ -44,14 +44,17 @@ IdleTimeout = Annotated[
         "--idle-timeout",
         "--idle-timeout-s",
         metavar="SECONDS",
-        help="Time without a call until a cold model is unloaded.",
+        help="Seconds without calls before a cold model is unloaded.",
     ),
 ]
-MaxQueue = Annotated[int | None, typer.Option(help="Requests that may wait; more are refused.")]
+MaxQueue = Annotated[
+    int | None,
+    typer.Option(help="Maximum number of queued requests. Further requests are rejected."),
+]
 Wait = Annotated[
     bool | None,
     typer.Option(
-        "--wait/--no-wait", help="Wait until a warm or hot one has loaded; the default for them."
+        "--wait/--no-wait", help="Wait until the model is loaded. Default for warm and hot models."
     ),
 ]
 
@@ -62,30 +65,29 @@ def deploy(
         str,
         typer.Argument(
             metavar="MODEL_ID",
-            help="The name callers will use; or hf:org/name@revision, with --as, of a model that "
-            "is imported first.",
+            help="Model ID that callers use. With --as: hub model to import and deploy, as "
+            "hf:org/name@revision.",
         ),
     ],
     artifact: Annotated[
         str | None,
-        typer.Argument(metavar="ARTIFACT", help="The artifact's id (art_…); or give --source."),
+        typer.Argument(metavar="ARTIFACT", help="Artifact ID (art_…), unless --source is given."),
     ] = None,
     *,
     model_id: Annotated[
         str | None,
-        typer.Option("--as", metavar="MODEL_ID", help="What to call a model from a hub."),
+        typer.Option("--as", metavar="MODEL_ID", help="Model ID for a model imported from a hub."),
     ] = None,
     gguf: Gguf = None,
     token_variable: TokenVariable = None,
     source: Annotated[
-        str | None, typer.Option(help="A folder on the server, below one that its operator named.")
+        str | None,
+        typer.Option(help="Model folder on the server, below a folder that the operator allows."),
     ] = None,
     adapter_of: AdapterOf = None,
-    readiness: Annotated[
-        Readiness | None, typer.Option(help=f"{READINESS} The default is cold.")
-    ] = None,
+    readiness: Annotated[Readiness | None, typer.Option(help=f"{READINESS} Default: cold.")] = None,
     pipeline: Annotated[
-        str | None, typer.Option(help="The task; the artifact's by default.")
+        str | None, typer.Option(help="Task. Default: the artifact's task.")
     ] = None,
     engine: Engine = None,
     device: Device = None,
@@ -100,19 +102,19 @@ def deploy(
     wait: Wait = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deploy an artifact, or a model from a hub, so that it can be called by its model id."""
+    """Deploy an artifact or a hub model under a model ID."""
     server = client(ctx)
     if model.startswith(SCHEME):
         if artifact or source:
-            raise WrongUseError("A model from a hub is its own artifact: name no other.")
+            raise WrongUseError("A hub model cannot be combined with an artifact ID or --source.")
         reference, token = Reference.parse(model), token_from(token_variable)
         found = import_new(server, reference, pipeline=pipeline, token=token, gguf=gguf)
         artifact = found["id"]
         model = model_id or reference.name
     elif model_id or gguf or token_variable:
-        raise WrongUseError("--as, --gguf and --token-from are for models from a hub (hf:…).")
+        raise WrongUseError("--as, --gguf and --token-from require a hub model (hf:…).")
     if (artifact is None) == (source is None):
-        raise WrongUseError("Give either an artifact's id or --source.")
+        raise WrongUseError("Give either an artifact ID or --source.")
     given = _given(
         model=model,
         artifact_id=artifact,
@@ -153,7 +155,7 @@ def set_deployment(
     wait: Wait = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a deployment: what is not named stays. It serves on meanwhile."""
+    """Change a deployment. Options that are not given stay unchanged. Calls continue meanwhile."""
     changes = _given(
         readiness=readiness,
         engine=engine,
@@ -166,7 +168,7 @@ def set_deployment(
         config=_config(config, weight_format),
     )
     if not changes:
-        raise WrongUseError("There is nothing to change.", hint="Name what, as in --readiness hot.")
+        raise WrongUseError("Nothing to change.", hint="Give an option, such as --readiness hot.")
     server = client(ctx)
     path = path_of(server, which)
     if wait is False:

@@ -1,4 +1,4 @@
-"""`stoker deployments`: models at work, and what becomes of them."""
+"""`stoker deployments`: manages deployments."""
 
 import contextlib
 import time
@@ -13,7 +13,7 @@ from stoker.cli.output import AsJson, Columns
 from stoker.client.client import Client, JsonObject, Retry, quoted
 from stoker.client.errors import CliError
 
-app = typer.Typer(no_args_is_help=True, help="Models at work: list, change, start, stop, logs.")
+app = typer.Typer(no_args_is_help=True, help="Manage deployments: list, change, start, stop, logs.")
 
 DEPLOYMENTS = "/v1/deployments"
 ID_PREFIX = "dep_"
@@ -23,11 +23,11 @@ MOST_LINES = 1000
 SETTLED = frozenset({"ready", "failed"})
 
 Readiness = Literal["cold", "warm", "hot"]
-Which = Annotated[str, typer.Argument(metavar="ID", help="A deployment's id (dep_…) or model id.")]
+Which = Annotated[str, typer.Argument(metavar="ID", help="Deployment ID (dep_…) or model ID.")]
 
 
 def _progress(deployment: JsonObject) -> float | None:
-    """How far loading has come, 0 to 1, by the worker that is furthest."""
+    """Returns the loading progress of the most advanced worker, 0 to 1."""
     known = [worker["progress"] for worker in deployment["workers"] if worker["progress"]]
     return max(known, default=None)
 
@@ -48,7 +48,7 @@ def _traffic(deployment: JsonObject) -> str:
 
 
 def _worker(worker: JsonObject) -> str:
-    # Not every runtime has processes here, nor has one that is only about to be forked.
+    # Remote replicas and replicas that are not forked yet have no local process.
     pid = f" pid {worker['pid']}," if worker["pid"] is not None else ""
     return (
         f"{worker['id']} {worker['status']},{pid} {output.size(worker['memory_bytes'])}, "
@@ -59,7 +59,7 @@ def _worker(worker: JsonObject) -> str:
 def _memory(deployment: JsonObject) -> str:
     memory = deployment["memory"]
     how = "measured" if memory["is_measured"] else "estimated"
-    return f"{output.size(memory['bytes'])} a replica, {how}"
+    return f"{output.size(memory['bytes'])} per replica, {how}"
 
 
 def _notices(deployment: JsonObject) -> str:
@@ -120,13 +120,13 @@ EVENTS: Columns = {
 def list_deployments(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the account's deployments, newest first."""
     found = list(client(ctx).pages(DEPLOYMENTS))
-    none = "There are no deployments. Make one with 'stoker deploy MODEL_ID ARTIFACT'."
+    none = "No deployments yet. Create one with 'stoker deploy MODEL_ID ARTIFACT'."
     output.show_list(found, LIST, as_json=as_json, none=none)
 
 
 @app.command()
 def show(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
-    """Show a deployment, its state and its workers."""
+    """Show a deployment with its state and workers."""
     output.show_object(find(client(ctx), which), DETAILS, as_json=as_json)
 
 
@@ -135,11 +135,11 @@ def start(
     ctx: typer.Context,
     which: Which,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait until a warm or hot one has loaded.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until a warm or hot model is loaded.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Let a stopped deployment take calls again; a warm or hot one is loaded at once."""
+    """Start a stopped deployment. A warm or hot model is loaded immediately."""
     server = client(ctx)
     deployment = server.post(f"{path_of(server, which)}/start")
     if wait:
@@ -149,7 +149,7 @@ def start(
 
 @app.command()
 def stop(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
-    """Stop a deployment: its model is unloaded and calls are refused."""
+    """Stop a deployment. Its model is unloaded and calls are rejected."""
     server = client(ctx)
     output.show_object(server.post(f"{path_of(server, which)}/stop"), DETAILS, as_json=as_json)
 
@@ -158,10 +158,10 @@ def stop(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
 def delete(
     ctx: typer.Context,
     which: Which,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a deployment; its artifact stays."""
+    """Delete a deployment. Its artifact is kept."""
     server = client(ctx)
     path = path_of(server, which)
     output.confirm(f"Delete deployment {which}?", yes=yes)
@@ -174,22 +174,22 @@ def metrics(
     which: Which,
     *,
     window: Annotated[
-        int, typer.Option(min=60, max=86_400, metavar="SECONDS", help="How far back.")
+        int, typer.Option(min=60, max=86_400, metavar="SECONDS", help="Time range, back from now.")
     ] = 900,
     as_json: AsJson = False,
 ) -> None:
-    """Show what calls of a deployment came to, step by step, where there were any."""
+    """Show request metrics of a deployment over time."""
     server = client(ctx)
     found = server.get(f"{path_of(server, which)}/metrics", window_s=window)
     if as_json:
         output.print_json(found)
         return
     rows = [row for row in _steps(found) if any(row[name] for name in ("ok", "errors"))]
-    output.show_list(rows, STEP, as_json=False, none="There were no calls.")
+    output.show_list(rows, STEP, as_json=False, none="No calls in this period.")
 
 
 def _steps(found: JsonObject) -> list[JsonObject]:
-    """A row a step, of the columns that the API answers with."""
+    """Converts the API's columns to one row per time step."""
     counts, latencies = found["requests"], found["latency_ms"]
     columns = {
         "ok": counts["ok"],
@@ -224,13 +224,13 @@ def logs(
     ctx: typer.Context,
     which: Which,
     *,
-    tail: Annotated[int, typer.Option(min=1, max=1000, help="How many lines, the latest.")] = 100,
+    tail: Annotated[int, typer.Option(min=1, max=1000, help="Number of most recent lines.")] = 100,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what they write, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Stream new lines until Ctrl-C.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a deployment's workers wrote."""
+    """Print the logs of a deployment's workers."""
     server = client(ctx)
     path = f"{path_of(server, which)}/logs"
     lines: list[str] = server.get(path, tail=tail)["data"]
@@ -252,10 +252,10 @@ def logs(
 
 
 def added(known: Sequence[str], lines: Sequence[str]) -> Sequence[str]:
-    """Of the last lines of a log, those that came after the ones that are known.
+    """Returns the lines of a log tail that follow the lines already known.
 
-    The known ones are its last lines of before: of those, the first may be gone by now, and
-    either list may begin earlier than the other.
+    Both lists are tails of the same log, taken at different times. Either may start earlier
+    than the other.
     """
     if not known:
         return lines
@@ -278,30 +278,30 @@ def _print_lines(lines: Sequence[str], *, as_json: bool) -> None:
 def events(
     ctx: typer.Context,
     which: Which,
-    limit: Annotated[int, typer.Option(min=1, help="How many events, the latest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Number of most recent events.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List what happened to a deployment, newest first."""
+    """List the events of a deployment, newest first."""
     server = client(ctx)
     found = list(server.pages(f"{path_of(server, which)}/events", limit))
-    output.show_list(found, EVENTS, as_json=as_json, none="Nothing has happened yet.")
+    output.show_list(found, EVENTS, as_json=as_json, none="No events yet.")
 
 
 def find(server: Client, which: str) -> JsonObject:
-    """A deployment by its id or model id."""
+    """Returns a deployment by its ID or model ID."""
     if which.startswith(ID_PREFIX):
         return server.get(f"{DEPLOYMENTS}/{quoted(which)}")
     for deployment in server.pages(DEPLOYMENTS):
         if deployment["model"] == which:
             return deployment
     raise CliError(
-        f"There is no deployment of the model id '{which}'.",
-        hint="'stoker deployments list' lists those that there are.",
+        f"Deployment '{which}' not found.",
+        hint="List deployments with 'stoker deployments list'.",
     )
 
 
 def resolve(server: Client, which: str) -> str:
-    """A deployment's id, from that or from its model id."""
+    """Returns the ID of a deployment given by ID or model ID."""
     return which if which.startswith(ID_PREFIX) else find(server, which)["id"]
 
 
@@ -310,15 +310,15 @@ def path_of(server: Client, which: str) -> str:
 
 
 def create(server: Client, wish: JsonObject, *, wait: bool) -> JsonObject:
-    """Create a deployment; with `wait`, the deployment once it has loaded."""
+    """Creates a deployment. With `wait`, returns once it is loaded."""
     deployment = server.create(DEPLOYMENTS, wish)
     return settled(server, deployment) if wait else deployment
 
 
 def settled(server: Client, deployment: JsonObject) -> JsonObject:
-    """The deployment once it has loaded, which a cold one that is idle does when it is called.
+    """Waits until a deployment is loaded, or idle if it is cold.
 
-    Raises `CliError` where loading fails.
+    Raises `CliError` if loading fails.
     """
     path = f"{DEPLOYMENTS}/{quoted(deployment['id'])}"
     retry = Retry()
@@ -330,7 +330,7 @@ def settled(server: Client, deployment: JsonObject) -> JsonObject:
     if deployment["status"] == "failed":
         raise CliError(
             f"{deployment['model']} failed to load: {deployment['message']}",
-            hint=f"See 'stoker deployments logs {deployment['model']}'. The deployment was made.",
+            hint=f"Deployment created. See 'stoker deployments logs {deployment['model']}'.",
         )
     return deployment
 
@@ -339,7 +339,7 @@ def _is_settled(deployment: JsonObject) -> bool:
     status = deployment["status"]
     if deployment["readiness"] == "cold" and status == "idle":
         return True
-    # One that was just started is still observed to be stopped.
+    # A deployment that was just started is still observed as stopped.
     return status in SETTLED or status == deployment["desired"] == "stopped"
 
 

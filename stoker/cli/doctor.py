@@ -1,4 +1,4 @@
-"""`stoker doctor`: is this machine fit to serve, and does the server answer as it should?"""
+"""`stoker doctor`: checks this machine and the server."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ PROBE_TIMEOUT_S = 10
 STORE_TIMEOUT_S = 10
 MOST_SKEW_S = 60
 STORE_HINT = (
-    "Look at STOKER_BLOB_URL, and at the bucket's endpoint, region and credentials in the "
+    "Check STOKER_BLOB_URL, and the bucket's endpoint, region and credentials in the "
     "environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …)."
 )
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -59,9 +59,9 @@ WALLS = {
     "capabilities": "Serve as another user.",
     "user": "Serve as another user than root, or name users that exist in STOKER_REPLICA_UIDS.",
 }
-"""What stands between a replica and all else → what would bring it."""
+"""Sandbox layer of a replica → how to enable it."""
 
-FILES_HINT = "'stoker deployments list' shows which failed; restore the data folder from a copy."
+FILES_HINT = "'stoker deployments list' shows which failed. Restore the data folder from a backup."
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -70,11 +70,11 @@ def doctor(
     ctx: typer.Context,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="The server's data folder, if it was started with --data-dir."),
+        typer.Option(help="Data folder of the server, if it was started with --data-dir."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check this machine and the server. Exits with 1 where a check fails."""
+    """Check this machine and the server. Exits with 1 if a check fails."""
     if data_dir is not None:
         os.environ["STOKER_DATA_DIR"] = str(data_dir)
     checks: list[Check] = []
@@ -110,9 +110,9 @@ def _engine(name: str, title: str, program: str) -> Check:
     probe = _python_probe(program, IMPORT_TIMEOUT_S)
     if probe is not None and probe.returncode == 0:
         return Check(title, Verdict.OK, probe.stdout.strip())
-    lines = probe.stderr.strip().splitlines() if probe else ["it did not import in time"]
-    hint = f"The {name} engine needs it; install stoker with its dependencies."
-    return Check(title, Verdict.FAIL, lines[-1] if lines else "it does not import", hint)
+    lines = probe.stderr.strip().splitlines() if probe else ["import timed out"]
+    hint = f"The {name} engine needs this package. Install stoker with its dependencies."
+    return Check(title, Verdict.FAIL, lines[-1] if lines else "import failed", hint)
 
 
 def _cores() -> Check:
@@ -156,18 +156,18 @@ def _disk() -> Check:
             "data folder", Verdict.FAIL, f"{existing} is not writable", "Set STOKER_DATA_DIR."
         )
     if free < FULL_DISK_BYTES:
-        return Check("data folder", Verdict.FAIL, found, "Make room, or set STOKER_DATA_DIR.")
+        return Check("data folder", Verdict.FAIL, found, "Free disk space, or set STOKER_DATA_DIR.")
     if free < LOW_DISK_BYTES:
         return Check("data folder", Verdict.WARN, found, "Large models will not fit.")
     return Check("data folder", Verdict.OK, found)
 
 
 def _store() -> list[Check]:
-    """What a bucket has to be able to do; nothing where blobs are in the data folder."""
+    """Checks the operations that a bucket must support. Returns nothing for a folder."""
     try:
         settings = read_settings()
     except WrongUseError:
-        # `_disk` says so.
+        # `_disk` reports it.
         return []
     from stoker.store.blobs import is_local
 
@@ -214,7 +214,7 @@ def _clock(ahead_s: float) -> Check:
 
 
 def _fleet() -> list[Check]:
-    """What several machines share; nothing where there is no PostgreSQL."""
+    """Checks what machines of a fleet share. Returns nothing without PostgreSQL."""
     if not _shares_database():
         return []
     from stoker.cli import fleet_health
@@ -226,13 +226,13 @@ def _shares_database() -> bool:
     try:
         url = read_settings().database_url
     except WrongUseError:
-        # `_disk` says so.
+        # `_disk` reports it.
         return False
     return url is not None and url.startswith("postgresql")
 
 
 def _is_of_node() -> bool:
-    """Whether the data folder is a node's, where no server need be."""
+    """Returns whether the data folder belongs to a node, which needs no local server."""
     return _shares_database() and (read_settings().data_dir / "node-id").exists()
 
 
@@ -244,7 +244,7 @@ def _fork() -> Check:
 
 
 def _walls() -> list[Check]:
-    """Put up around a child of this process as they are around a replica, and tried there."""
+    """Applies the replica sandbox to a child process and tests each layer there."""
     try:
         users = read_settings().replica_users
     except WrongUseError as error:
@@ -255,14 +255,14 @@ def _walls() -> list[Check]:
     if probe is not None and probe.returncode == 0:
         found = json.loads(probe.stdout)
     if not found:
-        hint = "Replicas may not start, or run without walls; see docs/security.md."
-        return [Check("walls", Verdict.WARN, "they could not be tried", hint)]
+        hint = "Replicas may fail to start, or run without a sandbox. See docs/security.md."
+        return [Check("walls", Verdict.WARN, "could not be tested", hint)]
     return [_wall(name, missing) for name, missing in found.items()]
 
 
 def _wall(name: str, missing: str | None) -> Check:
     if missing is None:
-        return Check(f"wall: {name}", Verdict.OK, "stands around replicas")
+        return Check(f"wall: {name}", Verdict.OK, "active")
     return Check(f"wall: {name}", Verdict.WARN, f"missing: {missing}", WALLS[name])
 
 
@@ -271,12 +271,12 @@ def _priorities() -> Check:
 
     name = "cores by account"
     if may_set_nice():
-        return Check(name, Verdict.OK, "who uses more than a share gives way")
-    hint = "Give the server CAP_SYS_NICE, or a limit of nice values of 20 (ulimit -e 20)."
+        return Check(name, Verdict.OK, "shared fairly between accounts")
+    hint = "Give the server CAP_SYS_NICE, or a nice limit of 20 (ulimit -e 20)."
     if has_groups():
-        found = "who uses more than a share gives way, but in a container or service"
+        found = "shared fairly between accounts, except in a container or service"
         return Check(name, Verdict.OK, found, hint)
-    return Check(name, Verdict.WARN, "the kernel alone shares them out, by threads", hint)
+    return Check(name, Verdict.WARN, "shared by the kernel per thread, not per account", hint)
 
 
 def _extras() -> Check:
@@ -287,9 +287,9 @@ def _extras() -> Check:
         name for name, packages in EXTRAS.items() if not all(is_installed(one) for one in packages)
     ]
     if not missing:
-        return Check("extras", Verdict.OK, "installed, all that models ask for")
+        return Check("extras", Verdict.OK, "all installed")
     adds = install_command("EXTRA")
-    hint = f"A model that needs one is refused as it is pushed. This adds it: {adds}."
+    hint = f"Pushing a model that needs one fails. Install it with: {adds}."
     return Check("extras", Verdict.OK, f"not installed: {', '.join(missing)}", hint)
 
 
@@ -311,7 +311,7 @@ MACHINE: tuple[Callable[[], Check | list[Check]], ...] = (
 def _python_probe(
     code: str, timeout_s: float, *arguments: str
 ) -> subprocess.CompletedProcess[str] | None:
-    """Run code in a Python of its own, which may fail as it likes; None where it hangs."""
+    """Runs code in a separate Python process. Returns None if it times out."""
     try:
         return subprocess.run(  # noqa: S603 - our own code, no input of others
             [sys.executable, "-c", code, *arguments],
@@ -329,8 +329,8 @@ def of_server(settings: Context) -> Iterator[Check]:
         yield from _asked(settings)
     except UnreachableError as error:
         if settings.base_url == DEFAULT_BASE_URL and _is_of_node():
-            hint = "Set STOKER_BASE_URL to a server of the fleet, to have it asked, too."
-            yield Check("server", Verdict.WARN, "none is on this node's machine", hint)
+            hint = "Set STOKER_BASE_URL to a server of the fleet to check it as well."
+            yield Check("server", Verdict.WARN, "no server on this node", hint)
         else:
             yield Check("server", Verdict.FAIL, error.message, error.hint or "")
     except CliError as error:
@@ -343,20 +343,20 @@ def _asked(settings: Context) -> Iterator[Check]:
     if status == 200:
         yield _version(str(body.get("version")))
     else:
-        found = body.get("problem") or f"answers {status}"
-        yield Check("server", Verdict.FAIL, found, "Its log tells more.")
+        found = body.get("problem") or f"returned status {status}"
+        yield Check("server", Verdict.FAIL, found, "See the server's log.")
     status, body = server.health("/ready")
     if status == 200:
-        yield Check("readiness", Verdict.OK, "models would start without delay")
+        yield Check("readiness", Verdict.OK, "ready to start models")
     else:
-        found = body.get("problem") or f"answers {status}"
-        yield Check("readiness", Verdict.WARN, found, "Ask again in a moment.")
+        found = body.get("problem") or f"returned status {status}"
+        yield Check("readiness", Verdict.WARN, found, "Try again in a moment.")
     if warning := body.get("warning"):
         yield Check("model files", Verdict.FAIL, warning, FILES_HINT)
     if settings.api_key:
         yield from _key_checks(server)
     else:
-        yield Check("API key", Verdict.WARN, "none is set", "Set STOKER_API_KEY.")
+        yield Check("API key", Verdict.WARN, "not set", "Set STOKER_API_KEY.")
 
 
 def _version(version: str) -> Check:
@@ -364,14 +364,14 @@ def _version(version: str) -> Check:
     if version == stoker.__version__ or not _shares_database():
         return Check("server", Verdict.OK, found)
     hint = "Install the same release of Stoker on all machines of the fleet."
-    return Check("server", Verdict.FAIL, f"{found}: here {stoker.__version__}", hint)
+    return Check("server", Verdict.FAIL, f"{found}, but {stoker.__version__} here", hint)
 
 
 def _key_checks(server: Client) -> Iterator[Check]:
     scope = _scope(server)
     if scope is None:
-        hint = "Set another STOKER_API_KEY: this one is wrong, expired or revoked."
-        yield Check("API key", Verdict.FAIL, "is refused", hint)
+        hint = "Set a different STOKER_API_KEY. This key is wrong, expired or revoked."
+        yield Check("API key", Verdict.FAIL, "rejected", hint)
         return
     yield Check("API key", Verdict.OK, f"valid, scope {scope}")
     if scope != "operator":
@@ -379,7 +379,7 @@ def _key_checks(server: Client) -> Iterator[Check]:
 
 
 def _scope(server: Client) -> str | None:
-    """The widest scope whose routes the key opens; None where it opens none."""
+    """Returns the widest scope that the key has, or None if the key is not valid."""
     routes = {"operator": "/v1/accounts", "account": "/v1/api-keys", "deployment": "/v1/models"}
     for scope, path in routes.items():
         try:

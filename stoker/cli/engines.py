@@ -1,4 +1,4 @@
-"""`stoker engines`: Python environments for engines that cannot live in ours. Needs no server."""
+"""`stoker engines`: manages engines with separate Python environments. Needs no server."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Engines with a Python environment of their own, below the data folder.",
+    help="Manage engines with separate Python environments in the data folder.",
 )
 
 DataDir = Annotated[
-    Path | None, typer.Option(help="The server's data folder; default: STOKER_DATA_DIR's.")
+    Path | None, typer.Option(help="Data folder of the server. Default: STOKER_DATA_DIR.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The engine, as in vllm.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Engine, such as vllm.")]
 
 FIELDS: Columns = {
     "name": lambda e: e["name"],
@@ -36,11 +36,11 @@ FIELDS: Columns = {
 @app.command()
 def install(
     name: Name,
-    cpu: Annotated[bool, typer.Option("--cpu", help="The build for CPUs.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Install the build for CPUs.")] = False,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an engine's environment: some minutes, and gigabytes of disk."""
+    """Install an engine. This takes minutes and gigabytes of disk space."""
     from stoker.models.engines import environments
 
     settings = _settings(name, data_dir)
@@ -54,7 +54,7 @@ def install(
 
 @app.command("list")
 def list_engines(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the engines that can be installed, and what is."""
+    """List the available engines and whether they are installed."""
     from stoker.models.engines import environments
 
     settings = _settings(None, data_dir)
@@ -64,7 +64,7 @@ def list_engines(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def remove(name: Name, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Remove an engine's environment. Deployments on it do not start any more."""
+    """Remove an engine. Deployments that use it will fail to start."""
     from stoker.models.engines import environments
 
     settings = _settings(name, data_dir)
@@ -81,9 +81,7 @@ def _settings(name: str | None, data_dir: Path | None) -> "Settings":
     from stoker.models.engines import environments
 
     if name is not None and name not in environments.NAMES:
-        raise WrongUseError(
-            f"There is no engine '{name}' to install; known: {', '.join(environments.NAMES)}."
-        )
+        raise WrongUseError(f"Unknown engine '{name}'. Available: {', '.join(environments.NAMES)}.")
     given: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
     return read_settings(**given)
 

@@ -1,4 +1,4 @@
-"""`stoker files`: what was generated, until it expires."""
+"""`stoker files`: manages generated files."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +14,9 @@ from stoker.client.client import Request, quoted
 
 FILES = "/v1/files"
 
-app = typer.Typer(no_args_is_help=True, help="Files that were generated.")
+app = typer.Typer(no_args_is_help=True, help="Manage generated files.")
 
-FileId = Annotated[str, typer.Argument(metavar="FILE_ID", help="The file's id (file_…).")]
+FileId = Annotated[str, typer.Argument(metavar="FILE_ID", help="File ID (file_…).")]
 
 
 def _moment(seconds: int) -> str:
@@ -36,17 +36,17 @@ FIELDS: Columns = {
 @app.command("list")
 def list_files(
     ctx: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="Most files shown, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the files that have not expired."""
+    """List files that have not expired."""
     found = list(client(ctx).pages(FILES, limit))
-    output.show_list(found, FIELDS, as_json=as_json, none="There are no files.")
+    output.show_list(found, FIELDS, as_json=as_json, none="No files yet.")
 
 
 @app.command()
 def show(ctx: typer.Context, file_id: FileId, as_json: AsJson = False) -> None:
-    """Show what is known of a file."""
+    """Show a file's details."""
     output.show_object(client(ctx).get(f"{FILES}/{quoted(file_id)}"), FIELDS, as_json=as_json)
 
 
@@ -55,19 +55,20 @@ def download(
     ctx: typer.Context,
     file_id: FileId,
     target: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File to write; its own name by default.")
+        Path | None,
+        typer.Option("-o", "--output", help="Path to write. Default: the file's own name."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a file's content to a file."""
+    """Download a file."""
     server = client(ctx)
     place = f"{FILES}/{quoted(file_id)}"
     known = server.get(place)
-    # Only the last part: the server's word is not taken for a place outside this folder.
+    # Keeps only the last part, so that the server cannot choose another folder.
     written = target or Path(Path(known["filename"]).name)
     request = Request(method="GET", path=f"{place}/content", timeout_s=TIMEOUT_S)
     server.download(request, written)
-    output.show_done({**known, "file": str(written)}, f"Written to {written}.", as_json=as_json)
+    output.show_done({**known, "file": str(written)}, f"Saved to {written}.", as_json=as_json)
 
 
 @app.command()

@@ -1,5 +1,6 @@
-"""What `stoker doctor` checks of a fleet, from any of its machines: the database that all share,
-the nodes, the secret and the folder of blobs. None of it writes to the database.
+"""Checks a fleet for `stoker doctor`: shared database, nodes, secret and blob folder.
+
+Runs on any machine of the fleet. Never writes to the database.
 """
 
 import asyncio
@@ -31,28 +32,28 @@ from stoker.store.secret import OtherSecretError, ServerSecret
 from stoker.store.servers import Release
 
 MOST_AHEAD_S = 2.0
-"""Between a machine's clock and the database's."""
+"""Maximum clock difference to the database, in seconds."""
 _AT_ONCE = 16
-"""Nodes that are greeted at the same time."""
+"""Nodes contacted in parallel."""
 _RAY = "ray"
 _DATABASE = "database"
 _RELEASE_HINT = "Install the same release of Stoker on all machines of the fleet."
 _SHARED_HINT = (
-    "Servers and nodes need the same blobs: set STOKER_BLOB_URL on each machine to one bucket, or "
-    "to a folder that all of them share."
+    "Servers and nodes need the same blobs. Set STOKER_BLOB_URL on each machine to one bucket, or "
+    "to a shared folder."
 )
 _HINTS = {
-    Why.NO_ANSWER: "Have firewalls let this machine to that port; or set STOKER_NODE_ADDRESS there "
-    "to what others reach it by, and STOKER_NODE_PORT to a port that is open.",
-    Why.ANOTHER: "Set STOKER_NODE_ADDRESS there to its own address, and have nothing between "
-    "servers and nodes end TLS.",
-    Why.REFUSED: "Have both use the same database and secret (STOKER_SECRET), and start the node "
-    "again if the secret was changed.",
+    Why.NO_ANSWER: "Open that port to this machine in firewalls, or set STOKER_NODE_ADDRESS there "
+    "to a reachable address, and STOKER_NODE_PORT to an open port.",
+    Why.ANOTHER: "Set STOKER_NODE_ADDRESS on the node to its own address. "
+    "Do not terminate TLS between servers and nodes.",
+    Why.REFUSED: "Use the same database and secret (STOKER_SECRET) on both. Restart the node "
+    "if the secret has changed.",
     Why.VERSION: _RELEASE_HINT,
 }
 _LOOPBACK_HINT = (
-    "Its address is one that only its own machine reaches. If that is another machine than this, "
-    "set STOKER_NODE_HOST=0.0.0.0 there, and STOKER_NODE_ADDRESS to what servers reach it by."
+    "Only its own machine can reach this address. If the node runs on another machine, "
+    "set STOKER_NODE_HOST=0.0.0.0 and STOKER_NODE_ADDRESS to a reachable address there."
 )
 
 
@@ -60,12 +61,12 @@ _LOOPBACK_HINT = (
 class _Node:
     record: NodeRecord
     round_trip_s: float | None
-    """None: it was not reached, or not greeted."""
+    """None: the node was not reached, or not contacted."""
     why_not: UnreachableError | None = None
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is on another machine than this, as far as its address tells."""
+        """Whether the node is on another machine, judged by its address."""
         if _is_loopback(self.record.address):
             return self.why_not is not None
         return not _is_here(_host_of(self.record.address))
@@ -73,25 +74,25 @@ class _Node:
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What the database says."""
+    """State read from the database."""
 
     condition: Condition
     clocks: Clocks
     secret: ServerSecret | None = None
-    """What servers and nodes know each other by; None: this machine has not the same."""
+    """Secret shared by servers and nodes. None: this machine has a different secret."""
     said_of_secret: Check | None = None
     servers: Sequence[Release] = ()
     nodes: Sequence[NodeRecord] = ()
 
 
 async def checks(settings: Settings) -> list[Check]:
-    """Of whoever shares a PostgreSQL. Those that need what another one found wrong are left out."""
+    """Returns the checks of a fleet. Checks that depend on a failed check are left out."""
     database = Database(settings.resolved_database_url, connections=1)
     try:
         async with fitness.looking(database) as session:
             seen = await _looked(settings, session)
     except Exception as error:
-        # Whatever keeps it from answering: the network, the driver, the password, a missing right.
+        # Any cause: network, driver, password or missing permission.
         return [_away(settings, error), *await _blobs(settings, [], others=0)]
     finally:
         await database.close()
@@ -102,8 +103,8 @@ async def checks(settings: Settings) -> list[Check]:
     found += [seen.said_of_secret, _servers(seen.servers), *map(_release_of_server, seen.servers)]
     if not nodes and settings.runtime != "local":
         word = "join" if settings.runtime == _RAY else "host"
-        hint = f"Start one with `stoker node {word}`, on each machine that is to run models."
-        found.append(Check("nodes", Verdict.WARN, "none is at work", hint))
+        hint = f"Start one with `stoker node {word}` on each machine that should run models."
+        found.append(Check("nodes", Verdict.WARN, "none running", hint))
     for node in nodes:
         found.append(_release_of_node(settings, node.record))
         if seen.secret is not None:
@@ -131,7 +132,7 @@ async def _looked(settings: Settings, session: Session) -> _Seen:
 
 
 def _away(settings: Settings, error: Exception) -> Check:
-    hint = "Look at STOKER_DATABASE_URL, and whether this machine may reach it."
+    hint = "Check STOKER_DATABASE_URL, and whether this machine can reach the database."
     why = str(error).partition("\n")[0] or type(error).__name__
     return Check(_DATABASE, Verdict.FAIL, f"{_place(settings)}: {why}", hint)
 
@@ -151,16 +152,18 @@ def _schema(condition: Condition) -> Check:
     name = "database: schema"
     match condition.schema:
         case Schema.NONE:
-            return Check(name, Verdict.OK, "none yet: the first start makes it")
+            return Check(name, Verdict.OK, "none yet; created at the first start")
         case Schema.CURRENT:
             return Check(name, Verdict.OK, condition.revision)
         case Schema.OLDER:
             found = f"{condition.revision}, older than this release's {condition.wanted}"
-            hint = "The next start migrates it: end all servers and nodes of the old release first."
+            hint = (
+                "The next start migrates it. Stop all servers and nodes of the old release first."
+            )
             return Check(name, Verdict.WARN, found, hint)
         case Schema.NEWER:
-            found = f"{condition.revision}, which this release ({condition.wanted}) does not know"
-            hint = "Install the release here that has migrated it: this one is too old."
+            found = f"{condition.revision}, newer than this release's {condition.wanted}"
+            hint = "This release is too old. Install the release that migrated the database."
             return Check(name, Verdict.FAIL, found, hint)
 
 
@@ -170,7 +173,7 @@ def _clock(clocks: Clocks) -> Check:
     if abs(ahead_s) <= MOST_AHEAD_S:
         return Check(name, Verdict.OK, apart)
     times = f"{_time(clocks.database)} there, {_time(clocks.here)} here"
-    hint = "Have both machines set their clocks, as by NTP: leases of jobs are compared with them."
+    hint = "Synchronize both clocks, for example with NTP. Job leases depend on them."
     return Check(name, Verdict.WARN, f"{apart}: {times}", hint)
 
 
@@ -184,23 +187,23 @@ async def _secret(settings: Settings, session: Session) -> tuple[ServerSecret | 
     try:
         is_there = await secret.look(session)
     except OtherSecretError as error:
-        return None, Check(name, Verdict.FAIL, "is not the database's", str(error))
+        return None, Check(name, Verdict.FAIL, "differs from the database's", str(error))
     if not is_there:
-        return None, Check(name, Verdict.OK, "none yet: the first server makes it")
-    return secret, Check(name, Verdict.OK, "agrees with the database's")
+        return None, Check(name, Verdict.OK, "none yet; created by the first server")
+    return secret, Check(name, Verdict.OK, "matches the database")
 
 
 # --- servers and nodes ---
 
 
 def _servers(found: Sequence[Release]) -> Check:
-    return Check("servers", Verdict.OK, f"{len(found)} at work" if found else "none is at work")
+    return Check("servers", Verdict.OK, f"{len(found)} running" if found else "none running")
 
 
 def _release_of_server(server: Release) -> Check:
     if not server.version:
         name = f"server {server.server_id}: release"
-        found = "one that does not tell it yet, so an older one than here"
+        found = "unknown, so older than here"
         return Check(name, Verdict.FAIL, found, _RELEASE_HINT)
     return _release(f"server {server.host} ({server.server_id})", server.version, server.python)
 
@@ -228,19 +231,19 @@ async def _greeted(records: Sequence[NodeRecord], secret: ServerSecret | None) -
 def _release(whose: str, version: str, python: str, *, exactly: bool = False) -> Check:
     """
     Args:
-        exactly: Python is to be the same to the patch version.
+        exactly: Python must match to the patch version.
     """
     own_python = platform.python_version()
     name = f"{whose}: release"
     found = f"Stoker {version}, Python {python}"
     if version != stoker.__version__:
-        return Check(name, Verdict.FAIL, f"{found}: here {stoker.__version__}", _RELEASE_HINT)
+        return Check(name, Verdict.FAIL, f"{found}, but {stoker.__version__} here", _RELEASE_HINT)
     if exactly and python != own_python:
-        hint = "Ray needs the same Python everywhere, to the patch version: install it."
-        return Check(name, Verdict.FAIL, f"{found}: here {own_python}", hint)
+        hint = "Ray needs the same Python patch version on all machines. Install it."
+        return Check(name, Verdict.FAIL, f"{found}, but {own_python} here", hint)
     if _minor(python) != _minor(own_python):
-        hint = "Run the same minor version of Python on all machines of the fleet."
-        return Check(name, Verdict.WARN, f"{found}: here {own_python}", hint)
+        hint = "Use the same minor version of Python on all machines of the fleet."
+        return Check(name, Verdict.WARN, f"{found}, but {own_python} here", hint)
     return Check(name, Verdict.OK, found)
 
 
@@ -255,7 +258,7 @@ def _reached(node: _Node) -> Check:
         found = f"{record.address} answers in {_ms(node.round_trip_s)}"
         return Check(name, Verdict.OK, found)
     why = node.why_not
-    found = f"{record.address}: {why or 'not tried'}"
+    found = f"{record.address}: {why or 'not contacted'}"
     if why is None:
         return Check(name, Verdict.WARN, found)
     is_lost = why.why in (Why.NO_ANSWER, Why.ANOTHER)
@@ -276,7 +279,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a name or an address is this machine's."""
+    """Returns whether a name or address belongs to this machine."""
     own = {
         one.address.partition("%")[0]
         for interface in psutil.net_if_addrs().values()
@@ -293,10 +296,10 @@ def _is_here(host: str) -> bool:
 
 
 async def _blobs(settings: Settings, nodes: Sequence[_Node], *, others: int) -> list[Check]:
-    """Of a folder; a bucket has rows of its own.
+    """Checks a blob folder. Buckets are checked by `stoker doctor` itself.
 
     Args:
-        others: servers and nodes that are at work.
+        others: number of running servers and nodes.
     """
     name, url = "blob store", settings.blob_url
     if not is_local(url):
@@ -304,13 +307,13 @@ async def _blobs(settings: Settings, nodes: Sequence[_Node], *, others: int) -> 
     if url is None:
         if not others:
             return []
-        found = "STOKER_BLOB_URL is not set: they are in this machine's data folder"
+        found = "STOKER_BLOB_URL is not set: blobs are in this machine's data folder"
         status = Verdict.FAIL if others > 1 else Verdict.WARN
         return [Check(name, status, found, _SHARED_HINT)]
     folder = Path(unquote(urlsplit(url).path))
     elsewhere = sum(one.is_elsewhere for one in nodes)
     if not await asyncio.to_thread(folder.is_dir):
-        found, hint = f"{folder} is not there", "The first start makes it."
+        found, hint = f"{folder} does not exist", "It is created at the first start."
         return [
             Check(name, Verdict.FAIL, found, _SHARED_HINT)
             if others
@@ -330,7 +333,7 @@ async def _tried(blobs: Blobs, folder: Path) -> Check:
             pass
     except (StoreUnavailableError, BlobLostError, BaseError, OSError) as error:
         found = f"{folder}: {str(error).partition(chr(10))[0]}"
-        hint = "Give the user that runs Stoker the right to write there, and the disk room."
+        hint = "Give the user that runs Stoker write permission and disk space there."
         return Check("blob store", Verdict.FAIL, found, hint)
     took = _ms(time.perf_counter() - begun)
     found = f"written, read, listed and deleted in {took}, in {folder}"

@@ -1,4 +1,4 @@
-"""Importing a model from a hub: begun, followed, and cancelled where it is interrupted."""
+"""Starts, follows and cancels imports of models from a hub."""
 
 import os
 import re
@@ -24,29 +24,29 @@ _RUNNING = ("queued", "in_progress")
 
 @dataclass(frozen=True)
 class Reference:
-    """A model on a hub, as `hf:org/name@revision` writes it."""
+    """A model on a hub, written `hf:org/name@revision`."""
 
     repo_id: str
     revision: str | None
 
     @classmethod
     def parse(cls, text: str) -> "Reference":
-        """Raises `WrongUseError`."""
+        """Parses a reference. Raises `WrongUseError`."""
         match = _REFERENCE.fullmatch(text.removeprefix(SCHEME))
         if match is None:
             raise WrongUseError(
-                f"'{text}' is not a model on a hub.", hint="Write hf:org/name or hf:org/name@main."
+                f"'{text}' is not a hub reference.", hint="Use hf:org/name or hf:org/name@REVISION."
             )
         return cls(match["repo"], match["revision"])
 
     @property
     def name(self) -> str:
-        """What the model is called without its owner."""
+        """Model name without its owner."""
         return self.repo_id.rpartition("/")[2]
 
 
 def token_from(variable: str | None) -> str | None:
-    """The token that an environment variable holds. Raises `WrongUseError` where there is none."""
+    """Returns the token in an environment variable. Raises `WrongUseError` if it is not set."""
     if variable is None:
         return None
     if token := os.environ.get(variable):
@@ -63,7 +63,7 @@ def import_new(
     token: str | None = None,
     gguf: str | None = None,
 ) -> JsonObject:
-    """Import into a new artifact."""
+    """Imports a model into a new artifact."""
     wish = {"display_name": name or reference.repo_id}
     wish |= {"pipeline": pipeline} if pipeline else {}
     return _followed(server, _begun_new(server, wish, reference, token, gguf))
@@ -77,8 +77,9 @@ def import_newer(
     token: str | None = None,
     gguf: str | None = None,
 ) -> JsonObject | None:
-    """Import what a hub has now in place of an artifact's files, as another artifact; none where
-    it is the same commit.
+    """Imports the hub's current commit as a new artifact.
+
+    Returns None if the commit has not changed.
     """
     wish = {"display_name": artifact["display_name"], "pipeline": artifact["pipeline"]}
     begun = _begun_new(server, wish, reference, token, gguf)
@@ -98,9 +99,9 @@ def imported(
     token: str | None = None,
     gguf: str | None = None,
 ) -> JsonObject:
-    """Import into an artifact; the artifact once that is done.
+    """Imports into an artifact and returns it once done.
 
-    Raises `CliError` where it fails.
+    Raises `CliError` if the import fails.
     """
     return _followed(server, _begun(server, artifact_id, reference, token, gguf))
 
@@ -108,7 +109,7 @@ def imported(
 def _begun_new(
     server: Client, wish: JsonObject, reference: Reference, token: str | None, gguf: str | None
 ) -> JsonObject:
-    """A new artifact whose import has begun; it is not left behind where that cannot be."""
+    """Creates an artifact and starts its import. Deletes the artifact if that fails."""
     made = server.create(ARTIFACTS, wish)
     try:
         return _begun(server, made["id"], reference, token, gguf)
@@ -120,7 +121,7 @@ def _begun_new(
 def _begun(
     server: Client, artifact_id: str, reference: Reference, token: str | None, gguf: str | None
 ) -> JsonObject:
-    """The artifact, whose import has begun."""
+    """Starts an import and returns the artifact."""
     given = {
         "repo_id": reference.repo_id,
         "revision": reference.revision,
@@ -132,7 +133,7 @@ def _begun(
 
 
 def _followed(server: Client, artifact: JsonObject) -> JsonObject:
-    """The artifact once its import has ended. Raises `CliError` where that fails."""
+    """Waits for an import and returns the artifact. Raises `CliError` if it fails."""
     artifact_id, begun = artifact["id"], artifact["import"]
     path = f"{ARTIFACTS}/{quoted(artifact_id)}"
     output.say(f"Importing {begun['repo_id']}, commit {begun['commit'][:12]}.")
@@ -146,8 +147,8 @@ def _followed(server: Client, artifact: JsonObject) -> JsonObject:
                     progress.update(progress.task_ids[0], completed=artifact["import"]["bytes"])
         except KeyboardInterrupt:
             progress.console.print(
-                f"The server goes on importing; 'stoker artifacts show {artifact_id}' tells how "
-                f"far it is, 'stoker artifacts cancel {artifact_id}' ends it.",
+                f"The import continues. Use 'stoker artifacts show {artifact_id}' to see its "
+                f"progress, and 'stoker artifacts cancel {artifact_id}' to cancel it.",
                 style="yellow",
                 soft_wrap=True,
             )
@@ -164,7 +165,7 @@ def _is_running(artifact: JsonObject, import_id: str) -> bool:
 def _refuse_failed(artifact: JsonObject, import_id: str) -> None:
     found = artifact["import"]
     if not found or found["id"] != import_id:
-        raise CliError("The import was cancelled, or another one was begun.")
+        raise CliError("The import was cancelled or replaced by another import.")
     if found["status"] == "failed":
         error = found["error"]
         raise CliError(f"The import failed: {error['message']} ({error['code']})")

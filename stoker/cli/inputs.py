@@ -1,4 +1,4 @@
-"""What the inputs of `stoker call` are to a model: texts, files, addresses of media."""
+"""Maps inputs of `stoker call` to request fields: texts, files and media URLs."""
 
 import base64
 import os
@@ -19,15 +19,15 @@ SEEING = "image-text-to-text"
 
 @dataclass(frozen=True)
 class Taking:
-    """Where an endpoint takes what it is given."""
+    """Request fields in which an endpoint takes inputs."""
 
     media: str
-    """The field of files, addresses and base64."""
+    """Field for files, URLs and base64."""
     kind: str
     text: str = ""
-    """The field of the texts beside them; empty: there are none."""
+    """Field for additional texts. Empty if there is none."""
     is_list: bool = False
-    """One text is a list of one."""
+    """Whether a single text is sent as a list."""
 
 
 _LABELS = "candidate_labels"
@@ -49,7 +49,7 @@ MEDIA: Mapping[str, Taking] = {
     TRANSCRIPTIONS: Taking("file", "audio"),
     TRANSLATIONS: Taking("file", "audio"),
 }
-"""Endpoints that take media; all others take texts alone."""
+"""Endpoints that take media. All others take only texts."""
 
 _SUFFIXES = frozenset(
     f".{name}"
@@ -60,13 +60,13 @@ _SUFFIXES = frozenset(
     )
     for name in names
 )
-"""Of files that are media, or that somebody may take for such."""
+"""Extensions of media files and of files easily mistaken for media."""
 _ADDRESSES = ("http://", "https://", "data:")
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What of a request the inputs are."""
+    """Parts of a request built from the inputs."""
 
     fields: JsonObject = field(default_factory=dict[str, Any])
     files: Files = ()
@@ -77,10 +77,10 @@ class Inputs:
 
 
 def read(arguments: Sequence[str], lines: Path | None) -> str | list[str] | None:
-    """One input as it is, several as a list; a file's lines are a list, even one."""
+    """Returns one input as is, several as a list. Lines of a file are always a list."""
     if lines:
         if arguments:
-            raise WrongUseError("Give the inputs either as arguments or with --file.")
+            raise WrongUseError("Give inputs either as arguments or with --file, not both.")
         return [line for line in lines.read_text(encoding="utf-8").splitlines() if line]
     if list(arguments) == ["-"]:
         return sys.stdin.read().removesuffix("\n")
@@ -88,7 +88,7 @@ def read(arguments: Sequence[str], lines: Path | None) -> str | list[str] | None
 
 
 def placed(given: str | list[str] | None, model: JsonObject, endpoint: str) -> Inputs:
-    """The inputs in the fields of the endpoint. Raises `WrongUseError`."""
+    """Places the inputs in the endpoint's fields. Raises `WrongUseError`."""
     if given is None:
         return Inputs()
     if endpoint == CHAT:
@@ -107,12 +107,12 @@ def _media(given: str | list[str], taking: Taking) -> Inputs:
         elif taking.text and not one.startswith(_ADDRESSES):
             texts.append(one)
         else:
-            # An address, or base64: the server says what is wrong with anything else.
+            # A URL or base64. The server rejects anything else.
             media.append(one)
     fields: JsonObject = {}
     if texts:
         fields[taking.text] = texts if taking.is_list or len(texts) > 1 else texts[0]
-    # One beside texts is no list; one that came as a list, of a file's lines, is.
+    # A single medium with texts is not a list, unless it came from a file's lines.
     is_one = len(media) == 1 and (isinstance(given, str) or len(given) > 1)
     if not any(isinstance(one, Path) for one in media):
         if media:
@@ -123,11 +123,11 @@ def _media(given: str | list[str], taking: Taking) -> Inputs:
 
 
 def _said(given: str | list[str], model: JsonObject) -> str | list[JsonObject]:
-    """A user's message: a text, or the images and texts of one to a model that sees."""
+    """Builds a user message: a text, or images and texts for a vision model."""
     many = [given] if isinstance(given, str) else given
     if model["pipeline"] != SEEING:
         if len(many) > 1:
-            raise WrongUseError(f"{model['id']} takes one text.", hint="Put it in quotes.")
+            raise WrongUseError(f"{model['id']} takes a single text.", hint="Quote the text.")
         return many[0] if many else ""
     parts = [_part(one) for one in many]
     return many[0] if len(parts) == 1 and parts[0]["type"] == "text" else parts
@@ -146,9 +146,9 @@ def image_url(path: Path) -> str:
 
 
 def _file(given: str, kind: str, *, beside_texts: bool) -> Path | None:
-    """The file that an input names; None: it is none's name.
+    """Returns the file that an input names, or None.
 
-    Raises `WrongUseError` for what looks like the name of one that is not there.
+    Raises `WrongUseError` if the input looks like the name of a missing file.
     """
     path = Path(given)
     try:
@@ -156,17 +156,17 @@ def _file(given: str, kind: str, *, beside_texts: bool) -> Path | None:
             return path
         is_folder = path.is_dir()
     except (OSError, ValueError):
-        # Too long for a name, or with a NUL.
+        # Too long for a file name, or contains a NUL.
         return None
     if is_folder and given:
-        raise WrongUseError(f"'{given}' is a folder.", hint="Name the files in it.")
+        raise WrongUseError(f"'{given}' is a folder.", hint="Give the files in it.")
     if path.suffix.lower() not in _SUFFIXES or given.startswith(_ADDRESSES):
         return None
-    # A question may end with a file's name.
+    # A question may end with a file name.
     if not beside_texts or len(given.split()) == 1 or os.sep in given:
         raise WrongUseError(
-            f"There is no file '{given}'.",
-            hint=f"The model takes {_A[kind]}: the path of a file, an address or base64.",
+            f"File '{given}' not found.",
+            hint=f"The model takes {_A[kind]} as a file path, URL or base64.",
         )
     return None
 

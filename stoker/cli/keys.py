@@ -1,4 +1,4 @@
-"""`stoker keys`: who may call what."""
+"""`stoker keys`: manages API keys."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,13 +12,13 @@ from stoker.cli.output import AsJson, Columns
 from stoker.client.client import JsonObject, quoted
 from stoker.client.errors import WrongUseError
 
-app = typer.Typer(no_args_is_help=True, help="API keys: create, list, show, rotate, revoke.")
+app = typer.Typer(no_args_is_help=True, help="Manage API keys: create, list, show, rotate, revoke.")
 
 KEYS = "/v1/api-keys"
 UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 Scope = Literal["deployment", "account", "operator"]
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id (key_…).")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="Key ID (key_…).")]
 
 LIST: Columns = {
     "id": lambda k: k["id"],
@@ -32,8 +32,8 @@ LIST: Columns = {
 }
 DETAILS: Columns = {
     **LIST,
-    "requests a minute": lambda k: k["requests_per_minute"],
-    "tokens a minute": lambda k: k["tokens_per_minute"],
+    "requests per minute": lambda k: k["requests_per_minute"],
+    "tokens per minute": lambda k: k["tokens_per_minute"],
 }
 
 
@@ -42,28 +42,36 @@ def create(
     ctx: typer.Context,
     *,
     scope: Annotated[
-        Scope, typer.Option(help="deployment: call models; account: manage one; operator: all.")
+        Scope,
+        typer.Option(
+            help="deployment: call models. account: manage an account. operator: manage the server."
+        ),
     ] = "deployment",
     deployment: Annotated[
         list[str] | None,
-        typer.Option(help="A deployment, by id or model id, that the key may call; repeatable."),
+        typer.Option(help="ID or model ID of a deployment that the key can call. Repeatable."),
     ] = None,
     account_id: Annotated[
-        str | None, typer.Option(help="Operators: the account that the key belongs to.")
+        str | None, typer.Option(help="Account that the key belongs to (operators only).")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="A name to know it by.")] = None,
+    name: Annotated[str | None, typer.Option(help="Key name.")] = None,
     expires_in: Annotated[
-        str | None, typer.Option(metavar="TIME", help="As in 12h or 30d; never by default.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Time until the key expires, such as 12h or 30d. Default: never."
+        ),
     ] = None,
     requests_per_minute: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Requests that it may make; any.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Maximum requests per minute. Default: no limit."),
     ] = None,
     tokens_per_minute: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens that its calls may take; any.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Maximum tokens per minute. Default: no limit."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a key. It is printed this once, alone on stdout."""
+    """Create a key. The key is printed once, to stdout."""
     expires_at = datetime.now(UTC) + duration(expires_in) if expires_in else None
     server = client(ctx)
     wish = {
@@ -81,14 +89,14 @@ def create(
 
 @app.command("list")
 def list_keys(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the keys, without their secrets."""
+    """List keys without their secrets."""
     keys = list(client(ctx).pages(KEYS))
-    output.show_list(keys, LIST, as_json=as_json, none="There are no keys.")
+    output.show_list(keys, LIST, as_json=as_json, none="No keys yet.")
 
 
 @app.command()
 def show(ctx: typer.Context, key_id: KeyId, as_json: AsJson = False) -> None:
-    """Show a key with its limits, without its secret."""
+    """Show a key and its limits, without its secret."""
     output.show_object(client(ctx).get(f"{KEYS}/{quoted(key_id)}"), DETAILS, as_json=as_json)
 
 
@@ -97,11 +105,12 @@ def rotate(
     ctx: typer.Context,
     key_id: KeyId,
     grace_s: Annotated[
-        float | None, typer.Option(min=0, help="Seconds that the old secret lives on; a day.")
+        float | None,
+        typer.Option(min=0, help="Seconds that the old secret stays valid. Default: one day."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a key a new secret. It is printed this once, alone on stdout."""
+    """Rotate a key's secret. The new key is printed once, to stdout."""
     body = None if grace_s is None else {"grace_s": grace_s}
     key = client(ctx).post(f"{KEYS}/{quoted(key_id)}/rotate", body)
     _show_secret(key, as_json=as_json)
@@ -109,16 +118,18 @@ def rotate(
 
 @app.command()
 def revoke(ctx: typer.Context, key_id: KeyId, as_json: AsJson = False) -> None:
-    """Revoke a key, at once."""
+    """Revoke a key immediately."""
     answer = client(ctx).delete(f"{KEYS}/{quoted(key_id)}")
     output.show_done(answer, f"Revoked {key_id}.", as_json=as_json)
 
 
 def duration(text: str) -> timedelta:
-    """A time as in ``90s``, ``15m``, ``12h``, ``30d`` or ``2w``."""
+    """Parses a duration such as ``90s``, ``15m``, ``12h``, ``30d`` or ``2w``."""
     found = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
     if not found:
-        raise WrongUseError(f"'{text}' is no time.", hint="Give one like 90s, 15m, 12h, 30d or 2w.")
+        raise WrongUseError(
+            f"'{text}' is not a duration.", hint="Use a duration such as 90s, 15m, 12h, 30d or 2w."
+        )
     return timedelta(seconds=int(found[1]) * UNIT_S[found[2]])
 
 
@@ -128,4 +139,4 @@ def _show_secret(key: JsonObject, *, as_json: bool) -> None:
         return
     print(key["key"])
     expires = f", expires {output.moment(key['expires_at'])}" if key["expires_at"] else ""
-    output.say(f"{key['id']}, scope {key['scope']}{expires}. It is not shown again.")
+    output.say(f"{key['id']}, scope {key['scope']}{expires}. The key is not shown again.")

@@ -1,4 +1,4 @@
-"""`stoker machine`: its memory, its engines, and what it runs."""
+"""`stoker machine`: shows memory, engines and replicas."""
 
 import typer
 
@@ -31,19 +31,19 @@ DEVICE: Columns = {
     "claimed": lambda d: size(d["held_bytes"]),
 }
 WAITING: Columns = {
-    "waits for memory": lambda w: w["model"],
+    "waiting for memory": lambda w: w["model"],
     "needs": lambda w: size(w["bytes"]),
     "why": lambda w: w["reason"],
 }
 
 
 def machine(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show the machine: memory, engines, replicas; operators see those of all accounts."""
+    """Show memory, engines and replicas. Operators see the replicas of all accounts."""
     found = client(ctx).get(MACHINE)
     output.show_object(found, ABOUT, as_json=as_json)
     if not as_json:
         if found["devices"]:
             output.show_list(found["devices"], DEVICE, as_json=False, none="")
-        output.show_list(found["replicas"], REPLICA, as_json=False, none="No model is loaded now.")
+        output.show_list(found["replicas"], REPLICA, as_json=False, none="No models are loaded.")
         if found["waiting"]:
             output.show_list(found["waiting"], WAITING, as_json=False, none="")

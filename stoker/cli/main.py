@@ -62,7 +62,7 @@ def root(
         typer.Option(
             envvar="STOKER_API_KEY",
             show_envvar=True,
-            help="API key. Others see it in the list of processes: the variable is the safer way.",
+            help="API key. Prefer the variable: process lists show options to other users.",
         ),
     ] = None,
     account: Annotated[
@@ -71,17 +71,17 @@ def root(
             envvar="STOKER_ACCOUNT",
             show_envvar=True,
             metavar="ID",
-            help="With an operator's key: the account (acct_…) to act for.",
+            help="Account (acct_…) to act for, with an operator key.",
         ),
     ] = None,
 ) -> None:
-    """Keeps a team's own machine-learning models hot."""
+    """Serve your team's machine-learning models."""
     ctx.obj = Context(base_url=base_url, api_key=api_key, account=account)
 
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
-Port = Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")]
-DataDir = Annotated[Path | None, typer.Option(help="Database, artifacts, logs.")]
+Port = Annotated[int | None, typer.Option(help="Port. 0 picks a free port.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder for the database, artifacts and logs.")]
 
 
 def _settings(host: str | None, port: int | None, data_dir: Path | None) -> "Settings":
@@ -91,7 +91,7 @@ def _settings(host: str | None, port: int | None, data_dir: Path | None) -> "Set
 
 @app.command()
 def serve(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
-    """Start the server, empty. The operator key is written to DATA_DIR/operator-key."""
+    """Start the server without models. The operator key is written to DATA_DIR/operator-key."""
     from stoker.server import bootstrap
     from stoker.server import serve as server
 
@@ -100,7 +100,7 @@ def serve(host: Host = None, port: Port = None, data_dir: DataDir = None) -> Non
 
 @app.command()
 def demo(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
-    """Start the server with the demo models deployed, and print calls to copy."""
+    """Start the server with the demo models deployed, and print example calls."""
     from stoker.demo import command
 
     command.run(_settings(host, port, data_dir))
@@ -151,14 +151,14 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Generator[None]:
-    """Interrupt once more where Ctrl-C struck in a finalizer: Python prints it there and goes on.
+    """Repeats Ctrl-C if it was raised in a finalizer, where Python only prints it.
 
-    Those run all the time while modules are imported.
+    Finalizers run often while modules are imported.
     """
     others, main_thread = sys.unraisablehook, threading.main_thread().ident or 0
 
     def again(seen: threading.Event) -> None:
-        # One that comes just before a system call is not noticed before that ends: more follow.
+        # A signal just before a system call is noticed only when the call ends, so more are sent.
         while not seen.wait(INTERRUPT_AGAIN_S):
             signal.pthread_kill(main_thread, signal.SIGINT)
 
@@ -170,7 +170,7 @@ def _interruptible() -> Generator[None]:
 
         def interrupt(number: int, frame: FrameType | None) -> None:
             if _is_below(frame, tell.__code__):
-                # In here it would be lost, too.
+                # Raised here, it would be lost as well.
                 return
             seen.set()
             signal.signal(number, usual)
@@ -178,7 +178,7 @@ def _interruptible() -> Generator[None]:
                 usual(number, frame)
 
         signal.signal(signal.SIGINT, interrupt)
-        # From another thread, once this has returned.
+        # Sent from another thread, after this function returns.
         threading.Thread(target=again, args=(seen,), daemon=True).start()
 
     sys.unraisablehook = tell
@@ -189,7 +189,7 @@ def _interruptible() -> Generator[None]:
 
 
 def _is_below(frame: FrameType | None, code: CodeType) -> bool:
-    """Whether the frame is one of the code's, or was called by it."""
+    """Returns whether a frame belongs to the code or was called by it."""
     while frame and frame.f_code is not code:
         frame = frame.f_back
     return frame is not None

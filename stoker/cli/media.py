@@ -1,4 +1,4 @@
-"""`stoker image`, `speak` and `transcribe`: media to files, and files to text."""
+"""`stoker image`, `speak` and `transcribe`: generate images and speech, transcribe audio."""
 
 import base64
 from pathlib import Path
@@ -18,7 +18,7 @@ IMAGES, EDITS = "/v1/images/generations", "/v1/images/edits"
 SPEECH = "/v1/audio/speech"
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="The model's id, as 'stoker models' lists it.")
+    str, typer.Argument(metavar="MODEL", help="Model ID, as listed by 'stoker models'.")
 ]
 
 _IMAGE_FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
@@ -30,7 +30,7 @@ def image(
     model: Model,
     prompt: Annotated[
         str | None,
-        typer.Argument(metavar="PROMPT", help="What to draw; some models draw without one."),
+        typer.Argument(metavar="PROMPT", help="Prompt. Some models need none."),
     ] = None,
     *,
     target: Annotated[
@@ -38,22 +38,22 @@ def image(
         typer.Option(
             "-o",
             "--output",
-            help="File to write; several get numbers. Default: image.png, or edited.png with "
-            "--edit.",
+            help="Path to write. Several images get numbered names. Default: image.png, or "
+            "edited.png with --edit.",
         ),
     ] = None,
     edited: Annotated[
-        Path | None, typer.Option("--edit", exists=True, dir_okay=False, help="An image to change.")
+        Path | None, typer.Option("--edit", exists=True, dir_okay=False, help="Image to edit.")
     ] = None,
     mask: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="With --edit: where it is to be changed."),
+        typer.Option(exists=True, dir_okay=False, help="With --edit: mask of the area to edit."),
     ] = None,
-    count: Annotated[int, typer.Option("-n", min=1, help="How many images.")] = 1,
+    count: Annotated[int, typer.Option("-n", min=1, help="Number of images.")] = 1,
     parameters: Parameters = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw images, or change one, and write them to files."""
+    """Generate or edit images and save them to files."""
     target = target or Path("edited.png" if edited else "image.png")
     body: JsonObject = {
         "model": model,
@@ -64,11 +64,11 @@ def image(
         **parsed_parameters(parameters or []),
     }
     if mask and not edited:
-        raise WrongUseError("--mask says where an image is changed: give that with --edit.")
+        raise WrongUseError("--mask requires --edit.")
     files = [(name, path) for name, path in (("image", edited), ("mask", mask)) if path]
     path = EDITS if edited else IMAGES
     request = Request(method="POST", path=path, json=body, files=files, timeout_s=TIMEOUT_S)
-    with output.spinner(f"{model} draws …"):
+    with output.spinner(f"{model} generating …"):
         answer = client(ctx).json(request)
     drawn: list[dict[str, str]] = answer["data"]
     targets = [_numbered(target, at, len(drawn)) for at in range(len(drawn))]
@@ -80,16 +80,16 @@ def image(
 def speak(
     ctx: typer.Context,
     model: Model,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text to speak.")],
     *,
     target: Annotated[
-        Path, typer.Option("-o", "--output", help="File to write, or - for stdout (MP3).")
+        Path, typer.Option("-o", "--output", help="Path to write, or - for stdout (MP3).")
     ] = Path("speech.mp3"),
-    voice: Annotated[str, typer.Option(help="One of the model's voices.")] = "default",
+    voice: Annotated[str, typer.Option(help="Voice of the model.")] = "default",
     parameters: Parameters = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a text spoken, and write the sound to a file."""
+    """Convert text to speech and save it to a file."""
     to_stdout = str(target) == "-"
     body: JsonObject = {
         "model": model,
@@ -99,7 +99,7 @@ def speak(
         **parsed_parameters(parameters or []),
     }
     request = Request(method="POST", path=SPEECH, json=body, timeout_s=TIMEOUT_S)
-    with output.spinner(f"{model} speaks …"):
+    with output.spinner(f"{model} generating …"):
         client(ctx).download(request, None if to_stdout else target)
     if not to_stdout:
         _show_files([target], as_json=as_json)
@@ -110,15 +110,15 @@ def transcribe(
     model: Model,
     recording: Annotated[
         Path,
-        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A recording or video."),
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Audio or video file."),
     ],
     *,
     form: Annotated[
-        str, typer.Option("--format", help="text, srt, vtt, json or verbose_json.")
+        str, typer.Option("--format", help="Output format: text, srt, vtt, json or verbose_json.")
     ] = "text",
     parameters: Parameters = None,
 ) -> None:
-    """Write down what is said in a recording."""
+    """Transcribe a recording."""
     body: JsonObject = {
         "model": model,
         "response_format": form,
@@ -131,17 +131,17 @@ def transcribe(
         files=[("file", recording)],
         timeout_s=TIMEOUT_S,
     )
-    with output.spinner(f"{model} listens …"):
+    with output.spinner(f"{model} transcribing …"):
         text = client(ctx).text(request)
     output.write(text if text.endswith("\n") else f"{text}\n")
 
 
 def _format(target: Path, formats: dict[str, str]) -> str:
-    """The format that a file's name asks for."""
+    """Returns the format for a file name's extension. Raises `WrongUseError`."""
     if found := formats.get(target.suffix.lower()):
         return found
     known = ", ".join(formats)
-    raise WrongUseError(f"'{target.name}' does not say the format: end it in one of {known}.")
+    raise WrongUseError(f"'{target.name}' has no known format. Use one of the extensions {known}.")
 
 
 def _numbered(target: Path, at: int, count: int) -> Path:

@@ -1,4 +1,4 @@
-"""`stoker node`: machines that run replicas for the servers of a fleet."""
+"""`stoker node`: runs replicas for the servers of a fleet."""
 
 import re
 from pathlib import Path
@@ -9,28 +9,30 @@ import typer
 from stoker.cli import output
 from stoker.cli.settings import read_settings
 
-app = typer.Typer(no_args_is_help=True, help="Machines that run replicas for servers.")
+app = typer.Typer(no_args_is_help=True, help="Run replicas for the servers of a fleet.")
 
 HEAD_PORT = 6379
-"""Ray's own default."""
+"""Ray's default."""
 
 
 def _address(given: str) -> str:
     if not re.fullmatch(r"([\w.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}", given):
-        raise typer.BadParameter("it is to be host:port, as in head.inner:6379")
+        raise typer.BadParameter("must be host:port, such as head.inner:6379")
     return given
 
 
-Address = Annotated[str, typer.Option(help="Of Ray's head: host:port.", callback=_address)]
-DataDir = Annotated[Path | None, typer.Option(help="Copies of models, converted forms, logs.")]
+Address = Annotated[str, typer.Option(help="Address of Ray's head: host:port.", callback=_address)]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Folder for model copies, converted models and logs.")
+]
 Host = Annotated[str | None, typer.Option("--host", help="Address to listen on for servers.")]
-Name = Annotated[str | None, typer.Option(help="What it is called in lists.")]
-Port = Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")]
+Name = Annotated[str | None, typer.Option(help="Node name shown in lists.")]
+Port = Annotated[int | None, typer.Option(help="Port. 0 picks a free port.")]
 Start = Annotated[
     str,
     typer.Option(
         metavar="COMMAND",
-        help="How Ray is started instead: `ray start … --block`, as KubeRay has it in "
+        help="Command that starts Ray: `ray start … --block`, such as KubeRay's "
         "KUBERAY_GEN_RAY_START_CMD.",
     ),
 ]
@@ -40,9 +42,9 @@ Start = Annotated[
 def host(
     address: Host = None, port: Port = None, name: Name = None, data_dir: DataDir = None
 ) -> None:
-    """Run replicas on this machine, for servers whose STOKER_RUNTIME is `nodes`.
+    """Run replicas on this machine for servers with STOKER_RUNTIME=nodes.
 
-    It needs their STOKER_DATABASE_URL, and their STOKER_BLOB_URL.
+    Requires the servers' STOKER_DATABASE_URL and STOKER_BLOB_URL.
     """
     from stoker.server import node
 
@@ -63,10 +65,10 @@ def join(
     data_dir: DataDir = None,
     start: Start = "",
 ) -> None:
-    """Have this machine be one of a Ray cluster, and run replicas that Ray places on it.
+    """Join a Ray cluster and run the replicas that Ray places on this machine.
 
-    For servers whose STOKER_RUNTIME is `ray`. It needs their STOKER_DATABASE_URL, and their
-    STOKER_BLOB_URL, and starts Ray and a node host.
+    For servers with STOKER_RUNTIME=ray. Starts Ray and a node host. Requires the servers'
+    STOKER_DATABASE_URL and STOKER_BLOB_URL.
     """
     from stoker.cluster.machine import Machine
 
@@ -84,14 +86,14 @@ def join(
 @app.command()
 def head(
     port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Where the nodes find it.")
+        int, typer.Option(min=1, max=65535, help="Port on which nodes reach Ray's head.")
     ] = HEAD_PORT,
     data_dir: DataDir = None,
     start: Start = "",
 ) -> None:
-    """Start Ray's head on this machine, which runs no replicas, and place leases by it.
+    """Start Ray's head on this machine and place leases with it. Runs no replicas.
 
-    It needs the servers' STOKER_DATABASE_URL.
+    Requires the servers' STOKER_DATABASE_URL.
     """
     from stoker.cluster.machine import Machine
 
@@ -101,7 +103,7 @@ def head(
 
 @app.command(hidden=True)
 def place(address: Address, data_dir: DataDir = None) -> None:
-    """Place leases by the Ray of this machine: `stoker node head` starts this."""
+    """Place leases with this machine's Ray. Started by `stoker node head`."""
     from stoker.server import placer
 
     placer.run(read_settings(runtime="ray", **_given(data_dir=data_dir)), address)

@@ -1,4 +1,4 @@
-"""What the commands print: results on stdout, everything that is said beside them on stderr."""
+"""Prints results to stdout and all other messages to stderr."""
 
 import contextlib
 import json
@@ -15,10 +15,10 @@ from stoker.client.errors import CliError
 if TYPE_CHECKING:
     from rich.console import Console
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, on one line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")]
 Columns = Mapping[str, Callable[[JsonObject], object]]
 
-# A pipe has no width: nothing may be cut off or folded there.
+# A pipe has no width, so nothing is cut or wrapped.
 PIPE_WIDTH = 4096
 
 
@@ -36,7 +36,7 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def printable(value: object) -> str:
-    """Text that others wrote, without what would steer the terminal."""
+    """Returns untrusted text without terminal control characters."""
     return "".join(
         character if character.isprintable() or character == "\t" else "\N{REPLACEMENT CHARACTER}"
         for character in str(value)
@@ -44,7 +44,7 @@ def printable(value: object) -> str:
 
 
 def write(text: str) -> None:
-    """Print a piece of text that others wrote, at once."""
+    """Prints a piece of untrusted text immediately."""
     sys.stdout.write("\n".join(printable(line) for line in text.split("\n")))
     sys.stdout.flush()
 
@@ -58,12 +58,12 @@ def print_pretty(value: object) -> None:
 
 
 def say(message: str, style: str | None = None) -> None:
-    """Tell the person at the terminal something that is no result."""
+    """Prints a message to stderr."""
     console(stderr=True).print(message, style=style, soft_wrap=True)
 
 
 def show_list(objects: Sequence[JsonObject], columns: Columns, *, as_json: bool, none: str) -> None:
-    """Objects as a table, or as a JSON array. `none` is said where there are none."""
+    """Prints objects as a table or a JSON array. Prints `none` if there are no objects."""
     if as_json:
         print_json(objects)
     elif objects:
@@ -73,7 +73,7 @@ def show_list(objects: Sequence[JsonObject], columns: Columns, *, as_json: bool,
 
 
 def show_object(value: JsonObject, fields: Columns, *, as_json: bool) -> None:
-    """One object's fields, one a line and without the empty ones, or as JSON."""
+    """Prints an object's non-empty fields, one per line, or as JSON."""
     if as_json:
         print_json(value)
         return
@@ -109,7 +109,7 @@ def print_table(
         return
     table = Table(box=None, show_header=bool(heads), pad_edge=False, header_style="bold")
     for index, width in enumerate(widths):
-        # Other commands take the first column as their argument: it never wraps.
+        # The first column is an argument of other commands, so it never wraps.
         name = heads[index] if heads else ""
         table.add_column(name, no_wrap=index == 0, min_width=width)
     for row in cells:
@@ -118,9 +118,9 @@ def print_table(
 
 
 GAP = 2
-"""Blanks between two columns."""
+"""Spaces between two columns."""
 PROSE = 24
-"""Characters to which a column of sentences may shrink. Longer cells without a blank never do."""
+"""Minimum width of a prose column, in characters. Longer words are never broken."""
 
 
 def _least_width(column: Sequence[str]) -> int:
@@ -168,18 +168,18 @@ def show_error(error: CliError) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is lost; ends the command unless the answer is yes."""
+    """Asks for confirmation. Exits the command unless the answer is yes."""
     if not yes and not typer.confirm(question, err=True):
         raise typer.Exit(1)
 
 
 def moment(value: Any) -> str:
-    """A timestamp of the API, to the second."""
+    """Formats an API timestamp to the second."""
     return str(value or "")[:19].replace("T", " ")
 
 
 def size(count: float | None) -> str:
-    """Bytes for a person, in decimal units."""
+    """Formats bytes in decimal units."""
     if count is None:
         return ""
     for unit in ("B", "kB", "MB", "GB"):
@@ -190,7 +190,7 @@ def size(count: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """A large number for a person: 109.5 M."""
+    """Formats a large number, such as 109.5 M."""
     if value is None:
         return ""
     for unit in ("", " k", " M"):
@@ -201,7 +201,7 @@ def count(value: float | None) -> str:
 
 
 def show_done(answer: JsonObject, message: str, *, as_json: bool) -> None:
-    """Something was done that leaves nothing to show."""
+    """Prints the result of an action that returns no object."""
     if as_json:
         print_json(answer)
     else:
@@ -210,9 +210,9 @@ def show_done(answer: JsonObject, message: str, *, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def spinner(message: str) -> Generator[Callable[[str], None], None, None]:
-    """A line on stderr while something is waited for; gives what changes its text.
+    """Shows a status line on stderr during a wait. Yields a function that changes its text.
 
-    Where stderr is no terminal, each text is a line of its own, once.
+    If stderr is not a terminal, each text is printed once as a separate line.
     """
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""A push on the screen: bytes, rate, time left and files, on stderr."""
+"""Shows the progress of a push on stderr: bytes, rate, time left and files."""
 
 import contextlib
 import threading
@@ -12,12 +12,12 @@ from stoker.client.selection import Selection
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-# Several workers wait for the same server: once is enough.
+# Several workers may report the same server. Print it once.
 REPEAT_NOTE_S = 15.0
 
 
 class PushProgress:
-    """The bar of a push. `sent` is what went out, without what had to be sent again."""
+    """Progress bar of a push. `sent` counts bytes without retries."""
 
     def __init__(self, bar: "Progress", selection: Selection) -> None:
         self.sent = 0
@@ -29,7 +29,7 @@ class PushProgress:
         self._task: TaskID = bar.add_task(self._description(), total=selection.size)
 
     def already_there(self, count: int) -> None:
-        """So many bytes need not be sent; the rate is of the others."""
+        """Counts bytes that are already on the server. They do not affect the rate."""
         self._bar.reset(self._task, completed=count)
 
     def advance(self, count: int) -> None:

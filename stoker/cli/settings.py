@@ -1,4 +1,4 @@
-"""The server's settings as the commands read them."""
+"""Reads the server's settings for commands."""
 
 import difflib
 import functools
@@ -13,19 +13,21 @@ from stoker.client.errors import WrongUseError
 if TYPE_CHECKING:
     from stoker.base.config import Settings
 
-HINT = "Settings are STOKER_ variables, or lines in .env; docs/settings.md lists them."
+HINT = "Set STOKER_ variables or lines in .env. docs/settings.md lists all settings."
 
 _PREFIX = "STOKER_"
 _OF_COMMANDS = ("base_url", "api_key", "account")
-"""Variables of the command line, which are no settings of a server."""
+"""Variables of the command line that are not server settings."""
 _OF_KUBERNETES = re.compile(r"(.*_)?(service_(host|port).*|port_[0-9]+_.*)")
-"""It adds such variables for a service that is called `stoker`."""
+"""Prefixes of variables that Kubernetes adds for a service named `stoker`."""
 _ALIKE = 0.75
-"""From this likeness on, of 1, a name is taken for a misspelt one."""
+"""Minimum similarity, 0 to 1, at which a name counts as misspelt."""
 
 
 def read_settings(**given: Any) -> "Settings":
-    """From the environment and what was given. Raises `WrongUseError`, naming the wrong ones."""
+    """Reads settings from the environment and the options given.
+
+    Raises `WrongUseError` with the names of invalid settings."""
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
@@ -38,28 +40,28 @@ def read_settings(**given: Any) -> "Settings":
         choose.builder(settings.runtime)
     except ValidationError as error:
         wrong = "; ".join(_told(one) for one in error.errors())
-        raise WrongUseError(f"Wrong settings: {wrong}.", hint=HINT) from error
+        raise WrongUseError(f"Invalid settings: {wrong}.", hint=HINT) from error
     except SettingsError as error:
-        # A list that is no JSON: the library's message names the field in quotes.
+        # Invalid JSON in a list. The library's message names the field in quotes.
         name = str(error).partition('"')[2].partition('"')[0]
         raise WrongUseError(
-            f'Wrong settings: {_variable(name)}: must be a list in JSON, as in ["a", "b"].',
+            f'Invalid settings: {_variable(name)}: must be a list in JSON, as in ["a", "b"].',
             hint=HINT,
         ) from error
     except choose.UnknownRuntimeError as error:
-        raise WrongUseError(f"Wrong settings: STOKER_RUNTIME: {error}", hint=HINT) from error
+        raise WrongUseError(f"Invalid settings: STOKER_RUNTIME: {error}", hint=HINT) from error
     return settings
 
 
 @functools.cache
 def _warn_of_misspelt(known: tuple[str, ...]) -> None:
-    """Write a line to stderr for each variable that is probably a misspelt setting. Once."""
+    """Warns on stderr about each variable that is probably a misspelt setting. Runs once."""
     for line in misspelt(os.environ, known):
         sys.stderr.write(f"Warning: {line}\n")
 
 
 def misspelt(variables: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Returns what to say of variables that are none of ours and are named almost like one."""
+    """Returns warnings for unknown variables that resemble a setting."""
     names, found = [*known, *_OF_COMMANDS], list[str]()
     for variable in sorted(one for one in variables if one.upper().startswith(_PREFIX)):
         name = variable[len(_PREFIX) :].lower()
@@ -67,7 +69,7 @@ def misspelt(variables: Iterable[str], known: Iterable[str]) -> list[str]:
             continue
         if near := difflib.get_close_matches(name, names, n=1, cutoff=_ALIKE):
             found.append(
-                f"{variable} is no setting and is ignored. Did you mean {_variable(near[0])}?"
+                f"{variable} is not a setting and is ignored. Did you mean {_variable(near[0])}?"
             )
     return found
 

@@ -1,4 +1,4 @@
-"""`stoker top`: what runs, what it holds and what waits, as it changes."""
+"""`stoker top`: live view of deployments, memory and waiting models."""
 
 import contextlib
 import time
@@ -22,11 +22,11 @@ AGAIN_S = 1.0
 TEN_YEARS = 3650
 """Days."""
 NUMBERS = 66
-"""Characters that the columns of numbers may take; the rest of a line is the model's."""
+"""Width of the number columns in characters. The model name gets the rest."""
 LEAST_NAME = 16
-"""Characters of a model's name that are always shown."""
+"""Minimum width of the model name in characters."""
 BAR = 30
-"""Characters of the bar of memory."""
+"""Width of the memory bar in characters."""
 AT_REST: Mapping[str, Any] = {
     "requests_per_s": 0.0,
     "errors_per_s": 0.0,
@@ -40,7 +40,7 @@ STYLES = {"ready": "green", "starting": "yellow", "stopping": "yellow", "failed"
 
 
 def top(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Watch deployments: requests, latencies, memory, and what waits for it. Ctrl-C ends it."""
+    """Show live requests, latency, memory and waiting models. Stop with Ctrl-C."""
     server, out = client(ctx), output.console()
     snapshots = _snapshots(server)
     if as_json or not out.is_terminal:
@@ -64,7 +64,7 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _snapshots(server: Client) -> Iterator[JsonObject]:
-    """What there is, each time that the server tells how it does."""
+    """Yields the current state each time the server sends an update."""
     known: dict[str, JsonObject] = {}
     request = Request(method="GET", path=EVENTS, timeout_s=SILENCE_S)
     for name, data in server.named_events(request):
@@ -84,7 +84,7 @@ def _deployments(server: Client) -> list[JsonObject]:
     except ApiError as error:
         if error.problem.status != 400:
             raise
-    # An operator who acts for no account sees what has replicas.
+    # An operator who acts for no account sees only deployments with replicas.
     replicas: list[JsonObject] = server.get(MACHINE)["replicas"]
     return [{**one, "id": one["deployment_id"], "readiness": ""} for one in replicas]
 
@@ -138,11 +138,11 @@ def _shown(found: JsonObject, width: int) -> "RenderableType":
             lasting = f", enough for {left} at the rate of the last 24 hours"
         lines.append(Text(f"Credits {credit['balance']}{lasting}"))
     lines += [
-        Text(output.printable(f"{one['model']} waits: {one['reason']}"), "yellow")
+        Text(output.printable(f"{one['model']} is waiting: {one['reason']}"), "yellow")
         for one in found["memory"]["waiting"]
     ]
     if not found["deployments"]:
-        lines.append(Text("There are no deployments."))
+        lines.append(Text("No deployments yet."))
     return Group(*lines, table)
 
 
@@ -155,7 +155,7 @@ def _memory(memory: JsonObject) -> str:
 
 def _device(device: JsonObject) -> str:
     budget, held = device["budget_bytes"], device["held_bytes"]
-    shown = _bar(held, budget) if budget else "is gone."
+    shown = _bar(held, budget) if budget else "not found"
     return f"GPU {device['index']:<2} {shown} ({device['name']})"
 
 

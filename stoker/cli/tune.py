@@ -1,4 +1,4 @@
-"""`stoker tune`: which engine and precision a model is best run on, on its user's own inputs."""
+"""`stoker tune`: finds the best engine and precision for a model, on your own inputs."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ STYLES = {"differs": "yellow", "failed": "red", "unavailable": "dim"}
 def tune(
     ctx: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A deployment's id (dep_…) or model id.")
+        str, typer.Argument(metavar="MODEL", help="Deployment ID (dep_…) or model ID.")
     ],
     *,
     examples: Annotated[
@@ -33,34 +33,34 @@ def tune(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Inputs of your own, one a line: a text, a file, or a request's body as JSON.",
+            help="File with one input per line: a text, a file path or a JSON request body.",
         ),
     ] = None,
     engines: Annotated[
-        list[str] | None, typer.Option("--engine", help="Only this engine; repeatable.")
+        list[str] | None, typer.Option("--engine", help="Engine to test. Repeatable. Default: all.")
     ] = None,
     dtypes: Annotated[
-        list[str] | None, typer.Option("--dtype", help="Only this dtype; repeatable.")
+        list[str] | None, typer.Option("--dtype", help="Dtype to test. Repeatable. Default: all.")
     ] = None,
     last: Annotated[
-        bool, typer.Option("--last", help="Take the last trial's table, and measure nothing.")
+        bool, typer.Option("--last", help="Show the last completed trial instead of running one.")
     ] = False,
     apply: Annotated[
         str | None,
         typer.Option(
             metavar="WORD",
-            help="Change the deployment to the fastest row with this dtype, format of weights or "
-            "engine, as in bfloat16, int8 or openvino/float32.",
+            help="Apply the fastest row with this dtype, weight format or engine, such as "
+            "bfloat16, int8 or openvino/float32.",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Apply a row whose answers differ, too.")
+        bool, typer.Option("--force", help="Apply a row even if its answers differ.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a model on each engine and in each precision, and compare what it answers."""
+    """Measure a model on each engine and precision, and compare its answers."""
     if last and (examples or engines or dtypes):
-        raise WrongUseError("--last measures nothing: leave out the other options.")
+        raise WrongUseError("--last cannot be combined with --examples, --engine or --dtype.")
     server = client(ctx)
     deployment = find(server, model)
     path = f"{DEPLOYMENTS}/{deployment['id']}/trials"
@@ -106,12 +106,12 @@ ROWS: Columns = {
 
 
 def _examples(server: Client, deployment: JsonObject, file: Path) -> list[JsonObject]:
-    """Bodies of the deployment's first endpoint. Raises `WrongUseError`."""
+    """Reads request bodies for the deployment's first endpoint. Raises `WrongUseError`."""
     model = server.get(f"{MODELS}/{quoted(deployment['model'])}")
     endpoint = next(iter(model["endpoints"]), "")
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not lines:
-        raise WrongUseError(f"'{file}' is empty.", hint="Write an input on each line.")
+        raise WrongUseError(f"'{file}' is empty.", hint="Add one input per line.")
     return [_example(line, model, endpoint) for line in lines]
 
 
@@ -121,7 +121,7 @@ def _example(line: str, model: JsonObject, endpoint: str) -> JsonObject:
             return json.loads(line)
         except ValueError as error:
             raise WrongUseError(
-                f"A line is no JSON, though it begins with a brace: {error}."
+                f"A line that starts with a brace is not valid JSON: {error}."
             ) from error
     placed = inputs.placed(line, model, endpoint)
     files = {name.removesuffix("[]"): _data(path) for name, path in placed.files}
@@ -135,12 +135,12 @@ def _data(path: Path | str) -> str:
 def _last(server: Client, path: str) -> JsonObject:
     trial = next((one for one in server.pages(path) if one["status"] == "completed"), None)
     if trial is None:
-        raise CliError("No trial of this deployment has been completed yet.")
+        raise CliError("This deployment has no completed trial yet.")
     return trial
 
 
 def _ended(server: Client, path: str, trial: JsonObject) -> JsonObject:
-    """The trial once it is completed. Raises `CliError` where it failed."""
+    """Waits for a trial and returns it. Raises `CliError` if it failed."""
     with output.spinner(f"{trial['id']}: waiting …") as update:
         try:
             while trial["status"] in ("queued", "in_progress"):
@@ -149,7 +149,7 @@ def _ended(server: Client, path: str, trial: JsonObject) -> JsonObject:
                 time.sleep(POLL_S)
                 trial = server.get(f"{path}/{trial['id']}")
         except KeyboardInterrupt:
-            output.say("\nIt goes on; 'stoker tune MODEL --last' shows it once it is completed.")
+            output.say("\nThe trial continues. Use 'stoker tune MODEL --last' to see its result.")
             raise
     if trial["status"] == "failed":
         raise CliError(f"The trial failed: {trial['error']['message']}")
@@ -157,7 +157,7 @@ def _ended(server: Client, path: str, trial: JsonObject) -> JsonObject:
 
 
 def _chosen(trial: JsonObject, word: str, *, force: bool) -> JsonObject:
-    """The row that a word means. Raises `WrongUseError` where there is none that may be applied."""
+    """Returns the row that matches a word. Raises `WrongUseError` if none can be applied."""
     found = [
         row
         for row in trial["rows"]
@@ -166,15 +166,15 @@ def _chosen(trial: JsonObject, word: str, *, force: bool) -> JsonObject:
     ]
     if not found:
         words = sorted({row["weight_format"] or row["dtype"] for row in trial["rows"]})
-        raise WrongUseError(f"No row is '{word}'.", hint=f"There are: {', '.join(words)}.")
+        raise WrongUseError(f"No row matches '{word}'.", hint=f"Available: {', '.join(words)}.")
     able = [row for row in found if row["status"] in RUN]
     if not able:
         raise CliError(f"'{word}' does not run: {found[0]['reason']}")
     good = able if force else [row for row in able if row["status"] == "measured"]
     if not good:
         raise CliError(
-            f"'{word}' answers the examples otherwise: {able[0]['reason']} Nothing was changed.",
-            hint="--force applies it all the same.",
+            f"'{word}' gives different answers: {able[0]['reason']} Nothing was changed.",
+            hint="Use --force to apply it anyway.",
         )
     return max(good, key=lambda row: row["items_per_s"])
 
@@ -188,4 +188,4 @@ def _apply(server: Client, deployment: JsonObject, row: JsonObject) -> None:
     if found["readiness"] != "cold":
         settled(server, found)
     weights = f", weights in {row['weight_format']}" if row["weight_format"] else ""
-    output.say(f"{deployment['model']} runs on {row['engine']} in {row['dtype']}{weights} now.")
+    output.say(f"{deployment['model']} now runs on {row['engine']} in {row['dtype']}{weights}.")

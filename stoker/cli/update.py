@@ -1,4 +1,4 @@
-"""`stoker artifacts update`: a hub's newer commit behind the model ids that have an older one."""
+"""`stoker artifacts update`: imports a newer commit and rolls it out to deployments."""
 
 from typing import Annotated
 
@@ -18,41 +18,43 @@ from stoker.client.upload_session import ARTIFACTS
 def update(
     ctx: typer.Context,
     artifact_id: Annotated[
-        str, typer.Argument(metavar="ID", help="An artifact that was imported (art_…).")
+        str, typer.Argument(metavar="ID", help="ID of an imported artifact (art_…).")
     ],
     *,
     revision: Annotated[
-        str | None, typer.Option(help="Another one than it was imported from.")
+        str | None, typer.Option(help="Revision to import instead of the original one.")
     ] = None,
     gguf: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of several GGUF files the one to take.")
+        str | None, typer.Option(metavar="NAME", help="GGUF file to use if there are several.")
     ] = None,
     token_variable: Annotated[
         str | None,
         typer.Option(
             "--token-from",
             metavar="VARIABLE",
-            help="The environment variable with a token for the hub, as in HF_TOKEN.",
+            help="Environment variable that holds the hub token, such as HF_TOKEN.",
         ),
     ] = None,
-    note: Annotated[str, typer.Option(help="Of the versions, for people.")] = "",
+    note: Annotated[str, typer.Option(help="Note for the new versions.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Import what a hub has now, and make it a version of each deployment that runs this artifact.
+    """Import the hub's current commit as a new version of each deployment of this artifact.
 
-    It is an artifact of its own, and takes over where it was found right.
+    The files become a new artifact. A new version goes live once it passes its checks.
     """
     server = client(ctx)
     artifact = server.get(f"{ARTIFACTS}/{quoted(artifact_id)}")
     origin = artifact["origin"]
     if origin is None:
-        raise CliError(f"{artifact_id} was not imported.", hint="Push its new files instead.")
+        raise CliError(
+            f"{artifact_id} was not imported from a hub.", hint="Push the new files instead."
+        )
     reference = Reference(origin["repo_id"], revision or origin["revision"])
     users = [one for one in server.pages(DEPLOYMENTS) if one["artifact_id"] == artifact_id]
     newer = import_newer(server, reference, artifact, token=token_from(token_variable), gguf=gguf)
     made: list[JsonObject] = []
     if newer is None:
-        output.say(f"{reference.repo_id} has nothing newer than {origin['commit'][:12]}.")
+        output.say(f"{reference.repo_id} has no commit newer than {origin['commit'][:12]}.")
     else:
         wish = {"artifact_id": newer["id"], "note": note or f"commit {newer['origin']['commit']}"}
         for one in users:
@@ -62,4 +64,4 @@ def update(
             made.append(version)
     found = newer or artifact
     answer = {"artifact": found, "is_newer": newer is not None, "versions": made}
-    output.show_done(answer, f"{found['id']} is the newest.", as_json=as_json)
+    output.show_done(answer, f"{found['id']} is up to date.", as_json=as_json)

@@ -1,4 +1,4 @@
-"""`stoker usage`, `stoker credits` and `stoker prices`: what was used, and what that costs."""
+"""`stoker usage`, `stoker credits` and `stoker prices`: show usage and costs."""
 
 import sys
 from collections.abc import Sequence
@@ -15,23 +15,24 @@ from stoker.client.client import Client, JsonObject, Request, quoted
 from stoker.client.errors import WrongUseError
 
 credits_app = typer.Typer(
-    invoke_without_command=True, help="The account's balance; operators grant credits."
+    invoke_without_command=True, help="Show the account's balance. Operators grant credits."
 )
-prices_app = typer.Typer(invoke_without_command=True, help="Prices; operators set them.")
+prices_app = typer.Typer(invoke_without_command=True, help="Show prices. Operators set them.")
 
 USAGE, CREDITS, PRICES = "/v1/usage", "/v1/credits", "/v1/prices"
 MICRO = 1_000_000
 BAR = 20
-"""Characters of the longest bar."""
+"""Width of the longest bar in characters."""
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 Account = Annotated[
-    str | None, typer.Option(metavar="ID", help="Operators: the account (acct_…) to act for.")
+    str | None, typer.Option(metavar="ID", help="Account (acct_…) to act for (operators only).")
 ]
 Moment = Annotated[
-    str | None, typer.Option(metavar="TIME", help="As in 2026-11-21 or 2026-11-21T10:00:00Z, UTC.")
+    str | None,
+    typer.Option(metavar="TIME", help="UTC time, such as 2026-11-21 or 2026-11-21T10:00:00Z."),
 ]
-Amount = Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, as in 100 or 12.5.")]
+Amount = Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, such as 100 or 12.5.")]
 
 
 def _amount(microcredits: int) -> str:
@@ -44,8 +45,8 @@ NUMBERS: Columns = {
     "storage GiB-h": lambda r: f"{r['storage_gib_hours']:.6f}",
     "requests": lambda r: r["requests"],
     "errors": lambda r: r["errors"],
-    "tokens in": lambda r: r["input_tokens"],
-    "tokens out": lambda r: r["output_tokens"],
+    "input tokens": lambda r: r["input_tokens"],
+    "output tokens": lambda r: r["output_tokens"],
     "images": lambda r: r["images"],
     "audio s": lambda r: r["audio_ms"] / 1000,
     "video s": lambda r: r["video_ms"] / 1000,
@@ -54,35 +55,35 @@ FROM: Columns = {"from": lambda r: output.moment(r["start"])}
 GROUPS: dict[str, Columns] = {
     "deployment": {"model": lambda r: r["model"] or "(storage)"},
     "version": {
-        "model": lambda r: r["model"] or "(of no version)",
+        "model": lambda r: r["model"] or "(no version)",
         "version": lambda r: r["version_id"] or "",
     },
     "day": FROM,
     "hour": FROM,
     "key": {
-        "key": lambda r: r["key_id"] or "(of no key)",
-        "key's name": lambda r: r["key_name"] or "",
+        "key": lambda r: r["key_id"] or "(no key)",
+        "key name": lambda r: r["key_name"] or "",
     },
 }
-"""The columns that tell the rows of a group apart."""
+"""Group → the columns that identify its rows."""
 
 EVENT: Columns = {
     "hour": lambda e: output.moment(e["hour"]),
     "type": lambda e: e["type"],
-    "of": lambda e: e["name"],
+    "name": lambda e: e["name"],
     "credits": lambda e: _amount(e["microcredits"]) if "microcredits" in e else "",
-    "MiB at most": lambda e: e.get("peak_mib"),
+    "peak MiB": lambda e: e.get("peak_mib"),
     "requests": lambda e: e.get("requests"),
     "mirrored": lambda e: e.get("mirrored"),
-    "tokens in": lambda e: e.get("input_tokens"),
-    "tokens out": lambda e: e.get("output_tokens"),
+    "input tokens": lambda e: e.get("input_tokens"),
+    "output tokens": lambda e: e.get("output_tokens"),
 }
 BALANCE: Columns = {
     "account": lambda c: c["account_id"],
     "balance": lambda c: c["balance"],
-    "not charged yet": lambda c: _amount(c["pending_microcredits"]),
-    "a GiB-hour of memory": lambda c: _amount(c["price"]["memory_microcredits_per_gib_hour"]),
-    "a GiB-month of storage": lambda c: _amount(c["price"]["storage_microcredits_per_gib_month"]),
+    "pending": lambda c: _amount(c["pending_microcredits"]),
+    "per GiB-hour of memory": lambda c: _amount(c["price"]["memory_microcredits_per_gib_hour"]),
+    "per GiB-month of storage": lambda c: _amount(c["price"]["storage_microcredits_per_gib_month"]),
 }
 TRANSFER: Columns = {
     "id": lambda t: t["id"],
@@ -94,8 +95,8 @@ TRANSFER: Columns = {
 PRICE: Columns = {
     "version": lambda p: p["version"],
     "from": lambda p: output.moment(p["effective_from"]),
-    "a GiB-hour of memory": lambda p: _amount(p["memory_microcredits_per_gib_hour"]),
-    "a GiB-month of storage": lambda p: _amount(p["storage_microcredits_per_gib_month"]),
+    "per GiB-hour of memory": lambda p: _amount(p["memory_microcredits_per_gib_hour"]),
+    "per GiB-month of storage": lambda p: _amount(p["storage_microcredits_per_gib_month"]),
 }
 
 
@@ -106,7 +107,7 @@ def usage(
         str,
         typer.Option(
             metavar="GROUPS",
-            help=f"What to sum up by: {', '.join(GROUPS)}, or several as in day,deployment.",
+            help=f"Grouping: {', '.join(GROUPS)}, or several, such as day,deployment.",
         ),
     ] = "deployment",
     start: Moment = None,
@@ -114,11 +115,11 @@ def usage(
     account: Account = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
     events: Annotated[
-        bool, typer.Option("--events", help="List what the sums are made of, by hour.")
+        bool, typer.Option("--events", help="List individual usage records by hour.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what was used and what it costs: the last 30 days, or 24 hours by hour."""
+    """Show usage and costs of the last 30 days, or of 24 hours if grouped by hour."""
     if events:
         _show_events(client(ctx), {"start": start, "end": end}, account, as_json=as_json)
         return
@@ -131,7 +132,7 @@ def usage(
     )
     if csv:
         for number, text in enumerate(client(ctx).text_pages(request)):
-            # Each page has a head.
+            # Each page has a header line.
             sys.stdout.write(text if number == 0 else text.partition("\n")[2])
         return
     report = _whole(client(ctx), request)
@@ -142,13 +143,13 @@ def usage(
     told = {name: value for group in groups for name, value in GROUPS[group].items()}
     mirrored: Columns = {"mirrored": lambda r: r["mirrored"]} if "version" in groups else {}
     columns: Columns = {**told, **_bar(report["data"]), **NUMBERS, **mirrored}
-    output.show_list(report["data"], columns, as_json=False, none="Nothing was used.")
+    output.show_list(report["data"], columns, as_json=False, none="No usage in this period.")
     if report["data"]:
-        output.say(f"Together {_amount(report['total']['microcredits'])} credits.", style="dim")
+        output.say(f"Total: {_amount(report['total']['microcredits'])} credits.", style="dim")
 
 
 def _whole(server: Client, request: Request) -> JsonObject:
-    """A report with the rows of all its pages."""
+    """Returns a report with the rows of all pages."""
     report: JsonObject = server.json(request)
     while page := report["next_page"]:
         following = server.json(replace(request, params={**request.params, "page": page}))
@@ -158,7 +159,7 @@ def _whole(server: Client, request: Request) -> JsonObject:
 
 
 def _bar(rows: Sequence[JsonObject]) -> Columns:
-    """A column of bars: a row's part of the row that costs most."""
+    """Returns a column of bars, relative to the most expensive row."""
     most = max((row["microcredits"] for row in rows), default=0)
 
     def bar(row: JsonObject) -> str:
@@ -174,12 +175,12 @@ def _show_events(
 ) -> None:
     given = {name: value for name, value in span.items() if value}
     found = list(server.pages(f"{USAGE}/events", params=given, headers=_for(account)))
-    output.show_list(found, EVENT, as_json=as_json, none="Nothing was used.")
+    output.show_list(found, EVENT, as_json=as_json, none="No usage in this period.")
 
 
 @credits_app.callback()
 def balance(ctx: typer.Context, account: Account = None, as_json: AsJson = False) -> None:
-    """The account's balance; operators grant credits."""
+    """Show the account's balance. Operators grant credits."""
     if ctx.invoked_subcommand is None:
         request = Request(method="GET", path=CREDITS, headers=_for(account))
         output.show_object(client(ctx).json(request), BALANCE, as_json=as_json)
@@ -188,24 +189,24 @@ def balance(ctx: typer.Context, account: Account = None, as_json: AsJson = False
 @credits_app.command()
 def transfers(
     ctx: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="Most shown, newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")] = 50,
     account: Account = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was granted to the account and charged."""
+    """List grants and charges of the account."""
     found = list(client(ctx).pages(f"{CREDITS}/transfers", limit, headers=_for(account)))
-    output.show_list(found, TRANSFER, as_json=as_json, none="Nothing was granted or charged.")
+    output.show_list(found, TRANSFER, as_json=as_json, none="No grants or charges yet.")
 
 
 @credits_app.command()
 def grant(
     ctx: typer.Context,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its id (acct_…).")],
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account ID (acct_…).")],
     amount: Amount,
     *,
-    note: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+    note: Annotated[str | None, typer.Option(help="Reason for the grant.")] = None,
     correction: Annotated[
-        bool, typer.Option("--correction", help="Take the amount back instead.")
+        bool, typer.Option("--correction", help="Take credits back instead of granting them.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -222,25 +223,31 @@ def grant(
 
 @prices_app.callback()
 def prices(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Prices; operators set them."""
+    """Show prices. Operators set them."""
     if ctx.invoked_subcommand is None:
         known = list(client(ctx).pages(PRICES))
-        output.show_list(known, PRICE, as_json=as_json, none="There are no prices.")
+        output.show_list(known, PRICE, as_json=as_json, none="No prices yet.")
 
 
 @prices_app.command("set")
 def set_prices(
     ctx: typer.Context,
-    memory: Annotated[str, typer.Argument(metavar="MEMORY", help="Credits a GiB-hour.")],
-    storage: Annotated[str, typer.Argument(metavar="STORAGE", help="Credits a GiB-month.")],
+    memory: Annotated[
+        str, typer.Argument(metavar="MEMORY", help="Credits per GiB-hour of memory.")
+    ],
+    storage: Annotated[
+        str, typer.Argument(metavar="STORAGE", help="Credits per GiB-month of storage.")
+    ],
     *,
     begin: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="A full hour to come; the next one."),
+        typer.Option(
+            "--from", metavar="TIME", help="Full hour in the future. Default: the next one."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set the prices that apply from a full hour on."""
+    """Set the prices that apply from a full hour onwards."""
     body: JsonObject = {
         "memory_microcredits_per_gib_hour": _microcredits(memory),
         "storage_microcredits_per_gib_month": _microcredits(storage),
@@ -255,7 +262,7 @@ def _for(account: str | None) -> dict[str, str]:
 
 
 def _microcredits(text: str) -> int:
-    """Credits as a person writes them, exactly: ``12.5`` → ``12500000``."""
+    """Parses credits exactly: ``12.5`` → ``12500000``."""
     try:
         found = Decimal(text) * MICRO
         if found >= 0 and found == int(found):
@@ -263,5 +270,6 @@ def _microcredits(text: str) -> int:
     except (InvalidOperation, OverflowError, ValueError):
         pass
     raise WrongUseError(
-        f"'{text}' is no amount of credits.", hint="Give one like 100 or 12.5, to six places."
+        f"'{text}' is not an amount of credits.",
+        hint="Use an amount such as 100 or 12.5, with up to six decimal places.",
     )

@@ -1,4 +1,4 @@
-"""What `stoker doctor` says of one thing that it has looked at."""
+"""Result of one `stoker doctor` check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,4 +16,4 @@ class Check:
     status: Verdict
     found: str
     hint: str = ""
-    """What to do about it."""
+    """How to fix the problem."""

@@ -1,4 +1,4 @@
-"""`stoker versions`: new models behind the same id, and the way back."""
+"""`stoker versions`: rolls out and rolls back versions of a deployment."""
 
 import time
 from typing import Annotated
@@ -13,15 +13,13 @@ from stoker.cli.output import AsJson, Columns
 from stoker.client.client import Client, JsonObject, Request, Retry, quoted
 from stoker.client.errors import CliError, WrongUseError
 
-app = typer.Typer(
-    no_args_is_help=True, help="Put new models behind a model id, and go back to earlier ones."
-)
+app = typer.Typer(no_args_is_help=True, help="Roll out new versions of a deployment and roll back.")
 
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A deployment's id (dep_…) or model id.")
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Deployment ID (dep_…) or model ID.")]
+Which = Annotated[str, typer.Argument(metavar="VERSION", help="Version number or ID (ver_…).")]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Do not wait until the version is live or failed.")
 ]
-Which = Annotated[str, typer.Argument(metavar="VERSION", help="Its number, or its id (ver_…).")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is live or failed.")]
 POLL_S = 0.5
 WAITING = ("preparing", "checking")
 STYLES = {"live": "green", "failed": "bold red"}
@@ -33,7 +31,7 @@ LIST: Columns = {
     "from": lambda v: v["artifact_id"] or v["source"],
     "engine": lambda v: f"{v['engine']}, {v['dtype']}",
     "loaded": lambda v: "yes" if v["is_loaded"] else "",
-    "made": lambda v: output.moment(v["created_at"]),
+    "created": lambda v: output.moment(v["created_at"]),
     "note": lambda v: v["note"],
     "message": lambda v: v["message"],
 }
@@ -56,19 +54,19 @@ def _percent(share: float | None) -> str:
 
 def _milliseconds(latency: JsonObject) -> str:
     mean = latency["mean_ms"]
-    return "" if mean is None else f"{mean:.4g} ms, at most {latency['longest_ms']:.4g} ms"
+    return "" if mean is None else f"{mean:.4g} ms, max {latency['longest_ms']:.4g} ms"
 
 
 COMPARISON: Columns = {
     "compared": lambda c: c["compared"],
     "failed": lambda c: c["failed"],
     "dropped": lambda c: c["dropped"],
-    "differing": lambda c: c["differing"],
+    "different": lambda c: c["differing"],
     "equal top labels": lambda c: _percent(c["equal_top_labels"]),
     "equal texts": lambda c: _percent(c["equal_texts"]),
     "mean cosine": lambda c: c["mean_cosine"],
-    "least cosine": lambda c: c["least_cosine"],
-    "largest difference": lambda c: c["difference"],
+    "min cosine": lambda c: c["least_cosine"],
+    "max difference": lambda c: c["difference"],
     "live": lambda c: _milliseconds(c["live"]),
     "mirror": lambda c: _milliseconds(c["mirror"]),
 }
@@ -82,12 +80,12 @@ def list_versions(ctx: typer.Context, model: Model, as_json: AsJson = False) -> 
     """List a deployment's versions, newest first."""
     server = client(ctx)
     found = list(server.pages(f"{path_of(server, model)}/versions"))
-    output.show_list(found, LIST, as_json=as_json, none="There are none.")
+    output.show_list(found, LIST, as_json=as_json, none="No versions yet.")
 
 
 @app.command()
 def show(ctx: typer.Context, model: Model, which: Which, as_json: AsJson = False) -> None:
-    """Show a version: how far it has come, or why it has failed."""
+    """Show a version, with its progress or error."""
     server = client(ctx)
     output.show_object(_found(server, path_of(server, model), which), DETAILS, as_json=as_json)
 
@@ -98,22 +96,21 @@ def add(
     model: Model,
     artifact: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ARTIFACT", help="An artifact's id (art_…), or a model on a hub: hf:org/name."
-        ),
+        typer.Argument(metavar="ARTIFACT", help="Artifact ID (art_…) or hub model (hf:org/name)."),
     ] = None,
     *,
-    engine: Annotated[str | None, typer.Option(help="Another engine.")] = None,
-    device: Annotated[str | None, typer.Option(help="Another device.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Another dtype.")] = None,
-    note: Annotated[str, typer.Option(help="What is new, for people.")] = "",
+    engine: Annotated[str | None, typer.Option(help="Engine, if different.")] = None,
+    device: Annotated[str | None, typer.Option(help="Device, if different.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Dtype, if different.")] = None,
+    note: Annotated[str, typer.Option(help="Note that describes what is new.")] = "",
     manual: Annotated[
-        bool, typer.Option("--manual", help="Let it wait, once it is found right, for 'promote'.")
+        bool,
+        typer.Option("--manual", help="Wait for 'promote' after the version passes its checks."),
     ] = False,
     in_place: Annotated[
         bool,
         typer.Option(
-            "--in-place", help="Unload the live one first, where there is no room for both."
+            "--in-place", help="Unload the live version first, if memory does not fit both."
         ),
     ] = False,
     token_variable: Annotated[
@@ -121,15 +118,15 @@ def add(
         typer.Option(
             "--token-from",
             metavar="VARIABLE",
-            help="The environment variable with a token for the hub, as in HF_TOKEN.",
+            help="Environment variable that holds the hub token, such as HF_TOKEN.",
         ),
     ] = None,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a new model, or another way of running it, behind a model id.
+    """Create a version with a new model, engine, device or dtype.
 
-    It is loaded beside the live one, tried and checked, and takes over between two requests.
+    The version is loaded, tested and checked. It goes live if all of this succeeds.
     """
     server = client(ctx)
     path = f"{path_of(server, model)}/versions"
@@ -138,11 +135,11 @@ def add(
             "id"
         ]
     elif token_variable:
-        raise WrongUseError("--token-from is for a model on a hub.")
+        raise WrongUseError("--token-from requires a hub model (hf:…).")
     given = {"artifact_id": artifact, "engine": engine, "device": device, "dtype": dtype}
     body: JsonObject = {name: value for name, value in given.items() if value is not None}
     if not body:
-        raise WrongUseError("Say what is new: an ARTIFACT, --engine, --device or --dtype.")
+        raise WrongUseError("Give an ARTIFACT, --engine, --device or --dtype.")
     body |= {
         "note": note,
         "promote": "manual" if manual else "when_ready",
@@ -156,7 +153,7 @@ def add(
 def promote(
     ctx: typer.Context, model: Model, which: Which, no_wait: NoWait = False, as_json: AsJson = False
 ) -> None:
-    """Have a version take over."""
+    """Make a version live."""
     server = client(ctx)
     path = path_of(server, model)
     version = _found(server, path, which)
@@ -170,12 +167,14 @@ def rollback(
     model: Model,
     to: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="Its number or id; the one before by default."),
+        typer.Option(
+            metavar="VERSION", help="Version number or ID. Default: the previous live version."
+        ),
     ] = None,
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go back to the version that was live before, or to an earlier one."""
+    """Roll back to the previous live version or an earlier one."""
     server = client(ctx)
     path = path_of(server, model)
     body = {"version": _found(server, path, to)["id"]} if to else {}
@@ -189,29 +188,32 @@ def traffic(
     model: Model,
     shares: Annotated[
         list[str],
-        typer.Argument(metavar="VERSION=PERCENT", help="As in 1=90 2=10; they add up to 100."),
+        typer.Argument(
+            metavar="VERSION=PERCENT",
+            help="Traffic shares, such as 1=90 2=10. They must add up to 100.",
+        ),
     ],
     *,
     sticky: Annotated[
         str,
         typer.Option(
-            help="Whose calls all go to the same version: none, key, user, or header:NAME."
+            help="Route calls with the same value to one version: none, key, user or header:NAME."
         ),
     ] = "none",
     mirror: Annotated[
         list[str] | None,
         typer.Option(
             metavar="VERSION=PERCENT",
-            help="Copies of so many calls, whose answers nobody waits for; repeatable.",
+            help="Percentage of calls to mirror. Mirrored answers are not returned. Repeatable.",
         ),
     ] = None,
     examples: Annotated[
         bool,
-        typer.Option("--examples", help="Keep the last calls that a mirror answers otherwise."),
+        typer.Option("--examples", help="Keep recent calls whose mirrored answers differ."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Share the calls out between versions."""
+    """Split traffic between versions."""
     server = client(ctx)
     path = path_of(server, model)
     weights = _shares(server, path, shares)
@@ -228,7 +230,7 @@ def traffic(
 
 @app.command()
 def compare(ctx: typer.Context, model: Model, which: Which, as_json: AsJson = False) -> None:
-    """How a version has answered the copies that it got as a mirror, beside the live one."""
+    """Compare a mirror version's answers with the live version's."""
     server = client(ctx)
     path = path_of(server, model)
     version = _found(server, path, which)
@@ -243,10 +245,10 @@ def delete(
     ctx: typer.Context,
     model: Model,
     which: Which,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a version that is not live. One that is on its way is given up."""
+    """Delete a version that is not live. A rollout in progress is cancelled."""
     server = client(ctx)
     path = path_of(server, model)
     version = _found(server, path, which)
@@ -256,10 +258,10 @@ def delete(
 
 
 def settled(server: Client, path: str, version: JsonObject) -> JsonObject:
-    """A version once it is found right, live or failed.
+    """Waits until a version is verified, live or failed, and returns it.
 
     Args:
-        path: of the deployment's versions.
+        path: path of the deployment's versions.
     """
     retry, own = Retry(), f"{path}/{quoted(version['id'])}"
     with output.spinner(f"Version {version['number']}: waiting …") as update:
@@ -271,23 +273,25 @@ def settled(server: Client, path: str, version: JsonObject) -> JsonObject:
                 time.sleep(POLL_S)
                 version = retry.run(lambda: server.get(own))
         except KeyboardInterrupt:
-            output.say("\nIt goes on; 'stoker versions list MODEL' shows what becomes of it.")
+            output.say(
+                "\nThe rollout continues. Use 'stoker versions list MODEL' to see its progress."
+            )
             raise
     if version["status"] == "failed":
         raise CliError(
-            f"Version {version['number']} has failed: {version['message']}",
-            hint="What was live before is live still.",
+            f"Version {version['number']} failed: {version['message']}",
+            hint="The previous version is still live.",
         )
     return version
 
 
 def changed(server: Client, path: str, changes: JsonObject) -> JsonObject:
-    """A deployment once it was changed, by a version that has taken over where it needs one.
+    """Waits for the version of a change, if it needs one. Returns the deployment.
 
     Args:
-        path: of the deployment.
+        path: path of the deployment.
 
-    Raises `CliError` where that one fails.
+    Raises `CliError` if the version fails.
     """
     server.json(Request(method="PATCH", path=path, json=changes))
     versions = f"{path}/versions"
@@ -305,12 +309,12 @@ def _show_settled(
 
 
 def _found(server: Client, path: str, which: str) -> JsonObject:
-    """A version by its number or id. Raises `CliError`."""
+    """Returns a version by its number or ID. Raises `CliError`."""
     if which.isdigit():
         for version in server.pages(f"{path}/versions"):
             if version["number"] == int(which):
                 return version
-        raise CliError(f"There is no version {which}.")
+        raise CliError(f"Version {which} not found.")
     return server.get(f"{path}/versions/{quoted(which)}")
 
 
@@ -321,5 +325,7 @@ def _shares(server: Client, path: str, shares: list[str]) -> JsonObject:
 def _share(text: str) -> tuple[str, int]:
     which, _, percent = text.rpartition("=")
     if not which or not percent.isdigit():
-        raise WrongUseError(f"'{text}' is no share.", hint="Write them as in 1=90 2=10.")
+        raise WrongUseError(
+            f"'{text}' is not a traffic share.", hint="Use VERSION=PERCENT, such as 1=90 2=10."
+        )
     return which, int(percent)

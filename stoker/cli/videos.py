@@ -1,4 +1,4 @@
-"""`stoker video` and `stoker videos`: jobs that make videos."""
+"""`stoker video` and `stoker videos`: generate and manage videos."""
 
 import time
 from pathlib import Path
@@ -17,10 +17,10 @@ from stoker.client.errors import CliError
 VIDEOS = "/v1/videos"
 POLL_S = 1.0
 
-app = typer.Typer(no_args_is_help=True, help="Videos that were asked for.")
+app = typer.Typer(no_args_is_help=True, help="Manage video jobs.")
 
-VideoId = Annotated[str, typer.Argument(metavar="VIDEO_ID", help="The video's id.")]
-Target = Annotated[Path, typer.Option("-o", "--output", help="File to write (MP4).")]
+VideoId = Annotated[str, typer.Argument(metavar="VIDEO_ID", help="Video ID.")]
+Target = Annotated[Path, typer.Option("-o", "--output", help="Path to write (MP4).")]
 
 FIELDS: Columns = {
     "id": lambda v: v["id"],
@@ -37,20 +37,20 @@ FIELDS: Columns = {
 def video(
     ctx: typer.Context,
     model: Model,
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the video shows.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Prompt.")],
     *,
     image: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="An image that the video begins with."),
+        typer.Option(exists=True, dir_okay=False, help="Image for the first frame."),
     ] = None,
     target: Target = Path("video.mp4"),
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait for it, or print its id and go.")
+        bool, typer.Option("--wait/--no-wait", help="Wait for the video, or print its ID and exit.")
     ] = True,
     parameters: Parameters = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a video made, and write it to a file. The job goes on if this command is ended."""
+    """Generate a video and save it to a file. The job continues if you stop this command."""
     server = client(ctx)
     body: JsonObject = {"model": model, "prompt": prompt, **parsed_parameters(parameters or [])}
     files = [("input_reference", image)] if image else []
@@ -58,24 +58,24 @@ def video(
     if wait:
         job = _ended(server, job)
         server.download(_content(job["id"]), target)
-        output.say(f"Written to {target}.")
+        output.say(f"Saved to {target}.")
     output.show_object(job, FIELDS, as_json=as_json)
 
 
 @app.command("list")
 def list_videos(
     ctx: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="Most videos shown, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List videos, those that wait or failed, too."""
+    """List videos, including queued and failed ones."""
     found = list(client(ctx).pages(VIDEOS, limit))
-    output.show_list(found, FIELDS, as_json=as_json, none="There are no videos.")
+    output.show_list(found, FIELDS, as_json=as_json, none="No videos yet.")
 
 
 @app.command()
 def get(ctx: typer.Context, video_id: VideoId, as_json: AsJson = False) -> None:
-    """Show how far a video is, or how it ended."""
+    """Show the status of a video."""
     output.show_object(client(ctx).get(f"{VIDEOS}/{video_id}"), FIELDS, as_json=as_json)
 
 
@@ -85,19 +85,19 @@ def download(
     video_id: VideoId,
     target: Target = Path("video.mp4"),
     thumbnail: Annotated[
-        bool, typer.Option("--thumbnail", help="The thumbnail (WebP) instead.")
+        bool, typer.Option("--thumbnail", help="Download the thumbnail (WebP) instead.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a completed video to a file."""
+    """Download a completed video."""
     client(ctx).download(_content(video_id, "thumbnail" if thumbnail else "video"), target)
     done: JsonObject = {"id": video_id, "file": str(target)}
-    output.show_done(done, f"Written to {target}.", as_json=as_json)
+    output.show_done(done, f"Saved to {target}.", as_json=as_json)
 
 
 @app.command()
 def delete(ctx: typer.Context, video_id: VideoId, as_json: AsJson = False) -> None:
-    """Delete a video with its content; one that is being made is stopped."""
+    """Delete a video and its content. An active job is stopped."""
     answer = client(ctx).delete(f"{VIDEOS}/{video_id}")
     output.show_done(answer, f"Deleted {video_id}.", as_json=as_json)
 
@@ -112,7 +112,7 @@ def _content(video_id: str, variant: str = "video") -> Request:
 
 
 def _ended(server: Client, job: JsonObject) -> JsonObject:
-    """The job once it has ended well. Raises `CliError` where it failed."""
+    """Waits for a job and returns it. Raises `CliError` if it failed."""
     with output.spinner(f"{job['id']}: waiting …") as update:
         try:
             while job["status"] in ("queued", "in_progress"):
@@ -120,7 +120,9 @@ def _ended(server: Client, job: JsonObject) -> JsonObject:
                 time.sleep(POLL_S)
                 job = server.get(f"{VIDEOS}/{job['id']}")
         except KeyboardInterrupt:
-            output.say(f"\nIt goes on: stoker videos download {job['id']}")
+            output.say(
+                f"\nThe job continues. Get the video with: stoker videos download {job['id']}"
+            )
             raise
     if job["status"] == "failed":
         raise CliError(f"The video failed: {job['error']['message']}")

@@ -1,4 +1,4 @@
-"""The server's API as the commands use it: one client with its errors, retries and paging."""
+"""HTTP client for the server's API, with errors, retries and paging."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 JsonObject = dict[str, Any]
 Files = Sequence[tuple[str, Path | str]]
-"""Fields of a form and the files in them, or texts that stand for media; names may repeat."""
+"""Form fields with their files or text values. Names may repeat."""
 Result = TypeVar("Result")
 
 PAGE_LIMIT = 100
@@ -39,16 +39,16 @@ TIMEOUT_S = 120.0
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: the command is being ended
-    """Another thread ended the work."""
+class Stopped(Exception):  # noqa: N818 - not an error: the command is stopping
+    """Raised if another thread stopped the work."""
 
 
 @dataclass
 class Retry:
-    """How long a request that may be repeated is repeated.
+    """Retry policy for requests that are safe to repeat.
 
-    A server that refuses connections is being restarted, which says nothing against the request:
-    `unreachable_s` counts for that alone, and `attempts` for everything else that may pass.
+    A server that refuses connections may be restarting: `unreachable_s` limits those retries.
+    `attempts` limits retries after all other temporary errors.
     """
 
     attempts: int = 5
@@ -59,7 +59,7 @@ class Retry:
     on_wait: Callable[[str], None] = lambda _message: None
 
     def run(self, attempt: Callable[[], Result]) -> Result:
-        """The first success of `attempt`; its last error where it never has one."""
+        """Returns the first successful result of `attempt`. Raises its last error otherwise."""
         failures = 0
         unreachable_since: float | None = None
         while True:
@@ -82,7 +82,7 @@ class Retry:
         if asked is not None:
             return asked
         longest = min(self.longest_delay_s, self.first_delay_s * 2 ** (failures - 1))
-        # Workers that failed together must not come back together.
+        # Jitter, so that workers that failed together do not retry together.
         return longest * random.uniform(0.5, 1)  # noqa: S311
 
     def _wait(self, seconds: float, why: str) -> None:
@@ -104,12 +104,12 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     content: Iterable[bytes] | None = None
     files: Files = ()
-    """With files, the request is a form, and the fields of `json` are its others."""
+    """A request. With files it is sent as a form that includes the fields of `json`."""
     timeout_s: float = TIMEOUT_S
 
 
 class Client:
-    """Requests with the caller's key. Threads may share it."""
+    """Sends requests with the caller's API key. Thread-safe."""
 
     def __init__(
         self,
@@ -119,7 +119,8 @@ class Client:
         connections: int = 4,
         account: str | None = None,
     ) -> None:
-        """`account`: whom an operator's key acts for."""
+        """Args:
+        account: account that an operator key acts for."""
         import httpx
 
         if not base_url.startswith(("http://", "https://")):
@@ -129,7 +130,7 @@ class Client:
             self.base_url,
             headers=({"authorization": f"Bearer {api_key}"} if api_key else {})
             | ({ACCOUNT_HEADER: account} if account else {}),
-            # Reading the certificates takes 70 ms, which an http address has no use for.
+            # Loading certificates takes 70 ms, which plain http does not need.
             verify=base_url.startswith("https:"),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
@@ -144,7 +145,7 @@ class Client:
         return self.json(Request(method="DELETE", path=path))
 
     def create(self, path: str, body: JsonObject, retry: Retry | None = None) -> JsonObject:
-        """A POST that makes something, and makes it once however often it is repeated."""
+        """Creates an object with an idempotent POST, so that retries create it once."""
         headers = {"idempotency-key": uuid.uuid4().hex}
         request = Request(method="POST", path=path, json=body, headers=headers)
         return retry.run(lambda: self.json(request)) if retry else self.json(request)
@@ -157,7 +158,7 @@ class Client:
         params: Mapping[str, str] = MappingProxyType({}),
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[JsonObject]:
-        """The objects of a list, newest first: all of them, or the first `limit`."""
+        """Yields the objects of a list, newest first, up to `limit`."""
         after: dict[str, str] = {}
         while limit is None or limit > 0:
             size = PAGE_LIMIT if limit is None else min(PAGE_LIMIT, limit)
@@ -171,15 +172,15 @@ class Client:
             after = {"after": page["last_id"]}
 
     def health(self, path: str) -> tuple[int, JsonObject]:
-        """Status and body of /health or /ready, whose 503 is an answer and no error."""
+        """Returns status and body of /health or /ready. A 503 is not raised as an error."""
         answer = self.send(Request(method="GET", path=path))
         return answer.status_code, _object(_decoded(answer))
 
     def json(self, request: Request) -> Any:
-        """What the server answers to a request.
+        """Returns the JSON response to a request.
 
-        Raises `ApiError` for an error answer, `UnreachableError` where no connection can be made
-        and `BrokenConnectionError` where it breaks.
+        Raises `ApiError` for an error response, `UnreachableError` if no connection can be made
+        and `BrokenConnectionError` if it breaks.
         """
         answer = self.send(request)
         if not answer.is_success:
@@ -187,11 +188,11 @@ class Client:
         return _decoded(answer)
 
     def text(self, request: Request) -> str:
-        """The answer as it stands. Raises what `json` does."""
+        """Returns the response body. Raises the same errors as `json`."""
         return self._succeeded(request).text
 
     def text_pages(self, request: Request) -> Iterator[str]:
-        """The answer, and those that follow by its `Link`. Raises what `json` does."""
+        """Yields a response and the pages that its `Link` header names. Raises as `json` does."""
         while True:
             answer = self._succeeded(request)
             yield answer.text
@@ -208,12 +209,12 @@ class Client:
         return answer
 
     def events(self, request: Request) -> Iterator[JsonObject]:
-        """The events of an answer that is streamed, as they come. Raises what `json` does."""
+        """Yields the events of a streamed response. Raises the same errors as `json`."""
         for _, data in self.named_events(request):
             yield data
 
     def named_events(self, request: Request) -> Iterator[tuple[str, JsonObject]]:
-        """The same, each with its name; nothing, where it has none."""
+        """Yields events with their names. The name is empty if an event has none."""
         answer = self._exchange(request, stream=True)
         with contextlib.closing(answer), self._exchanging():
             if not answer.is_success:
@@ -227,13 +228,13 @@ class Client:
                 name = line.removeprefix("event: ") if line.startswith("event: ") else ""
 
     def send(self, request: Request) -> "httpx.Response":
-        """The answer to a request, whatever its status."""
+        """Returns the response to a request, whatever its status."""
         return self._exchange(request, stream=False)
 
     def download(self, request: Request, target: Path | None) -> None:
-        """Write the answer, as it comes, into a file that appears once it is whole; None: stdout.
+        """Streams the response into a file, which appears once complete. None: stdout.
 
-        Raises what `json` does.
+        Raises the same errors as `json`.
         """
         answer = self._exchange(request, stream=True)
         with contextlib.closing(answer), self._exchanging():
@@ -269,7 +270,7 @@ class Client:
 
     @contextlib.contextmanager
     def _exchanging(self) -> Generator[None]:
-        """Give the library's errors our names."""
+        """Converts httpx errors to this client's errors."""
         import httpx
 
         try:
@@ -286,7 +287,7 @@ class Client:
 
 
 def quoted(*parts: str) -> str:
-    """Path segments of a URL; a slash inside a part stays one."""
+    """Quotes path segments of a URL. A slash inside a part is kept."""
     return "/".join(quote(part, safe="/") for part in parts)
 
 
@@ -309,8 +310,8 @@ def _decoded(answer: "httpx.Response") -> Any:
         return answer.json()
     except ValueError as error:
         raise CliError(
-            f"{answer.request.url} did not answer with JSON.",
-            hint="Is this the address of a stoker server? See --base-url and STOKER_BASE_URL.",
+            f"{answer.request.url} did not return JSON.",
+            hint="Check that --base-url or STOKER_BASE_URL is the address of a Stoker server.",
         ) from error
 
 
@@ -320,7 +321,7 @@ def _problem(answer: "httpx.Response") -> ApiProblem:
     return ApiProblem(
         status=answer.status_code,
         code=str(error.get("code") or "unknown"),
-        message=str(error.get("message") or f"The server answered {answer.status_code}."),
+        message=str(error.get("message") or f"The server returned status {answer.status_code}."),
         param=error.get("param"),
         request_id=answer.headers.get("x-request-id"),
         retry_after_s=_seconds(answer.headers.get("retry-after")),
@@ -329,7 +330,7 @@ def _problem(answer: "httpx.Response") -> ApiProblem:
 
 
 def _error_object(answer: "httpx.Response") -> JsonObject:
-    """The error; empty where something other than our server answered."""
+    """Returns the error object. Empty if the response is not from a Stoker server."""
     try:
         return _object(_object(answer.json()).get("error"))
     except ValueError:
@@ -341,15 +342,15 @@ def _object(value: object) -> JsonObject:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Only the form in seconds: the other, a date, is for caches."""
+    """Parses Retry-After in seconds. The date form is ignored."""
     return float(retry_after) if retry_after and retry_after.isdecimal() else None
 
 
 def _unreachable(base_url: str, error: Exception) -> UnreachableError:
     host = urlsplit(base_url).hostname
-    start = "Start one with 'stoker serve', or give" if host in LOCAL_HOSTS else "Check"
+    start = "Start one with 'stoker serve', or set" if host in LOCAL_HOSTS else "Check"
     return UnreachableError(
-        f"No server answers at {base_url}: {error}",
+        f"Cannot reach a server at {base_url}: {error}",
         hint=proxies.hint(base_url) or f"{start} its address with --base-url or STOKER_BASE_URL.",
     )
 
@@ -357,5 +358,5 @@ def _unreachable(base_url: str, error: Exception) -> UnreachableError:
 def _not_an_address(base_url: str) -> WrongUseError:
     return WrongUseError(
         f"'{base_url}' is not the address of a server.",
-        hint="Give one like http://127.0.0.1:8000 with --base-url or STOKER_BASE_URL.",
+        hint="Set --base-url or STOKER_BASE_URL, for example to http://127.0.0.1:8000.",
     )

@@ -1,14 +1,14 @@
-"""What ends a command: a message for a person, and an exit code."""
+"""Errors that end a command, with a message and an exit code."""
 
 from dataclasses import dataclass
 
-# The bytes were changed on their way.
+# The bytes were changed in transit.
 DIGEST_MISMATCH = "digest_mismatch"
 ACCOUNT_HEADER = "x-stoker-account"
 
 
 class CliError(Exception):
-    """Ends the command. `hint` says what to do about it."""
+    """Ends the command. `hint` says how to fix the problem."""
 
     exit_code = 1
 
@@ -18,27 +18,27 @@ class CliError(Exception):
         self.hint = hint
 
     def details(self) -> dict[str, str]:
-        """What stands below the message, by name."""
+        """Returns details to print below the message, by name."""
         return {}
 
 
 class WrongUseError(CliError):
-    """The command was not given what it needs."""
+    """The arguments or settings of the command are invalid."""
 
     exit_code = 2
 
 
 class UnreachableError(CliError):
-    """Nothing answers at the server's address."""
+    """No server responds at the address."""
 
 
 class BrokenConnectionError(CliError):
-    """The connection broke, or stood still, before the answer was there."""
+    """The connection broke or stalled before the response arrived."""
 
 
 @dataclass(frozen=True)
 class ApiProblem:
-    """An error answer of the server."""
+    """An error response of the server."""
 
     status: int
     code: str
@@ -57,7 +57,7 @@ class ApiError(CliError):
 
     @property
     def is_passing(self) -> bool:
-        """The same request may well succeed when it is sent again."""
+        """Whether the same request may succeed if it is retried."""
         problem = self.problem
         return problem.status == 429 or problem.status >= 500 or problem.code == DIGEST_MISMATCH
 
@@ -75,10 +75,10 @@ class ApiError(CliError):
 
 def _hint(problem: ApiProblem) -> str | None:
     if problem.code == "model_loading":
-        return "Repeat the call in a moment, or wait longer for the model with --wait SECONDS."
+        return "Retry in a moment, or wait longer for the model with --wait SECONDS."
     if problem.param in (ACCOUNT_HEADER, "account_id"):
         return (
-            "Give it before the command, as in 'stoker --account ID models', or set STOKER_ACCOUNT."
-            " 'stoker accounts list' shows the ids."
+            "Pass it before the command, as in 'stoker --account ID models', or set STOKER_ACCOUNT."
+            " List accounts with 'stoker accounts list'."
         )
     return None

@@ -1,6 +1,6 @@
-"""Which files of a folder or repository make up a model, by their names alone.
+"""Selects the files of a folder or repository that make up a model, by name.
 
-The command line pushes these, and the server fetches them from a hub.
+The command line pushes these files, and the server downloads them from a hub.
 """
 
 import re
@@ -10,11 +10,11 @@ from pathlib import PurePosixPath
 GGUF = ".gguf"
 SAFETENSORS = ".safetensors"
 WEIGHT_SUFFIXES = frozenset({SAFETENSORS, GGUF})
-# Besides JSON and text, where tokenizers keep their vocabularies and merges.
+# Formats other than JSON and text in which tokenizers keep vocabularies and merges.
 TEXT_SUFFIXES = frozenset({".json", ".txt", ".model", ".jinja"})
 TOKENIZER_SUFFIXES = frozenset({".spm", ".tiktoken", ".codes", ".vocab"})
 COLBERT_SETTINGS = "artifact.metadata"
-"""JSON, of a model that Stanford's code has saved."""
+"""JSON file of a model saved by Stanford's ColBERT code."""
 DOCUMENT_STEMS = frozenset({"readme", "license", "licence", "notice"})
 DOCUMENT_SUFFIXES = frozenset({"", ".md"})
 PICKLED = "may hold a Python pickle"
@@ -25,26 +25,26 @@ REASONS = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".bmp"), "an image"),
     ".py": "code is never run",
 }
-OTHER_REASON = "not needed to serve a model"
+OTHER_REASON = "not needed to serve the model"
 INDEX_SUFFIX = ".safetensors.index.json"
 PIPELINE = "model_index.json"
-"""In the top folder of a diffusers pipeline, whose weights lie in folders below it."""
+"""File in the top folder of a diffusers pipeline. Weights are in its subfolders."""
 ADAPTER = "adapter_config.json"
-"""Of an adapter, which has no configuration of a model."""
+"""Configuration of an adapter, which has no config.json."""
 _VARIANT = re.compile(r"(.+)\.[A-Za-z0-9_]+((-\d{5}-of-\d{5})?\.safetensors)")
 
 
 def why_left_out(path: str) -> str | None:
-    """Why a file is no part of any model; None where it may be one of one."""
+    """Returns why a file is not part of a model, or None if it may be."""
     lower = PurePosixPath(path.lower())
     return None if _is_useful(lower) else REASONS.get(lower.suffix, OTHER_REASON)
 
 
 def why_spare(path: str, others: Collection[str]) -> str | None:
-    """Why weights below a diffusers pipeline's folder are left out that would not be loaded.
+    """Returns why weights of a diffusers pipeline are skipped, or None if they are loaded.
 
     Args:
-        others: the paths of all files; without `PIPELINE` among them nothing is spare.
+        others: paths of all files. Without `PIPELINE`, nothing is skipped.
     """
     place = PurePosixPath(path)
     if place.suffix != SAFETENSORS or PIPELINE not in others:
@@ -56,15 +56,15 @@ def why_spare(path: str, others: Collection[str]) -> str | None:
         (place.parent / f"{variant[1]}{end}").as_posix() in others
         for end in (SAFETENSORS, INDEX_SUFFIX)
     )
-    return "a variant of weights that are there in full" if whole else None
+    return "a variant of weights that are also present in full" if whole else None
 
 
 def why_folder_left_out(name: str) -> str | None:
-    """Why nothing in a folder of this name is taken."""
+    """Returns why a folder of this name is skipped, or None."""
     if name.startswith(".") or name == "__pycache__":
         return "a hidden folder"
     if name.startswith("checkpoint-"):
-        return "a checkpoint of the training"
+        return "a training checkpoint"
     return None
 
 
@@ -72,7 +72,7 @@ def _is_useful(path: PurePosixPath) -> bool:
     if path.name.startswith("."):
         return False
     if path.name.endswith(".index.json"):
-        # The index of weights in another format names files that are not sent.
+        # The index of a skipped weight format names files that are not sent.
         return path.name.endswith(INDEX_SUFFIX)
     if path.stem in DOCUMENT_STEMS and path.suffix in DOCUMENT_SUFFIXES:
         return True

@@ -1,4 +1,4 @@
-"""Work done by a few threads that end at once when one fails or Ctrl-C is pressed."""
+"""Runs jobs in a few threads. All stop if one fails or Ctrl-C is pressed."""
 
 import queue
 import threading
@@ -10,7 +10,7 @@ from stoker.client.client import Stopped
 
 Job = TypeVar("Job")
 
-# How long workers in the middle of a request may delay the end of the command.
+# Maximum time that workers in a request may delay the end of the command.
 STOP_S = 2.0
 
 
@@ -21,10 +21,10 @@ def in_parallel(
     threads: int,
     stop: threading.Event,
 ) -> None:
-    """Do every job, each thread with what `worker()` made for it.
+    """Runs every job. Each thread uses its own `worker()` result.
 
-    The first error ends the others, by `stop`, and is raised here; so is Ctrl-C. The threads are
-    daemons: one that is stuck in the network does not keep the process alive.
+    The first error, or Ctrl-C, stops the other threads through `stop` and is raised here.
+    Threads are daemons, so a thread stuck in the network does not keep the process alive.
     """
     source = iter(jobs)
     lock = threading.Lock()

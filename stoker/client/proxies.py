@@ -1,4 +1,4 @@
-"""Which proxy of the environment a server is reached by: none for this machine's own addresses."""
+"""Chooses the environment's proxy for a server. Addresses of this machine bypass it."""
 
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ _LOCAL_NAME = "localhost"
 
 
 def is_loopback(url: str) -> bool:
-    """Returns whether a URL leads to this machine. Names but `localhost` are not looked up."""
+    """Returns whether a URL points to this machine. Only `localhost` names are resolved."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     if host == _LOCAL_NAME or host.endswith(f".{_LOCAL_NAME}"):
         return True
@@ -36,35 +36,35 @@ def proxy_of(url: str) -> str | None:
 
 
 def client(url: str, **options: Any) -> "httpx.Client":
-    """An HTTP client for one server. Raises `WrongUseError` for a proxy that cannot be used."""
+    """Returns an HTTP client for one server. Raises `WrongUseError` for an unusable proxy."""
     import httpx
 
     if is_loopback(url):
         if options.get("verify"):
-            # Certificates that the environment names count all the same.
+            # Certificates that the environment names still apply.
             options["verify"] = httpx.create_ssl_context(trust_env=True)
         return httpx.Client(**options, trust_env=False)
     try:
         return httpx.Client(**options)
     except ImportError as error:
         raise WrongUseError(
-            "The environment names a SOCKS proxy, and the library for it is not installed.",
+            "The environment sets a SOCKS proxy, but its library is not installed.",
             hint=f"Install it (pip install socksio), or unset ALL_PROXY, or set {_bypass(url)}.",
         ) from error
     except (ValueError, httpx.InvalidURL) as error:
         raise WrongUseError(
-            f"The environment names a proxy that cannot be used: {error}",
+            f"The proxy set in the environment cannot be used: {error}",
             hint=f"Correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or set {_bypass(url)}.",
         ) from error
 
 
 def hint(url: str) -> str | None:
-    """What to do if a server is not reached that a proxy stands before."""
+    """Returns a hint for a server that was not reached through a proxy, if any."""
     proxy = proxy_of(url)
     if proxy is None:
         return None
     shown = urlsplit(proxy)._replace(netloc=urlsplit(proxy).netloc.rpartition("@")[2]).geturl()
-    return f"The proxy {shown} of the environment was asked. To go past it, set {_bypass(url)}."
+    return f"The environment's proxy {shown} was used. To bypass it, set {_bypass(url)}."
 
 
 def _bypass(url: str) -> str:

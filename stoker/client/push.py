@@ -1,7 +1,7 @@
-"""Uploads files in parallel parts, each with its digest, and resumes what was interrupted.
+"""Uploads files in parallel parts with digests, and resumes interrupted uploads.
 
-Nothing is remembered on this side: the server lists the parts that it holds with their SHA-256,
-and those that agree with the local files are not sent again.
+The client keeps no state. The server lists the parts that it holds with their SHA-256, and parts
+that match the local files are not sent again.
 """
 
 import base64
@@ -17,26 +17,26 @@ from stoker.client.parallel import in_parallel
 from stoker.client.selection import LocalFile
 from stoker.client.upload_session import ARTIFACTS, Part, RemoteFile, Session, session_path
 
-# Small enough for a smooth progress bar and a quick end, large enough to cost nothing.
+# Small enough for a smooth progress bar and a quick stop, large enough to be efficient.
 CHUNK_BYTES = 256 * 1024
 ROUNDS = 3
 
 
 class Progress(Protocol):
-    """What a push tells while it runs. Called from several threads."""
+    """Receives the progress of a push. Called from several threads."""
 
     def advance(self, count: int) -> None:
-        """So many bytes more were sent; negative where a part has to be sent again."""
+        """Adds sent bytes. Negative if a part must be sent again."""
 
     def file_done(self, path: str) -> None:
-        """The server has the whole of a file."""
+        """Called once the server has a whole file."""
 
     def note(self, message: str) -> None:
-        """Something that a person should know."""
+        """Prints a message to the user."""
 
 
 class Uploader:
-    """Sends one selection of files to one server."""
+    """Uploads one selection of files to one server."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Uploader:
         self._files = files
         self._progress = progress
         self._parallel = parallel
-        self._retry = retry or Retry(on_wait=lambda why: progress.note(f"{why}; trying again."))
-        # SHA-256 in hex of the local parts that were read.
+        self._retry = retry or Retry(on_wait=lambda why: progress.note(f"{why} Retrying."))
+        # SHA-256 in hex of the local parts read so far.
         self._digests: dict[tuple[str, int], str] = {}
 
     def create_artifact(self, name: str, pipeline: str | None) -> JsonObject:
@@ -75,9 +75,9 @@ class Uploader:
         ]
 
     def open(self, artifact_id: str) -> Session:
-        """A new session. One that the artifact has open is given up for it."""
+        """Opens a new session. An open session of the artifact is replaced."""
         path = f"{ARTIFACTS}/{quoted(artifact_id)}/uploads"
-        # Kept for this session from the start, or refused before anything is sent.
+        # Reserved for this session now, or rejected before anything is sent.
         body = {"size_bytes": sum(file.size for file in self._files)}
         opened = self._retry.run(lambda: self._client.post(path, body))
         return Session(artifact_id, opened["upload_id"], opened["part_size"], {})
@@ -97,7 +97,7 @@ class Uploader:
         received = [part for part in self._parts(session) if session.digest(part)]
         if not received:
             return None
-        self._progress.note("Comparing the server's files with the local files …")
+        self._progress.note("Comparing local files with the parts on the server …")
         self._read_in_parallel(received, lambda _part, _data: None)
         changed = len(self._missing(session, received))
         if changed == len(received) or (changed and not is_refused):
@@ -113,7 +113,7 @@ class Uploader:
         return self._still_open(session) if stale else session
 
     def send(self, session: Session) -> None:
-        """Send what the session lacks, until the server lists every part with our digest."""
+        """Sends missing parts until the server lists every part with the local digest."""
         for _ in range(ROUNDS):
             missing = self._missing(session, self._parts(session))
             lacking = Counter(part.file.path for part in missing)
@@ -125,12 +125,12 @@ class Uploader:
             self._send_parts(session, missing, lacking)
             session = self._still_open(session)
         raise CliError(
-            "The server lists other parts than were sent to it.",
-            hint="Is the same artifact pushed twice at this moment? If not, push again.",
+            "The server lists different parts than were sent.",
+            hint="Check that nobody else pushes to this artifact, then push again.",
         )
 
     def complete(self, session: Session) -> JsonObject:
-        """Have the files inspected: the artifact, `ready` or `failed`."""
+        """Completes the session. Returns the inspected artifact, `ready` or `failed`."""
         return self._retry.run(lambda: self._client.post(f"{session.path}/complete"))["artifact"]
 
     def held_bytes(self, session: Session) -> int:
@@ -140,7 +140,7 @@ class Uploader:
         return self._retry.run(lambda: self._client.get(path))
 
     def _fetched(self, artifact_id: str, upload_id: str) -> Session | None:
-        """A session and what it holds; None where it is not open any more."""
+        """Returns a session and its parts, or None if it is no longer open."""
         try:
             upload = self._get(session_path(artifact_id, upload_id))
         except ApiError as error:
@@ -155,7 +155,7 @@ class Uploader:
     def _still_open(self, session: Session) -> Session:
         fetched = self._fetched(session.artifact_id, session.upload_id)
         if fetched is None:
-            raise CliError("The upload was completed or replaced by somebody else meanwhile.")
+            raise CliError("Another client completed or replaced this upload.")
         return fetched
 
     def _parts(self, session: Session) -> Iterator[Part]:
@@ -163,7 +163,7 @@ class Uploader:
             yield from session.parts_of(file)
 
     def _missing(self, session: Session, parts: Iterator[Part] | list[Part]) -> list[Part]:
-        """The parts that the server does not hold, or holds with another digest than ours."""
+        """Returns the parts that the server lacks or holds with a different digest."""
         return [
             part
             for part in parts
@@ -184,7 +184,7 @@ class Uploader:
         for file in self._files:
             if file.has_changed():
                 raise CliError(
-                    f"{file.path} was changed while it was pushed.", hint="Push the folder again."
+                    f"{file.path} changed during the push.", hint="Push the folder again."
                 )
 
     def _send_part(self, session: Session, part: Part, data: memoryview) -> None:
@@ -210,7 +210,7 @@ class Uploader:
         self._retry.run(attempt)
 
     def _read_in_parallel(self, parts: list[Part], use: Callable[[Part, memoryview], None]) -> None:
-        """Read and digest parts, and use each; no more than one a thread is in memory."""
+        """Reads, digests and processes parts. Each thread keeps one part in memory."""
         largest = max(part.size for part in parts)
 
         def worker() -> Callable[[Part], None]:
@@ -229,19 +229,19 @@ class Uploader:
 
 
 def _read(part: Part, into: memoryview) -> None:
-    """Fill the buffer with the part. Raises `CliError` where the file has become too short."""
+    """Reads a part into the buffer. Raises `CliError` if the file has become too short."""
     with part.file.source.open("rb", buffering=0) as file:
         file.seek(part.offset)
         filled = 0
         while filled < part.size:
             count = file.readinto(into[filled:])
             if not count:
-                raise CliError(f"{part.file.path} became shorter while it was pushed.")
+                raise CliError(f"{part.file.path} became shorter during the push.")
             filled += count
 
 
 class _Body:
-    """A part as the chunks of a request's body, told to the progress as they go."""
+    """Yields a part as request body chunks and reports progress."""
 
     def __init__(self, data: memoryview, progress: Progress, stop: threading.Event) -> None:
         self._data = data

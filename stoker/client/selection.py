@@ -1,4 +1,4 @@
-"""Which files of a model's folder are pushed, and why the others are not."""
+"""Selects the files of a model folder to push, and says why others are skipped."""
 
 import json
 import os
@@ -24,14 +24,14 @@ LFS_START = b"version https://git-lfs"
 CONFIGS = ("config.json", PIPELINE, ADAPTER)
 
 CONVERSION = """\
-Save the model as safetensors and push that:
+Save the model as safetensors and push the new folder:
   from transformers import AutoModel  # or the class that config.json names
   AutoModel.from_pretrained("DIR").save_pretrained("NEW_DIR")"""
 
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file to push. `path` is its name in the artifact, with forward slashes."""
+    """A file to push. `path` is its path in the artifact, with forward slashes."""
 
     path: str
     source: Path
@@ -61,7 +61,7 @@ class Selection:
 
 
 def default_name(source: Path) -> str:
-    """What to call a model: the repository's id for a folder of a Hugging Face cache."""
+    """Returns a name for a model. For a Hugging Face cache folder, the repository ID."""
     if source.is_file():
         return source.stem
     resolved = source.resolve()
@@ -72,10 +72,10 @@ def default_name(source: Path) -> str:
 
 
 def select(source: Path) -> Selection:
-    """The files of a folder that make up a model, smallest first, or a GGUF file alone.
+    """Selects the model files of a folder, smallest first, or a single GGUF file.
 
-    Raises `CliError` where they cannot make up one: only pickled weights, or none; shards or
-    the configuration missing; Git LFS pointers in place of files.
+    Raises `CliError` if they are not a complete model: only pickled weights, no weights, missing
+    shards or configuration, or Git LFS pointers.
     """
     if source.is_file():
         return _alone(source)
@@ -90,7 +90,7 @@ def select(source: Path) -> Selection:
         else:
             stat = entry.stat()
             files.append(LocalFile(path, entry, stat.st_size, stat.st_mtime_ns))
-    # Small files first: a wrong configuration shows before gigabytes are sent.
+    # Small files first, so that a wrong configuration fails before gigabytes are sent.
     files.sort(key=lambda file: (file.size, file.path))
     selection = Selection(tuple(files), tuple(sorted(left_out, key=lambda item: item.path)))
     _refuse_incomplete(folder, selection)
@@ -101,7 +101,7 @@ def _alone(source: Path) -> Selection:
     if source.suffix.lower() != GGUF:
         raise CliError(
             f"{source} is neither a folder nor a GGUF file.",
-            hint="Push the folder that holds the model.",
+            hint="Push the folder that contains the model.",
         )
     stat = source.stat()
     selection = Selection((LocalFile(source.name, source, stat.st_size, stat.st_mtime_ns),), ())
@@ -110,7 +110,7 @@ def _alone(source: Path) -> Selection:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Every file, and in place of their content the folders that are not gone into."""
+    """Yields every file. Skipped folders are yielded instead of their content."""
     for where, folders, names in os.walk(folder):
         here = Path(where)
         left = [name for name in folders if _folder_reason(here / name)]
@@ -125,7 +125,7 @@ def _folder_reason(path: Path) -> str | None:
 
 
 def _roots(folder: Path) -> tuple[Path, ...]:
-    """Where links may lead: into the folder, and to the blobs of a Hugging Face cache."""
+    """Returns the folders that links may point to: the folder itself and Hugging Face blobs."""
     resolved = folder.resolve()
     if resolved.parent.name == "snapshots":
         return (resolved, resolved.parent.parent / "blobs")
@@ -133,17 +133,17 @@ def _roots(folder: Path) -> tuple[Path, ...]:
 
 
 def _reason(entry: Path, path: str, allowed: tuple[Path, ...]) -> str | None:
-    """Why a file is left out; None where it is pushed."""
+    """Returns why a file is skipped, or None if it is pushed."""
     if entry.is_dir():
         return _folder_reason(entry)
     if reason := why_left_out(path):
         return reason
     if not _is_utf8(path):
-        return "its name is not UTF-8"
-    # Unlike Path.resolve, this ends on links that lead in a circle.
+        return "the name is not UTF-8"
+    # Unlike Path.resolve, this fails cleanly on circular links.
     target = Path(os.path.realpath(entry))
     if not any(target.is_relative_to(root) for root in allowed):
-        return "a link that leads out of the folder"
+        return "a link to outside the folder"
     return None if target.is_file() else "not a regular file"
 
 
@@ -174,13 +174,11 @@ def _refuse_incomplete(folder: Path, selection: Selection) -> None:
         if file.path.endswith(INDEX_SUFFIX) and (missing := _missing_shards(file) - paths):
             raise CliError(
                 f"{file.path} names shards that are missing: {', '.join(sorted(missing)[:5])}.",
-                hint="Download or save the model again, and push the whole of it.",
+                hint="Download or save the model again, and push the whole folder.",
             )
     has_gguf = any(file.source.suffix.lower() == GGUF for file in selection.files)
     if not has_gguf and not paths.intersection(CONFIGS):
-        raise CliError(
-            f"There is no config.json in {folder}.", hint=_elsewhere(folder, selection.files)
-        )
+        raise CliError(f"No config.json in {folder}.", hint=_elsewhere(folder, selection.files))
 
 
 def _refuse_missing_weights(selection: Selection) -> None:
@@ -189,30 +187,32 @@ def _refuse_missing_weights(selection: Selection) -> None:
     for item in selection.left_out:
         if item.reason == PICKLED:
             raise CliError(
-                f"The weights are pickled ({item.path}), and there are none as safetensors. "
-                "A pickle can run code, so the server reads none.",
+                f"The folder has pickled weights ({item.path}) but no safetensors. "
+                "Pickle files can run code, so the server does not load them.",
                 hint=CONVERSION,
             )
     raise CliError(
-        "There are no weights in the folder.",
+        "No weights found in the folder.",
         hint="Push the folder that save_pretrained() wrote: *.safetensors with config.json.",
     )
 
 
 def _missing_shards(index: LocalFile) -> set[str]:
-    """The shards that an index names, as paths in the artifact."""
+    """Returns the shards that an index names, as paths in the artifact."""
     try:
         content: Any = json.loads(index.source.read_bytes())
         weight_map = cast("dict[str, str]", content["weight_map"])
         parent = PurePosixPath(index.path).parent
         return {(parent / shard).as_posix() for shard in weight_map.values()}
     except (ValueError, TypeError, KeyError, AttributeError):
-        # Not for us to judge: the server inspects the index.
+        # The server inspects the index and reports errors.
         return set()
 
 
 def _elsewhere(folder: Path, files: tuple[LocalFile, ...]) -> str:
     for file in files:
         if file.source.name in CONFIGS:
-            return f"There is one in {file.source.parent}: is that the model?"
-    return f"Push the folder that save_pretrained() wrote. {folder} does not look like one."
+            return f"Did you mean {file.source.parent}? It contains a config.json."
+    return (
+        f"Push the folder that save_pretrained() wrote. {folder} does not look like a model folder."
+    )

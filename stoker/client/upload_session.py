@@ -1,4 +1,4 @@
-"""An upload session of the server: which parts of which files it holds."""
+"""An upload session on the server and the file parts it holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """What a session holds of a file. `size` is None until it is known; digests are in hex."""
+    """Parts of a file that a session holds. `size` is None until known. Digests are in hex."""
 
     size: int | None
     is_complete: bool
@@ -40,7 +40,7 @@ class RemoteFile:
         return self.parts.get(part.number) or (self.sha256 if came_whole else None)
 
     def fits(self, file: LocalFile, parts: Sequence[Part]) -> bool:
-        """It may be the local file, as far as can be told without reading that."""
+        """Returns whether this may be the local file, without reading it."""
         return self.size in {None, file.size} and len(parts) >= max(self.parts, default=0)
 
 
@@ -56,12 +56,12 @@ class Session:
         return session_path(self.artifact_id, self.upload_id)
 
     def file_path(self, part: Part) -> str:
-        """Where a part is sent; a file of 0 bytes has no part and is sent whole."""
+        """Returns the path to upload a part. A file of 0 bytes is sent whole."""
         whole = f"{self.path}/files/{quoted(part.file.path)}"
         return f"{whole}/parts/{part.number}" if part.size else whole
 
     def parts_of(self, file: LocalFile) -> list[Part]:
-        """The parts of a file, numbered from 1. One of 0 bytes stands for an empty file."""
+        """Returns the parts of a file, numbered from 1. An empty file has one part of 0 bytes."""
         step = self.part_size
         return [
             Part(file, offset // step + 1, offset, min(step, file.size - offset))
@@ -69,7 +69,7 @@ class Session:
         ]
 
     def digest(self, part: Part) -> str | None:
-        """The SHA-256 in hex of a part that the server holds; None where it does not."""
+        """Returns the SHA-256 in hex of a part on the server, or None if it is missing."""
         file = self.files.get(part.file.path)
         return file.digest(part) if file else None
 

@@ -96,7 +96,7 @@ class TestMedia:
     @pytest.mark.parametrize("endpoint", [IMAGES, LABELS, QUESTIONS, TRANSCRIPTIONS])
     @pytest.mark.parametrize("name", ["gone.png", "gone.WAV", "./not there.mp4", "x/gone.pdf"])
     def test_file_that_is_not_there(self, png: Path, endpoint: str, name: str) -> None:
-        with pytest.raises(WrongUseError, match=f"no file '{name}'"):
+        with pytest.raises(WrongUseError, match=f"File '{name}' not found"):
             of(endpoint, name)
 
     def test_text_that_ends_like_a_file(self, png: Path) -> None:
@@ -130,7 +130,7 @@ class TestChat:
         ]
 
     def test_several_texts_of_one_that_does_not(self, png: Path) -> None:
-        with pytest.raises(WrongUseError, match="one text"):
+        with pytest.raises(WrongUseError, match="a single text"):
             of(CHAT, "a", "b", pipeline="text-generation")
 
 

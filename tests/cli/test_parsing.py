@@ -35,7 +35,7 @@ class TestParameters:
 
     @pytest.mark.parametrize("parameter", ["top_k", "=3", ""])
     def test_refuses_other_forms(self, parameter: str) -> None:
-        with pytest.raises(WrongUseError, match="name=value"):
+        with pytest.raises(WrongUseError, match="NAME=VALUE"):
             parsed_parameters([parameter])
 
 
@@ -48,7 +48,7 @@ class TestDuration:
 
     @pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5h", "1 d", "30D"])
     def test_refuses(self, text: str) -> None:
-        with pytest.raises(WrongUseError, match="is no time"):
+        with pytest.raises(WrongUseError, match="is not a duration"):
             duration(text)
 
 

@@ -18,7 +18,7 @@ from stoker.cli.settings import misspelt
 )
 def test_is_told_what_was_meant(variable: str, meant: str) -> None:
     (line,) = misspelt([variable, "PATH"], Settings.model_fields)
-    assert line == f"{variable} is no setting and is ignored. Did you mean {meant}?"
+    assert line == f"{variable} is not a setting and is ignored. Did you mean {meant}?"
 
 
 def test_others_are_left_alone() -> None:

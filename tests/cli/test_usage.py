@@ -15,7 +15,7 @@ def operator(server: Server) -> Cli:
 class TestUsage:
     def test_of_nothing(self, cli: Cli) -> None:
         assert cli.json("usage")["total"]["requests"] == 0
-        assert "Nothing was used." in cli.run("usage", "--by", "hour").stderr
+        assert "No usage in this period." in cli.run("usage", "--by", "hour").stderr
 
     def test_as_csv(self, cli: Cli) -> None:
         done = cli.run("usage", "--csv", "--by", "day", "--start", "2026-01-01", "--end",

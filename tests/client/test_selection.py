@@ -138,13 +138,13 @@ class TestLinks:
 class TestRefuses:
     def test_pickled_weights_alone(self, folder: Path) -> None:
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        with pytest.raises(CliError, match=r"pickled \(pytorch_model.bin\)") as caught:
+        with pytest.raises(CliError, match=r"pickled weights \(pytorch_model.bin\)") as caught:
             select(folder)
         assert "save_pretrained" in (caught.value.hint or "")
 
     def test_no_weights(self, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
-        with pytest.raises(CliError, match="no weights"):
+        with pytest.raises(CliError, match="No weights"):
             select(folder)
 
     def test_missing_shards(self, folder: Path) -> None:
@@ -162,7 +162,7 @@ class TestRefuses:
     def test_no_config(self, folder: Path) -> None:
         (folder / "inner").mkdir()
         (folder / "config.json").rename(folder / "inner" / "config.json")
-        with pytest.raises(CliError, match=r"no config\.json") as caught:
+        with pytest.raises(CliError, match=r"No config\.json") as caught:
             select(folder)
         assert str(folder / "inner") in (caught.value.hint or "")
 
@@ -197,7 +197,7 @@ class TestPipelines:
         (folder / "unet" / "model.fp16.safetensors").write_bytes(b"half")
         assert left_out(select(folder)) == {
             "v1-5-pruned.safetensors": "not one of the pipeline's folders",
-            "unet/model.fp16.safetensors": "a variant of weights that are there in full",
+            "unet/model.fp16.safetensors": "a variant of weights that are also present in full",
         }
 
     def test_sends_a_variant_that_is_all_there_is(self, folder: Path) -> None:

@@ -96,7 +96,7 @@ class TestCall:
     def test_file_that_is_not_there(self, cli: Cli, tmp_path: Path) -> None:
         done = cli.run("call", "tiny-digits", str(tmp_path / "gone.png"))
         assert done.returncode == 2
-        assert "There is no file" in done.stderr
+        assert "not found" in done.stderr
         assert "an image" in done.stderr
 
     def test_given_twice(self, cli: Cli) -> None:

@@ -220,7 +220,7 @@ def keys(team: Cli) -> None:
     )
     shown = team.json("keys", "show", made["id"])
     assert (shown["requests_per_minute"], "key" in shown) == (60, False)
-    assert "requests a minute" in good(team, "keys", "show", made["id"])
+    assert "requests per minute" in good(team, "keys", "show", made["id"])
     assert team.json("keys", "rotate", made["id"])["key"] != made["key"]
     assert made["id"] in [one["id"] for one in team.json("keys", "list")]
     assert team.json("keys", "revoke", made["id"])["deleted"]

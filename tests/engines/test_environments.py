@@ -132,7 +132,7 @@ class TestCommands:
     def test_an_engine_that_has_none(self, cli: Cli, command: str, name: str) -> None:
         done = cli.run("engines", command, name)
         assert done.returncode == 2
-        assert "known: vllm" in done.stderr
+        assert "Available: vllm" in done.stderr
 
 
 @pytest.mark.skipif("STOKER_VLLM_PYTHON" in os.environ, reason="the server has vLLM")

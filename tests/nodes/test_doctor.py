@@ -89,7 +89,7 @@ class TestFleet:
             assert rows.keys() == wanted
             assert set(statuses(rows).values()) == {"ok"}
             assert rows["database"]["found"].startswith("PostgreSQL 1")
-            assert rows["servers"]["found"] == "2 at work"
+            assert rows["servers"]["found"] == "2 running"
             assert rows["database: schema"]["found"] == HEAD
             assert rows["blob store"]["found"].startswith("written, read, listed and deleted in ")
             for node in fleet_of_two.nodes:
@@ -123,7 +123,7 @@ class TestFleet:
         data_dir = str(fleet_of_two.nodes[0].data_dir)
         on_node = Cli(nowhere, None, {**fleet_of_two.env, "STOKER_DATA_DIR": data_dir})
         row = told(on_node)["server"]
-        assert (row["status"], row["found"]) == ("warn", "none is on this node's machine")
+        assert (row["status"], row["found"]) == ("warn", "no server on this node")
         data_dir = str(fleet_of_two.gateways[0].data_dir)
         on_gateway = Cli(nowhere, None, {**fleet_of_two.env, "STOKER_DATA_DIR": data_dir})
         assert told(on_gateway)["server"]["status"] == "fail"
@@ -238,7 +238,7 @@ class TestDatabase:
     async def test_is_empty_and_stays_so(self, own: Own) -> None:
         rows = await own.told()
         row = rows["database: schema"]
-        assert (row["status"], row["found"]) == ("ok", "none yet: the first start makes it")
+        assert (row["status"], row["found"]) == ("ok", "none yet; created at the first start")
         assert "secret" not in rows
         tables = "SELECT * FROM pg_catalog.pg_tables WHERE schemaname = 'public'"
         assert await own.run(tables) == []
@@ -255,7 +255,7 @@ class TestDatabase:
         await migrated.run("UPDATE alembic_version SET version_num = '0999'")
         row = (await migrated.told())["database: schema"]
         assert row["status"] == "fail"
-        assert row["found"] == f"0999, which this release ({HEAD}) does not know"
+        assert row["found"] == f"0999, newer than this release's {HEAD}"
         assert "too old" in row["hint"]
 
     async def test_a_fleet_that_has_not_begun(self, migrated: Own) -> None:
@@ -269,7 +269,7 @@ class TestDatabase:
             "nodes": "warn",
             "server": "fail",
         }
-        assert rows["secret"]["found"] == "none yet: the first server makes it"
+        assert rows["secret"]["found"] == "none yet; created by the first server"
         assert "stoker node host" in rows["nodes"]["hint"]
         assert await migrated.run("SELECT * FROM shared_secrets") == []
 
@@ -317,10 +317,10 @@ class TestServers:
                 f"VALUES ('{identifier}', now(), now(), '[]', 'h', '{version}', '{python}')"
             )
         rows = await migrated.told()
-        assert rows["servers"]["found"] == "2 at work"
+        assert rows["servers"]["found"] == "2 running"
         older, same = (rows[f"server h ({one}): release"] for one in servers)
         assert (older["status"], same["status"]) == ("fail", "ok")
-        assert older["found"].endswith(f"here {stoker.__version__}")
+        assert older["found"].endswith(f", but {stoker.__version__} here")
         assert "same release" in older["hint"]
 
     async def test_one_from_before_releases_were_told(self, migrated: Own) -> None:
@@ -339,7 +339,7 @@ class TestNodes:
         name = await migrated.add(version="0.0.1")
         row = (await migrated.told())[f"{name}: release"]
         assert row["status"] == "fail"
-        assert row["found"].endswith(f"here {stoker.__version__}")
+        assert row["found"].endswith(f", but {stoker.__version__} here")
         assert "same release" in row["hint"]
 
     async def test_another_python(self, migrated: Own) -> None:
@@ -350,7 +350,7 @@ class TestNodes:
         patched = await migrated.add(python=f"{major}.{minor}.{patch + 1}")
         rows = await migrated.told()
         row = rows[f"{name}: release"]
-        assert (row["status"], row["found"].endswith(f"here {own}")) == ("warn", True)
+        assert (row["status"], row["found"].endswith(f", but {own} here")) == ("warn", True)
         assert "same minor version" in row["hint"]
         assert rows[f"{patched}: release"]["status"] == "ok"
 
@@ -359,7 +359,7 @@ class TestNodes:
         node = replace(RECORD, python=f"{major}.{minor}.{patch + 1}")
         on_ray = Settings(data_dir=tmp_path).model_copy(update={"runtime": "ray"})
         row = fleet_health._release_of_node(on_ray, node)
-        assert (row.status, "to the patch version" in row.hint) == ("fail", True)
+        assert (row.status, "patch version" in row.hint) == ("fail", True)
         assert fleet_health._release_of_node(on_ray, RECORD).status == "ok"
 
     async def test_loopback_of_another_machine(self, migrated: Own) -> None:
@@ -414,7 +414,7 @@ class TestBlobs:
         await begun(migrated)
         await migrated.add()
         row = (await migrated.told(STOKER_BLOB_URL=url))["blob store"]
-        assert (row["status"], row["found"]) == ("fail", f"{tmp_path}/none is not there")
+        assert (row["status"], row["found"]) == ("fail", f"{tmp_path}/none does not exist")
         assert not (tmp_path / "none").exists()
 
     async def test_none_is_set(self, migrated: Own) -> None:
@@ -432,7 +432,7 @@ class TestBlobs:
         (folder / "probe").write_bytes(b"")
         row = (await migrated.told(STOKER_BLOB_URL=f"file://{folder}"))["blob store"]
         assert row["status"] == "fail"
-        assert "right to write" in row["hint"]
+        assert "write permission" in row["hint"]
 
 
 def test_nothing_without_a_shared_database(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_rows_say_what_the_deployment_will_do(
     assert owner.json("tune", "tagger", "--last") == trial
     applied = owner.run("tune", "tagger", "--last", "--apply", "float32")
     assert applied.returncode == 0, applied.stderr
-    assert "tagger runs on torch in float32 now." in applied.stderr
+    assert "tagger now runs on torch in float32." in applied.stderr
     now = client.get(f"{DEPLOYMENTS}/{tagger['id']}").json()
     assert (now["engine"], now["dtype"]) == ("torch", "float32")
     refused = owner.run("tune", "tagger", "--last", "--apply", "int7")
