@@ -1,4 +1,4 @@
-/** Who is signed in sees the pages; who is not signs in. */
+/** Root component: shows the pages, or the sign-in page. */
 
 import { LocationProvider, Route, Router } from "preact-iso";
 import type { ComponentType } from "preact";
@@ -31,11 +31,11 @@ const Machine = deferred(() => import("./pages/machine"));
 const Nodes = deferred(() => import("./pages/nodes"));
 const Accounts = deferred(() => import("./pages/accounts"));
 
-/** How often operators learn whether there are nodes. */
+/** Interval at which operators check for nodes. */
 const NODES_MS = 30_000;
 const LINK = /^#link=([A-Za-z0-9._~-]{1,512})$/;
 
-/** A link that signs in, once: it is not left in the address. */
+/** One-time sign-in link. It is removed from the address bar. */
 async function begin(): Promise<void> {
   const link = LINK.exec(location.hash)?.[1];
   if (link) {
@@ -86,7 +86,7 @@ function NoAccount() {
   );
 }
 
-/** A page of an account: others see what to do. */
+/** A page that needs an account. Other keys see a hint. */
 function owned<P extends object>(Page: ComponentType<P>): ComponentType<P> {
   return function Owned(props: P) {
     return hasAccount.value ? <Page {...props} /> : <NoAccount />;

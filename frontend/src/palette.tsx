@@ -1,4 +1,4 @@
-/** Ctrl-K: any page and any deployment, by a few letters. */
+/** Command palette (Ctrl-K) for pages, deployments and actions. */
 
 import { computed, signal } from "@preact/signals";
 import { useLocation } from "preact-iso";
@@ -42,7 +42,7 @@ const entries = computed<Entry[]>(() => [
   ]),
 ]);
 
-/** Whether all letters come in this order; the sooner they end, the better. */
+/** Ranks a fuzzy match: all letters in order, earlier end is better. Infinity: no match. */
 function rank(text: string, wanted: string): number {
   const direct = text.indexOf(wanted);
   if (direct >= 0) return direct;

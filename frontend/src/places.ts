@@ -1,4 +1,4 @@
-/** Where one can go, by what the key may see. */
+/** Navigation entries that the key can access. */
 
 import { hasAccount, isOperator, session } from "./api/session";
 import { areThere as areThereNodes } from "./state/nodes";

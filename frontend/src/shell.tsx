@@ -1,4 +1,4 @@
-/** What surrounds every page: where to go, whose account it is, whether the page is live. */
+/** Page frame: navigation, account selector and connection status. */
 
 import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";

@@ -1,4 +1,4 @@
-/** Where the console and the API lie: behind a path prefix, both lie below it. */
+/** Base paths of the console and the API. A path prefix applies to both. */
 
 function prefix(): string {
   const meta = document.querySelector<HTMLMetaElement>('meta[name="stoker-base"]');

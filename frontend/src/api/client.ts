@@ -1,4 +1,4 @@
-/** Calls of the API, typed by its own document. */
+/** Typed API client, generated from the OpenAPI document. */
 
 import createClient from "openapi-fetch";
 import { ROOT, route } from "./base";
@@ -24,13 +24,13 @@ interface Answer<T> {
   response: Response;
 }
 
-/** The answer, or an `ApiError` that says what was wrong. */
+/** Returns the response data. Throws `ApiError` on failure. */
 export async function must<T>(asked: Promise<Answer<T>>): Promise<T> {
   let answer: Answer<T>;
   try {
     answer = await asked;
   } catch (thrown) {
-    // What fetch throws where there is no answer; another error is the page's own.
+    // fetch throws a TypeError if there is no response. Other errors are bugs of the page.
     if (thrown instanceof TypeError) throw unreachable();
     throw thrown;
   }
@@ -39,12 +39,12 @@ export async function must<T>(asked: Promise<Answer<T>>): Promise<T> {
   throw ApiError.of(answer.response, answer.error);
 }
 
-/** Ask who is signed in where a call says that nobody is. */
+/** Checks the session again after a call was rejected as unauthenticated. */
 async function looked(response: Response): Promise<void> {
   if (response.status === 401) await look().catch(() => undefined);
 }
 
-/** A call that the typed client is not made for: bytes, forms, streams. Throws `ApiError`. */
+/** Sends a call that the typed client does not support: bytes, forms, streams. Throws `ApiError`. */
 export async function call(path: string, options: RequestInit = {}): Promise<Response> {
   const method = options.method ?? "GET";
   const headers = new Headers(options.headers);

@@ -1,4 +1,4 @@
-/** What went wrong with a call, in the server's own words. */
+/** An error response of the API, with the server's message. */
 
 interface ErrorBody {
   error?: { type?: string; code?: string; message?: string; param?: string | null };
@@ -9,14 +9,14 @@ export class ApiError extends Error {
 
   constructor(
     message: string,
-    /** 0: the server did not answer. */
+    /** HTTP status. 0: no response. */
     readonly status: number,
     readonly code: string,
     readonly param: string | null = null,
     readonly requestId: string | null = null,
-    /** Seconds, where the server says when to ask again. */
+    /** Seconds from the Retry-After header. */
     readonly retryAfter: number | null = null,
-    /** How far a model has been loaded, 0 to 1. */
+    /** Loading progress of the model, 0 to 1. */
     readonly progress: number | null = null,
   ) {
     super(message);
@@ -42,7 +42,7 @@ export function unreachable(): ApiError {
   return new ApiError("The server is not responding. Check that it is running, then try again.", 0, "unreachable");
 }
 
-/** Anything that was thrown, as something that can be shown. */
+/** Converts any thrown value to an `ApiError` to display. */
 export function shown(thrown: unknown): ApiError {
   if (thrown instanceof ApiError) return thrown;
   if (thrown instanceof TypeError) return unreachable();

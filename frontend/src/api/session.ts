@@ -1,4 +1,4 @@
-/** Who is signed in. The session's secret is in a cookie that scripts cannot read. */
+/** The signed-in session. Its secret is in an HttpOnly cookie. */
 
 import { computed, signal } from "@preact/signals";
 import { ROOT } from "./base";
@@ -8,18 +8,18 @@ import type { Session } from "./types";
 const ADDRESS = `${ROOT}console/session`;
 const CHOSEN = "stoker.account";
 
-/** Undefined: not known yet; null: nobody. */
+/** Undefined: not known yet. Null: signed out. */
 export const session = signal<Session | null | undefined>(undefined);
-/** Why nobody is signed in any more. */
+/** Why the session ended. */
 export const endedBecause = signal("");
-/** The account that an operator looks at. */
+/** Account that an operator has selected. */
 export const chosenAccount = signal<string | null>(sessionStorage.getItem(CHOSEN));
 
-/** Increases when an account is created or changed here, so that lists of accounts are read again. */
+/** Increases when an account is created or changed here, so that account lists reload. */
 export const accountsChanged = signal(0);
 
 export const isOperator = computed(() => session.value?.scope === "operator");
-/** Whether the key may see deployments, artifacts, usage and so on. */
+/** Whether the key can read deployments, artifacts and usage. */
 export const hasAccount = computed(
   () => session.value?.scope === "account" || (isOperator.value && chosenAccount.value !== null),
 );
@@ -30,7 +30,7 @@ export function choose(account: string | null): void {
   chosenAccount.value = account;
 }
 
-/** The headers of a call: what proves that it is the page's own, and whose account is meant. */
+/** Headers of a call: CSRF proof and selected account. */
 export function headersOf(method: string): Record<string, string> {
   const found: Record<string, string> = {};
   const now = session.value;
@@ -45,7 +45,7 @@ async function read(response: Response): Promise<Session> {
   return body as Session;
 }
 
-/** Look who is signed in; the server may be away, which is thrown. */
+/** Loads the session. Throws if the server is not reachable. */
 export async function look(): Promise<void> {
   const response = await fetch(ADDRESS, { cache: "no-store" }).catch(() => {
     throw unreachable();

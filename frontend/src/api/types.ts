@@ -1,4 +1,4 @@
-/** The API's objects, by the names that the console has for them. */
+/** Types of API objects, under the console's names. */
 
 import type { components } from "./schema";
 
@@ -46,7 +46,7 @@ export interface Session {
   expires_at: string;
 }
 
-/** What a key of any scope may list. */
+/** Model entry that keys of any scope can list. */
 export interface Model {
   id: string;
   pipeline: string;

@@ -1,4 +1,4 @@
-/** A call as it is made elsewhere: curl, Python, the openai SDK, the command line. */
+/** Code examples for a call: curl, Python, openai SDK, command line. */
 
 import { ROOT } from "../api/base";
 
@@ -6,11 +6,11 @@ export interface Call {
   model: string;
   /** Such as `/v1/classifications/token`. */
   path: string;
-  /** Fields beside `model`. */
+  /** Request fields other than `model`. */
   body: Record<string, unknown>;
   /** Fields that are files → the file's name. */
   files: Record<string, string>;
-  /** False: another endpoint of this model comes first, and the command line has to name this one. */
+  /** False: the command line must name this endpoint, because another one is the default. */
   isMain: boolean;
 }
 
@@ -41,7 +41,7 @@ export function curl(call: Call): string {
   return lines.join(" \\\n  ");
 }
 
-/** A value as Python writes it. */
+/** Formats a value as a Python literal. */
 function literal(value: unknown): string {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -86,7 +86,7 @@ const TRANSCRIPTIONS = "/v1/audio/transcriptions";
 const VIDEOS = "/v1/videos";
 const SOUND = "speech.mp3";
 
-/** Path of an endpoint → its method in OpenAI's SDK, and what its reader wants of the answer. */
+/** Endpoint path → method of OpenAI's SDK, and the code that prints the result. */
 const SDK: Record<string, [method: string, shown: string]> = {
   [CHATS]: ["chat.completions.create", "print(answer.choices[0].message.content)"],
   "/v1/completions": ["completions.create", "print(answer.choices[0].text)"],
@@ -99,13 +99,13 @@ const SDK: Record<string, [method: string, shown: string]> = {
   "/v1/audio/translations": ["audio.translations.create", "print(answer.text)"],
   [VIDEOS]: ["videos.create_and_poll", 'client.videos.download_content(answer.id).write_to_file("video.mp4")'],
 };
-/** Fields of an endpoint that the SDK's method does not know. */
+/** Fields of an endpoint that the SDK method does not support. */
 const BESIDE_SDK: Record<string, string[]> = {
   [DRAWINGS]: ["seed", "num_inference_steps", "guidance_scale", "negative_prompt"],
   [EDITS]: ["seed", "num_inference_steps", "guidance_scale", "negative_prompt", "strength"],
   [VIDEOS]: ["seed", "num_inference_steps", "guidance_scale", "negative_prompt"],
 };
-/** Of a method that asks for a prompt which the model does not need. */
+/** Prompt for SDK methods that require one although the model does not. */
 const ANY_PROMPT = { prompt: "" };
 
 export function sdk(call: Call): string | null {
@@ -133,10 +133,10 @@ ${fields.join("\n")}
 ${shown}`;
 }
 
-/** How a command of the command line takes an endpoint's fields. */
+/** Maps an endpoint's fields to a `stoker` command. */
 interface Command {
   name: string;
-  /** The field that is its argument. */
+  /** Field passed as the argument. */
   argument: string;
   /** Fields that are files → its options. */
   files: Record<string, string>;

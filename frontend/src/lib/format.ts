@@ -1,4 +1,4 @@
-/** Numbers, times and sizes as people read them. */
+/** Formats numbers, times and sizes for display. */
 
 const UNITS = ["B", "KB", "MB", "GB", "TB", "PB"];
 
@@ -37,7 +37,7 @@ export function score(value: number): string {
   return value >= 0.9995 && value < 1 ? "> 0.999" : value.toFixed(3);
 }
 
-/** Micro-credits as credits. */
+/** Formats microcredits as credits. */
 export function credits(microcredits: number): string {
   const value = microcredits / 1e6;
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 1 ? 2 : 4;
@@ -81,10 +81,10 @@ export function clock(value: string | number | null | undefined): string {
   return date(value)?.toLocaleTimeString("en-GB") ?? "–";
 }
 
-/** What hides in a text: marks that turn the reading direction, and control characters. */
+/** Bidirectional marks and control characters. */
 const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
-/** A name of someone else's making: nothing in it turns or hides what stands beside it. */
+/** Returns untrusted text without characters that reorder or hide nearby text. */
 export function plain(text: string, most = 256): string {
   const cut = text.length > most ? `${text.slice(0, most)}…` : text;
   return cut.replace(HIDDEN, "\ufffd");

@@ -1,4 +1,4 @@
-/** Markdown's blocks, as model cards have them (CommonMark's, without HTML and nesting). */
+/** Parses the Markdown blocks of model cards (CommonMark without HTML and nesting). */
 
 export type Block =
   | { type: "heading"; level: number; text: string }
@@ -13,7 +13,7 @@ function cells(line: string): string[] {
 }
 
 export function blocksOf(text: string): Block[] {
-  // What stands before the card is for machines.
+  // Skips the YAML front matter.
   const lines = text.replace(/^---\r?\n[\s\S]*?\r?\n---[ \t]*(?:\r?\n|$)/, "").split(/\r?\n/);
   const found: Block[] = [];
   let at = 0;
@@ -45,7 +45,7 @@ export function blocksOf(text: string): Block[] {
     } else {
       const begin = at;
       const words = more((one) => Boolean(one.trim()) && !/^#{1,6}\s/.test(one) && !/^\s{0,3}(```|~~~)/.test(one) && !ITEM.test(one));
-      // A line that begins nothing is text, whatever it looks like.
+      // A line that starts no other block is text.
       if (at === begin) at += 1;
       found.push({ type: "paragraph", text: (words.length ? words : [line]).join(" ") });
     }

@@ -1,4 +1,4 @@
-/** Give bytes to the browser to be saved as a file. */
+/** Downloads bytes as a file. */
 export function saveAs(blob: Blob, name: string): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);

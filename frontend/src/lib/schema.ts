@@ -1,4 +1,4 @@
-/** A form's fields, from the JSON schema of a request. */
+/** Builds form fields from a request's JSON schema. */
 
 export interface Schema {
   $ref?: string;
@@ -28,26 +28,26 @@ export interface Field {
   name: string;
   kind: Kind;
   isRequired: boolean;
-  /** Inputs stand before options. */
+  /** Inputs are shown before options. */
   isInput: boolean;
   description: string;
   default: unknown;
   options: string[];
   minimum: number | undefined;
   maximum: number | undefined;
-  /** Of media: what it is. */
+  /** Media kind of the field. */
   media: string | undefined;
 }
 
 type Definitions = Record<string, Schema>;
 
-/** Long texts that are what the model works on, whatever the schema calls required. */
+/** Text fields treated as inputs, even if the schema does not require them. */
 const INPUTS = new Set([
   "inputs", "input", "context", "question", "query", "source_sentence", "sentences", "documents", "prompt",
   "candidate_labels", "table", "word_boxes", "image", "audio", "video", "file", "input_reference", "negative_prompt", "voice",
 ]);
 const SHORT = new Set(["question", "query", "source_sentence", "voice"]);
-/** What a playground decides by itself, or what changes nothing for its reader. */
+/** Fields that the playground sets itself or that do not affect the output. */
 const LEFT_OUT = new Set([
   "model", "stream", "user", "safety_identifier", "moderation", "partial_images", "stream_format", "timeout",
   "generate_kwargs", "padding", "encoding_format", "include", "chunking_strategy",
@@ -62,7 +62,7 @@ function resolved(schema: Schema, definitions: Definitions): Schema {
   return found;
 }
 
-/** The kinds of value that there may be, but for null. */
+/** Value types of a schema, without null. */
 function choices(schema: Schema, definitions: Definitions): Schema[] {
   const found = resolved(schema, definitions);
   const several = found.anyOf ?? found.oneOf;
@@ -81,7 +81,7 @@ function kindOf(name: string, schema: Schema, definitions: Definitions): [Kind, 
   if (array && resolved(array.items ?? {}, definitions).type === "string" && (!text || name === "candidate_labels")) {
     return ["lines", array];
   }
-  // Embeddings are asked for several texts, to be compared.
+  // Embedding inputs are lists, so that several texts can be compared.
   const texts = all.find(
     (one) => one.type === "array" && choices(one.items ?? {}, definitions).some((item) => item.type === "string"),
   );
@@ -124,7 +124,7 @@ export function fieldsOf(schema: Schema, definitions: Definitions, media: Record
   return found.sort((a, b) => rank(a) - rank(b));
 }
 
-/** Cells with commas between, a row a line, the first of them names: columns with their texts. */
+/** Parses CSV with a header line. Returns column name → cells. */
 export function tableOf(text: string): Record<string, string[]> {
   const rows = text
     .split("\n")
@@ -134,7 +134,7 @@ export function tableOf(text: string): Record<string, string[]> {
   return Object.fromEntries(head.map((name, column) => [name, rest.map((row) => row[column] ?? "")]));
 }
 
-/** One line of CSV (RFC 4180, without line breaks in cells). */
+/** Splits one line of CSV (RFC 4180, without line breaks in cells). */
 function cells(line: string): string[] {
   const found: string[] = [];
   const pattern = /(?:^|,)\s*(?:"((?:[^"]|"")*)"\s*(?=,|$)|([^,]*))/g;

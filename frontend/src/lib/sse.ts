@@ -1,6 +1,6 @@
-/** Server-sent events of an answer to a POST, which EventSource does not read. */
+/** Reads server-sent events from a POST response, which EventSource does not support. */
 
-/** The data of each event, in order. */
+/** Yields the data of each event in order. */
 export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
   const reader = body.getReader();
   const decoder = new TextDecoder();

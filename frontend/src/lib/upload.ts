@@ -1,11 +1,11 @@
-/** A model's files on their way: hashed and sent in parts, several at a time, gone on with where they stopped. */
+/** Uploads model files in hashed, parallel parts. Interrupted uploads resume. */
 
 import { api, call, must } from "../api/client";
 import { ApiError } from "../api/errors";
 import type { Artifact, Upload } from "../api/types";
 
 export interface Picked {
-  /** Inside the model's folder. */
+  /** Path inside the model folder. */
   path: string;
   file: File;
 }
@@ -13,7 +13,7 @@ export interface Picked {
 export interface Progress {
   bytes: number;
   total: number;
-  /** Of this page's own sending. */
+  /** Bytes sent by this page. */
   bytesPerS: number;
   file: string;
 }
@@ -21,28 +21,28 @@ export interface Progress {
 const AT_ONCE = 4;
 const MOST_TRIES = 8;
 const LONGEST_PAUSE_MS = 15_000;
-/** What models are loaded from, and their papers, as the command line chooses (stoker/client/model_files.py). */
+/** Selects model files and documents by the command line's rules (stoker/client/model_files.py). */
 const USEFUL =
   /\.(safetensors|gguf|json|txt|model|jinja|spm|tiktoken|codes|vocab)$|(^|\/)((readme|licen[sc]e|notice)(\.md)?|artifact\.metadata)$/i;
 const HIDDEN = /(^|\/)\./;
 
-/** The files of a folder that are useful, by their paths below it. */
+/** Returns the model files of a folder with their relative paths. */
 export function useful(picked: Picked[]): Picked[] {
   const found = picked.filter((one) => USEFUL.test(one.path) && !HIDDEN.test(one.path));
   const hasSafetensors = found.some((one) => one.path.endsWith(".safetensors"));
   return hasSafetensors ? found.filter((one) => !one.path.endsWith(".gguf")) : found;
 }
 
-/** Without the folder that all of them lie in. */
+/** Removes the common top folder from the paths. */
 export function below(picked: Picked[]): Picked[] {
   const first = picked[0]?.path.split("/")[0];
   const isOne = picked.every((one) => one.path.includes("/") && one.path.split("/")[0] === first);
   return isOne ? picked.map((one) => ({ ...one, path: one.path.slice((first?.length ?? 0) + 1) })) : picked;
 }
 
-/** The files of what was dropped, folders read to their depths. Throws `ApiError` where one is gone. */
+/** Returns all dropped files, with folders read recursively. Throws `ApiError` if a file is gone. */
 export async function dropped(items: DataTransferItemList): Promise<Picked[]> {
-  // The list is empty after the first wait.
+  // The browser empties the list after the first await.
   const entries = [...items].map((item) => item.webkitGetAsEntry()).filter((one) => one !== null);
   const found: Picked[] = [];
   for (const entry of entries) {
@@ -69,7 +69,7 @@ async function walk(entry: FileSystemEntry, path: string, found: Picked[]): Prom
   }
   const reader = (entry as FileSystemDirectoryEntry).createReader();
   for (;;) {
-    // A hundred at a time, until there are none.
+    // Entries arrive in batches of up to 100, until a batch is empty.
     const some = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
     if (some.length === 0) return;
     for (const one of some) await walk(one, `${path}/${one.name}`, found);
@@ -77,7 +77,7 @@ async function walk(entry: FileSystemEntry, path: string, found: Picked[]): Prom
 }
 
 async function digest(piece: ArrayBuffer): Promise<string | null> {
-  // Pages that came without TLS may not compute digests; the server does in any case.
+  // Browsers offer digests only over TLS. The server computes them in any case.
   if (!crypto.subtle) return null;
   const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", piece));
   return `sha-256=:${btoa(String.fromCharCode(...sum))}:`;
@@ -85,7 +85,7 @@ async function digest(piece: ArrayBuffer): Promise<string | null> {
 
 interface Part {
   picked: Picked;
-  /** From 1. */
+  /** Part number, from 1. */
   number: number;
   begin: number;
   end: number;
@@ -95,14 +95,14 @@ function encoded(path: string): string {
   return path.split("/").map(encodeURIComponent).join("/");
 }
 
-/** Open a session, or go on with the one that is open and has the same part size. */
+/** Opens a session, or resumes the open one if its part size matches. */
 export async function session(artifact: Artifact, total: number): Promise<Upload> {
   if (artifact.upload_id) {
     const path = { artifact_id: artifact.id, upload_id: artifact.upload_id };
     try {
       return await must(api.GET("/v1/model-artifacts/{artifact_id}/uploads/{upload_id}", { params: { path } }));
     } catch (thrown) {
-      // It has expired, or was superseded: another begins.
+      // The session has expired or was replaced, so a new one is opened.
       if (!(thrown instanceof ApiError) || thrown.status !== 404) throw thrown;
     }
   }
@@ -114,7 +114,7 @@ export async function session(artifact: Artifact, total: number): Promise<Upload
   return must(api.GET("/v1/model-artifacts/{artifact_id}/uploads/{upload_id}", { params: { path } }));
 }
 
-/** Send what is missing, then have it inspected. Throws `ApiError`. */
+/** Sends missing parts, then completes the upload. Throws `ApiError`. */
 export async function send(
   artifact: Artifact,
   files: Picked[],
@@ -144,7 +144,7 @@ export async function send(
   tell({ bytes: done, total, bytesPerS: 0, file: "" });
   const ends = await Promise.allSettled(Array.from({ length: AT_ONCE }, work));
   const failed = ends.find((one) => one.status === "rejected");
-  // What can be sent was, so that whoever goes on sends the rest alone.
+  // All readable files were sent, so a resumed upload sends only the rest.
   if (failed) throw failed.reason;
   const answer = await must(
     api.POST("/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/complete", {
@@ -185,7 +185,7 @@ async function put(address: string, part: Part, signal: AbortSignal): Promise<vo
       signal.throwIfAborted();
       const isPassing = thrown instanceof ApiError && (thrown.status === 0 || thrown.status >= 500 || thrown.status === 429);
       if (!isPassing || tries >= MOST_TRIES) throw thrown;
-      // A connection that was lost, a server that is restarted: what is there stays there.
+      // The connection was lost or the server restarted. Parts already sent are kept.
       const wait = Math.min(500 * 2 ** tries, LONGEST_PAUSE_MS);
       await new Promise((resolve) => window.setTimeout(resolve, wait));
     }

@@ -1,4 +1,4 @@
-/** For operators: accounts, grants, prices. */
+/** Accounts page for operators: accounts, grants, prices. */
 
 import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";

@@ -1,4 +1,4 @@
-/** One agent and its runs. */
+/** Agent page: the agent and its runs. */
 
 import { useLocation, useRoute } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";

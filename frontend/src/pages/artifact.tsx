@@ -1,4 +1,4 @@
-/** One artifact: how it arrives, what it was found to be, and what to do with it. */
+/** Artifact page: upload or import progress, details, deployment form. */
 
 import { useLocation, useRoute } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
@@ -100,7 +100,7 @@ function Head({ artifact }: { artifact: Artifact }) {
   );
 }
 
-/** What to do about what is most often wrong. */
+/** Error code → advice for the most frequent failures. */
 const REMEDIES: Record<string, string> = {
   no_safe_weights: "Save the model with save_pretrained(safe_serialization=True), then upload that folder.",
   missing_tokenizer: "Add the original model's tokenizer.json and tokenizer_config.json to the folder, then upload it again.",
@@ -173,7 +173,7 @@ function Arrival({ artifact, onChanged }: { artifact: Artifact; onChanged: () =>
   );
 }
 
-/** After a reload the page may not read files by itself: the folder is chosen again, and what is there stays. */
+/** After a reload the browser cannot read the files, so the user chooses the folder again. Sent parts are kept. */
 function Resume({ artifact }: { artifact: Artifact }) {
   const acting = useActing();
   return (

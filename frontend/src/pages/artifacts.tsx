@@ -1,4 +1,4 @@
-/** Models that were uploaded or imported, and the way to more. */
+/** Artifacts page: list, upload and import. */
 
 import { useLocation } from "preact-iso";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -187,7 +187,7 @@ function Import() {
           }),
         );
       } catch (thrown) {
-        // What could not begin leaves nothing behind.
+        // If the import cannot start, the new artifact is deleted.
         await must(api.DELETE("/v1/model-artifacts/{artifact_id}", { params })).catch(() => undefined);
         throw thrown;
       }

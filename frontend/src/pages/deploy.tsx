@@ -1,4 +1,4 @@
-/** Make an artifact callable. */
+/** Form that deploys an artifact. */
 
 import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
@@ -10,7 +10,7 @@ import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../ui/parts";
 
-/** A model id from a name of any kind. */
+/** Derives a valid model ID from any name. */
 export function modelId(name: string): string {
   const found = name
     .normalize("NFKD")

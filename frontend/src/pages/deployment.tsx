@@ -1,4 +1,4 @@
-/** One deployment: what it does, and all that can be done with it. */
+/** Deployment page with its tabs. */
 
 import { useLocation, useRoute } from "preact-iso";
 import { useState } from "preact/hooks";

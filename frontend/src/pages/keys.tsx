@@ -1,4 +1,4 @@
-/** Keys: made, shown once, rotated, revoked. */
+/** Keys page: create, rotate and revoke API keys. */
 
 import { useState } from "preact/hooks";
 import { api, must } from "../api/client";
@@ -19,7 +19,7 @@ export default function Keys() {
   const [rotated, setRotated] = useState<Key | null>(null);
   const [revoked, setRevoked] = useState<Key | null>(null);
   const acting = useActing();
-  // Ids would become names, and rows would move.
+  // Loads deployments first, so that IDs do not turn into names and move rows.
   const areNamed = areLoaded.value || !keys.rows?.some((one) => one.deployment_ids.length > 0);
 
   if (session.value?.scope === "deployment") {

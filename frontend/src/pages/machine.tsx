@@ -1,4 +1,4 @@
-/** The machine: its memory, its engines, and what is loaded. */
+/** Machine page: memory, engines and replicas. */
 
 import { page } from "../api/base";
 import { json } from "../api/client";

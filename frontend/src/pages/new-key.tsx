@@ -102,12 +102,12 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
           </Field>
           <Field label="Requests per minute">
             {(id) => (
-              <input id={id} type="number" min={1} max={10_000_000} placeholder="any" value={requests} onInput={(event) => setRequests(event.currentTarget.value)} />
+              <input id={id} type="number" min={1} max={10_000_000} placeholder="no limit" value={requests} onInput={(event) => setRequests(event.currentTarget.value)} />
             )}
           </Field>
           <Field label="Tokens per minute">
             {(id) => (
-              <input id={id} type="number" min={1} max={1_000_000_000} placeholder="any" value={tokens} onInput={(event) => setTokens(event.currentTarget.value)} />
+              <input id={id} type="number" min={1} max={1_000_000_000} placeholder="no limit" value={tokens} onInput={(event) => setTokens(event.currentTarget.value)} />
             )}
           </Field>
         </div>

@@ -1,4 +1,4 @@
-/** For operators: the machines of a fleet, their memory, and which of them runs what. */
+/** Nodes page for operators: machines of a fleet with memory and leases. */
 
 import { page } from "../api/base";
 import { choose, isOperator } from "../api/session";
@@ -12,7 +12,7 @@ import { Status } from "../ui/status";
 import { Table } from "../ui/table";
 
 const LOOK_MS = 3_000;
-/** Rows that a node has at most. */
+/** Maximum rows shown per node. */
 const MOST = 200;
 
 export default function Nodes() {
@@ -118,19 +118,19 @@ interface Row {
   replica: NodeReplica | null;
 }
 
-/** One for each replica, and one for a lease that has none. */
+/** Returns one row per replica, and one per lease without replicas. */
 function rowsOf(lease: Lease): Row[] {
   if (lease.replicas.length === 0) return [{ lease, replica: null }];
   return lease.replicas.map((replica) => ({ lease, replica }));
 }
 
-/** A link to the deployment, which is shown as its account's. */
+/** Link to a deployment that also selects its account. */
 function Leased({ lease }: { lease: Lease }) {
   const { account_id: account, deployment_id: id } = lease;
   const name = <Name text={lease.model ?? id} />;
   if (!account || !id.startsWith("dep_")) return name;
   function onClick(event: MouseEvent): void {
-    // Another tab or window has a choice of its own.
+    // Other tabs and windows keep their own selection.
     if (!event.ctrlKey && !event.metaKey && !event.shiftKey) choose(account);
   }
   return (

@@ -1,4 +1,4 @@
-/** At one glance: what runs, what it holds, what waits, what failed, what it costs. */
+/** Overview page: deployments, memory, credits and recent events. */
 
 import { useState } from "preact/hooks";
 import { page } from "../api/base";
@@ -29,7 +29,7 @@ export function Overview() {
         <Money />
       </div>
       <Deployments />
-      {/* Once it is known how long the list is, nothing pushes it down any more. */}
+      {/* Shown once the list length is known, to avoid layout shifts. */}
       {areLoaded.value && <Recent />}
     </>
   );
@@ -153,14 +153,14 @@ function Deployments() {
   );
 }
 
-/** How many there are, where not all of them are here; those that have failed are, as they matter most. */
+/** Total of a partially loaded list. Loads all failed deployments. */
 function Many() {
   const quotas = useLoaded(() => must(api.GET("/v1/quotas", {})), []);
   useLoaded(() => seek({ status: "failed" }), []);
   return <>{count(quotas.value?.quotas.deployments?.used)} total</>;
 }
 
-/** What runs the model now, or is meant to. */
+/** Engine that runs the model, or the configured one. */
 export function runsOn(deployment: Deployment): string {
   const now = deployment.workers.find((one) => one.engine)?.engine ?? deployment.engine;
   return deployment.dtype === "auto" ? now : `${now} · ${deployment.dtype}`;

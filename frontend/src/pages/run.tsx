@@ -1,4 +1,4 @@
-/** A run as a timeline that grows while it happens. */
+/** Run page with a live timeline. */
 
 import { useLocation, useRoute } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
@@ -105,7 +105,7 @@ export default function RunPage() {
   );
 }
 
-/** All events, and those that come; `changed` is called where the run's own state may be another. */
+/** Loads and follows all events. Calls `changed` if the run's state may have changed. */
 function useEvents(agent: string, id: string, changed: () => void): RunEvent[] {
   const [events, setEvents] = useState<RunEvent[]>([]);
   useEffect(() => {
@@ -134,7 +134,7 @@ function useEvents(agent: string, id: string, changed: () => void): RunEvent[] {
       const last = await read("");
       if (isOver) return;
       if (isOperator.value && chosenAccount.value) {
-        // A browser's event source sends no header that names the account.
+        // EventSource cannot send the account header.
         const timer = window.setInterval(() => void read(last).then(changed, () => undefined), 2000);
         stop = () => window.clearInterval(timer);
         return;

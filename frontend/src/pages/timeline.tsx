@@ -1,4 +1,4 @@
-/** Events of a run, folded into what people read: steps, messages, tools. */
+/** Groups run events into steps, messages and tool calls. */
 
 import type { RunEvent } from "../api/types";
 import { clock, plain } from "../lib/format";
@@ -27,7 +27,7 @@ function text(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** What is written grows in its entry, until the whole message takes its place. */
+/** Streamed text grows in one entry, until the complete message replaces it. */
 export function folded(events: readonly RunEvent[]): Entry[] {
   const found: Entry[] = [];
   let writing: Entry | null = null;

@@ -1,4 +1,4 @@
-/** Any model that the key may call. */
+/** Playground page for any model that the key can call. */
 
 import { useLocation } from "preact-iso";
 import { page } from "../api/base";
@@ -12,7 +12,7 @@ import { Card, Empty, ErrorNote, Field, PageHead, Skeleton } from "../ui/parts";
 
 const Playground = deferred(() => import("../playground/playground"));
 
-/** What the page opens with: a chat model if there is one, else one that is loaded, else the first by name. */
+/** Default model: a chat model, else a loaded model, else the first by name. */
 function first(models: readonly Model[]): Model | undefined {
   const chats = models.filter((one) => one.pipeline === "text-generation");
   const loaded = models.filter((one) => one.status === "ready");

@@ -1,4 +1,4 @@
-/** What was used, by day, deployment and key, and what is left. */
+/** Usage page: usage by day, deployment and key, credits and quotas. */
 
 import { useState } from "preact/hooks";
 import { api, must } from "../api/client";
@@ -28,14 +28,14 @@ export default function Usage() {
   const byKey = useLoaded(() => read({ start, group_by: "key" }), [days]);
   const shown = byDeployment.value && dearest(byDeployment.value);
   const ids = shown?.map((one) => one.deployment_id ?? "");
-  // Without any to ask for, all would be meant.
+  // An empty filter would select all.
   const both = useLoaded(
     async () => (ids?.length ? read({ start, group_by: "day,deployment", deployment_id: ids }) : undefined),
     [days, ids?.join()],
   );
   const balance = useLoaded(() => must(api.GET("/v1/credits", {})), [stats.value?.credits?.balance]);
   const total = byDay.value?.total;
-  // All at once: what comes later would push the rest down while it is read.
+  // Loads all reports together to avoid layout shifts.
   const areHere =
     [byDay, byDeployment, byKey, balance].every((one) => one.value || one.error) &&
     (both.value || both.error || !ids?.length);

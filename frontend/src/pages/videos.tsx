@@ -1,4 +1,4 @@
-/** Videos that were made, or are being made. */
+/** Videos page: completed and active video jobs. */
 
 import { useEffect, useState } from "preact/hooks";
 import { api, must } from "../api/client";

@@ -1,4 +1,4 @@
-/** A call of the playground: sent, waited for while the model is loaded, and read. */
+/** Sends a playground call, waits while the model loads, and reads the response. */
 
 import { call } from "../api/client";
 import { ApiError } from "../api/errors";
@@ -39,7 +39,7 @@ function pause(seconds: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** What a call comes to; `loading` is told how far the model is (0 to 1, or null). */
+/** Returns the response. Calls `loading` with the loading progress (0 to 1, or null). */
 export async function ask(
   sent: Sent,
   signal: AbortSignal,

@@ -1,4 +1,4 @@
-/** A chat's messages, and an answer as it is written. */
+/** Chat messages and streamed answers. */
 
 import { call } from "../api/client";
 import { ApiError } from "../api/errors";
@@ -46,7 +46,7 @@ export interface Written {
   tokens: number | null;
 }
 
-/** What is sent of the messages: what the page keeps beside them is its own. */
+/** Returns the messages to send, without fields that only the page uses. */
 export function wire(messages: Message[]): Omit<Message, "reasoning">[] {
   return messages.map(({ reasoning: _, ...message }) => message);
 }
@@ -71,7 +71,7 @@ function added(message: Message, delta: Delta): Message {
   return next;
 }
 
-/** The answer so far, each time that more of it is there. Throws `ApiError`. */
+/** Yields the answer so far after each chunk. Throws `ApiError`. */
 export async function* stream(asked: Asked, signal: AbortSignal): AsyncGenerator<Written> {
   const response = await call("/v1/chat/completions", {
     method: "POST",

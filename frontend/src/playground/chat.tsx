@@ -1,4 +1,4 @@
-/** A conversation: streamed, stopped, tried again; with tools, pictures, and reasoning folded away. */
+/** Chat with streaming, stop, retry, tools, images and collapsible reasoning. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, shown } from "../api/errors";
@@ -24,7 +24,7 @@ function toolsOf(text: string): unknown[] | undefined {
     const found: unknown = JSON.parse(text);
     if (Array.isArray(found)) return found;
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw new ApiError("Tools must be a JSON list.", -1, "page");
 }
@@ -119,7 +119,7 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
     }
   }
 
-  /** The last answer is forgotten, and asked for again. */
+  /** Discards the last answer and requests a new one. */
   function retry(): void {
     const last = messages.findLastIndex((one) => one.role === "user" || one.role === "tool");
     if (last >= 0) void answer(messages.slice(0, last + 1));
@@ -232,7 +232,7 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
   );
 }
 
-/** Pictures are named, not written out. */
+/** Replaces images by their names. */
 function cut(messages: Omit<Message, "reasoning">[]): unknown[] {
   return messages.map((message) => ({
     ...message,

@@ -1,4 +1,4 @@
-/** The inputs and options of an endpoint, as a form. */
+/** Form for an endpoint's inputs and options. */
 
 import type { Field as Described } from "../lib/schema";
 import { Field } from "../ui/parts";
@@ -11,7 +11,7 @@ export type Files = Record<string, File | null>;
 interface Props {
   fields: Described[];
   values: Values;
-  /** Shown where nothing is written yet. */
+  /** Placeholder texts. */
   examples: Values;
   files: Files;
   onValue: (name: string, value: string) => void;

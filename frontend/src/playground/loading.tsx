@@ -1,4 +1,4 @@
-/** What is waited for: the model's start, as far as it has come, or its answer. */
+/** Progress of a call: model loading or waiting for the answer. */
 
 import { useEffect, useState } from "preact/hooks";
 import { plain } from "../lib/format";

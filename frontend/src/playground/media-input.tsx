@@ -1,4 +1,4 @@
-/** A picture, a recording or a video: from a file, dropped, pasted, or made here. */
+/** Media input from a file, drop, paste, microphone or camera. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bytes, plain } from "../lib/format";
@@ -99,7 +99,7 @@ interface Maker {
   onWrong: (message: string) => void;
 }
 
-/** Only pages that came by TLS, or from this machine, may ask for a microphone or a camera. */
+/** Browsers allow microphone and camera only over TLS or on localhost. */
 const MAY_RECORD = Boolean(navigator.mediaDevices?.getUserMedia);
 
 function Recorder({ onFile, onWrong }: Maker) {

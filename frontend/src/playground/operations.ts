@@ -1,4 +1,4 @@
-/** The endpoints that serve a pipeline, read from the server's own document. */
+/** Endpoints of a pipeline, read from the OpenAPI document. */
 
 import { json } from "../api/client";
 import type { Call } from "../lib/calls";
@@ -26,7 +26,7 @@ export interface Operation {
   media: Record<string, MediaKind>;
   example: Record<string, unknown>;
   takesForms: boolean;
-  /** Whether it is the pipeline's own endpoint, which the command line calls unless it is told another. */
+  /** Whether this is the pipeline's default endpoint, which the command line calls. */
   isMain: boolean;
 }
 
@@ -40,9 +40,9 @@ function document(): Promise<Document> {
   return reading;
 }
 
-/** Names of an endpoint under which other conventions look for it. */
+/** Aliases of endpoints for other API conventions. */
 const ALIASES = new Set(["/rerank", "/v2/rerank"]);
-/** Of language models: what the chat does by itself. */
+/** Endpoints of language models that the chat view covers. */
 const BESIDE = new Set(["/v1/responses", "/v1/responses/input_tokens"]);
 
 export async function operationsOf(pipeline: string): Promise<Operation[]> {
@@ -68,30 +68,30 @@ export async function operationsOf(pipeline: string): Promise<Operation[]> {
       pipelines[0] === pipeline,
     ]);
   }
-  // Its own endpoint before those that it serves as well.
+  // The default endpoint comes first.
   return all.sort((a, b) => Number(b[1]) - Number(a[1])).map(([one], place) => ({ ...one, isMain: place === 0 }));
 }
 
 const FILES: Record<MediaKind, string> = { image: "picture.png", audio: "recording.wav", video: "video.mp4" };
 
-/** Which model an example is for. */
+/** Model that an example is for. */
 export interface Subject {
   model: string;
   pipeline: string;
-  /** The class in its files, such as `StableDiffusionInpaintPipeline`; empty: not known. */
+  /** Class named in its files, such as `StableDiffusionInpaintPipeline`. Empty: unknown. */
   architecture: string;
 }
 
-/** Pipeline → inputs of the endpoint's example that its models do not take. */
+/** Pipeline → example inputs that its models do not accept. */
 const WITHOUT: Record<string, string[]> = { "unconditional-image-generation": ["prompt"] };
 
-/** Media that the endpoint's example lacks, and that this model needs. */
+/** Media fields that this model needs but the endpoint's example lacks. */
 function needed({ pipeline, architecture }: Subject): string[] {
   if (pipeline === "image-to-video") return ["input_reference"];
   return architecture.includes("Inpaint") ? ["mask"] : [];
 }
 
-/** The document's own example, as a call of this model. */
+/** Returns the OpenAPI example as a call of this model. */
 export function exampleOf(operation: Operation, subject: Subject): Call {
   const body: Record<string, unknown> = {};
   const files: Record<string, string> = {};

@@ -1,4 +1,4 @@
-/** Where a model is tried, by each of the endpoints that serve it. */
+/** Playground of a model, with each of its endpoints. */
 
 import { useState } from "preact/hooks";
 import { deferred } from "../ui/deferred";

@@ -1,4 +1,4 @@
-/** The answer as it came, with what is too long to be read cut. */
+/** Raw JSON response with long values shortened. */
 
 const MOST_TEXT = 300;
 const MOST_ITEMS = 64;

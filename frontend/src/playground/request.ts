@@ -1,4 +1,4 @@
-/** From the form's texts to a request, and back from an example. */
+/** Converts form texts to a request, and examples to form texts. */
 
 import { ApiError } from "../api/errors";
 import { type Field, tableOf, textOf } from "../lib/schema";
@@ -31,7 +31,7 @@ function parsed(field: Field, text: string): unknown {
   }
 }
 
-/** What is left empty is not sent: the server's defaults hold. Throws `ApiError`. */
+/** Builds a request. Empty fields are not sent, so server defaults apply. Throws `ApiError`. */
 export function requestOf(
   operation: Operation,
   values: Values,
@@ -60,7 +60,7 @@ function shown(field: Field, value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** What reads best in a playground, where the server's default is another. */
+/** Playground defaults that differ from the server's defaults. */
 const BETTER: Record<string, Values> = {
   "/v1/classifications/token": { aggregation_strategy: "simple" },
   "/v1/audio/transcriptions": { response_format: "verbose_json" },
@@ -70,7 +70,7 @@ const BETTER: Record<string, Values> = {
   "/v1/rerank": { return_documents: "true" },
 };
 
-/** The inputs of the endpoint's example, as texts of the form. */
+/** Converts the inputs of an endpoint's example to form texts. */
 export function exampleInputs(operation: Operation): Values {
   const inputs: Values = {};
   for (const field of operation.fields) {
@@ -81,8 +81,8 @@ export function exampleInputs(operation: Operation): Values {
 }
 
 /**
- * What a form begins with. Labels and questions of an example are about its picture, not about the reader's: a form
- * that asks for a file begins without them.
+ * Initial values of a form. Labels and questions of an example describe the example's own image, so a form that takes
+ * a file starts without them.
  */
 export function beginning(operation: Operation): Values {
   const needsFile = operation.fields.some((field) => field.kind === "media" && field.isRequired);

@@ -1,4 +1,4 @@
-/** Which view an answer gets: told from what it is, so that tasks of plug-ins have one, too. */
+/** Selects a view by the shape of the response, so that plug-in tasks have one as well. */
 
 import type { ComponentChildren } from "preact";
 import { deferred } from "../ui/deferred";

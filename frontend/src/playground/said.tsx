@@ -1,4 +1,4 @@
-/** One message of a conversation. */
+/** One chat message. */
 
 import { plain } from "../lib/format";
 import { CopyButton } from "../ui/parts";
@@ -15,7 +15,7 @@ function textOf(content: Message["content"]): string {
     .join("\n");
 }
 
-/** Where a model writes its thoughts into the text itself. */
+/** Reasoning that a model writes inside its text. */
 const THOUGHT = /^\s*<think>([\s\S]*?)(?:<\/think>|$)/;
 
 export function Said({ message }: { message: Message }) {

@@ -1,4 +1,4 @@
-/** What an answer is, by its fields; nothing of a model's own making is trusted further. */
+/** Detects the type of a response by its fields. Model output is not trusted otherwise. */
 
 import type { Video } from "../api/types";
 

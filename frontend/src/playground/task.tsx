@@ -1,4 +1,4 @@
-/** One endpoint: what goes in, what comes out, and the call as it was made. */
+/** One endpoint: input form, output and API call. */
 
 import { useRef, useState } from "preact/hooks";
 import { ApiError, shown } from "../api/errors";

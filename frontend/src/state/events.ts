@@ -1,4 +1,4 @@
-/** One stream of events for the whole page; polling where there can be none. */
+/** One event stream for the whole page, with polling as fallback. */
 
 import { signal } from "@preact/signals";
 import { route } from "../api/base";
@@ -7,11 +7,11 @@ import type { Artifact, Deployment, Notice, Stats, Video } from "../api/types";
 import * as store from "./store";
 
 const FIRST_WAIT_MS = 500;
-/** How long lists wait for the stream. */
+/** Time that lists wait for the stream. */
 const ALONE_MS = 300;
 const MOST_WAIT_MS = 8_000;
 const POLL_MS = 5_000;
-/** How often a page asks whether its session still is one, were its stream to miss it. */
+/** Interval of session checks, in case the stream misses the end of a session. */
 const LOOK_MS = 15_000;
 
 export type Connection = "connecting" | "live" | "polling" | "lost";
@@ -25,7 +25,7 @@ type Changed =
 
 const listeners = new Set<(changed: Changed) => void>();
 
-/** Be told of what changes beside deployments; the answer ends it. */
+/** Subscribes to changes other than deployments. Returns the unsubscribe function. */
 export function onChange(listener: (changed: Changed) => void): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -36,13 +36,13 @@ function heard(type: Changed["type"], data: string): void {
   for (const listener of listeners) listener(changed);
 }
 
-/** Ask for everything again. */
+/** Reloads everything. */
 export async function refetch(): Promise<void> {
   await store.load();
   store.epoch.value += 1;
 }
 
-/** Follow until the answer is called. */
+/** Follows the stream until the returned function is called. */
 export function follow(): () => void {
   let source: EventSource | null = null;
   let wait = FIRST_WAIT_MS;
@@ -75,12 +75,12 @@ export function follow(): () => void {
     };
   }
 
-  /** Tell a server that is away from one that gives no events, and from a session that is over. */
+  /** Distinguishes an unreachable server, a blocked stream and an ended session. */
   async function failed(): Promise<void> {
     try {
       await look();
       if (!session.value || isOver) return;
-      // Twice in a row without a word: this way is closed, by a proxy perhaps.
+      // Two streams without data: a proxy probably blocks streaming.
       const isClosed = wait > FIRST_WAIT_MS;
       connection.value = isClosed ? "polling" : "connecting";
       if (isClosed) await refetch();
@@ -94,13 +94,13 @@ export function follow(): () => void {
 
   connection.value = "connecting";
   open();
-  // Once the stream is there lists are read, and without it, too.
+  // Lists load once the stream is open, or without it after the timeout.
   const alone = window.setTimeout(() => {
     if (connection.value !== "live") refetch().catch(() => undefined);
   }, ALONE_MS);
   const looking = window.setInterval(() => {
     if (document.visibilityState !== "visible" || connection.value === "lost") return;
-    // A stream may hang without a word where the way to the server is gone.
+    // A stream can hang silently if the network path is lost.
     look().catch(() => {
       source?.close();
       window.clearTimeout(retry);

@@ -1,4 +1,4 @@
-/** The machines that run replicas, where servers do not do so themselves. For operators. */
+/** Machines that run replicas for servers. Operators only. */
 
 import { computed, signal } from "@preact/signals";
 import { json } from "../api/client";

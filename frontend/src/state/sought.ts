@@ -1,4 +1,4 @@
-/** Deployments by a filter: of many, the server looks for them, a page at a time. */
+/** Filtered deployments. Long lists are searched on the server, page by page. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type ApiError, shown } from "../api/errors";
@@ -9,14 +9,14 @@ const TYPING_MS = 200;
 
 export interface Found {
   rows: Deployment[];
-  /** Whether there are none but these. */
+  /** Whether the list is complete. */
   isWhole: boolean;
   error: ApiError | null;
-  /** Have some more of them, where there are. */
+  /** Loads more matches, if any. */
   more: () => void;
 }
 
-/** As the server finds them. */
+/** Matches a deployment as the server does. */
 export function matches(one: Deployment, { search, status }: Sought): boolean {
   const text = search?.toLowerCase();
   if (status && one.status !== status) return false;
@@ -26,14 +26,14 @@ export function matches(one: Deployment, { search, status }: Sought): boolean {
 export function useSought(search: string, status: string): Found {
   const isAll = reached.value === null;
   const isFree = !search && !status;
-  // With a filter: all matches down to this id are known; null: all there are.
+  // With a filter: all matches down to this ID are loaded. Null: all are loaded.
   const [filtered, setFiltered] = useState<string | null>(null);
   const [error, setError] = useState<ApiError | null>(null);
   const asked = useRef({ turn: 0, isBusy: false });
   const sought = { search, status };
   const cursor = isAll || isFree ? reached.value : filtered;
 
-  /** Read the page behind an id, and more of them down to `until`. */
+  /** Loads the page after an ID, and further pages down to `until`. */
   async function ask(after: string | null, until: string | null = null): Promise<void> {
     const now = asked.current;
     const mine = (now.turn += 1);
@@ -42,7 +42,7 @@ export function useSought(search: string, status: string): Found {
       let next = await seek(sought, after);
       while (mine === now.turn && next && until && next > until) next = await seek(sought, next);
       if (mine !== now.turn) return;
-      // First: a list whose end is still in view asks for more as soon as it is drawn.
+      // Set first: a list whose end is visible requests more when it is drawn.
       now.isBusy = false;
       if (isFree) reached.value = next;
       else setFiltered(next);
@@ -61,11 +61,11 @@ export function useSought(search: string, status: string): Found {
     asked.current.isBusy = false;
     setError(null);
     const filter = JSON.stringify([search, status]);
-    // The same filter again, after the stream missed something: the list keeps its length.
+    // Same filter after missed events: the list keeps its length.
     const until = before.current === filter && filtered !== NOT_YET ? filtered : null;
     before.current = filter;
     if (isAll || isFree) return undefined;
-    // Known matches show at once. Whether there are more is not known yet.
+    // Shows loaded matches immediately. More may follow.
     if (!until) setFiltered(NOT_YET);
     const timer = window.setTimeout(() => void ask(null, until), TYPING_MS);
     return () => window.clearTimeout(timer);

@@ -1,4 +1,4 @@
-/** What the pages show, kept true by the event stream. */
+/** Shared page state, updated by the event stream. */
 
 import { computed, signal } from "@preact/signals";
 import { json, list } from "../api/client";
@@ -7,34 +7,34 @@ import type { Deployment, Notice, Page, Stats } from "../api/types";
 const MOST_NOTICES = 200;
 const MOST_SAMPLES = 120;
 const PAGE = 100;
-/** How long changes wait for others. */
+/** Time that changes are collected before drawing. */
 const GATHERED_MS = 100;
-/** Pages that are read at once. */
+/** Pages loaded at a time. */
 const EAGER = 3;
 
-/** Of the account that is looked at, newest first. */
+/** Deployments of the selected account, newest first. */
 export const deployments = signal<ReadonlyMap<string, Deployment>>(new Map());
 export const areLoaded = signal(false);
-/** Of many deployments the newest are read alone, down to this id: the rest when it is looked at. Null: all are here. */
+/** Only the newest deployments are loaded, down to this ID. Older ones load on demand. Null: all are loaded. */
 export const reached = signal<string | null>(null);
 export const stats = signal<Stats | null>(null);
 export const notices = signal<readonly Notice[]>([]);
-/** Requests a second of the last minutes, by deployment: what spark lines are drawn from. */
+/** Requests per second of the last minutes, by deployment. Data of the sparklines. */
 export const samples = signal<ReadonlyMap<string, readonly number[]>>(new Map());
-/** Counts up where something may have been missed: whoever shows a list asks for it again. */
+/** Increases if events may have been missed, so that lists reload. */
 export const epoch = signal(0);
 
 export const listed = computed(() => [...deployments.value.values()]);
 export const byModel = computed(() => new Map(listed.value.map((one) => [one.model, one])));
 
-/** What events have told while answers were waited for: what these say of it may be older. Null: it is gone. */
+/** Deployments changed by events during pending requests, whose responses may be older. Null: deleted. */
 const heard = new Map<string, Deployment | null>();
 let reading = 0;
 
 let found: Deployment[] = [];
 let gone: string[] = [];
 
-/** Many deployments may change at once: they are drawn together. A deleted one is told by its id. */
+/** Collects changes and draws them together. A string is the ID of a deleted deployment. */
 export function changed(one: Deployment | string): void {
   const isFirst = found.length + gone.length === 0;
   if (typeof one === "string") gone.push(one);
@@ -58,8 +58,8 @@ function take(found: readonly Deployment[], gone: readonly string[]): void {
 }
 
 /**
- * Show what is answered, unless the stream tells something of it before the answer is here: which of them is newer
- * nobody knows then, and of what is newer still the stream will tell.
+ * Shows a response, unless the stream reports on the same deployment before it arrives. The order of the two is then
+ * unknown, and the stream reports later changes.
  */
 export async function answered(asked: Promise<Deployment>): Promise<Deployment> {
   reading += 1;
@@ -82,7 +82,7 @@ function put(found: readonly Deployment[], gone: readonly string[]): void {
   deployments.value = found.every((one) => known.has(one.id)) ? next : sorted(next);
 }
 
-/** Ids are ordered by time. */
+/** IDs are ordered by time. */
 function sorted(found: ReadonlyMap<string, Deployment>): Map<string, Deployment> {
   return new Map([...found].sort(([a], [b]) => (a < b ? 1 : -1)));
 }
@@ -101,7 +101,7 @@ export function tell(now: Stats): void {
   samples.value = next;
 }
 
-/** Read a page of deployments, and say what is true of those that have changed meanwhile. */
+/** Loads a page of deployments, corrected by events received meanwhile. */
 async function read(query: Record<string, string>): Promise<Page<Deployment>> {
   reading += 1;
   try {
@@ -119,17 +119,17 @@ async function read(query: Record<string, string>): Promise<Page<Deployment>> {
 }
 
 let turn = 0;
-/** Counts the accounts that were looked at. */
+/** Number of account selections so far. */
 let accounts = 0;
 
-/** The oldest deployment's id down to which all are known. */
+/** ID of the oldest deployment down to which all are loaded. */
 function deepest(): string {
   return reached.value ?? listed.value.at(-1)?.id ?? "";
 }
 
 /**
- * Read the newest deployments, all of them where they are few, and as many as were known before: a list that was
- * scrolled keeps its place. Deployments that were deleted meanwhile go. A later call replaces an earlier one.
+ * Loads the newest deployments: all of a short list, and at least as many as before, so that a scrolled list keeps its
+ * place. Removes deleted deployments. A later call replaces an earlier one.
  */
 export async function load(): Promise<void> {
   turn += 1;
@@ -144,7 +144,7 @@ export async function load(): Promise<void> {
       for (const one of page.data) found.set(one.id, one);
       after = page.has_more ? (page.last_id ?? null) : null;
       if (after === null) break;
-      // The first page shows at once.
+      // Shows the first page immediately.
       if (!areLoaded.value) deployments.value = new Map(found);
     }
     for (const [id, one] of heard) {
@@ -165,7 +165,7 @@ export interface Sought {
   status?: string;
 }
 
-/** Read and keep a page of the deployments sought, behind an id. Returns the id behind which the next page begins. */
+/** Loads and stores a page of matches after an ID. Returns the ID before the next page. */
 export async function seek(sought: Sought, after: string | null = null): Promise<string | null> {
   const mine = accounts;
   const page = await read({
@@ -180,7 +180,7 @@ export async function seek(sought: Sought, after: string | null = null): Promise
 
 const wanted = new Set<string>();
 
-/** Have these known, each asked for once. */
+/** Loads these deployments, each once. */
 export function want(ids: readonly string[]): void {
   for (const id of ids) {
     if (wanted.has(id) || deployments.value.has(id) || !areLoaded.value) continue;

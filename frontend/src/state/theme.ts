@@ -1,4 +1,4 @@
-/** Light or dark: the system's, or the one that was chosen. */
+/** Colour theme: system, light or dark. */
 
 import { signal } from "@preact/signals";
 

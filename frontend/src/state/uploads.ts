@@ -1,4 +1,4 @@
-/** Uploads that go on while other pages are looked at. */
+/** Uploads that continue while other pages are open. */
 
 import { signal } from "@preact/signals";
 import { api, must } from "../api/client";
@@ -21,7 +21,7 @@ function set(id: string, change: Partial<Going>): void {
   if (known) uploads.value = new Map(uploads.value).set(id, { ...known, ...change });
 }
 
-/** Send files as a new artifact, or go on with one that has an open session. */
+/** Uploads files as a new artifact, or resumes an open session. */
 export async function begin(name: string, files: Picked[], known?: Artifact): Promise<Artifact> {
   const artifact = known ?? (await must(api.POST("/v1/model-artifacts", { body: { display_name: name } })));
   const abort = new AbortController();

@@ -1,4 +1,4 @@
-/** A chart over time, drawn by uPlot; dragging in it chooses a stretch of time. */
+/** Time chart drawn by uPlot. Dragging selects a time range. */
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 
 export interface Line {
   name: string;
-  /** Which of the colours `--c0` … `--c7`. */
+  /** Index of the colour `--c0` … `--c7`. */
   shade: number;
   values: (number | null)[];
   isFilled?: boolean;
@@ -27,7 +27,7 @@ interface Props {
 const HEIGHT = 190;
 const LEAST_DRAG = 6;
 
-/** What a colour of the theme is now: canvases know no variables. */
+/** Resolves a theme colour, because canvases do not support CSS variables. */
 function resolved(variable: string): string {
   const probe = document.createElement("span");
   probe.style.color = `var(${variable})`;
@@ -90,7 +90,7 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
   );
 }
 
-/** Indexes of the values that have no neighbour to draw a line to. */
+/** Returns indexes of values without a neighbour to draw a line to. */
 function isolated(plot: uPlot, series: number): number[] {
   const values: (number | null | undefined)[] = Array.from(plot.data[series] ?? []);
   return values.flatMap((value, at) =>
@@ -137,7 +137,7 @@ function made(
             label: line.name,
             stroke: colour,
             width: 1.6,
-            // A value between two gaps has no line: it is drawn as a point.
+            // A value between two gaps is drawn as a point.
             points: { show: false, size: 6, fill: colour, filter: isolated },
             ...(line.isFilled ? { fill: faint(colour) } : {}),
             ...(line.isStepped && uPlot.paths.stepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),

@@ -1,4 +1,4 @@
-/** A part that is fetched when it is first shown, so that the first page is small. */
+/** Component that loads its code when first shown, to keep the first page small. */
 
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -28,7 +28,7 @@ export function deferred<P extends object>(load: () => Promise<{ default: Compon
         isOver = true;
       };
     }, []);
-    // The nearest boundary says what to do.
+    // The nearest error boundary handles this.
     if (wrong !== undefined) throw wrong;
     const Part = found;
     return Part ? <Part {...props} /> : <Skeleton rows={4} />;

@@ -1,4 +1,4 @@
-/** Of many deployments not all are here: others are found by what they are called. */
+/** Search for deployments in long lists that are only partly loaded. */
 
 import { useEffect, useState } from "preact/hooks";
 import { deployments, reached, seek } from "../state/store";
@@ -6,7 +6,7 @@ import { count } from "../lib/format";
 
 const TYPING_MS = 200;
 
-/** Have those known whose model or pipeline has this in its name. */
+/** Loads deployments whose model or pipeline name contains the text. */
 export function useSeek(text: string): void {
   const isPartial = reached.value !== null;
   const search = text.trim();
@@ -17,7 +17,7 @@ export function useSeek(text: string): void {
   }, [search, isPartial]);
 }
 
-/** Beside a choice of deployments, where not all of them are in it. */
+/** Search field next to a deployment select that is only partly loaded. */
 export function Find() {
   const [text, setText] = useState("");
   useSeek(text);

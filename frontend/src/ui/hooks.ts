@@ -10,8 +10,8 @@ export interface Loaded<T> {
 }
 
 /**
- * What `read` answers. It reads again where `by` changes, and where the event stream missed something. A reload during
- * a read waits for its end: answers that take longer than the time between reloads are shown, too.
+ * Loads data with `read`. Reads again if `by` changes or events were missed. A reload during a read waits for its end,
+ * so that responses slower than the reload interval are shown as well.
  */
 export function useLoaded<T>(read: () => Promise<T>, by: readonly unknown[]): Loaded<T> {
   const [value, setValue] = useState<T>();
@@ -63,7 +63,7 @@ export interface Acting {
   run: (act: () => Promise<unknown>) => Promise<boolean>;
 }
 
-/** Something that is done on a click: busy meanwhile, and what was wrong afterwards. */
+/** State of an action: whether it is running, and its last error. */
 export function useActing(): Acting {
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError | null>(null);
@@ -83,7 +83,7 @@ export function useActing(): Acting {
   return { isBusy, error, run, clear: () => setError(null) };
 }
 
-/** Call `act` every so often while the page is shown. */
+/** Calls `act` at an interval while the page is visible. */
 export function useEvery(milliseconds: number, act: () => void, isOn = true): void {
   const latest = useRef(act);
   latest.current = act;
@@ -96,7 +96,7 @@ export function useEvery(milliseconds: number, act: () => void, isOn = true): vo
   }, [milliseconds, isOn]);
 }
 
-/** An address for bytes that lasts as long as what shows them. */
+/** Object URL for bytes, revoked when the component unmounts. */
 export function useObjectUrl(blob: Blob | null | undefined): string | undefined {
   const [url, setUrl] = useState<string>();
   useEffect(() => {

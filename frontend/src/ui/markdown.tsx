@@ -1,14 +1,14 @@
-/** A model card: the usual Markdown, of which only elements and texts of our own are made. */
+/** Renders a model card's Markdown with a fixed set of elements and text only. */
 
 import type { ComponentChildren } from "preact";
 import { plain } from "../lib/format";
 import { blocksOf, type Block } from "../lib/markdown";
 
 const MOST = 200_000;
-/** Each part is bounded: a card of nothing but brackets would otherwise be read from each of them to its end. */
+/** Each part has a length limit. Otherwise a card of only brackets takes quadratic time. */
 const INLINE = /(`[^`\n]{1,400}`)|(\*\*[^*\n]{1,400}\*\*|__[^_\n]{1,400}__)|(\*[^*\s][^*\n]{0,400}\*|\b_[^_\s][^_\n]{0,400}_\b)|(!?\[[^[\]\n]{0,400}\]\([^)\s]{1,1000}(?:\s{1,9}"[^"\n]{0,400}")?\))|(<?https?:\/\/[^\s<>)]{1,1000}>?)/;
 
-/** Only addresses that lead elsewhere, in words that say where. */
+/** Accepts only absolute links. */
 function Link({ address, children }: { address: string; children: ComponentChildren }) {
   if (!/^https?:\/\//i.test(address)) return <>{children}</>;
   return (
@@ -29,7 +29,7 @@ function inline(text: string): ComponentChildren[] {
     else if (soft) found.push(<em>{soft.slice(1, -1)}</em>);
     else if (link) {
       const [, mark, words, address] = /^(!?)\[([^\]]*)\]\(([^)\s]+)/.exec(link) ?? [];
-      // Pictures lie elsewhere, and nobody but the server is asked.
+      // Images are external, and the page loads data only from the server.
       found.push(mark ? `[${words || "picture"}]` : <Link address={address ?? ""}>{words}</Link>);
     } else if (bare) {
       const address = bare.replace(/^<|>$/g, "");

@@ -1,4 +1,4 @@
-/** One bar for the memory that all models share. */
+/** Bar of the memory that all models share. */
 
 import { useEffect } from "preact/hooks";
 import { page } from "../api/base";
@@ -8,7 +8,7 @@ import { deployments, stats, want } from "../state/store";
 import { Name } from "./parts";
 
 const SHADES = 6;
-/** Of those with the most memory, whose names are asked for where the list is long. */
+/** Deployments with the most memory, whose names are loaded for long lists. */
 const NAMED = 8;
 
 export function MemoryBar() {
@@ -72,7 +72,7 @@ export function MemoryBar() {
   );
 }
 
-/** The memory of a machine or node in one sentence. Claims count without the libraries that replicas share. */
+/** Summary of the memory of a machine or node. Claims exclude libraries that replicas share. */
 export function MemoryWords({ memory }: { memory: Machine["memory"] }) {
   return (
     <>

@@ -1,4 +1,4 @@
-/** A list of the server's, a page of fifty at a time. */
+/** Server list with pages of 50 rows. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -11,7 +11,7 @@ const PAGE = 50;
 export interface Paged<T> {
   rows: T[] | undefined;
   reload: () => void;
-  /** The rows, what is loaded or wrong, and the way to further pages. */
+  /** Rows, loading state, errors and page buttons. */
   frame: (table: ComponentChildren, empty: ComponentChildren) => ComponentChildren;
   change: (edit: (rows: T[]) => T[]) => void;
 }
@@ -21,7 +21,7 @@ export function usePaged<T extends { id: string }>(
   by: readonly unknown[] = [],
   query: Record<string, string> = {},
 ): Paged<T> {
-  // Where each page begins: behind which object.
+  // Cursor before each page.
   const [begins, setBegins] = useState<string[]>([""]);
   const [rows, setRows] = useState<T[]>();
   const after = begins.at(-1) ?? "";
@@ -67,7 +67,7 @@ export function usePaged<T extends { id: string }>(
   return { rows, reload: loaded.reload, frame, change: (edit) => setRows((now) => now && edit(now)) };
 }
 
-/** Put what has changed into the rows; what is new comes first. */
+/** Updates changed rows. New rows come first. */
 export function merged<T extends { id: string }>(rows: T[], found: T): T[] {
   return rows.some((one) => one.id === found.id)
     ? rows.map((one) => (one.id === found.id ? found : one))

@@ -1,4 +1,4 @@
-/** Small parts that every page has. */
+/** Small components used on every page. */
 
 import type { ComponentChildren, JSX } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -57,7 +57,7 @@ export function Card(props: {
   );
 }
 
-/** What to do where there is nothing yet. */
+/** Empty state with a hint. */
 export function Empty(props: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
@@ -73,7 +73,7 @@ export function CopyButton({ text, label = "Copy" }: { text: string; label?: str
     try {
       await navigator.clipboard.writeText(text);
     } catch {
-      // Pages that came without TLS have no clipboard of that kind.
+      // The clipboard API requires TLS.
       const area = document.createElement("textarea");
       area.value = text;
       area.className = "visually-hidden";
@@ -132,7 +132,7 @@ export function Bar({ value, label, kind = "" }: { value: number; label: string;
   );
 }
 
-/** A share that is shown and is no progress. */
+/** Bar for a share, not for progress. */
 export function Share({ value, kind = "" }: { value: number; kind?: string }) {
   const share = Math.max(0, Math.min(1, value));
   return (
@@ -154,7 +154,7 @@ export function Skeleton({ rows = 3 }: { rows?: number }) {
 
 const CONTROLS = "input, select, textarea, button, a[href]";
 
-/** The first enabled control below a dialog's head. */
+/** Returns the first enabled control below a dialog's header. */
 function firstControl(dialog: HTMLDialogElement | null): HTMLElement | undefined {
   const controls = dialog?.querySelectorAll<HTMLElement>(CONTROLS) ?? [];
   return [...controls].find((control) => !control.closest(".card-head") && !control.matches(":disabled"));
@@ -168,10 +168,10 @@ export function Dialog(props: {
 }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const title = useId();
-  // Not after the paint: keys typed before it would be lost.
+  // Runs before paint: earlier keystrokes would be lost.
   useLayoutEffect(() => {
     dialog.current?.showModal();
-    // A browser would focus the first button, which closes the dialog: a key typed there loses the form.
+    // Browsers focus the first button, which closes the dialog, so a keystroke would lose the form.
     firstControl(dialog.current)?.focus();
   }, []);
   return (
@@ -197,7 +197,7 @@ export function Dialog(props: {
   );
 }
 
-/** A question before what cannot be undone. */
+/** Confirmation dialog for an irreversible action. */
 export function Confirm(props: {
   title: string;
   action: string;

@@ -1,4 +1,4 @@
-/** A line without axes: how something went in the last minutes. */
+/** Sparkline: a chart without axes for the last minutes. */
 
 const WIDTH = 120;
 const HEIGHT = 28;

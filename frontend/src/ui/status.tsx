@@ -1,4 +1,4 @@
-/** A state as words and colour. */
+/** Status as text and colour. */
 
 const KINDS: Record<string, string> = {
   ready: "good",

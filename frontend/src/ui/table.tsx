@@ -1,10 +1,10 @@
-/** A table of rows, each column told by how it shows a row. */
+/** Table with a render function per column. */
 
 import type { ComponentChildren } from "preact";
 
 export interface Column<T> {
   name: string;
-  /** Of a column of buttons: its name is read and not shown. */
+  /** Hides the column name visually, for columns of buttons. */
   isQuiet?: boolean;
   isNumber?: boolean;
   cell: (row: T) => ComponentChildren;

@@ -1,10 +1,10 @@
-/** A list of any length, of which only the rows that are seen are in the page. */
+/** Virtual list: only visible rows are in the page. */
 
 import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const BEYOND = 8;
-/** Before a row was measured. */
+/** Row height before measurement. */
 const GUESS = 56;
 const FEW = 60;
 
@@ -12,11 +12,11 @@ interface Props<T> {
   items: readonly T[];
   keyOf: (item: T) => string;
   render: (item: T, index: number) => ComponentChildren;
-  /** The last of them is seen, or soon. */
+  /** Called when the last row is visible or nearly visible. */
   onEnd?: () => void;
 }
 
-/** Rows have one height; the window scrolls. Few rows are simply there. What is drawn is of the item alone. */
+/** All rows have the same height and the window scrolls. Short lists are rendered in full. A row depends only on its item. */
 export function Virtual<T>({ items, keyOf, render, onEnd }: Props<T>) {
   const drawn = useRef(new Map<T, JSX.Element>());
   const ended = useRef(onEnd);
@@ -51,7 +51,7 @@ export function Virtual<T>({ items, keyOf, render, onEnd }: Props<T>) {
 
   const [first, last] = isAll ? [0, items.length] : range;
   const seen = items.slice(first, last);
-  // The same object at the same place is drawn already: Preact passes over what is the same node.
+  // Reuses the rendered node, so that Preact skips it.
   const before = drawn.current;
   drawn.current = new Map();
   const rows = seen.map((item, index) => {

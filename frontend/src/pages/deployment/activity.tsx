@@ -1,4 +1,4 @@
-/** What happened, and what the replicas write. */
+/** Events and replica logs of a deployment. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api, must } from "../../api/client";
@@ -12,7 +12,7 @@ import { Status } from "../../ui/status";
 
 const TAIL = 500;
 const FOLLOW_MS = 1_500;
-/** A line may be of any length. */
+/** Maximum characters shown of a log line. */
 const MOST_OF_A_LINE = 4_000;
 
 export default function Activity({ deployment }: { deployment: Deployment }) {

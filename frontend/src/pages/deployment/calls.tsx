@@ -1,4 +1,4 @@
-/** Calls to copy, for each endpoint that serves the model. */
+/** Code examples for each endpoint of the model. */
 
 import { page } from "../../api/base";
 import { json } from "../../api/client";

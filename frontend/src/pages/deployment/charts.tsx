@@ -25,7 +25,7 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
     () => json<Metrics>(`/v1/deployments/${deployment.id}/metrics?window_s=${seconds}`),
     [deployment.id, seconds],
   );
-  // What is looked at closely stands still.
+  // Zoomed charts are not refreshed.
   useEvery(REFRESH_MS, loaded.reload, range === null);
   const found = loaded.value;
   const charts = useMemo(() => (found ? chartsOf(found) : []), [found]);
@@ -82,7 +82,7 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
   );
 }
 
-/** Counts of each step, a second. */
+/** Converts counts per step to rates per second. */
 function aSecond(counts: (number | null)[], step: number): (number | null)[] {
   return counts.map((one) => (one === null ? null : one / step));
 }

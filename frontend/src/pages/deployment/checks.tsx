@@ -1,4 +1,4 @@
-/** Requests with what is expected of their answers. */
+/** Checks of a deployment: requests with expected answers. */
 
 import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
@@ -23,7 +23,7 @@ function parsed(text: string): Check[] {
     const found: unknown = JSON.parse(text || "[]");
     if (Array.isArray(found)) return found as Check[];
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw new ApiError("Checks must be a JSON list.", -1, "page");
 }

@@ -1,4 +1,4 @@
-/** Speed to the right, difference upwards: what is below and to the right is better. */
+/** Scatter plot: x is speed, y is difference. Lower right is better. */
 
 import type { TrialRow } from "../../api/types";
 import { rate } from "../../lib/format";
@@ -9,7 +9,7 @@ const LEFT = 70;
 const BOTTOM = 42;
 const TOP = 14;
 const RIGHT = 20;
-/** What counts as no difference: the rounding of single precision. */
+/** Differences below this count as zero: float32 rounding. */
 const LEAST = 1e-7;
 const SHADES = 8;
 

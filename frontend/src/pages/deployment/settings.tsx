@@ -1,4 +1,4 @@
-/** Changed in place, with what will happen said before. */
+/** Deployment settings, with a preview of the effects of changes. */
 
 import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
@@ -49,7 +49,7 @@ function parsed(text: string): Record<string, unknown> {
     const found: unknown = JSON.parse(text || "{}");
     if (typeof found === "object" && found !== null && !Array.isArray(found)) return found as Record<string, unknown>;
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw new ApiError('Engine options must be a JSON object, such as {"weight_format": "int8"}.', -1, "page");
 }
@@ -67,7 +67,7 @@ function changes(before: Form, now: Form): DeploymentUpdate {
   return found as DeploymentUpdate;
 }
 
-/** Effect of these changes, a sentence a change. */
+/** Returns one sentence on the effect of each change. */
 function told(deployment: Deployment, before: Form, now: Form): string[] {
   const found: string[] = [];
   if (before.readiness !== now.readiness) found.push(READINESS[now.readiness] ?? "");

@@ -1,4 +1,4 @@
-/** How calls are shared out among versions, and which get copies. */
+/** Traffic split and mirrors of a deployment's versions. */
 
 import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
@@ -96,7 +96,7 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
   );
 }
 
-/** A part of the calls, in whole percents. */
+/** Slider for a share of calls in whole percent. */
 function Share(props: { label: string; hint: string; value: number; onValue: (value: number) => void }) {
   return (
     <Field label={props.label} hint={props.hint}>

@@ -1,4 +1,4 @@
-/** Ways of running the model, measured on this machine: speed against difference. */
+/** Trials: engine configurations measured on this machine. */
 
 import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";

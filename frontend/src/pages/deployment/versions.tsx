@@ -1,4 +1,4 @@
-/** What has run, runs and is to run behind the model's id. */
+/** Past, current and planned versions of a deployment. */
 
 import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";

@@ -1,4 +1,4 @@
-/** A day a bar: what the deployments cost that cost most, what the others did, and storage above. */
+/** Bar chart of daily costs: top deployments, all others, storage. */
 
 import type { UsageReport, UsageRow } from "../../api/types";
 import { count, credits, date, plain } from "../../lib/format";
@@ -8,12 +8,12 @@ const HEIGHT = 170;
 const WIDTH = 900;
 const LABELS = 10;
 const WIDEST = 60;
-/** Deployments that have a colour of their own. */
+/** Number of deployments with their own colour. */
 export const MOST_SHOWN = 6;
 const STORAGE_SHADE = 6;
 const OTHERS_SHADE = 7;
 
-/** The deployments that cost most, the first first. */
+/** Returns the most expensive deployments, highest cost first. */
 export function dearest(report: UsageReport): UsageRow[] {
   return report.data
     .filter((one) => one.deployment_id !== null && one.microcredits > 0)

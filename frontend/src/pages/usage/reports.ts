@@ -1,4 +1,4 @@
-/** Reports of what was used: all pages of them, up to a bound, and as CSV. */
+/** Loads usage reports, up to a page limit, and exports them as CSV. */
 
 import { api, call, must } from "../../api/client";
 import type { UsageReport } from "../../api/types";
@@ -10,11 +10,11 @@ const NEXT = /<\?([^>]*)>; rel="next"/;
 export interface Asked {
   start: string;
   group_by: string;
-  /** Of these alone; none: of all. */
+  /** Only these deployments. Empty: all. */
   deployment_id?: string[];
 }
 
-/** A report with the rows of its pages; `has_more` where there are more than are read. */
+/** Returns a report with the rows of its pages. `has_more`: further rows were not read. */
 export async function read(asked: Asked): Promise<UsageReport> {
   let page: string | undefined;
   let report: UsageReport | undefined;
@@ -28,14 +28,14 @@ export async function read(asked: Asked): Promise<UsageReport> {
   return report as UsageReport;
 }
 
-/** All pages of a report as one CSV, saved as a file. */
+/** Downloads all pages of a report as one CSV file. */
 export async function save(asked: Asked): Promise<void> {
   const parts: string[] = [];
   let query = new URLSearchParams({ start: asked.start, group_by: asked.group_by, format: "csv" }).toString();
   while (query) {
     const response = await call(`/v1/usage?${query}`);
     const text = await response.text();
-    // Each page has a head.
+    // Each page has a header line.
     parts.push(parts.length === 0 ? text : text.slice(text.indexOf("\n") + 1));
     query = NEXT.exec(response.headers.get("link") ?? "")?.[1] ?? "";
   }

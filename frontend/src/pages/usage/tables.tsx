@@ -1,4 +1,4 @@
-/** What was used by deployment, and who has called by key. */
+/** Usage tables by deployment and by key. */
 
 import { page } from "../../api/base";
 import type { UsageReport, UsageRow } from "../../api/types";

@@ -1,11 +1,11 @@
-/** Labels with their scores, the best first. */
+/** Labels with scores, highest first. */
 
 import { plain, score } from "../../lib/format";
 import { Share } from "../../ui/parts";
 
 const MOST = 100;
 
-/** [label, score, what stands below it] */
+/** [label, score, note] */
 export type BarOf = [string, number, string?];
 
 export function Bars({ bars }: { bars: BarOf[] }) {

@@ -1,4 +1,4 @@
-/** Boxes where things are. */
+/** Bounding boxes over an image. */
 
 import { plain, score } from "../../lib/format";
 import type { Detection } from "../shapes";

@@ -1,4 +1,4 @@
-/** What was said, in step with the player. */
+/** Transcript, synchronized with the player. */
 
 import { useState } from "preact/hooks";
 import { plain } from "../../lib/format";

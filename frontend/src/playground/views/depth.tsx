@@ -1,10 +1,10 @@
-/** How far things are: near is bright. */
+/** Depth map. Near is bright. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Picture } from "./picture";
 import { drawn, picture } from "./pixels";
 
-/** Some of matplotlib's "inferno": far to near. */
+/** Colours of matplotlib's "inferno", far to near. */
 const SCALE: [number, number, number][] = [
   [0, 0, 4],
   [87, 16, 110],
@@ -55,7 +55,7 @@ interface DrawingProps {
   onWrong: () => void;
 }
 
-/** Its canvas is there when it is drawn on: the picture below it comes first. */
+/** The canvas exists when drawing starts, because the image loads first. */
 function Drawing({ depth, strength, isOver, onWrong }: DrawingProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => {

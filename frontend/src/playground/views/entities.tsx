@@ -1,4 +1,4 @@
-/** Parts of a text, marked where they stand. */
+/** Text with highlighted spans. */
 
 import type { ComponentChildren } from "preact";
 import { plain, score } from "../../lib/format";
@@ -15,14 +15,14 @@ interface Span {
 const SHADES = 7;
 const MOST = 200_000;
 
-/** Without `B-` and `I-`: those of one entity have one colour. */
+/** Removes `B-` and `I-`, so that parts of an entity share a colour. */
 function kind(label: string): string {
   return label.replace(/^[BIES]-/, "");
 }
 
 export function Entities({ text, spans }: { text: string; spans: Span[] }) {
   const kinds = [...new Set(spans.map((one) => kind(one.label)))];
-  // Positions are counted in Unicode's code points, as Python does.
+  // Positions count Unicode code points, as in Python.
   const letters = [...text];
   const placed = spans
     .filter((one): one is Span & { start: number; end: number } => one.start !== null && one.end !== null)
@@ -30,7 +30,7 @@ export function Entities({ text, spans }: { text: string; spans: Span[] }) {
   const parts: ComponentChildren[] = [];
   let at = 0;
   for (const one of placed) {
-    // What lies in another is told in the list alone.
+    // Nested spans appear only in the list.
     if (one.start < at || one.end > letters.length) continue;
     parts.push(plain(letters.slice(at, one.start).join(""), MOST));
     parts.push(

@@ -1,4 +1,4 @@
-/** Pictures that were made, to be looked at and kept. */
+/** Generated images with download links. */
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -7,7 +7,7 @@ interface Props {
   blobs?: Blob[];
 }
 
-/** Only what is a picture of this server's, or in the answer itself: other addresses are not asked. */
+/** Accepts only images of this server or inline data. Other URLs are not loaded. */
 function source(image: { b64_json?: string; url?: string }): string {
   if (image.b64_json) return `data:image/${kind(image.b64_json)};base64,${image.b64_json}`;
   try {

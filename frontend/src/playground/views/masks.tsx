@@ -1,4 +1,4 @@
-/** Areas, each in a colour of its own, over the picture. */
+/** Coloured segmentation masks over the image. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { plain, score } from "../../lib/format";

@@ -1,4 +1,4 @@
-/** A picture with things drawn over it, in the picture's own pixels. */
+/** An image with an overlay in image pixels. */
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";

@@ -1,4 +1,4 @@
-/** Answers that are pictures: base64 of a PNG. */
+/** Decodes images in responses (base64 PNG). */
 
 export function picture(base64: string): Promise<HTMLImageElement> {
   return new Promise((resolve, reject) => {
@@ -9,7 +9,7 @@ export function picture(base64: string): Promise<HTMLImageElement> {
   });
 }
 
-/** A canvas' own pixels of an image; its brightness is what counts. */
+/** Returns the pixels of an image. Only brightness is used. */
 export function drawn(image: HTMLImageElement): [HTMLCanvasElement, CanvasRenderingContext2D, ImageData] {
   const canvas = document.createElement("canvas");
   canvas.width = image.naturalWidth;
@@ -20,7 +20,7 @@ export function drawn(image: HTMLImageElement): [HTMLCanvasElement, CanvasRender
   return [canvas, context, context.getImageData(0, 0, canvas.width, canvas.height)];
 }
 
-/** A colour of the theme as red, green and blue. */
+/** Returns a theme colour as red, green and blue. */
 export function colour(shade: number): [number, number, number] {
   const probe = document.createElement("span");
   probe.style.color = `var(--c${shade})`;

@@ -1,11 +1,11 @@
-/** Texts that move to the places that the answer gives them. */
+/** Ranked texts, animated from input order to rank order. */
 
 import { useEffect, useState } from "preact/hooks";
 import { plain, score } from "../../lib/format";
 
 interface Props {
   texts: string[];
-  /** [index of the text, its score] */
+  /** [text index, score] */
   scores: [number, number][];
 }
 
@@ -15,7 +15,7 @@ export default function Ranked({ texts, scores }: Props) {
   const [isSorted, setSorted] = useState(false);
   useEffect(() => {
     setSorted(false);
-    // Where they stood is seen first.
+    // Shows the input order first.
     const timer = window.setTimeout(() => setSorted(true), 60);
     return () => window.clearTimeout(timer);
   }, [scores]);

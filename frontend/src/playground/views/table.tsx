@@ -1,4 +1,4 @@
-/** The table that was asked about, with the cells that the answer is from. */
+/** The input table with the answer's source cells highlighted. */
 
 import { plain } from "../../lib/format";
 

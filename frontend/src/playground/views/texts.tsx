@@ -1,4 +1,4 @@
-/** What was written, as text. */
+/** Generated texts. */
 
 import { plain } from "../../lib/format";
 import { CopyButton } from "../../ui/parts";

@@ -1,4 +1,4 @@
-/** Vectors as a heat map, and which of those that were made here are nearest. */
+/** Heat maps of vectors, with the nearest vectors computed on this page. */
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -13,7 +13,7 @@ const NEAREST = 5;
 const CELL = 10;
 const MOST_COLUMNS = 64;
 
-/** What was made in this page, by model. */
+/** Vectors computed on this page, by model. */
 const kept = signal<ReadonlyMap<string, Named[]>>(new Map());
 
 function cosine(one: number[], other: number[]): number {

@@ -1,4 +1,4 @@
-/** A video that is being made, and then the video. */
+/** Progress of a video job, then the video. */
 
 import { useEffect, useState } from "preact/hooks";
 import { call, json } from "../../api/client";

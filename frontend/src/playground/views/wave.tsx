@@ -1,4 +1,4 @@
-/** A recording's shape, with a player. */
+/** Waveform with a player. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useObjectUrl } from "../../ui/hooks";
@@ -65,7 +65,7 @@ async function decoded(blob: Blob): Promise<AudioBuffer | null> {
   try {
     return await context.decodeAudioData(await blob.arrayBuffer());
   } catch {
-    // The player may know what this does not.
+    // The player may support formats that this decoder does not.
     return null;
   } finally {
     void context.close();
