@@ -126,7 +126,7 @@ class Uploader:
             session = self._still_open(session)
         raise CliError(
             "The server lists different parts than were sent.",
-            hint="Check that nobody else pushes to this artifact, then push again.",
+            hint="Check that no other push to this artifact is running, then push again.",
         )
 
     def complete(self, session: Session) -> JsonObject:
