@@ -1,4 +1,4 @@
-"""`python -m bench.report`: writes docs/performance.md and the README's table from result files.
+"""`python -m bench.report`: writes the pages of results and the README's table from result files.
 
 The files that `make bench` has written (bench/results) are taken over into docs/performance where
 they are newer, have enough rounds and are not quick ones; the page and the table say nothing that
@@ -24,12 +24,15 @@ BEGIN, END = "<!-- performance -->", "<!-- /performance -->"
 HEAD = """\
 # Performance
 
-What was measured, against what. `make bench-report` writes this page, its plots and the README's
-table from the result files in [performance](performance), which `make bench` has written; no figure
-is in none of them, and one that goes against us stands beside the others. How each is measured, and
-what it does not show, is in [bench/README.md](../bench/README.md).
+This page lists every result, with its aims met and missed. Each result has a page with its ratios
+and a plot. `make bench` writes the JSON files in [performance](performance), and
+`make bench-report` writes these pages from them. [bench/README.md](../bench/README.md) says how
+each result is measured, and what it does not show.
 
-A figure is the median of its rounds, with the least and the greatest. Ratios are of the same run.
+A figure is the median of its rounds. Ratios compare runs of the same minutes on the same machine.
+
+| result | met | missed | unclear |
+|---|---|---|---|
 """
 RATES = ("req/s", "tok/s", "images/s", "texts/s")
 _LOAD = re.compile(r"(?P<side>.+), (?P<clients>[0-9]+) clients?")
@@ -73,6 +76,8 @@ def main() -> None:
     take_over()
     results = read()
     PAGE.write_text(page(results))
+    for name, result in results.items():
+        (KEPT / f"{name}.md").write_text(result_page(name, result))
     README.write_text(with_table(README.read_text(), results))
     for name, result in results.items():
         draw(result, KEPT / f"{name}.svg")
@@ -94,7 +99,16 @@ def read() -> dict[str, Result]:
 
 
 def page(results: Mapping[str, Result]) -> str:
-    return "\n".join([HEAD, *(_section(name, result) for name, result in results.items())])
+    """The page of all results: how many aims each has met."""
+    return HEAD + "".join(
+        f"| [{result['title']}](performance/{name}.md) | {_count(result, 'met')} "
+        f"| {_count(result, 'MISSED')} | {_count(result, 'unclear')} |\n"
+        for name, result in results.items()
+    )
+
+
+def _count(result: Result, verdict: str) -> int:
+    return sum(bool(one["aim"]) and one["verdict"] == verdict for one in result["series"])
 
 
 def with_table(text: str, results: Mapping[str, Result]) -> str:
@@ -125,18 +139,21 @@ def _finished(path: Path) -> str:
     return json.loads(path.read_text())["finished_at"]
 
 
-def _section(name: str, result: Result) -> str:
+def result_page(name: str, result: Result) -> str:
+    """The page of a result: its ratios, and what has an aim."""
     commit = result["machine"]["commit"] or {}
     parts = [
-        f"## {result['title']}",
+        f"# {result['title']}",
         "",
         f'`make bench BENCH="{name}"`, {result["rounds"]} rounds on {_machine(result)}, '
         f"{result['finished_at'][:10]}, commit {commit.get('id', 'unknown')[:12]}.",
         "",
     ]
     if _loads(result):
-        parts += [f"![{result['title']}](performance/{name}.svg)", ""]
-    parts += [*_table(result["series"]), ""]
+        parts += [f"![{result['title']}]({name}.svg)", ""]
+    shown = [one for one in result["series"] if one["aim"] or one["unit"] == "x"]
+    parts += [*_table(shown or result["series"]), ""]
+    parts += [f"All figures: [{name}.json]({name}.json).", ""]
     dtypes = {
         side: one["dtype"]
         for side, one in result["settings"].items()

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from bench import report
-from bench.common import ROOT
 
 RESULTS = report.read()
 
 
 def test_page_is_current() -> None:
     assert report.PAGE.read_text() == report.page(RESULTS)
+    pages = {path.stem: path.read_text() for path in report.KEPT.glob("*.md")}
+    assert pages == {name: report.result_page(name, result) for name, result in RESULTS.items()}
 
 
 def test_the_readmes_table_is_current() -> None:
@@ -36,8 +37,9 @@ def test_no_path_of_a_machine_is_kept() -> None:
 
 
 def test_plots_are_there() -> None:
-    for name in re.findall(r"\(performance/([a-z_]+\.svg)\)", report.PAGE.read_text()):
-        assert (report.KEPT / name).read_text().startswith("<?xml")
+    for page in report.KEPT.glob("*.md"):
+        for name in re.findall(r"\(([a-z_]+\.svg)\)", page.read_text()):
+            assert (report.KEPT / name).read_text().startswith("<?xml")
 
 
 def result(**changes: Any) -> dict[str, Any]:
@@ -79,6 +81,8 @@ def test_a_missed_aim_is_told() -> None:
         "aim": "≥ 1",
         "verdict": "MISSED",
     }
-    page = report.page({"made": result(series=[series])})
+    made = result(series=[series])
+    page = report.result_page("made", made)
     assert "| ours / theirs | 0.5 | 0.4 | 0.6 | x | ≥ 1: MISSED |" in page
-    assert ROOT.name and "![" not in page
+    assert "![" not in page
+    assert "(performance/made.md) | 0 | 1 | 0 |" in report.page({"made": made})

@@ -27,7 +27,8 @@ def files(*names: str) -> Iterator[Path]:
         path = ROOT / name
         found = [path] if path.is_file() else path.rglob("*")
         for file in found:
-            if file.suffix in {".md", ".py", ".ts", ".tsx"} and not ASIDE.fullmatch(file.stem):
+            is_aside = ASIDE.fullmatch(file.stem) or file.parent.name == "performance"
+            if file.suffix in {".md", ".py", ".ts", ".tsx"} and not is_aside:
                 yield file
 
 
