@@ -66,34 +66,38 @@ MOST_DEPTH = 100
 """Levels of lists and objects in a field that takes any JSON."""
 
 
+def check_storable(value: Any, *, takes_nul: bool = False) -> None:
+    """Raises `ValueError` for text that no database stores, and for JSON nested too deeply."""
+    waiting: list[tuple[Any, int]] = [(value, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > MOST_DEPTH:
+            raise ValueError(f"is nested more than {MOST_DEPTH} levels deep")
+        if isinstance(node, str):
+            _check_text(node, takes_nul)
+        elif isinstance(node, dict):
+            members = cast("dict[str, Any]", node)
+            waiting += [(part, depth + 1) for pair in members.items() for part in pair]
+        elif isinstance(node, list):
+            waiting += [(part, depth + 1) for part in cast("list[Any]", node)]
+
+
+def _check_text(text: str, takes_nul: bool) -> None:
+    if not takes_nul and "\0" in text:
+        raise ValueError("has the character U+0000, which cannot be stored")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("has half of a surrogate pair, which is no text") from None
+
+
 @dataclass(frozen=True)
 class _Storable:
-    """Refuses text that no database stores, and JSON that is nested too deeply to be written."""
-
     takes_nul: bool
 
     def __call__(self, value: Any, _info: ValidationInfo) -> Any:
-        waiting: list[tuple[Any, int]] = [(value, 0)]
-        while waiting:
-            node, depth = waiting.pop()
-            if depth > MOST_DEPTH:
-                raise ValueError(f"is nested more than {MOST_DEPTH} levels deep")
-            if isinstance(node, str):
-                self._check(node)
-            elif isinstance(node, dict):
-                members = cast("dict[str, Any]", node)
-                waiting += [(one, depth + 1) for pair in members.items() for one in pair]
-            elif isinstance(node, list):
-                waiting += [(one, depth + 1) for one in cast("list[Any]", node)]
+        check_storable(value, takes_nul=self.takes_nul)
         return value
-
-    def _check(self, text: str) -> None:
-        if not self.takes_nul and "\0" in text:
-            raise ValueError("has the character U+0000, which cannot be stored")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError("has half of a surrogate pair, which is no text") from None
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def _checked(schema: Any, model: "type[Strict]") -> Any:
     if kind == "list":
         # One error is all that is told.
         node = node | {"fail_fast": True}
-    if check := _check_of(node, kind, model):
+    if check := _check_of(kind, model):
         return core_schema.with_info_before_validator_function(check, cast("CoreSchema", node))
     if _has_checks(node, kind, model):
         return node
@@ -135,12 +139,11 @@ def _checked(schema: Any, model: "type[Strict]") -> Any:
     return checked
 
 
-def _check_of(node: dict[str, Any], kind: str, model: "type[Strict]") -> _Check | _Storable | None:
+def _check_of(kind: str, model: "type[Strict]") -> _Check | _Storable | None:
     """The check before values of a core schema."""
     if kind in _CHECKS:
         return _Check(kind, model.texts_for_values)
-    # A model that stands in several places is a reference here. Its own checks may be others'.
-    is_open = kind in ("str", "any", "definition-ref")
+    is_open = kind in ("str", "any")
     return _Storable(model.takes_nul) if model.is_stored and is_open else None
 
 

@@ -36,7 +36,7 @@ def _fill(path: str, upload: Uploading) -> str:
 
 
 def test_the_table_has_all_routes() -> None:
-    assert len(OBJECT_ROUTES) == 11
+    assert len(OBJECT_ROUTES) == 12
 
 
 @pytest.mark.case(24)

@@ -162,7 +162,7 @@ class TestPush:
         ids = opened_upload(cli, own)
         out, err = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, err
-        assert "trying again" in err
+        assert "Retrying" in err
         assert json.loads(out)["status"] == "ready"
         assert received(cli, own, *ids) == expected(large)
 

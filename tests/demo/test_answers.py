@@ -180,6 +180,7 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     good(client.put(f"{session}/files/weights.bin/parts/1", content=b"x"))
     good(client.head(f"{session}/files/config.json"))
     good(client.get(session))
+    good(client.delete(f"{session}/files/config.json"))
     good(client.delete(session))
     good(client.delete(f"/v1/model-artifacts/{empty['id']}"))
 

@@ -435,6 +435,6 @@ class TestDeployments:
     def test_the_library_is_imported_ahead(self, server: Server, account: httpx.Client) -> None:
         """A fork finds diffusers imported, by a host that still has one thread."""
         log = server.log.read_text()
-        assert "the engine host has threads" not in log
+        assert "engine host has threads" not in log
         for one in account.get("/v1/deployments").json()["data"]:
             assert {worker["engine"] for worker in one["workers"]} <= {"diffusers"}

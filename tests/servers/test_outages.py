@@ -115,7 +115,7 @@ def test_gone_and_back(two: Pair, tmp_path: Path) -> None:
         assert new.status_code == 201, new.text
     # Nobody was taken for gone.
     for server in (two.a, two.b):
-        gone = [one for one in server.log.read_text().splitlines() if "a server has gone" in one]
+        gone = [one for one in server.log.read_text().splitlines() if "peer server is gone" in one]
         assert not {json.loads(line)["server"] for line in gone} & before & known(two.cluster.url)
     # What one does the other follows again.
     on_b.delete(own).raise_for_status()

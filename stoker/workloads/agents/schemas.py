@@ -2,9 +2,18 @@
 
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    Tag,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
+from stoker.base.strict_json import check_storable
 from stoker.inference.openai.messages import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -204,6 +213,14 @@ class RunCreate(RequestModel):
         | Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES), Tag("<list>")],
         one_of(must_be="a text or a list of messages"),
     ] = Field(description="What to do: a text, or a conversation as chat completions take it.")
+
+    @field_validator("input", mode="wrap")
+    @classmethod
+    def _can_be_stored(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        # After the messages' own errors, which name the field.
+        taken = handler(value)
+        check_storable(value, takes_nul=True)
+        return taken
 
 
 class RunError(BaseModel):
