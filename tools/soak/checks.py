@@ -32,6 +32,7 @@ HISTORY = frozenset(
 )
 """Tables that outlive what they tell of."""
 KEPT = (
+    "lock",
     "stoker.db",
     "operator-key",
     "server-secret",
