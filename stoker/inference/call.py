@@ -85,13 +85,15 @@ class Calls(Platform):
     mirror: Mirror | None = None
     """Is offered what was answered, of deployments that have mirrors."""
 
-    def target(self, caller: Principal, model: str | None, pipelines: Collection[str]) -> Entry:
+    async def target(
+        self, caller: Principal, model: str | None, pipelines: Collection[str]
+    ) -> Entry:
         """The deployment that is called.
 
         Raises `EndpointNotSupportedError` where it is of none of these pipelines, and what
         `Directory.resolve` does.
         """
-        entry = self.directory.resolve(caller, model)
+        entry = await self.directory.resolve(caller, model)
         if entry.is_stopped:
             raise ConflictError(
                 f"The deployment '{entry.model}' is stopped: start it first.",
@@ -151,11 +153,11 @@ class Calling:
     def settings(self) -> Settings:
         return self.calls.settings
 
-    def target(self, asked: Asked, pipelines: Collection[str]) -> Entry:
+    async def target(self, asked: Asked, pipelines: Collection[str]) -> Entry:
         """The deployment that a request means: see `Calls.target`."""
         # Some requests say on whose behalf they are made.
         self._user = getattr(asked, "user", None)
-        return self.calls.target(self._caller, asked.model, pipelines)
+        return await self.calls.target(self._caller, asked.model, pipelines)
 
     async def collect(self, asked: MediaRequest) -> None:
         """Fill in the request's media. Raises `InvalidMediaError`, `ClientGoneError`."""

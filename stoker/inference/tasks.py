@@ -20,7 +20,7 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
     async def handle(calling: CallingDep) -> Response:
         settings = calling.settings
         body = await bodies.read(calling.request, task, max_files=settings.list_limit)
-        entry = calling.target(body, task.pipelines)
+        entry = await calling.target(body, task.pipelines)
         items, single = body.items()
         _check_inputs(settings, body, items)
         call = Call(

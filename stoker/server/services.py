@@ -370,6 +370,7 @@ async def _begin(services: Services) -> None:
     following = Following(services.deployments)
     if not platform.database.is_sqlite:
         await following.open()
+        services.deployments.directory.catch_up = following.catch_up
     await startup.restore(services.deployments)
     _start(services, events, following)
 

@@ -16,7 +16,7 @@ def entry(identifier: str, model: str = "m") -> Entry:
     )
 
 
-def found(directory: Directory, model: str = "m") -> str:
+async def found(directory: Directory, model: str = "m") -> str:
     caller = Principal(
         key_id="key_1",
         public_id="1",
@@ -25,22 +25,22 @@ def found(directory: Directory, model: str = "m") -> str:
         deployment_ids=frozenset(),
         limits={},
     )
-    return directory.resolve(caller, model).deployment_id
+    return (await directory.resolve(caller, model)).deployment_id
 
 
 class TestL4:
-    def test_successor_stays_when_its_predecessor_goes_late(self):
+    async def test_successor_stays_when_its_predecessor_goes_late(self):
         directory = Directory()
         directory.put(entry("dep_1"))
         directory.put(entry("dep_2"))
         directory.drop("dep_1")
-        assert found(directory) == "dep_2"
+        assert await found(directory) == "dep_2"
         directory.drop("dep_2")
         assert len(directory) == 0
 
-    def test_one_that_changes_stays_the_only_one(self):
+    async def test_one_that_changes_stays_the_only_one(self):
         directory = Directory()
         for _ in range(2):
             directory.put(entry("dep_1"))
-        assert found(directory) == "dep_1"
+        assert await found(directory) == "dep_1"
         assert len(directory) == 1

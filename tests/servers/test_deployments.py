@@ -189,6 +189,25 @@ class TestFollowing:
                 rows = await session.scalar(text("SELECT count(*) FROM deployment_changes"))
             assert rows <= 5
 
+    async def test_a_model_deployed_through_another_server_is_found_at_once(
+        self, apps: list[App]
+    ) -> None:
+        """Nothing is polled here: the call itself has the database asked."""
+        a, b = apps
+        on_a = await a.account()
+        on_b = b.client(on_a.headers["authorization"].removeprefix("Bearer "))
+        other = b.client((await a.account()).headers["authorization"].removeprefix("Bearer "))
+        await make(on_a, "fresh")
+        answers = await asyncio.gather(*(on_b.get("/v1/models/fresh") for _ in range(20)))
+        assert [one.status_code for one in answers] == [200] * 20
+        assert models(b, on_a.account_id) == {"fresh"}
+        for client, model in ((on_b, "unknown"), (other, "fresh")):
+            refused = await client.get(f"/v1/models/{model}")
+            assert refused.json()["error"]["code"] == "model_not_found"
+        await make(on_a, "classifier")
+        refused = await on_b.post("/v1/agent", json={"name": "a", "model": "classifier"})
+        assert refused.json()["error"]["code"] == "endpoint_not_supported"
+
     async def test_one_that_cannot_be_followed_keeps_no_other(self, apps: list[App]) -> None:
         a, b = apps
         client = await a.account()

@@ -85,7 +85,7 @@ def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
         body = await json_bodies.read(
             calling.request, convention.request, has_media=convention.has_images
         )
-        entry = calling.target(body, GENERATING)
+        entry = await calling.target(body, GENERATING)
         generation = prepare(entry, convention, body)
         if not generation.stream:
             content = await calling.answer(entry, generation, generation)

@@ -88,7 +88,7 @@ router = APIRouter(tags=["Images"], route_class=CallRoute)
 def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
     async def handle(calling: CallingDep) -> Response:
         body = await bodies.read(calling.request, convention, max_files=MAX_FILES)
-        entry = calling.target(body, convention.pipelines)
+        entry = await calling.target(body, convention.pipelines)
         await calling.collect(body)
         created = int(time.time())
         call = Call(

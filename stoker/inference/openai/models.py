@@ -55,4 +55,4 @@ async def list_models(caller: ModelCaller, context: ContextDep) -> ModelList:
 @router.get("/{model:path}", responses=responses(ModelNotFoundError))
 async def get_model(model: str, caller: ModelCaller, context: ContextDep) -> Model:
     """Get one model. Its id may contain slashes."""
-    return _model(context, context.directory.resolve(caller, model))
+    return _model(context, await context.directory.resolve(caller, model))

@@ -123,7 +123,7 @@ router = APIRouter(tags=["Audio"], route_class=CallRoute)
 
 async def _handle(calling: CallingDep) -> Response:
     body = await bodies.read(calling.request, CONVENTION, max_files=0)
-    entry = calling.target(body, (PIPELINE.name,))
+    entry = await calling.target(body, (PIPELINE.name,))
     # Nothing may stand between two parts of a file.
     parts = calling.stream(entry, body.call(), keep_alive=KEEP_ALIVE if body.events else b"")
     media_type = EVENTS if body.events else CONTENT_TYPES[body.form]

@@ -223,7 +223,7 @@ router = APIRouter(tags=["Transcription"], route_class=CallRoute)
 def _handler(convention: Convention[AudioTranslationRequest]) -> Callable[..., Awaitable[Response]]:
     async def handle(calling: CallingDep) -> Response:
         body = await bodies.read(calling.request, convention, max_files=1)
-        entry = calling.target(body, [PIPELINE.name])
+        entry = await calling.target(body, [PIPELINE.name])
         call = Call(
             task=PIPELINE.name,
             items=[body.file],

@@ -1,7 +1,7 @@
 """The deployments that calls can name, in memory: the warm path reads no database."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -62,6 +62,8 @@ def _on(base: Entry, adapter: Entry) -> Entry:
 
 class Directory:
     def __init__(self) -> None:
+        self.catch_up: Callable[[], Awaitable[None]] | None = None
+        """Read what other servers have changed; None: there are no other servers."""
         self._by_id: dict[str, Entry] = {}
         self._held: dict[str, asyncio.Event] = {}
         self._by_model: dict[tuple[str, str], Entry] = {}
@@ -134,13 +136,25 @@ class Directory:
             return sorted(entries, key=lambda entry: entry.deployment_id)
         return [entry for entry in self._by_id.values() if entry.account_id == caller.account_id]
 
-    def resolve(self, caller: Principal, model: str | None) -> Entry:
+    async def resolve(self, caller: Principal, model: str | None) -> Entry:
         """The deployment that a request means.
+
+        A model id that is not known here may have been deployed through another server. Then the
+        database is asked before the call is refused.
 
         Raises `InvalidRequestError` where the key leaves a choice and no model was named,
         `ModelNotFoundError` for an id that the account does not have and `InvalidAPIKeyError` for
         one that exists outside the key's scope.
         """
+        try:
+            return self._resolve(caller, model)
+        except ModelNotFoundError:
+            if self.catch_up is None:
+                raise
+        await self.catch_up()
+        return self._resolve(caller, model)
+
+    def _resolve(self, caller: Principal, model: str | None) -> Entry:
         if model is not None:
             return self._named(caller, model)
         choices = self.visible(caller)

@@ -24,6 +24,9 @@ class Following:
     def __init__(self, context: DeploymentContext) -> None:
         self._context = context
         self._seen = 0
+        self._rounds = 0
+        """How often the database was asked."""
+        self._following = asyncio.Lock()
         self._again: set[str] = set()
         """Of those that have changed: what could not be done."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -36,9 +39,21 @@ class Following:
     async def run(self) -> None:
         await repeated(self.follow, LOOK_S, "following the deployments of other servers")
 
+    async def catch_up(self) -> None:
+        """`follow`, once for all callers that wait for it at the same time."""
+        asked_in = self._rounds
+        async with self._following:
+            if self._rounds == asked_in:
+                await self._follow()
+
     async def follow(self) -> None:
         """Bring the directory and the runtime up to what the database says now."""
+        async with self._following:
+            await self._follow()
+
+    async def _follow(self) -> None:
         context = self._context
+        self._rounds += 1
         async with context.database.reading() as session:
             revision, changed = await revisions.since(
                 session, context.database.server_id, self._seen

@@ -39,7 +39,7 @@ async def create(
     body: schemas.RunCreate,
 ) -> Run:
     """Raises `InvalidRequestError`, `RateLimitError` and what `check_model` does."""
-    deployment_id = service.check_model(context, agent.account_id, caller, agent.model)
+    deployment_id = await service.check_model(context, agent.account_id, caller, agent.model)
     limit = context.settings.agent_runs_queued
     if await repository.unended(session, agent.account_id) >= limit:
         raise RateLimitError(

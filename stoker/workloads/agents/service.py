@@ -33,7 +33,7 @@ async def create(
     """Raises `ModelNotFoundError`, `EndpointNotSupportedError`, `InvalidRequestError`, and
     `RateLimitError` where the account may have no more.
     """
-    check_model(context, account_id, caller, body.model)
+    await check_model(context, account_id, caller, body.model)
     await context.quotas.take(session, account_id, Quota.AGENTS)
     now = db.now()
     row = Agent(
@@ -64,7 +64,7 @@ async def update(
     for name in body.model_fields_set:
         value: Any = getattr(body, name)
         if name == "model":
-            check_model(context, row.account_id, caller, value)
+            await check_model(context, row.account_id, caller, value)
         elif name == "tools":
             value = _stored(context, value)
         elif name == "config":
@@ -82,10 +82,11 @@ async def _count(session: Session, context: AgentContext, row: Agent) -> None:
     row.stored_bytes = size
 
 
-def check_model(context: AgentContext, account_id: str, caller: Principal, model: str) -> str:
+async def check_model(context: AgentContext, account_id: str, caller: Principal, model: str) -> str:
     """The id of the deployment of a chat model. Raises what the chat endpoint does."""
     account = replace(caller, scope=Scope.ACCOUNT, account_id=account_id)
-    return context.calls.target(account, model, GENERATING).deployment_id
+    entry = await context.calls.target(account, model, GENERATING)
+    return entry.deployment_id
 
 
 async def get(session: Session, account_id: str, agent_id: str, *, lock: bool = False) -> Agent:

@@ -102,7 +102,7 @@ async def ask(
         request = ChatRequest.model_validate(body | options)
     except ValidationError as error:
         raise from_validation(error, ChatRequest.model_fields) from None
-    entry = context.calls.target(caller, request.model, GENERATING)
+    entry = await context.calls.target(caller, request.model, GENERATING)
     generation = prepare(entry, CHAT, request)
     await context.media.collect(generation)
     wait_s = await context.calls.until_released(entry, context.settings.load_timeout_s)

@@ -55,7 +55,7 @@ async def create_video(
     """Have a video made: a job that is durable from this answer on."""
     calling = Calling(request, caller, calls)
     body = await bodies.read(calling.request, CREATE, max_files=1)
-    entry = calling.target(body, VIDEO)
+    entry = await calling.target(body, VIDEO)
     service.check_reference(entry, body)
     fingerprint = await asyncio.to_thread(service.fingerprint, body)
     if known := await idempotent.known(200, fingerprint):
