@@ -301,7 +301,7 @@ def deployment_body(what: str, value: int) -> dict[str, Any]:
     return (
         {"max_queue": value + 1}
         if what == "queue"
-        else {"replicas": {what: max(value, what == "max")}}
+        else {"replicas": {what: max(value, int(what == "max"))}}
     )
 
 
@@ -324,7 +324,7 @@ def after(state: State, change: Change, made: Any) -> tuple[State, type[Exceptio
         case "deployment", "queue":
             return state | {"queue": value + 1}, None
         case "deployment", _:
-            found = state | {what: max(value, what == "max")}
+            found = state | {what: max(value, int(what == "max"))}
             if found["min"] > found["max"]:
                 return state, InvalidRequestError
             return found, None
