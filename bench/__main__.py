@@ -1,4 +1,4 @@
-"""`python -m bench [NAME …] [--rounds 3] [--quick] [--json]`: measures and keeps the results."""
+"""`python -m bench [NAME …] [--rounds 3] [--quick] [--json]`: measures and stores the results."""
 
 import argparse
 import json
@@ -87,15 +87,15 @@ def main() -> None:
         help="the smallest sizes, to see that all works; results go to bench/results/quick",
     )
     parser.add_argument("--json", action="store_true", help="print the result files instead")
-    given = parser.parse_args()
-    # An ordinary exit, so that what was started is stopped.
+    arguments = parser.parse_args()
+    # A normal exit, so that started processes are stopped.
     signal.signal(signal.SIGTERM, _exit)
-    if unknown := set(given.names) - set(BENCHMARKS):
+    if unknown := set(arguments.names) - set(BENCHMARKS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
-    if given.rounds < 1:
+    if arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
-    plan = Plan(given.rounds, given.quick)
-    for name in given.names or BENCHMARKS:
+    plan = Plan(arguments.rounds, arguments.quick)
+    for name in arguments.names or BENCHMARKS:
         machine = facts()
         started = time.monotonic()
         try:
@@ -108,9 +108,9 @@ def main() -> None:
             )
         elif plan.rounds < FAIR_ROUNDS:
             report.notes.append(f"Fewer than {FAIR_ROUNDS} rounds: for a look, not for a claim.")
-        found = document(report, machine, plan)
-        path = keep(found)
-        print(json.dumps(found) if given.json else table(report, machine, plan), flush=True)
+        result = document(report, machine, plan)
+        path = keep(result)
+        print(json.dumps(result) if arguments.json else table(report, machine, plan), flush=True)
         progress(f"{time.monotonic() - started:.0f} s; {path.relative_to(ROOT)} written.")
 
 

@@ -1,4 +1,4 @@
-"""Ten adapters beside their base: what sharing its batches costs, on OpenVINO and on torch."""
+"""Ten adapters on one base: the cost of sharing the base's batches, with OpenVINO and torch."""
 
 import json
 import time
@@ -28,7 +28,7 @@ class Kind:
     pipeline: str
     path: str
     modules: Sequence[str]
-    """What is adapted, by the modules' own names."""
+    """Names of the modules that are adapted."""
     bodies: Sequence[Mapping[str, Any]]
 
 
@@ -66,19 +66,19 @@ def _kinds() -> list[Kind]:
             "text-generation",
             "/v1/chat/completions",
             ["q_proj", "v_proj"],
-            [{"messages": [{"role": "user", "content": one.content}], **answer} for one in chats],
+            [{"messages": [{"role": "user", "content": chat.content}], **answer} for chat in chats],
         ),
     ]
 
 
 def _measure(report: Report, plan: Plan, kind: Kind, place: Path, service: Service) -> None:
     deployment = service.deploy(kind.folder, MODEL, kind.pipeline, readiness="hot")
-    one = at_work(service, kind.path, MODEL)
-    asked = one.encoded(kind.bodies)
-    service.settle(deployment, kind.path, asked)
-    seconds = load.enough_s(plan.sized(SECONDS, 3), CLIENTS, load.alone_s(one, asked))
+    contender = at_work(service, kind.path, MODEL)
+    base_bodies = contender.encoded(kind.bodies)
+    service.settle(deployment, kind.path, base_bodies)
+    seconds = load.enough_s(plan.sized(SECONDS, 3), CLIENTS, load.alone_s(contender, base_bodies))
     for _ in range(plan.rounds):
-        converted = load.measured(one, asked, CLIENTS, seconds)
+        converted = load.measured(contender, base_bodies, CLIENTS, seconds)
         load.add(report, f"{kind.name}, base by itself", CLIENTS, converted)
     former = _processes(service, deployment)
     names = [f"adapter-{number}" for number in range(ADAPTERS)]
@@ -97,12 +97,14 @@ def _measure(report: Report, plan: Plan, kind: Kind, place: Path, service: Servi
             change.raise_for_status()
         _wait_anew(service, deployment, former)
         service.wait_engine(deployment, engine)
-        seconds = load.enough_s(plan.sized(SECONDS, 3), CLIENTS, load.alone_s(one, asked))
-        load.measured(one, bodies, CLIENTS, seconds)
+        seconds = load.enough_s(
+            plan.sized(SECONDS, 3), CLIENTS, load.alone_s(contender, base_bodies)
+        )
+        load.measured(contender, bodies, CLIENTS, seconds)
         name = f"{kind.name} on {engine}"
         for _ in range(plan.rounds):
-            base = load.measured(one, asked, CLIENTS, seconds)
-            shared = load.measured(one, bodies, CLIENTS, seconds)
+            base = load.measured(contender, base_bodies, CLIENTS, seconds)
+            shared = load.measured(contender, bodies, CLIENTS, seconds)
             load.add(report, f"{name}, base", CLIENTS, base)
             load.add(report, f"{name}, adapters", CLIENTS, shared)
             report.add(
@@ -115,20 +117,20 @@ def _measure(report: Report, plan: Plan, kind: Kind, place: Path, service: Servi
 
 
 def _processes(service: Service, deployment: str) -> set[int]:
-    return {one["pid"] for one in service.found(deployment)["workers"]}
+    return {worker["pid"] for worker in service.found(deployment)["workers"]}
 
 
 def _wait_anew(service: Service, deployment: str, former: set[int], timeout: float = 60) -> None:
-    """Wait until other processes than these run a deployment."""
+    """Waits until processes other than the former ones run a deployment."""
     deadline = time.monotonic() + timeout
-    while not (found := _processes(service, deployment)) or found & former:
+    while not (current := _processes(service, deployment)) or current & former:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{deployment} runs as it did")
         time.sleep(0.1)
 
 
 def _adapter(kind: Kind, folder: Path, number: int) -> Path:
-    """A folder as PEFT writes it, with small matrices at random."""
+    """Creates a folder in PEFT's format with small random matrices."""
     import torch
     from safetensors import safe_open
     from safetensors.torch import save_file

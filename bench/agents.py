@@ -1,4 +1,4 @@
-"""What a run of an agent takes beyond the chat calls that it makes."""
+"""Time of an agent's run in addition to its chat calls."""
 
 import json
 import statistics
@@ -31,7 +31,7 @@ def run(plan: Plan) -> Report:
     with (
         scratch() as place,
         tool_servers() as tools,
-        # The tool server is here, and its address is no public one.
+        # The tool server runs on this machine and has a private address.
         serving(report, place, tool_private_hosts=["127.0.0.1"]) as service,
         service.connect(CHAT) as connection,
     ):
@@ -44,12 +44,12 @@ def run(plan: Plan) -> Report:
         for _ in range(plan.rounds):
             with report.client.asking("one after the other"):
                 times = [_round(connection, tool, agent, served) for _ in range(pairs)]
-            bare, own, whole = (
+            bare, step_ms, whole = (
                 statistics.median(column) * 1e3 for column in zip(*times, strict=True)
             )
             report.add(f"{STEPS} chat calls, one after the other", "ms", bare)
-            report.add(f"{STEPS} steps of a run, its server's tool taken off", "ms", own)
-            _add_overhead(report, "they beyond the calls, a step", own - bare)
+            report.add(f"{STEPS} steps of a run, its server's tool taken off", "ms", step_ms)
+            _add_overhead(report, "they beyond the calls, a step", step_ms - bare)
             report.add(f"a whole run of {STEPS} steps with the caller's tool", "ms", whole)
             _add_overhead(report, "it beyond the calls, a step", whole - bare)
             progress(f"{STEPS} calls: {bare:.1f} ms, a whole run: {whole:.1f} ms")
@@ -65,17 +65,17 @@ def run(plan: Plan) -> Report:
 
 
 def _agent(connection: Connection, tool: dict[str, Any]) -> str:
-    """The path of a new agent."""
+    """Creates an agent and returns its path."""
     body = {"name": "weather", "model": "chat", "tools": [tool]}
     return f"/v1/agent/{connection.post_json('/v1/agent', body)['id']}"
 
 
 def _listed(connection: Connection, served: str) -> dict[str, Any]:
-    """The tool server's tool, as a function of the caller's: prompts have to be equally long."""
+    """Returns the tool server's tool as a caller's function, so that prompts have equal lengths."""
     made = connection.post_json(f"{served}/runs", {"input": ASKED})
     events = connection.events(f"{served}/runs/{made['id']}/events")
-    found = {event["type"]: event["data"] for event in events}
-    (tool,) = found["tools.listed"]["tools"]
+    data_by_type = {event["type"]: event["data"] for event in events}
+    (tool,) = data_by_type["tools.listed"]["tools"]
     function = {name: tool[name] for name in ("name", "description", "parameters")}
     return {"type": "function", "function": function}
 
@@ -88,16 +88,18 @@ def _add_overhead(report: Report, label: str, milliseconds: float) -> None:
 def _round(
     connection: Connection, tool: dict[str, Any], agent: str, served: str
 ) -> tuple[float, float, float]:
-    """Seconds of the calls alone, of the steps of a run that makes them, and of a whole run."""
+    """Returns the seconds of the calls alone, of the steps of a run that makes them, and of the
+    whole run.
+    """
     return _calls(connection, tool), _steps(connection, served), _run(connection, agent)
 
 
 def _calls(connection: Connection, tool: dict[str, Any]) -> float:
     began = time.perf_counter()
     body = _body([tool])
-    asked = connection.post_json(CHAT, body)["choices"][0]["message"]
-    call = asked["tool_calls"][0]
-    body["messages"] += [asked, {"role": "tool", "tool_call_id": call["id"], "content": FOUND}]
+    message = connection.post_json(CHAT, body)["choices"][0]["message"]
+    call = message["tool_calls"][0]
+    body["messages"] += [message, {"role": "tool", "tool_call_id": call["id"], "content": FOUND}]
     _check(connection.post_json(CHAT, body)["choices"][0]["message"]["content"])
     return time.perf_counter() - began
 
@@ -108,7 +110,9 @@ def _body(tools: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _run(connection: Connection, agent: str) -> float:
-    """Raises RuntimeError where an event is missing."""
+    """Runs the agent once and returns the seconds that it took. Raises `RuntimeError` if an event
+    is missing.
+    """
     began = time.perf_counter()
     made = connection.post_json(f"{agent}/runs", {"input": ASKED})
     place = f"{agent}/runs/{made['id']}"
@@ -135,7 +139,7 @@ def _steps(connection: Connection, agent: str) -> float:
         moment = datetime.fromisoformat(event["created_at"]).timestamp()
         at.setdefault(event["type"], moment)
     _check(event["data"]["output"])
-    # Its goodbye to the tool server is not the next one's.
+    # The end of its session with the tool server must not count towards the next run.
     time.sleep(GOODBYE_S)
     tool = at["tool_call.completed"] - at["tool_call.started"]
     return at["run.completed"] - at["step.started"] - tool
@@ -157,8 +161,8 @@ def _crowd(
 
     took: list[float] = []
     with ThreadPoolExecutor(at_once) as threads:
-        for work, what in ((bare, "the calls alone"), (whole, "runs")):
-            label = f"{at_once} at once, {what}"
+        for work, name in ((bare, "the calls alone"), (whole, "runs")):
+            label = f"{at_once} at once, {name}"
             clients = [service.connect(CHAT) for _ in range(at_once)]
             with report.client.asking(label):
                 began = time.perf_counter()

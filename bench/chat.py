@@ -1,4 +1,4 @@
-"""Chats: tokens a second and the time to the first one, against what people run instead."""
+"""Chats: tokens per second and time to first token, compared with other servers."""
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -39,9 +39,9 @@ from bench.service import Service, serving
 from bench.streams import Load
 
 REQUESTS = {1: 3, 8: 2, 16: 2, 48: 1}
-"""Clients → requests of each, a round."""
+"""Maps the number of clients to requests per client and round."""
 AT = 16
-"""Clients that the aims are for."""
+"""Number of clients for which the aims apply."""
 OURS, TORCH = "ours", "ours with torch"
 TORCH_CLIENTS = (1, AT)
 
@@ -52,7 +52,9 @@ class Contender:
     load: Callable[[Sequence[Chat], int], Load]
     clients: Sequence[int] = tuple(REQUESTS)
     pid: int | None = None
-    """Of what is suspended while others are measured. Ours answers its own health checks always."""
+    """Process that is suspended while others are measured. None for Stoker, which always answers
+    its own health checks.
+    """
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def run(plan: Plan) -> Report:
         contenders[1:1] = _of_their_dtypes(report, service, folder, chats)
         names = [contender.name for contender in contenders]
         for contender in list(contenders):
-            # A server that gets its first prompts of a shape compiles or plans.
+            # A server compiles or plans at the first prompts of a shape.
             with _left_out(report, contenders, contender):
                 _measured(contender, chats.draw(1), 1)
                 _measured(contender, chats.draw(most), most)
@@ -118,7 +120,9 @@ def _ours(
     folder: Path,
     chats: Chats,
 ) -> Iterator[Contender]:
-    """Our server as by itself, with torch, and the loop on the model that it has converted."""
+    """Yields Stoker with its defaults, Stoker with torch, and the loop on the model that Stoker has
+    converted.
+    """
     converted = settled(service, folder, "measured", chats)
     dtype = dtypes.of_ours(folder, converted)
     report.settings[OURS]["dtype"] = dtype
@@ -136,20 +140,20 @@ def _ours(
     except (NotMadeError, RuntimeError) as error:
         report.left_out(LOOP, error)
         return
-    loop.load([one.tokens for one in chats.draw(1)], 1, ANSWER_TOKENS)
+    loop.load([chat.tokens for chat in chats.draw(1)], 1, ANSWER_TOKENS)
     yield Contender(
         LOOP,
-        lambda drawn, clients: loop.load([one.tokens for one in drawn], clients, ANSWER_TOKENS),
+        lambda drawn, clients: loop.load([chat.tokens for chat in drawn], clients, ANSWER_TOKENS),
     )
 
 
 def _of_their_dtypes(
     report: Report, service: Service, folder: Path, chats: Chats
 ) -> Iterator[Contender]:
-    """Ours in what the peers compute in, where ours does not by itself."""
-    own = report.settings[OURS]["dtype"]
-    theirs = {one.get("dtype", own) for one in report.settings.values()}
-    for dtype in sorted(theirs - {own}):
+    """Yields Stoker in the dtypes of the peers that differ from its default."""
+    own_dtype = report.settings[OURS]["dtype"]
+    theirs = {entry.get("dtype", own_dtype) for entry in report.settings.values()}
+    for dtype in sorted(theirs - {own_dtype}):
         model = f"measured-{dtype}"
         settled(service, folder, model, chats, dtype=dtype)
         yield Contender(f"{OURS}, {dtype}", ours(service, model).load)
@@ -163,8 +167,8 @@ def _peers(
     chats: Chats,
     clients: int,
 ) -> Iterator[Contender]:
-    """Those that can be had, each in the dtype that is the best for it with so many clients."""
-    # Not tried, as it takes two minutes to start.
+    """Yields the available peers, each in its fastest dtype with this number of clients."""
+    # Not tried, because a start takes two minutes.
     vllms = dtypes.BFLOAT16 if has_bfloat16() else dtypes.FLOAT32
     for name, start in ((VLLM, servers.vllm), (TRANSFORMERS_SERVE, servers.transformers_serve)):
 
@@ -199,22 +203,22 @@ def _round(
     report: Report, service: Service, contender: Contender, drawn: Sequence[Chat], clients: int
 ) -> None:
     before = own_cpu_seconds(service.pid)
-    found = _measured(contender, drawn, clients)
+    measured_load = _measured(contender, drawn, clients)
     spent = own_cpu_seconds(service.pid) - before
     if contender.name == OURS and clients == AT:
         report.add(
             f"gateway, {AT} clients, CPU a token",
             "µs",
-            spent / found.tokens * 1e6,
+            spent / measured_load.tokens * 1e6,
             aim=GATEWAY_AIM.text,
             meets=GATEWAY_AIM.meets,
         )
-    _add(report, contender.name, clients, found)
+    _add(report, contender.name, clients, measured_load)
 
 
 @contextlib.contextmanager
 def _left_out(report: Report, contenders: list[Contender], contender: Contender) -> Generator[None]:
-    """Go on without a peer that fails. Ours must not."""
+    """Continues without a peer that fails. A failure of Stoker is raised."""
     try:
         yield
     except RuntimeError as error:
@@ -241,25 +245,25 @@ def _add(report: Report, name: str, clients: int, found: Load) -> None:
 
 
 def _add_ratios(report: Report, names: Sequence[str], counts: Sequence[int]) -> None:
-    """Ours against each, round by round."""
-    found = {series.label: series.values for series in report.series}
-    others = [name for name in names if name != OURS]
+    """Adds the ratios of Stoker to each other contender, round by round."""
+    values_by_label = {series.label: series.values for series in report.series}
+    other_names = [name for name in names if name != OURS]
     for aims, suffix in (
         (RATE_AIMS, ""),
         (FIRST_AIMS, ", first token p50"),
         (LAST_AIMS, ", first token p99"),
     ):
         for clients in counts:
-            for name in others:
-                mine = found[_label(OURS, clients) + suffix]
-                theirs = found.get(_label(name, clients) + suffix, ())
-                # Fewer where it has failed.
+            for name in other_names:
+                mine = values_by_label[_label(OURS, clients) + suffix]
+                theirs = values_by_label.get(_label(name, clients) + suffix, ())
+                # A contender that failed has fewer rounds.
                 aim = aims.get(name) if clients == AT else None
-                for one, other in zip(mine, theirs, strict=False):
+                for value, other in zip(mine, theirs, strict=False):
                     report.add(
                         f"ours / {_label(name, clients)}{suffix}",
                         "x",
-                        one / other,
+                        value / other,
                         aim=aim.text if aim else "",
                         meets=aim.meets if aim else None,
                     )

@@ -1,4 +1,4 @@
-"""Chats that begin alike: what the cache of computed prefixes is worth."""
+"""Chats with equal beginnings: the benefit of the prefix cache."""
 
 from bench.chats import ANSWER_TOKENS, Chats, ours, settled
 from bench.common import Plan, Report, at_least, scratch
@@ -8,7 +8,7 @@ from bench.service import serving
 CLIENTS, EACH = 16, 1
 PREFIX_WORDS = 512
 TOKENS = 560
-"""Of a prompt."""
+"""Tokens per prompt."""
 AIM = 2
 
 
@@ -26,11 +26,11 @@ def run(plan: Plan) -> Report:
             rates: list[float] = []
             for name, begin in (("distinct prefixes", ""), ("one prefix, computed before", prefix)):
                 drawn = chats.draw(clients * EACH, TOKENS, begin)
-                found = endpoint.load(drawn, clients)
-                report.client.add(name, found.client_cpu_s, found.seconds)
-                rates.append(len(found.answers) / found.seconds)
+                measured_load = endpoint.load(drawn, clients)
+                report.client.add(name, measured_load.client_cpu_s, measured_load.seconds)
+                rates.append(len(measured_load.answers) / measured_load.seconds)
                 report.add(name, "req/s", rates[-1])
-                report.add(f"{name}, first token p50", "ms", found.first_s(0.5) * 1e3)
+                report.add(f"{name}, first token p50", "ms", measured_load.first_s(0.5) * 1e3)
             report.add(
                 "one prefix / distinct ones",
                 "x",

@@ -1,4 +1,6 @@
-"""Chats whose answers repeat a passage of their prompts: what guessing the next tokens is worth."""
+"""Chats with answers that repeat a passage of their prompts: the benefit of guessing the next
+tokens.
+"""
 
 import json
 from typing import Any
@@ -10,9 +12,9 @@ from bench.models import chat_tokenizer, llama_135m
 from bench.service import serving
 
 WORDS, START = 120, 20
-"""Of a prompt; where in it the passage begins, which is longer than an answer."""
+"""Words per prompt, and start of the passage in it. The passage is longer than an answer."""
 CLIENTS = {1: 3, 4: 1}
-"""Clients → requests of each, a round."""
+"""Maps the number of clients to requests per client and round."""
 WITH, WITHOUT = "with guesses", "without"
 AIM = 1.5
 
@@ -34,15 +36,17 @@ def run(plan: Plan) -> Report:
                 rates: dict[str, float] = {}
                 for name in models:
                     endpoint = ours(service, name.replace(" ", "-"))
-                    bodies = [json.dumps({**endpoint.always, **one}).encode() for one in drawn]
+                    bodies = [json.dumps({**endpoint.always, **chat}).encode() for chat in drawn]
                     address = endpoint.base_url + PATH
-                    found = streams.load(address, endpoint.key, bodies, clients, ANSWER_TOKENS)
-                    rates[name] = found.rate
+                    measured_load = streams.load(
+                        address, endpoint.key, bodies, clients, ANSWER_TOKENS
+                    )
+                    rates[name] = measured_load.rate
                     if number:
-                        # In the first round times of passes are still to be learnt.
+                        # The first round still learns the times of passes.
                         label = f"{name}, {clients_of(clients)}"
-                        report.add(label, "tok/s", found.rate)
-                        report.client.add(label, found.client_cpu_s, found.seconds)
+                        report.add(label, "tok/s", measured_load.rate)
+                        report.client.add(label, measured_load.client_cpu_s, measured_load.seconds)
                 if number:
                     report.add(
                         f"{WITH} / {WITHOUT}, {clients_of(clients)}",

@@ -1,4 +1,4 @@
-"""A chat's cold start: from the request to the first token of a model that is not loaded."""
+"""Cold start of a chat: from the request to the first token of a model that is not loaded."""
 
 from bench.chats import PIPELINE, Chats, ours
 from bench.common import Plan, Report, at_most, scratch
@@ -14,7 +14,7 @@ def run(plan: Plan) -> Report:
     )
     chats = Chats()
     with scratch() as place, serving(report, place) as service:
-        # Converted at once, and not first when it has worked for a while.
+        # Converted at once, and not only after a while of work.
         wish = {"readiness": "hot", "engine": "openvino"}
         deployment = service.deploy(llama_135m(), "measured", PIPELINE, **wish)
         service.wait_engine(deployment, "openvino")

@@ -1,4 +1,4 @@
-"""Chats to measure with: of an exact number of tokens, all of them distinct."""
+"""Distinct chats with an exact number of tokens for benchmarks."""
 
 import json
 import random
@@ -21,21 +21,22 @@ PROMPT_TOKENS = 142
 ANSWER_TOKENS = 64
 CHECK_S = 240
 UNGUESSED = {"speculation": "off"}
-"""The `config` of a model whose weights are random: it repeats itself for ever, so that nearly all
-of its answers would be guessed, which those of a model that is of use are not."""
+"""`config` of a model with random weights. Such a model repeats itself without end, so nearly all
+of its answers would be guessed, unlike those of a useful model.
+"""
 DRAWN = 32
-"""Chats that a model works on until it has settled."""
+"""Number of chats that a model answers until it has its final configuration."""
 
 
 @dataclass(frozen=True)
 class Chat:
     content: str
     tokens: list[int]
-    """What the template makes of it."""
+    """Tokens of the templated chat."""
 
 
 class Chats:
-    """Draws chats. The same ones in the same order, for the same seed."""
+    """Draws chats. The same seed yields the same chats in the same order."""
 
     def __init__(self, seed: int = SEED) -> None:
         self._random = random.Random(seed)
@@ -44,19 +45,21 @@ class Chats:
         self._frame = len(self.of("")) - len(self._tokenizer("")["input_ids"])
 
     def draw(self, count: int, tokens: int = PROMPT_TOKENS, prefix: str = "") -> list[Chat]:
-        """Chats of so many tokens each, the template's included, that begin alike or not at all."""
+        """Returns chats with `tokens` tokens each, including the template. With `prefix`, all begin
+        with it.
+        """
         begin = prefix.split()
-        found: list[Chat] = []
+        drawn: list[Chat] = []
         for _ in range(count):
-            own = self.words(tokens - self._frame - len(begin))
-            content = " ".join([*begin, *own])
-            found.append(Chat(content, self.of(content)))
-        if any(len(one.tokens) != tokens for one in found):
+            words = self.words(tokens - self._frame - len(begin))
+            content = " ".join([*begin, *words])
+            drawn.append(Chat(content, self.of(content)))
+        if any(len(chat.tokens) != tokens for chat in drawn):
             raise RuntimeError("a chat has another number of tokens than was asked for")
-        return found
+        return drawn
 
     def words(self, count: int) -> list[str]:
-        """Random words, a token each."""
+        """Returns random words of one token each."""
         return self._random.choices(self._words, k=count)
 
     def of(self, content: str) -> list[int]:
@@ -67,23 +70,27 @@ class Chats:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model is asked, and how."""
+    """Address, key and fixed request fields of a served model."""
 
     base_url: str
     key: str
     always: Mapping[str, Any]
-    """What every request says besides."""
+    """Additional fields of every request."""
 
     def load(self, chats: Sequence[Chat], clients: int, tokens: int = ANSWER_TOKENS) -> Load:
         bodies = [json.dumps(self._body(chat, tokens, stream=True)).encode() for chat in chats]
         return streams.load(self.base_url + PATH, self.key, bodies, clients, tokens)
 
     def bodies(self, chats: Sequence[Chat]) -> list[bytes]:
-        """Of the chats, without streams."""
-        return [json.dumps(self._body(one, ANSWER_TOKENS, stream=False)).encode() for one in chats]
+        """Returns the request bodies of the chats, without streaming."""
+        return [
+            json.dumps(self._body(chat, ANSWER_TOKENS, stream=False)).encode() for chat in chats
+        ]
 
     def check(self, chat: Chat) -> None:
-        """Raise RuntimeError where the prompt or the answer is counted otherwise than by us."""
+        """Raises `RuntimeError` if the server counts the tokens of the prompt or the answer
+        differently.
+        """
         body = self._body(chat, ANSWER_TOKENS, stream=False)
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         try:
@@ -115,7 +122,9 @@ def ours(service: Service, model: str) -> Endpoint:
 def settled(
     service: Service, folder: Path, model: str, chats: Chats, **wish: Any
 ) -> Execution | None:
-    """Deploy the model, hot, and work until it runs as it will; what it runs on, if converted."""
+    """Deploys the model as hot and sends work until it has its final configuration. Returns the
+    conversion that it uses, if any.
+    """
     wish = {"config": UNGUESSED, **wish}
     deployment = service.deploy(folder, model, PIPELINE, readiness="hot", **wish)
     return service.settle(deployment, PATH, ours(service, model).bodies(chats.draw(DRAWN)))

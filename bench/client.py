@@ -1,4 +1,4 @@
-"""A bare HTTP/1.1 client on one kept connection: what it costs itself hides nothing."""
+"""A minimal HTTP/1.1 client on one persistent connection, so that its own cost hides nothing."""
 
 import json
 import socket
@@ -10,15 +10,17 @@ from urllib.parse import urlsplit
 
 TIMEOUT_S = 120
 KEPT_S = 2.0
-"""Servers close idle connections, uvicorn after 5 s unless told otherwise."""
+"""Maximum idle time in seconds before a connection is renewed. Servers close idle connections,
+uvicorn after 5 s by default.
+"""
 
 
 class HttpError(Exception):
-    """An answer other than a 2xx, or none."""
+    """Response with a status other than 2xx, or no response."""
 
 
 class Connection:
-    """`path` is where `post` goes by itself."""
+    """A persistent connection. `path` is the default path of `post`."""
 
     def __init__(self, base_url: str, path: str = "/", key: str = "") -> None:
         self._given = (base_url, path, key)
@@ -36,7 +38,9 @@ class Connection:
         self._socket = self._connected()
 
     def post(self, body: bytes, path: str = "") -> bytes:
-        """The body of the answer. Raises `HttpError`; the next call starts a new connection."""
+        """Returns the response body. Raises `HttpError`, after which the next call uses a new
+        connection.
+        """
         try:
             self._send("POST", path or self._path, body)
             head, rest = self._head()
@@ -51,9 +55,9 @@ class Connection:
         return json.loads(self.post(json.dumps(body).encode(), path))
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
-        """The data of the events that a path sends, as they come. Raises `HttpError`.
+        """Yields the data of a path's events as they arrive. Raises `HttpError`.
 
-        Whoever stops before the last one has to `close`.
+        A caller that stops before the last event must call `close`.
         """
         self._send("GET", path, accept="text/event-stream")
         head, rest = self._head()
@@ -68,14 +72,16 @@ class Connection:
         self._used = time.monotonic()
 
     def beside(self) -> "Connection":
-        """Another one to the same server, kept: this one is taken by what it still receives."""
+        """Returns a second persistent connection to the same server, for use while this one
+        receives a stream.
+        """
         if self._beside is None:
             self._beside = Connection(*self._given)
         self._beside.renew()
         return self._beside
 
     def renew(self) -> None:
-        """Connect anew where the server may have closed the connection since its last use."""
+        """Reconnects if the server may have closed the connection since its last use."""
         if time.monotonic() - self._used > KEPT_S:
             self._anew()
 
@@ -112,7 +118,9 @@ class Connection:
         )
 
     def _head(self) -> tuple[dict[str, str], bytes]:
-        """The headers of an answer that is none of an error, and what came after them."""
+        """Returns the headers of a successful response, and the data received after them. Raises
+        `HttpError` for other responses.
+        """
         data = b""
         while b"\r\n\r\n" not in data:
             data += self._received()
@@ -136,7 +144,7 @@ class Connection:
         return body
 
     def _chunks(self, data: bytes) -> Iterator[bytes]:
-        """The content of a chunked body, of which some has come."""
+        """Yields the content of a chunked body. `data` is the part already received."""
         while True:
             while b"\r\n" not in data:
                 data += self._received()

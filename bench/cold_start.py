@@ -42,7 +42,9 @@ class Kind:
 
 TEXT = "now such like our over man"
 STARTS = 20
-"""Of each kind of model, whatever the rounds: enough for a median and the worst of them."""
+"""Number of starts per kind of model, regardless of the rounds. Sufficient for a median and a
+maximum.
+"""
 
 
 def _kinds() -> list[Kind]:
@@ -93,11 +95,11 @@ def _against_fresh_python(report: Report, rounds: int) -> None:
     folder = bert_base()
     text = texts(1)[0]
     dtype = _best(report, folder, text)
-    own = dtypes.of_ours(folder)
+    own_dtype = dtypes.of_ours(folder)
     with scratch() as place, serving(report, place) as service:
-        report.settings["ours"]["dtype"] = own
+        report.settings["ours"]["dtype"] = own_dtype
         sides = {"ours": _cold(report, service, "ours", folder, text)}
-        if dtype not in ("", own):
+        if dtype not in ("", own_dtype):
             name = f"ours, {dtype}"
             sides[name] = _cold(report, service, name, folder, text, dtype=dtype)
         for _ in range(rounds):
@@ -115,7 +117,7 @@ def _against_fresh_python(report: Report, rounds: int) -> None:
 
 
 def _cold(report: Report, service: Service, side: str, folder: Path, text: str, **wish: Any) -> str:
-    """A deployment that was called once and is not loaded."""
+    """Returns a deployment that was called once and is not loaded."""
     model = "-".join([MODEL, *wish.values()])
     deployment = service.deploy(folder, model, PIPELINE, **wish)
     service.wait_status(deployment, "idle")
@@ -126,10 +128,10 @@ def _cold(report: Report, service: Service, side: str, folder: Path, text: str, 
 
 
 def _best(report: Report, folder: Path, text: str) -> str:
-    """The dtype in which fresh Python is faster; empty where it cannot be had."""
+    """Returns the faster dtype of fresh Python. Empty if it is not available."""
 
     def rate(dtype: str) -> float:
-        # The first brings the files into the page cache, and makes bytecode.
+        # The first run reads the files into the page cache and writes bytecode.
         _fresh_python(report, folder, text, dtype)
         return 1 / _fresh_python(report, folder, text, dtype)
 
@@ -149,13 +151,13 @@ def _first_answer(service: Service, deployment: str, text: str) -> float:
 
 
 def _cool(service: Service, deployment: str) -> None:
-    """End the replica and wait until the next request has to start another one."""
+    """Ends the replica and waits until the next request must start another one."""
     service.change(deployment, "stop", "stopped")
     service.change(deployment, "start", "idle")
 
 
 def _fresh_python(report: Report, folder: Path, text: str, dtype: str) -> float:
-    """Seconds until a process of its own has answered. Raises `NotMadeError`."""
+    """Returns the seconds until a separate process has answered. Raises `NotMadeError`."""
     command = [environments.python("pipeline"), "-c", _FRESH, PIPELINE, folder, dtype, text]
     launching.told(report, FRESH, command, OFFLINE)
     started = time.perf_counter()

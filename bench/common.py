@@ -1,4 +1,4 @@
-"""What every benchmark shares: series of rounds, ratios with their aims, tables, result files."""
+"""Shared code of all benchmarks: series of rounds, ratios with their aims, tables, result files."""
 
 import json
 import os
@@ -19,7 +19,7 @@ CACHE = HERE / ".cache"
 RESULTS = HERE / "results"
 
 QUIET_LOAD = 0.5
-"""One-minute load from which on others share the machine visibly."""
+"""Load average over one minute from which other processes visibly share the machine."""
 FAIR_ROUNDS = 3
 
 Size = TypeVar("Size")
@@ -27,11 +27,13 @@ Size = TypeVar("Size")
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Extent of the measurements."""
 
     rounds: int = FAIR_ROUNDS
     quick: bool = False
-    """The smallest sizes, to see that a benchmark works: its figures say nothing."""
+    """True for the smallest sizes, which only show that a benchmark works. Its figures are
+    meaningless.
+    """
 
     def sized(self, full: Size, quick: Size) -> Size:
         return quick if self.quick else full
@@ -39,14 +41,14 @@ class Plan:
 
 @dataclass
 class Series:
-    """One figure, a value a round."""
+    """A figure, with one value per round."""
 
     label: str
     unit: str
     values: list[float] = field(default_factory=list[float])
     aim: str = ""
     meets: Callable[[float], bool] | None = None
-    """Whether a value meets the aim."""
+    """Returns True if a value meets the aim."""
 
     @property
     def median(self) -> float:
@@ -54,12 +56,12 @@ class Series:
 
     @property
     def spread(self) -> float | None:
-        """From the least to the greatest value, as a share of the median."""
+        """Difference of the maximum and minimum values, as a share of the median."""
         return (max(self.values) - min(self.values)) / abs(self.median) if self.median else None
 
     @property
     def verdict(self) -> str:
-        """Whether the median meets the aim; `unclear` where the rounds do not agree on it."""
+        """Verdict on the aim by the median. `unclear` if the rounds disagree."""
         if self.meets is None:
             return ""
         met = self.meets(self.median)
@@ -83,26 +85,26 @@ class Series:
 
 @dataclass
 class Client:
-    """What asking costs of the cores that are measured with."""
+    """Cost of the client in processor time, on the cores that are also measured."""
 
     name: str = "Python"
     spent: dict[str, list[tuple[float, float]]] = field(
         default_factory=dict[str, list[tuple[float, float]]]
     )
-    """What was measured → of each load, the client's processor time and the load's time, s."""
+    """Maps a label to the client's processor time and the duration of each load, in seconds."""
 
     def add(self, label: str, cpu_seconds: float, seconds: float) -> None:
         self.spent.setdefault(label, []).append((cpu_seconds, seconds))
 
     @contextmanager
     def asking(self, label: str) -> Generator[None]:
-        """Count what this process does meanwhile."""
+        """Measures the processor time of this process during the block."""
         began, used = time.perf_counter(), time.process_time()
         yield
         self.add(label, time.process_time() - used, time.perf_counter() - began)
 
     def share(self, label: str) -> float:
-        """Of all cores."""
+        """Returns the client's share of all cores."""
         spent = self.spent[label]
         return sum(cpu for cpu, _ in spent) / max(1e-9, sum(took for _, took in spent)) / cores()
 
@@ -120,14 +122,14 @@ class Client:
 
 @dataclass
 class Report:
-    """What one benchmark found."""
+    """Results of one benchmark."""
 
     name: str
     title: str
     series: list[Series] = field(default_factory=list[Series])
     notes: list[str] = field(default_factory=list[str])
     settings: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """Of each side, what was set for it: all that differs from what it does by itself."""
+    """Maps each side to its settings: all that differs from its defaults."""
     client: Client = field(default_factory=Client)
 
     def add(
@@ -139,7 +141,7 @@ class Report:
         aim: str = "",
         meets: Callable[[float], bool] | None = None,
     ) -> None:
-        """Add a round's value to the series of that label."""
+        """Adds a round's value to the series with this label."""
         for series in self.series:
             if series.label == label:
                 series.values.append(value)
@@ -147,7 +149,7 @@ class Report:
         self.series.append(Series(label, unit, [value], aim, meets))
 
     def left_out(self, side: str, why: object) -> None:
-        """Say that a side is not measured, now and beside the figures."""
+        """Reports that a side is not measured, now and next to the figures."""
         line = f"{side} is left out: {str(why).strip().splitlines()[-1]}"
         progress(f"{line}\n{why}" if "\n" in str(why) else line)
         if line not in self.notes:
@@ -155,7 +157,7 @@ class Report:
 
 
 def progress(line: str) -> None:
-    """Tell whoever waits, who does not read it from standard output."""
+    """Prints progress to stderr for the waiting user. Results go to stdout."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -168,7 +170,7 @@ def at_least(limit: float) -> Callable[[float], bool]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile; `share` from 0 to 1."""
+    """Returns the nearest-rank percentile. `share` is from 0 to 1."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -182,7 +184,7 @@ def cores() -> int:
 
 
 def table(report: Report, facts: dict[str, Any], plan: Plan) -> str:
-    """The report as text."""
+    """Formats the report as text."""
     rows: list[tuple[str, ...]] = [("", "median", "min", "max", "", "aim", "")]
     for series in report.series:
         numbers = (series.median, min(series.values), max(series.values))
@@ -208,8 +210,10 @@ def table(report: Report, facts: dict[str, Any], plan: Plan) -> str:
 
 
 def _dtypes_note(report: Report) -> list[str]:
-    found = [f"{side}: {one['dtype']}" for side, one in report.settings.items() if "dtype" in one]
-    return [f"Computed in: {'; '.join(found)}."] if found else []
+    dtypes = [
+        f"{side}: {entry['dtype']}" for side, entry in report.settings.items() if "dtype" in entry
+    ]
+    return [f"Computed in: {'; '.join(dtypes)}."] if dtypes else []
 
 
 def _clients_note(client: Client) -> list[str]:
@@ -237,7 +241,7 @@ def document(report: Report, facts: dict[str, Any], plan: Plan) -> dict[str, Any
 
 
 def keep(found: dict[str, Any]) -> Path:
-    """Write a result; a quick one never over one that says something."""
+    """Writes a result. A quick result never overwrites a meaningful one."""
     folder = RESULTS / "quick" if found["quick"] else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{found['name']}.json"
@@ -247,7 +251,7 @@ def keep(found: dict[str, Any]) -> Path:
 
 @contextmanager
 def scratch() -> Generator[Path]:
-    """A folder of this run's own, on the disk of the cache, removed at the end."""
+    """Creates a folder for this run on the disk of the cache, and removes it at the end."""
     CACHE.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=CACHE, prefix="run-") as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""Who is measured: ours in each dtype, and each peer in its best one."""
+"""Contenders of a benchmark: Stoker in each dtype, and each peer in its fastest dtype."""
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -17,7 +17,9 @@ from bench.workloads import OURS, Peer, Workload
 from stoker.wire.protocol import Execution
 
 TRIAL_S, QUICK_S = 6, 2
-"""Of each dtype of a peer, and of a first load that is not counted."""
+"""Seconds of a trial of each dtype of a peer, and of a first load that is not counted. The second
+value is for quick runs.
+"""
 TRIAL_CLIENTS = 16
 
 _PEERS: Mapping[Peer, Callable[[Path, str, str], PeerServer]] = {
@@ -29,7 +31,7 @@ _PEERS: Mapping[Peer, Callable[[Path, str, str], PeerServer]] = {
 
 @dataclass(frozen=True)
 class Scene:
-    """What all that is measured in one benchmark has in common."""
+    """Common inputs of all measurements in one benchmark."""
 
     report: Report
     plan: Plan
@@ -46,21 +48,23 @@ class Scene:
         return self.plan.sized(TRIAL_CLIENTS, 4)
 
     def trial_s(self, alone_s: float) -> int:
-        """How long a trial is for whom a request takes so long."""
+        """Returns the duration of a trial in seconds. `alone_s` is the duration of a single
+        request.
+        """
         seconds = self.plan.sized(TRIAL_S, QUICK_S)
         return load.enough_s(seconds, self.trial_clients, alone_s)
 
 
 def at_work(service: Service, path: str, model: str, name: str = OURS) -> Contender:
-    """A model of ours, however it runs."""
+    """Returns a model of Stoker as a contender, regardless of how it runs."""
     url, body = service.base_url, {"model": model}
     return Contender(name, service.pid, url, path, body, service.key, is_suspended=False)
 
 
 def of_ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Execution | None]:
-    """Ours in a dtype, as it runs once it has settled, and on what, if it was converted.
+    """Returns Stoker in a dtype with its final configuration, and its conversion, if any.
 
-    Raises `RuntimeError` where it cannot run so.
+    Raises `RuntimeError` if it cannot run in this dtype.
     """
     wish = {} if dtype == "auto" else {"dtype": dtype}
     model = "-".join(["measured", *wish.values()])
@@ -70,17 +74,19 @@ def of_ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Exec
     try:
         return contender, service.settle(deployment, workload.path, scene.encoded(contender))
     except RuntimeError:
-        # It would be tried again and again beside the others.
+        # Otherwise its starts would be retried while others are measured.
         service.api.delete(f"/v1/deployments/{deployment}").raise_for_status()
         raise
 
 
 def in_other_dtypes(scene: Scene, service: Service) -> Iterator[Contender]:
-    """Ours in each that it computes in only where it is asked to. What it cannot is left out."""
+    """Yields Stoker in each dtype that must be requested. Dtypes that it cannot run are left
+    out.
+    """
     settings = scene.report.settings
-    own = settings[OURS]["dtype"] = dtypes.of_ours(scene.folder)
+    own_dtype = settings[OURS]["dtype"] = dtypes.of_ours(scene.folder)
     for dtype in dtypes.ours():
-        if dtype == own:
+        if dtype == own_dtype:
             continue
         try:
             yield of_ours(scene, service, dtype)[0]
@@ -89,17 +95,17 @@ def in_other_dtypes(scene: Scene, service: Service) -> Iterator[Contender]:
 
 
 def of_peer(scene: Scene, stack: contextlib.ExitStack, peer: Peer) -> Iterator[Contender]:
-    """A peer in the dtype that is the best for it; nothing where it cannot be had.
+    """Yields a peer in its fastest dtype. Yields nothing if the peer is not available.
 
-    Before that in float32, where the workload asks for that, too.
+    If the workload requests it, first yields the peer in float32.
     """
     start, pipeline = _PEERS[peer], scene.workload.pipeline
 
     def rate(dtype: str) -> float:
         with _running(scene, start(scene.folder, pipeline, dtype)) as contender:
             seconds = scene.trial_s(warmed_up(scene, contender))
-            asked = scene.encoded(contender)
-            trial = load.measured(contender, asked, scene.trial_clients, seconds)
+            encoded = scene.encoded(contender)
+            trial = load.measured(contender, encoded, scene.trial_clients, seconds)
         if trial.found.failed:
             raise RuntimeError(trial.found.failure)
         return trial.rate
@@ -125,16 +131,18 @@ def _running(scene: Scene, server: PeerServer) -> Generator[Contender]:
 
 
 def warmed_up(scene: Scene, contender: Contender) -> float:
-    """How long a client alone waits then. Raises RuntimeError where nothing is answered."""
-    asked = scene.encoded(contender)
-    seconds = scene.trial_s(load.alone_s(contender, asked))
-    load.measured(contender, asked, scene.trial_clients, seconds)
-    return load.alone_s(contender, asked)
+    """Warms up a contender. Returns the seconds of a single request afterwards. Raises
+    `RuntimeError` if no request succeeds.
+    """
+    encoded = scene.encoded(contender)
+    seconds = scene.trial_s(load.alone_s(contender, encoded))
+    load.measured(contender, encoded, scene.trial_clients, seconds)
+    return load.alone_s(contender, encoded)
 
 
 @contextlib.contextmanager
 def left_out(report: Report, contenders: list[Contender], one: Contender) -> Generator[None]:
-    """Go on without a peer that fails. Ours must not."""
+    """Continues without a peer that fails. A failure of Stoker is raised."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Fifty chat models of which five fit: who answers, how soon, and who is loaded when asked."""
+"""Fifty chat models with memory for five: success, latency and hits of requests."""
 
 import contextlib
 import json
@@ -27,13 +27,17 @@ PIPELINE = "text-generation"
 CLIENTS = 4
 AIM = 1.2
 PEER_S = 120
-"""The peer is asked for no longer than this; what it did not answer by then is not counted."""
+"""Maximum seconds of a peer's run. Requests not answered by then are not counted."""
 TOKENS = 8
 SKEW = 1.0
-"""Exponent of Zipf's law: the model of rank r is asked in proportion to r to minus that."""
+"""Exponent s of Zipf's law: the model of rank r is requested in proportion to r to the power of
+-s.
+"""
 PATH = "/v1/chat/completions"
 TRIAL = (0, 1, 0, 2, 0, 3) * 2
-"""Ranks of the models that a peer is asked for in each dtype: it has to load them, too."""
+"""Ranks of the models that are requested from a peer in each dtype. The peer must also load
+them.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ FULL, QUICK = Size(50, 5, 150), Size(6, 2, 12)
 
 @dataclass
 class Asked:
-    """What came of one run."""
+    """Result of one run."""
 
     seconds: list[float] = field(default_factory=list[float])
     failures: Counter[str] = field(default_factory=Counter[str])
@@ -67,12 +71,12 @@ def run(plan: Plan) -> Report:
     )
     folders = small_llamas(size.models)
     with scratch() as place:
-        own = dtypes.of_ours(folders[0])
+        own_dtype = dtypes.of_ours(folders[0])
         names = [str(folder) for folder in folders]
         dtype = _best(report, place, names)
-        # The peer is measured last: what it holds of memory is not to be held beside ours.
+        # The peer is measured last, so that its memory is not held while Stoker is measured.
         _ours(report, place, size, folders, plan.rounds, OURS)
-        if dtype not in ("", own):
+        if dtype not in ("", own_dtype):
             _ours(report, place, size, folders, plan.rounds, f"{OURS}, {dtype}", dtype=dtype)
         if dtype:
             server = transformers_serve_any(dtype)
@@ -89,14 +93,14 @@ def run(plan: Plan) -> Report:
 
 
 def _best(report: Report, place: Path, names: Sequence[str]) -> str:
-    """The dtype that is the best for the peer; empty where the peer cannot be had."""
+    """Returns the peer's fastest dtype. Empty if the peer is not available."""
 
     def rate(dtype: str) -> float:
         with started(report, transformers_serve_any(dtype), place) as peer, awake(peer.pid):
-            asked = _asked(peer.base_url, "", names, TRIAL, PEER_S)
-            if asked.failures:
-                raise RuntimeError(str(asked.failures))
-            return asked.rate
+            result = _asked(peer.base_url, "", names, TRIAL, PEER_S)
+            if result.failures:
+                raise RuntimeError(str(result.failures))
+            return result.rate
 
     try:
         transformers_serve_any(dtypes.FLOAT32)
@@ -123,21 +127,28 @@ def _ours(
         deployments = [service.deploy(folder, folder.name, PIPELINE, **wish) for folder in folders]
         for at in range(rounds):
             ranks = _ranks(size, at)
-            _round(report, service, side, deployments, [one.name for one in folders], ranks)
+            _round(
+                report,
+                service,
+                side,
+                deployments,
+                [model_folder.name for model_folder in folders],
+                ranks,
+            )
 
 
 def _need(report: Report, place: Path, folder: Path, side: str, wish: dict[str, Any]) -> float:
-    """MiB that one replica is found to need."""
+    """Returns the measured memory of one replica in MiB."""
     with serving(report, place, side=side) as service:
         deployment = service.deploy(folder, folder.name, PIPELINE, **wish)
-        asked = _asked(service.base_url, service.key, [folder.name], [0] * 4, 60)
-        if asked.failures:
-            raise RuntimeError(f"the model does not answer: {asked.failures}")
+        result = _asked(service.base_url, service.key, [folder.name], [0] * 4, 60)
+        if result.failures:
+            raise RuntimeError(f"the model does not answer: {result.failures}")
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            found = service.found(deployment)
-            if found["memory"]["is_measured"]:
-                return found["memory"]["bytes"] / 2**20
+            state = service.found(deployment)
+            if state["memory"]["is_measured"]:
+                return state["memory"]["bytes"] / 2**20
             time.sleep(0.1)
     raise RuntimeError("the model was not measured")
 
@@ -151,15 +162,15 @@ def _round(
     ranks: Sequence[int],
 ) -> None:
     before = _events(service, deployments)
-    asked = _asked(service.base_url, service.key, names, ranks, 600)
+    result = _asked(service.base_url, service.key, names, ranks, 600)
     events = _events(service, deployments) - before
-    answered = len(asked.seconds)
-    failed = sum(asked.failures.values())
+    answered = len(result.seconds)
+    failed = sum(result.failures.values())
     report.add(f"{side}, failed requests", "", failed, aim="0", meets=at_most(0))
     report.add(f"{side}, hits", "%", 100 * (1 - events["loaded"] / max(1, answered)))
-    # Each is told twice: a replica that stops, and a deployment without one.
+    # Each eviction has two events: for the stopped replica, and for the deployment without one.
     report.add(f"{side}, evictions", "", events["evicted"] / 2)
-    _add(report, side, asked)
+    _add(report, side, result)
 
 
 def _add(report: Report, side: str, asked: Asked) -> None:
@@ -175,22 +186,22 @@ def _theirs(
     report: Report, peer: Running, names: Sequence[str], ranks: Sequence[int], at: int
 ) -> None:
     with awake(peer.pid):
-        asked = _asked(peer.base_url, "", names, ranks, PEER_S)
+        result = _asked(peer.base_url, "", names, ranks, PEER_S)
         memory = sum(_resident(process) for process in tree(peer.pid))
-    if not asked.seconds:
-        report.notes.append(f"{TRANSFORMERS_SERVE} answered nothing: {asked.failures}")
+    if not result.seconds:
+        report.notes.append(f"{TRANSFORMERS_SERVE} answered nothing: {result.failures}")
         return
-    report.add(f"{TRANSFORMERS_SERVE}, failed requests", "", sum(asked.failures.values()))
-    _add(report, TRANSFORMERS_SERVE, asked)
+    report.add(f"{TRANSFORMERS_SERVE}, failed requests", "", sum(result.failures.values()))
+    _add(report, TRANSFORMERS_SERVE, result)
     report.add(f"{TRANSFORMERS_SERVE}, memory held at the end", "MiB", memory / 2**20)
     for series in list(report.series):
-        side, _, what = series.label.rpartition(", ")
-        # Not the ratios of the rounds before.
-        if side.startswith(OURS) and " / " not in side and what == "requests a second":
+        side, _, measurement = series.label.rpartition(", ")
+        # Skips the ratios of previous rounds.
+        if side.startswith(OURS) and " / " not in side and measurement == "requests a second":
             report.add(
                 f"{side} / {TRANSFORMERS_SERVE}, requests a second",
                 "x",
-                series.values[at] / asked.rate,
+                series.values[at] / result.rate,
                 aim=f"≥ {AIM:g}",
                 meets=at_least(AIM),
             )
@@ -205,8 +216,8 @@ def _ranks(size: Size, at: int) -> list[int]:
 def _asked(
     base_url: str, key: str, names: Sequence[str], ranks: Sequence[int], most_s: float
 ) -> Asked:
-    found = Asked()
-    left = list(reversed(ranks))
+    result = Asked()
+    remaining = list(reversed(ranks))
     lock = threading.Lock()
     began, used = time.perf_counter(), time.process_time()
 
@@ -214,28 +225,28 @@ def _asked(
         with Connection(base_url, PATH, key) as connection:
             while time.perf_counter() - began < most_s:
                 with lock:
-                    if not left:
+                    if not remaining:
                         return
-                    rank = left.pop()
+                    rank = remaining.pop()
                 connection.renew()
-                asked = time.perf_counter()
+                sent_at = time.perf_counter()
                 try:
                     connection.post(_body(names[rank]))
                 except HttpError as error:
                     with lock:
-                        found.failures[str(error)[:80]] += 1
+                        result.failures[str(error)[:80]] += 1
                     continue
                 with lock:
-                    found.seconds.append(time.perf_counter() - asked)
+                    result.seconds.append(time.perf_counter() - sent_at)
 
     threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    found.took = time.perf_counter() - began
-    found.client_cpu_s = time.process_time() - used
-    return found
+    result.took = time.perf_counter() - began
+    result.client_cpu_s = time.process_time() - used
+    return result
 
 
 def _body(model: str) -> bytes:
@@ -244,7 +255,7 @@ def _body(model: str) -> bytes:
 
 
 def _events(service: Service, deployments: Sequence[str]) -> Counter[str]:
-    """How often replicas were loaded and evicted."""
+    """Counts the events of the deployments by reason, such as `loaded` and `evicted`."""
     reasons: Counter[str] = Counter()
     for deployment in deployments:
         after: dict[str, Any] = {}

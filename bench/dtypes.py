@@ -1,4 +1,4 @@
-"""What a peer computes in: the dtype that is the fastest for it, on the machine at hand."""
+"""Chooses a peer's dtype: the fastest one on this machine."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +11,12 @@ FLOAT32, BFLOAT16, INT8 = "float32", "bfloat16", "int8"
 
 
 def best(report: Report, side: str, unit: str, rate: Callable[[str], float]) -> str:
-    """Of those that the processor has, by a short trial of each; the report is told of it.
+    """Returns the fastest of the dtypes that the processor supports, after a short trial of each.
+    Records the trials in the report.
 
     Args:
-        rate: how fast the side is in a dtype, in `unit`. Raises RuntimeError where it cannot.
+        rate: returns the side's rate in a dtype, in `unit`. Raises RuntimeError if the dtype does
+            not work.
     """
     tried: dict[str, float] = {}
     failed: dict[str, str] = {}
@@ -35,12 +37,12 @@ def best(report: Report, side: str, unit: str, rate: Callable[[str], float]) -> 
 
 
 def ours() -> list[str]:
-    """All that ours can be asked for, on this machine."""
+    """Returns all dtypes that can be requested from Stoker on this machine."""
     return [FLOAT32, *([BFLOAT16] if machine.has_bfloat16() else ()), INT8]
 
 
 def of_ours(folder: Path, execution: Execution | None = None) -> str:
-    """What ours computes in on a CPU: by itself with torch, or as it was converted."""
+    """Returns Stoker's dtype on a CPU: the default with torch, or that of the conversion."""
     from stoker.models.engines.precision import dtype_of
     from stoker.models.engines.torch import device_of
 

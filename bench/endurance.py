@@ -1,4 +1,4 @@
-"""A hundred thousand requests: whether memory stays as it was."""
+"""A hundred thousand requests: stability of memory."""
 
 import psutil
 
@@ -11,7 +11,7 @@ from bench.service import serving
 from bench.workloads import OURS, WORKLOADS
 
 REQUESTS, BEFORE = 100_000, 5_000
-"""In all, and after how many of them memory is what it is compared with."""
+"""Total number of requests, and number after which the reference memory is measured."""
 CLIENTS = 16
 LOAD_S = 10
 MOST_LOADS = 60
@@ -24,14 +24,14 @@ def run(plan: Plan) -> Report:
     workload = WORKLOADS["small"]
     with scratch() as place, serving(report, place / OURS) as service:
         deployment = service.deploy(tiny_tagger(), "tiny", workload.pipeline, readiness="hot")
-        one = at_work(service, workload.path, "tiny")
-        bodies = one.encoded(workload.bodies(workload.cycle))
+        contender = at_work(service, workload.path, "tiny")
+        bodies = contender.encoded(workload.bodies(workload.cycle))
         service.settle(deployment, workload.path, bodies)
         answered = failed = 0
         before: dict[str, int] = {}
         for _ in range(MOST_LOADS):
-            found = load.measured(one, bodies, CLIENTS, plan.sized(LOAD_S, 1)).found
-            answered, failed = answered + found.answered, failed + found.failed
+            result = load.measured(contender, bodies, CLIENTS, plan.sized(LOAD_S, 1)).found
+            answered, failed = answered + result.answered, failed + result.failed
             if not before and answered >= plan.sized(BEFORE, 0):
                 before = _held(service.pid)
             if answered >= plan.sized(REQUESTS, 1):
@@ -39,13 +39,13 @@ def run(plan: Plan) -> Report:
         after = _held(service.pid)
     report.add("answered", "", answered, aim=f"≥ {REQUESTS}", meets=at_least(REQUESTS))
     report.add("errors", "", failed, aim="0", meets=at_most(0))
-    for part, held in before.items():
-        report.add(f"{part}, at first", "MiB", held / 2**20)
+    for part, size in before.items():
+        report.add(f"{part}, at first", "MiB", size / 2**20)
         report.add(f"{part}, at last", "MiB", after[part] / 2**20)
         report.add(
             f"{part}, at last / at first",
             "x",
-            after[part] / held,
+            after[part] / size,
             aim=f"≤ {WITHIN:g}",
             meets=at_most(WITHIN),
         )
@@ -57,12 +57,12 @@ def run(plan: Plan) -> Report:
 
 
 def _held(pid: int) -> dict[str, int]:
-    """Bytes that are the gateway's own, and its children's."""
-    found = {"gateway": 0, "below it": 0}
+    """Returns the private memory of the gateway and of its children, in bytes."""
+    sizes = {"gateway": 0, "below it": 0}
     for process in tree(pid):
         try:
             part = "gateway" if process.pid == pid else "below it"
-            found[part] += process.memory_full_info().uss
+            sizes[part] += process.memory_full_info().uss
         except psutil.NoSuchProcess:
             continue
-    return found
+    return sizes

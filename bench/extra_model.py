@@ -1,4 +1,4 @@
-"""What one more small model costs of memory, beside its weights."""
+"""Memory cost of one more small model, in addition to its weights."""
 
 from pathlib import Path
 
@@ -30,18 +30,18 @@ def run(plan: Plan) -> Report:
                 service.wait_status(deployment, "ready")
                 _call(service, model, path)
                 service.tell_engine(deployment)
-                held = _held(service.pid)
+                memory_bytes = _held(service.pid)
                 weights = sum(
                     file.stat().st_size for file in (MODELS / model).rglob("*.safetensors")
                 )
                 report.add(
                     model,
                     "MB",
-                    (held - before - weights) / 1e6,
+                    (memory_bytes - before - weights) / 1e6,
                     aim=f"≤ {AIM_MB} MB",
                     meets=at_most(AIM_MB),
                 )
-                before = held
+                before = memory_bytes
     report.notes = [
         "The growth of the proportional set size of the server, its engine host and all replicas "
         "together, after one call."

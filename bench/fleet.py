@@ -1,4 +1,4 @@
-"""What a fleet adds to one machine: a gateway and a node in place of one server."""
+"""Added cost of a fleet on one machine: a gateway and a node instead of one server."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ IDLE_S = 10.0
 
 
 class FleetServer(Server):
-    """The gateway of a fleet that `stoker cluster up` has started."""
+    """Gateway of a fleet that `stoker cluster up` has started."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", folder: Path, log_path: Path) -> None:
         self._folder = folder
@@ -42,8 +42,8 @@ class FleetServer(Server):
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self._process.poll() is None:
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-                found = json.loads((self._folder / "cluster.json").read_text())
-                return str(found["gateways"][0])
+                cluster = json.loads((self._folder / "cluster.json").read_text())
+                return str(cluster["gateways"][0])
             time.sleep(0.02)
         raise RuntimeError(f"the fleet did not start:\n{self._log_path.read_text()[-4000:]}")
 
@@ -52,10 +52,10 @@ class FleetServer(Server):
 class Side:
     service: Service
     gateway_pids: tuple[int, ...]
-    """Those between a caller and a replica."""
+    """Processes between a caller and a replica."""
 
     def between_s(self) -> float:
-        """Processor time of those, seconds."""
+        """Returns the processor time of these processes in seconds."""
         return sum(own_cpu_seconds(pid) for pid in self.gateway_pids)
 
 
@@ -63,13 +63,13 @@ class Side:
 def started(
     report: Report, folder: Path, name: str, *options: str, env: Mapping[str, str] | None = None
 ) -> Generator[FleetServer]:
-    """`stoker cluster up`, in a folder that is made for it."""
+    """Runs `stoker cluster up` in a new folder."""
     folder.mkdir()
     data_dir, log_path = folder / "data", folder / "fleet.log"
     command: list[str | Path] = [sys.executable, "-m", "stoker", "cluster", "up", *options]
     command += ["--port", "0", "--data-dir", data_dir]
-    given = {**IMPORTED, **(env or {})}
-    with launching.started(report, name, command, given, log_path) as process:
+    environment = {**IMPORTED, **(env or {})}
+    with launching.started(report, name, command, environment, log_path) as process:
         server = FleetServer(process, data_dir, log_path)
         try:
             yield server
@@ -78,7 +78,7 @@ def started(
 
 
 def pid_of(state: Path) -> int:
-    """The process that has written what it says of itself."""
+    """Returns the id of the process that wrote the state file."""
     pid: int = json.loads(state.read_text())["pid"]
     return pid
 
@@ -130,7 +130,7 @@ def run(plan: Plan) -> Report:
 
 
 def _talker(service: Service, chats: Chats) -> None:
-    """On torch: nothing is converted meanwhile."""
+    """Deploys the chat model with torch, so that no conversion runs during the measurement."""
     wish = {"readiness": "hot", "engine": "torch", "config": UNGUESSED}
     made = service.deploy(small_llamas(50)[0], TALKER, "text-generation", **wish)
     service.wait_status(made, "ready")
@@ -138,30 +138,30 @@ def _talker(service: Service, chats: Chats) -> None:
 
 
 def _calls(report: Report, connections: Mapping[str, Connection], bodies: list[Any]) -> None:
-    found: dict[str, list[float]] = {name: [] for name in connections}
+    milliseconds: dict[str, list[float]] = {name: [] for name in connections}
     for start in range(0, len(bodies), BLOCK):
         for name, connection in connections.items():
             connection.renew()
             for body in bodies[start : start + BLOCK]:
                 began = time.perf_counter()
                 connection.post(body)
-                found[name].append((time.perf_counter() - began) * 1e3)
-    for name, taken in found.items():
-        report.add(f"{name}, a small call, p50", "ms", percentile(taken, 0.5))
-        report.add(f"{name}, a small call, p99", "ms", percentile(taken, 0.99))
-    pairs = zip(found[FLEET], found[ALONE], strict=True)
+                milliseconds[name].append((time.perf_counter() - began) * 1e3)
+    for name, values in milliseconds.items():
+        report.add(f"{name}, a small call, p50", "ms", percentile(values, 0.5))
+        report.add(f"{name}, a small call, p99", "ms", percentile(values, 0.99))
+    pairs = zip(milliseconds[FLEET], milliseconds[ALONE], strict=True)
     report.add(
         "added, paired",
         "ms",
-        statistics.median(one - two for one, two in pairs),
+        statistics.median(first - two for first, two in pairs),
         aim=f"≤ {ADDED_MS:g} ms",
         meets=at_most(ADDED_MS),
     )
 
 
 def _cold_starts(report: Report, services: Mapping[str, Service], count: int) -> None:
-    """Of deployments that have never run, of a model whose files are there."""
-    found: dict[str, list[float]] = {name: [] for name in services}
+    """Measures cold starts of deployments that have never run, with the model's files present."""
+    milliseconds: dict[str, list[float]] = {name: [] for name in services}
     path, body = TASKS[PIPELINE].path, texts(1)[0]
     artifacts = {
         name: service.push(tiny_tagger(), "--name", "cold", "--pipeline", PIPELINE)["id"]
@@ -175,31 +175,31 @@ def _cold_starts(report: Report, services: Mapping[str, Service], count: int) ->
             with service.connect(path) as connection:
                 began = time.perf_counter()
                 connection.post(request_body(model, body))
-                # The first has the files fetched.
+                # The first start fetches the files.
                 if number:
-                    found[name].append((time.perf_counter() - began) * 1e3)
+                    milliseconds[name].append((time.perf_counter() - began) * 1e3)
             service.api.delete(f"/v1/deployments/{made}").raise_for_status()
-    for name, taken in found.items():
-        report.add(f"{name}, a cold start, p50", "ms", percentile(taken, 0.5))
+    for name, values in milliseconds.items():
+        report.add(f"{name}, a cold start, p50", "ms", percentile(values, 0.5))
     for name in (FLEET, RAY):
         report.add(
             f"{name}, a cold start, more",
             "ms",
-            percentile(found[name], 0.5) - percentile(found[ALONE], 0.5),
+            percentile(milliseconds[name], 0.5) - percentile(milliseconds[ALONE], 0.5),
             aim=f"≤ {COLD_MS:g} ms",
             meets=at_most(COLD_MS),
         )
 
 
 def _idle(report: Report, sides: Mapping[str, Side], seconds: float) -> dict[str, float]:
-    """The share of a core that each takes when nobody asks for anything."""
+    """Returns the share of a core that each side uses without requests."""
     time.sleep(seconds)
     before = {name: side.between_s() for name, side in sides.items()}
     time.sleep(seconds)
-    found = {name: (side.between_s() - before[name]) / seconds for name, side in sides.items()}
-    for name, share in found.items():
+    shares = {name: (side.between_s() - before[name]) / seconds for name, side in sides.items()}
+    for name, share in shares.items():
         report.add(f"{name}, idle, a second", "ms", share * 1e3)
-    return found
+    return shares
 
 
 def _tokens(

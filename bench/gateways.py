@@ -1,4 +1,4 @@
-"""How many calls two gateways answer beside one, where they are the limit."""
+"""Rate of two gateways compared with one, if the gateways are the bottleneck."""
 
 import contextlib
 import json
@@ -15,12 +15,12 @@ from bench.throttling import throttled
 from stoker.models.tasks.registry import TASKS
 
 SHARE = 0.2
-"""Of a core, for each gateway: nodes, replicas and clients have the rest."""
+"""Share of a core for each gateway. Nodes, replicas and clients have the rest."""
 CLIENTS = 16
-"""Of each gateway."""
+"""Clients per gateway."""
 SECONDS = 12
 KNOWN_S = 3.0
-"""A deployment is known to the other gateway by then."""
+"""Seconds until the other gateway knows a new deployment."""
 TWICE = 1.9
 SIDE = "two gateways and two nodes"
 
@@ -44,14 +44,14 @@ def run(plan: Plan) -> Report:
         for number in (1, 2):
             pid = pid_of(server.data_dir / f"gateway-{number}" / "server.json")
             stack.enter_context(throttled(pid, SHARE))
-        # Once that does not count.
+        # Warm-up, which is not counted.
         _asked(service, urls, bodies, seconds)
         for _ in range(plan.rounds):
-            one = _asked(service, urls[:1], bodies, seconds)
+            single = _asked(service, urls[:1], bodies, seconds)
             both = _asked(service, urls, bodies, seconds)
-            report.add("one gateway", "req/s", one)
+            report.add("one gateway", "req/s", single)
             report.add("two gateways", "req/s", both)
-            ratio = both / one
+            ratio = both / single
             report.add("two / one", "x", ratio, aim=f"≥ {TWICE:g}", meets=at_least(TWICE))
     report.notes.append(
         f"{CLIENTS} clients a gateway, in closed loops, a BERT of one layer with a replica on each "
@@ -62,13 +62,13 @@ def run(plan: Plan) -> Report:
 
 
 def _asked(service: Service, urls: Sequence[str], bodies: Sequence[bytes], seconds: int) -> float:
-    """How many calls a second the gateways answer together."""
+    """Returns the number of calls per second that the gateways answer together."""
 
     def ask(url: str) -> wrk.Found:
         return wrk.run(url + TASKS[PIPELINE].path, service.key, bodies, CLIENTS, seconds)
 
     with ThreadPoolExecutor(len(urls)) as threads:
-        found = [*threads.map(ask, urls)]
-    if failed := next((one.failure for one in found if one.failed), ""):
+        results = [*threads.map(ask, urls)]
+    if failed := next((result.failure for result in results if result.failed), ""):
         raise RuntimeError(f"not all was answered: {failed}")
-    return sum(one.answered / one.seconds for one in found)
+    return sum(result.answered / result.seconds for result in results)

@@ -1,4 +1,4 @@
-"""OpenVINO GenAI in a loop, asked as the servers are."""
+"""OpenVINO GenAI in a loop, with the same requests as the servers."""
 
 import contextlib
 from collections.abc import Generator, Sequence
@@ -18,18 +18,18 @@ class GenAi:
         self._loop = loop
 
     def load(self, prompts: Sequence[Sequence[int]], clients: int, tokens: int) -> Load:
-        found = self._loop.ask(
+        result = self._loop.ask(
             {"prompts": list(prompts), "clients": clients, "tokens": tokens, "most_s": LOAD_S}
         )
-        answers = [Answer(asked, came, tokens) for asked, came in found["answers"]]
-        return Load(found["seconds"], answers)
+        answers = [Answer(sent_at, came, tokens) for sent_at, came in result["answers"]]
+        return Load(result["seconds"], answers)
 
 
 @contextlib.contextmanager
 def genai(
     report: Report, place: Path, folder: Path, converted: Path, dtype: str
 ) -> Generator[GenAi]:
-    """A child with the model that lies converted in a folder. Raises `NotMadeError`."""
+    """Starts a child process with the converted model in a folder. Raises `NotMadeError`."""
     command = [
         *(environments.python("openvino-genai"), "-m", "bench.peers.genai_loop"),
         *(folder, converted, _PRECISIONS[dtype], str(cores())),

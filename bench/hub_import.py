@@ -1,4 +1,4 @@
-"""Import from a hub: a large model that the server fetches, against a plain download of it."""
+"""Import from a hub: the server fetches a large model, compared with a plain download."""
 
 import contextlib
 import subprocess
@@ -61,7 +61,7 @@ def run(plan: Plan) -> Report:
 
 @contextlib.contextmanager
 def _hub(folder: Path) -> Generator[str]:
-    """The address of a hub that has the folder as a repository."""
+    """Yields the address of a hub with the folder as a repository."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tools.stand_ins.model_hub", REPO, folder],
         cwd=ROOT,
@@ -77,10 +77,12 @@ def _hub(folder: Path) -> Generator[str]:
 
 
 def _plain(service: Service, endpoint: str, folder: Path) -> tuple[float, float]:
-    """Seconds of the download; and until it is durable, too."""
+    """Returns the seconds of the download, and the seconds until it is durable."""
     listing = service.api.get(f"{endpoint}/api/models/{REPO}/revision/main").raise_for_status()
-    found = listing.json()
-    names = [f"{REPO}/resolve/{found['sha']}/{one['rfilename']}" for one in found["siblings"]]
+    repository = listing.json()
+    names = [
+        f"{REPO}/resolve/{repository['sha']}/{file['rfilename']}" for file in repository["siblings"]
+    ]
     folder.mkdir()
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", PLAIN, endpoint, folder, *names], check=True, timeout=120)
@@ -98,9 +100,9 @@ def _imported(service: Service) -> float:
     path = f"/v1/model-artifacts/{made.json()['id']}"
     began = time.perf_counter()
     service.api.post(f"{path}/imports", json={"repo_id": REPO}).raise_for_status()
-    while (found := service.api.get(path).raise_for_status().json())["status"] != "ready":
-        if found["status"] == "failed" or time.perf_counter() - began > LIMIT_S:
-            raise RuntimeError(f"the import came to nothing: {found}")
+    while (artifact := service.api.get(path).raise_for_status().json())["status"] != "ready":
+        if artifact["status"] == "failed" or time.perf_counter() - began > LIMIT_S:
+            raise RuntimeError(f"the import came to nothing: {artifact}")
         time.sleep(POLL_S)
     seconds = time.perf_counter() - began
     service.api.delete(path).raise_for_status()

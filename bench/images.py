@@ -1,4 +1,4 @@
-"""Images over HTTP, against diffusers called in a loop in one process."""
+"""Images over HTTP, compared with diffusers in a loop in one process."""
 
 import contextlib
 import json
@@ -23,21 +23,21 @@ PATH = "/v1/images/generations"
 PROMPTS = [f"a {color} {shape}" for color in ("red", "blue") for shape in ("circle", "square")]
 STEPS = 10
 TEXT_WIDTH = 32
-"""Of the model, whose prompts say little."""
+"""Width of the text model, which can be small because prompts say little."""
 CLIENTS = {1: 6, 8: 2}
-"""Clients → images of each, a round."""
+"""Maps the number of clients to images per client and round."""
 AIMS = {1: 0.95, 8: 1.3}
-"""Clients → how many times the loop's images ours should draw."""
+"""Maps the number of clients to the aimed ratio of Stoker's image rate to the loop's."""
 
 
 def run(plan: Plan) -> Report:
     report = Report("images", "Images of 64x64 pixels over HTTP, closed loops")
     folder = _pipeline()
     with scratch() as place, serving(report, place) as service, contextlib.ExitStack() as stack:
-        own = report.settings[OURS]["dtype"] = dtypes.of_ours(folder)
+        own_dtype = report.settings[OURS]["dtype"] = dtypes.of_ours(folder)
         loop, dtype = _loop(report, stack, folder, place)
         sides = {OURS: _deployed(service, folder)}
-        if dtype not in ("", own):
+        if dtype not in ("", own_dtype):
             sides[f"{OURS}, {dtype}"] = _deployed(service, folder, dtype=dtype)
         for model in sides.values():
             for clients in CLIENTS:
@@ -70,7 +70,7 @@ def _compare(report: Report, side: str, clients: int, ratio: float) -> None:
 
 
 def _deployed(service: Service, folder: Path, **wish: str) -> str:
-    """The model's id, once it is ready."""
+    """Deploys the model and returns its id once it is ready."""
     model = "-".join(["measured", *wish.values()])
     deployment = service.deploy(folder, model, PIPELINE, readiness="hot", **wish)
     service.wait_status(deployment, "ready")
@@ -81,7 +81,7 @@ def _deployed(service: Service, folder: Path, **wish: str) -> str:
 def _loop(
     report: Report, stack: contextlib.ExitStack, folder: Path, place: Path
 ) -> tuple[Loop | None, str]:
-    """The loop in the dtype that is the best for it; None where it cannot be had."""
+    """Starts the loop in its fastest dtype. Returns None if it is not available."""
 
     def rate(dtype: str) -> float:
         with _looping(report, folder, dtype, place) as loop:
@@ -107,12 +107,12 @@ def _looping(report: Report, folder: Path, dtype: str, place: Path) -> Generator
 
 
 def _rate(loop: Loop, images: int) -> float:
-    """Images a second."""
+    """Returns images per second."""
     return images / loop.ask([PROMPTS[at % len(PROMPTS)] for at in range(images)])
 
 
 def _served(connect: Callable[[str], Connection], model: str, clients: int, each: int) -> float:
-    """Images a second of clients that each ask for one after the other."""
+    """Returns images per second for clients that send one request after the other."""
     barrier = threading.Barrier(clients + 1)
     errors: list[Exception] = []
 
@@ -140,7 +140,9 @@ def _served(connect: Callable[[str], Connection], model: str, clients: int, each
 
 
 def _pipeline() -> Path:
-    """A Stable Diffusion of a few million parameters for 64 by 64 pixels, made once."""
+    """Returns a Stable Diffusion of a few million parameters for 64 by 64 pixels. It is built
+    once.
+    """
     folder = CACHE / "stable-diffusion-4m"
     if not (folder / "model_index.json").exists():
         _save_pipeline(folder)
@@ -183,7 +185,9 @@ def _save_pipeline(folder: Path) -> None:
 
 
 def _texts() -> tuple[Any, Any]:
-    """A tokenizer that spells prompts by letters, with CLIP's 77 tokens, and a small encoder."""
+    """Returns a tokenizer that spells prompts by letters, with CLIP's 77 tokens, and a small
+    encoder.
+    """
     import transformers
 
     signs = [*string.ascii_lowercase, *string.digits, ",", "."]

@@ -1,8 +1,7 @@
-"""The limit: our stages and engine called in one process, without a server.
+"""Upper limit: Stoker's stages and engine in one process, without a server.
 
-`python -m bench.inprocess TASK FOLDER THREADS [CONVERTED]` reads JSON lines
-`{"bodies": […], "batch": N}` and answers each with a list of seconds, one a batch, from bodies to
-encoded answers.
+`python -m bench.inprocess TASK FOLDER THREADS [CONVERTED]` reads JSON lines `{"bodies": […],
+"batch": N}`. It answers each with a list of seconds, one per batch, from bodies to encoded answers.
 """
 
 import base64
@@ -23,13 +22,13 @@ from stoker.wire.protocol import Execution, Work
 
 
 class InProcess:
-    """The other end: a child process that is told what to run."""
+    """Parent side: a child process that runs the requested batches."""
 
     def __init__(self, loop: loops.Loop) -> None:
         self._loop = loop
 
     def run(self, bodies: Sequence[Mapping[str, Any]], batch: int = 1) -> list[float]:
-        """Seconds of each batch of the requests, in order."""
+        """Returns the seconds of each batch of the requests, in order."""
         return self._loop.ask({"bodies": list(bodies), "batch": batch})
 
 
@@ -44,14 +43,19 @@ def in_process(
     *,
     is_suspended: bool = True,
 ) -> Generator[InProcess]:
-    """A child with the torch engine, or with the model as it was converted for OpenVINO.
+    """Starts a child with the torch engine, or with the model as converted for OpenVINO.
 
     Args:
-        task: as the registry names it.
+        task: name in the registry.
     """
-    given = [task, folder, str(cores()), *(msgspec.structs.astuple(converted) if converted else ())]
-    command = [sys.executable, "-m", "bench.inprocess", *given]
-    # As the replicas have it.
+    arguments = [
+        task,
+        folder,
+        str(cores()),
+        *(msgspec.structs.astuple(converted) if converted else ()),
+    ]
+    command = [sys.executable, "-m", "bench.inprocess", *arguments]
+    # Same environment as the replicas.
     environment = {"TOKENIZERS_PARALLELISM": "false", **SPINS}
     with loops.looping(
         report, side, command, environment, place, is_suspended=is_suspended
@@ -76,10 +80,10 @@ class Engine:
             self._engine.prepare(Execution(*converted))()  # type: ignore[arg-type]
 
     def answer(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
-        """Encoded answers of requests that go through the model in as few batches as may be."""
+        """Returns the encoded answers of requests, computed in as few batches as possible."""
         requests = [self._task.request.model_validate(body) for body in bodies]
         outputs: list[list[list[Any]]] = []
-        """By request, input of it, and sample of that."""
+        """Outputs by request, input and sample."""
         waiting: dict[Any, list[tuple[list[Any], int, Any]]] = {}
         for request in requests:
             for _, media in request.media():
@@ -87,22 +91,27 @@ class Engine:
             outputs.append([])
             for item in request.items()[0]:
                 samples = self._stages.preprocess(item, request.parameters())
-                own: list[Any] = [None] * len(samples)
-                outputs[-1].append(own)
+                item_outputs: list[Any] = [None] * len(samples)
+                outputs[-1].append(item_outputs)
                 for place, sample in enumerate(samples):
                     key = self._stages.batch_key(sample)
-                    waiting.setdefault(key, []).append((own, place, sample))
+                    waiting.setdefault(key, []).append((item_outputs, place, sample))
         for group in waiting.values():
-            found = self._engine.forward([sample for _, _, sample in group])
-            for (own, place, _), output in zip(group, found, strict=True):
-                own[place] = output
-        return [self._answer(request, own) for own, request in zip(outputs, requests, strict=True)]
+            group_outputs = self._engine.forward([sample for _, _, sample in group])
+            for (item_outputs, place, _), output in zip(group, group_outputs, strict=True):
+                item_outputs[place] = output
+        return [
+            self._answer(request, item_outputs)
+            for item_outputs, request in zip(outputs, requests, strict=True)
+        ]
 
     def _answer(self, request: Any, outputs: list[list[Any]]) -> bytes:
         finishing = {"model": "measured", **request.finishing()}
         is_single = request.items()[1]
         work = Work(0, self._task.name, [], request.parameters(), is_single, finishing)
-        results = [self._stages.postprocess(own, request.parameters()) for own in outputs]
+        results = [
+            self._stages.postprocess(item_outputs, request.parameters()) for item_outputs in outputs
+        ]
         return msgspec.json.encode(self._task.finish(work, results), enc_hook=_plain)
 
 
@@ -115,7 +124,7 @@ def main() -> None:
 
     def loaded() -> Callable[[Any], list[float]]:
         engine = Engine(task, Path(folder), int(threads), *converted)
-        return lambda asked: _timed(engine, asked["bodies"], asked["batch"])
+        return lambda task_body: _timed(engine, task_body["bodies"], task_body["batch"])
 
     answer(loaded)
 

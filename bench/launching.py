@@ -1,6 +1,6 @@
-"""Starts what is measured as its user would: with nothing of the caller's environment that tells.
+"""Starts processes as a user would, without the caller's environment variables that affect results.
 
-What a benchmark sets all the same is told to its report, for us and for the peers alike.
+Variables that a benchmark sets are recorded in its report, for Stoker and for the peers.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from bench.common import ROOT, Report
 from bench.processes import end
 
 _KEPT = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LD_LIBRARY_PATH"}
-"""What every login has, and where a driver's libraries are."""
+"""Variables of every login, and the folder of driver libraries."""
 _KEPT_PREFIXES = ("LANG", "LC_")
 
 TELLING = (
@@ -26,7 +26,7 @@ TELLING = (
     *("HF_", "TRANSFORMERS_", "TOKENIZERS_", "DIFFUSERS_", "SAFETENSORS_"),
     *("PYTHON", "MALLOC_", "LD_PRELOAD", "GLIBC_TUNABLES"),
 )
-"""Beginnings of the names that change how models or their servers run."""
+"""Prefixes of variables that change how models or their servers run."""
 
 _LIBRARIES = (
     *("stoker", "torch", "transformers", "tokenizers", "diffusers", "accelerate", "numpy"),
@@ -37,17 +37,17 @@ _LIBRARIES = (
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """What a process gets that is started with these variables set, and no others that tell."""
-    kept = {
+    """Returns a process's environment: these variables, and no others that affect results."""
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if name in _KEPT or name.startswith(_KEPT_PREFIXES)
     }
-    return kept | dict(given)
+    return inherited | dict(given)
 
 
 def withheld() -> list[str]:
-    """The names of the caller's variables that would have changed what is measured."""
+    """Returns the names of the caller's variables that would have affected the results."""
     return sorted(
         name for name in os.environ if name.startswith(TELLING) and name not in environment({})
     )
@@ -56,7 +56,7 @@ def withheld() -> list[str]:
 def told(
     report: Report, side: str, command: Sequence[str | Path], given: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Say in the report how a side is started; what is said of it besides can be added."""
+    """Records in the report how a side is started. The returned entry can be extended."""
     entry = report.settings.setdefault(side, {})
     entry |= {
         "command": [_shown(part) for part in command],
@@ -67,11 +67,11 @@ def told(
 
 
 def versions(python: Path) -> dict[str, str]:
-    """The libraries of the environment that a program is in, without running it."""
-    folders = [str(one) for one in python.parent.parent.glob("lib/python3*/site-packages")]
-    found = {one.name.lower(): one.version for one in metadata.distributions(path=folders)}
-    found = {name.replace("_", "-"): version for name, version in found.items()}
-    return {name: found[name] for name in _LIBRARIES if name in found}
+    """Returns the library versions of a program's environment, without running it."""
+    folders = [str(item) for item in python.parent.parent.glob("lib/python3*/site-packages")]
+    installed = {item.name.lower(): item.version for item in metadata.distributions(path=folders)}
+    installed = {name.replace("_", "-"): version for name, version in installed.items()}
+    return {name: installed[name] for name in _LIBRARIES if name in installed}
 
 
 @contextlib.contextmanager
@@ -82,7 +82,9 @@ def started(
     given: Mapping[str, str],
     log_path: Path,
 ) -> Generator["subprocess.Popen[bytes]"]:
-    """A process of a side, ended with all that it started. It runs in the folder of its log."""
+    """Starts a process of a side, and ends it with all its children. It runs in the folder of its
+    log.
+    """
     told(report, side, command, given)
     with log_path.open("ab") as log:
         process = subprocess.Popen(
@@ -92,7 +94,8 @@ def started(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Each side: the kernel may share out its time by session.
+            # A separate session for each side, because the kernel may distribute processor time by
+            # session.
             start_new_session=True,
         )
     try:
@@ -103,5 +106,5 @@ def started(
 
 
 def _shown(part: str | Path) -> str:
-    """Without what is this machine's own."""
+    """Returns a part of a command without paths of this machine."""
     return str(part).replace(str(ROOT), ".")

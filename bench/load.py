@@ -1,4 +1,4 @@
-"""Closed loops of clients that each send one small request after the other, by wrk."""
+"""Closed loops of clients that each send one small request after the other, with wrk."""
 
 import contextlib
 import json
@@ -25,20 +25,22 @@ TURNS = 3
 
 @dataclass(frozen=True)
 class Contender:
-    """A server that runs, and how to ask it."""
+    """A running server and its request format."""
 
     name: str
     pid: int
     base_url: str
     path: str
     body: Mapping[str, Any]
-    """What every request says, beside what it asks."""
+    """Fields of every request, in addition to its input."""
     key: str = ""
     is_suspended: bool = field(default=True, kw_only=True)
-    """Unless it is measured. Ours answers its own health checks always."""
+    """True if the server is suspended except during its measurement. False for Stoker, which always
+    answers its own health checks.
+    """
 
     def encoded(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
-        """What it is sent, for these requests."""
+        """Encodes these requests as the server expects them."""
         return [json.dumps({**body, **self.body}).encode() for body in bodies]
 
     def connect(self) -> Connection:
@@ -54,10 +56,10 @@ class Contender:
 class Measured:
     found: wrk.Found
     cpu_seconds: float
-    """Of the server and what it has started."""
+    """Processor time in seconds of the server and its children."""
     peak_bytes: int
     cpu_by_part: Mapping[str, float]
-    """Of ours: seconds by what has spent them."""
+    """Processor time of Stoker in seconds, by part."""
 
     @property
     def rate(self) -> float:
@@ -65,7 +67,9 @@ class Measured:
 
 
 def alone_s(contender: Contender, bodies: Sequence[bytes]) -> float:
-    """How long a client alone waits. Raises RuntimeError where it is refused."""
+    """Returns the median seconds of a single client's request. Raises `RuntimeError` if a request
+    is rejected.
+    """
     seconds: list[float] = []
     with contender.awake(), contender.connect() as connection:
         for body in bodies[:ALONE]:
@@ -79,43 +83,45 @@ def alone_s(contender: Contender, bodies: Sequence[bytes]) -> float:
 
 
 def enough_s(seconds: int, clients: int, alone_s: float) -> int:
-    """How long a load has to be on a machine where one request takes so long: some turns of all."""
+    """Returns the seconds of a load, long enough for several turns of all clients. `alone_s` is the
+    duration of a single request.
+    """
     return max(seconds, math.ceil(TURNS * clients * alone_s))
 
 
 def measured(contender: Contender, bodies: Sequence[bytes], clients: int, seconds: int) -> Measured:
-    """Raises RuntimeError where nothing is answered."""
+    """Measures a load. Raises `RuntimeError` if no request succeeds."""
     is_ours = not contender.is_suspended
     with contender.awake(), _Watch(contender.pid) as watch:
         before = cpu_seconds_by_part(contender.pid) if is_ours else Counter[str]()
         url = contender.base_url + contender.path
-        found = wrk.run(url, contender.key, bodies, clients, seconds)
+        result = wrk.run(url, contender.key, bodies, clients, seconds)
         if is_ours:
             before.subtract(cpu_seconds_by_part(contender.pid))
-    if not found.answered:
-        why = found.failure or f"there was no answer within {seconds} s"
+    if not result.answered:
+        why = result.failure or f"there was no answer within {seconds} s"
         raise RuntimeError(f"{contender.name} answered nothing: {why}")
     parts = {name: -spent for name, spent in before.items()}
-    return Measured(found, watch.cpu_seconds, watch.peak_bytes, parts)
+    return Measured(result, watch.cpu_seconds, watch.peak_bytes, parts)
 
 
 def add(report: Report, name: str, clients: int, measured: Measured) -> None:
-    label, found = f"{name}, {clients_of(clients)}", measured.found
+    label, result = f"{name}, {clients_of(clients)}", measured.found
     report.add(label, "req/s", measured.rate)
-    report.add(f"{label}, p50", "ms", found.p50_ms)
-    report.add(f"{label}, p99", "ms", found.p99_ms)
-    report.add(f"{label}, errors", "", found.failed)
-    report.add(f"{label}, CPU a request", "ms", measured.cpu_seconds / found.answered * 1e3)
+    report.add(f"{label}, p50", "ms", result.p50_ms)
+    report.add(f"{label}, p99", "ms", result.p99_ms)
+    report.add(f"{label}, errors", "", result.failed)
+    report.add(f"{label}, CPU a request", "ms", measured.cpu_seconds / result.answered * 1e3)
     for part, spent in measured.cpu_by_part.items():
-        report.add(f"{label}, CPU a request: {part}", "ms", spent / found.answered * 1e3)
+        report.add(f"{label}, CPU a request: {part}", "ms", spent / result.answered * 1e3)
     report.add(f"{label}, peak memory", "MiB", measured.peak_bytes / 2**20)
-    report.client.add(label, found.cpu_seconds, found.seconds)
-    if found.failed:
-        report.notes.append(f"{label}: {found.failure or 'a connection failed'}")
+    report.client.add(label, result.cpu_seconds, result.seconds)
+    if result.failed:
+        report.notes.append(f"{label}: {result.failure or 'a connection failed'}")
 
 
 class _Watch:
-    """CPU time and memory of a process tree, while it works."""
+    """Measures the CPU time and memory of a process tree during a load."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

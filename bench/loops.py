@@ -1,4 +1,4 @@
-"""Loops without a server, each in a process of its own: it is told what to run, a line each."""
+"""Loops without a server, each in a separate process that receives one task per line."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from bench.processes import awake, end, suspend
 
 
 class Loop:
-    """A child that answers each line of JSON with one."""
+    """A child process that answers each line of JSON with another line."""
 
     def __init__(
         self, side: str, process: "subprocess.Popen[str]", log_path: Path, *, is_suspended: bool
@@ -27,7 +27,7 @@ class Loop:
             suspend(process.pid)
 
     def ask(self, task: Any) -> Any:
-        """Raises RuntimeError where the child has ended."""
+        """Sends a task and returns the answer. Raises `RuntimeError` if the child has ended."""
         if self._process.stdin is None:
             raise RuntimeError("the child has no pipes")
         with awake(self._process.pid) if self._is_suspended else contextlib.nullcontext():
@@ -53,10 +53,12 @@ def looping(
     *,
     is_suspended: bool = True,
 ) -> Generator[Loop]:
-    """A child that has said that it is ready. Raises RuntimeError where it does not.
+    """Starts a child and waits until it is ready. Raises `RuntimeError` if it does not become
+    ready.
 
     Args:
-        is_suspended: unless it is asked. Else it only waits to be asked.
+        is_suspended: True if the child is suspended except during a task. Otherwise it only waits
+            for tasks.
     """
     given = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", **given}
     launching.told(report, side, command, given)
@@ -70,7 +72,8 @@ def looping(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            # Each side: the kernel may share out its time by session.
+            # A separate session for each side, because the kernel may distribute processor time by
+            # session.
             start_new_session=True,
         )
     try:

@@ -1,4 +1,4 @@
-"""What a figure means nothing without: the machine, what else it was doing, and which code ran."""
+"""Context of every figure: the machine, its load and the running code."""
 
 import os
 import platform
@@ -27,12 +27,12 @@ _FLAGS = (
     "i8mm",
     "sve",
 )
-"""Those that decide how fast a forward pass is; the last ones are ARM's."""
+"""Processor flags that determine the speed of a forward pass. The last ones are ARM's."""
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def facts() -> dict[str, Any]:
-    """Taken when a benchmark starts."""
+    """Returns the facts at the start of a benchmark."""
     flags = cpu_flags()
     return {
         "cpu": _cpu_field("model name") or platform.machine(),
@@ -48,7 +48,7 @@ def facts() -> dict[str, Any]:
 
 
 def has_bfloat16() -> bool:
-    """Whether the processor multiplies matrices of bfloat16 itself."""
+    """True if the processor multiplies bfloat16 matrices natively."""
     return bool(_BFLOAT16 & cpu_flags())
 
 
@@ -57,17 +57,17 @@ def cpu_flags() -> set[str]:
 
 
 def _cpu_field(name: str) -> str:
-    """Of the first core; empty where the system does not tell it."""
+    """Returns a field of the first core. Empty if the system does not report it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return ""
-    found = (line.partition(":") for line in lines)
-    return next((value.strip() for field, _, value in found if field.strip() == name), "")
+    fields = (line.partition(":") for line in lines)
+    return next((value.strip() for field, _, value in fields if field.strip() == name), "")
 
 
 def _cpu_quota() -> float | None:
-    """Cores' worth of time that the control group allows; None: no limit."""
+    """Returns the control group's processor time limit in cores, or None if it has no limit."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -76,7 +76,7 @@ def _cpu_quota() -> float | None:
 
 
 def _commit() -> dict[str, Any] | None:
-    """Of the checkout that runs; None outside of git."""
+    """Returns the commit of the running checkout, or None outside of git."""
     try:
         return {"id": _git("rev-parse", "HEAD"), "changed": bool(_git("status", "--porcelain"))}
     except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,6 @@
-"""A thousand streams of one model at once: all of them whole, and others answered meanwhile."""
+"""A thousand concurrent streams of one model: all must be complete, and other requests must be
+answered meanwhile.
+"""
 
 import threading
 import time
@@ -21,7 +23,7 @@ MODEL = "streamed"
 
 @dataclass
 class Beside:
-    """What another account notices, and what the server holds."""
+    """Latency of another account, and resources of the server."""
 
     service: Service
     others_s: list[float] = field(default_factory=list[float])
@@ -64,19 +66,19 @@ def _measure(report: Report, service: Service, chats: Chats, count: int) -> None
     watching = threading.Thread(target=beside.look)
     watching.start()
     try:
-        found = endpoint.load(drawn, count, TOKENS)
+        measured_load = endpoint.load(drawn, count, TOKENS)
     finally:
         beside.is_over.set()
         watching.join()
-    progress(f"{len(found.answers)} streams in {found.seconds:.1f} s")
+    progress(f"{len(measured_load.answers)} streams in {measured_load.seconds:.1f} s")
     again = endpoint.load(chats.draw(4 * AT_EASE, PROMPT), AT_EASE, TOKENS)
-    # One that does not fails the benchmark.
-    report.add("streams that came to their end", "", len(found.answers))
+    # An incomplete stream fails the benchmark.
+    report.add("streams that came to their end", "", len(measured_load.answers))
     report.add(f"{AT_EASE} at once", "tok/s", easy.rate)
-    report.add(f"{count} at once", "tok/s", found.rate)
+    report.add(f"{count} at once", "tok/s", measured_load.rate)
     report.add(f"{AT_EASE} at once, afterwards", "tok/s", again.rate)
-    report.add(f"first token of {count}, p50", "s", found.first_s(0.5))
-    report.add(f"first token of {count}, p99", "s", found.first_s(0.99))
+    report.add(f"first token of {count}, p50", "s", measured_load.first_s(0.5))
+    report.add(f"first token of {count}, p99", "s", measured_load.first_s(0.99))
     report.add("the server's memory, growth at most", "MiB", beside.peak_mib - before)
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         report.add(
@@ -84,4 +86,4 @@ def _measure(report: Report, service: Service, chats: Chats, count: int) -> None
             "ms",
             1e3 * percentile(beside.others_s, share),
         )
-    report.client.add("streams", found.client_cpu_s, found.seconds)
+    report.client.add("streams", measured_load.client_cpu_s, measured_load.seconds)

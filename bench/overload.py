@@ -1,4 +1,6 @@
-"""Five times what can be served, for a minute; and what a neighbour notices of another's flood."""
+"""Overload at five times the capacity for a minute, and the effect of one account's flood on
+another.
+"""
 
 import json
 import statistics
@@ -26,7 +28,7 @@ def run(plan: Plan) -> Report:
     path = TASKS[PIPELINE].path
     with scratch() as place, serving(report, place) as service:
         deployment = service.deploy(bert_base(), "flooded", PIPELINE, readiness="hot")
-        bodies = [json.dumps({"model": "flooded", "inputs": one}).encode() for one in texts(64)]
+        bodies = [json.dumps({"model": "flooded", "inputs": text}).encode() for text in texts(64)]
         service.settle(deployment, path, bodies)
         for _ in range(plan.rounds):
             _flood(report, service, path, bodies, plan)
@@ -46,41 +48,41 @@ def _flood(report: Report, service: Service, path: str, bodies: list[bytes], pla
     alone = _alone_s(service.base_url, path, service.key, bodies, 20)
     capacity = _capacity(service, path, bodies, plan.sized(CAPACITY_S, 3))
     flood = OpenLoop(service.base_url, path, service.key, bodies)
-    found = flood.run(TIMES * capacity, plan.sized(FLOOD_S, 5))
+    result = flood.run(TIMES * capacity, plan.sized(FLOOD_S, 5))
     took = _recovery_s(service, path, bodies, statistics.median(alone))
-    refused = sum(found.refused.values())
+    refused = sum(result.refused.values())
     report.add("capacity", "req/s", capacity)
-    report.add("offered", "x capacity", _offered(found) / capacity)
-    report.add("goodput / capacity", "x", found.rate / capacity, aim="≥ 0.9", meets=at_least(0.9))
-    report.add("p50 of what was answered", "ms", found.ms(0.5))
-    report.add("p99 of what was answered", "ms", found.ms(0.99))
-    report.add("refused with 429 or 503", "%", 100 * refused / max(1, _count(found)))
-    report.add("refused without Retry-After", "", found.untold, aim="0", meets=at_most(0))
-    report.add("any other end", "", sum(found.failed.values()), aim="0", meets=at_most(0))
+    report.add("offered", "x capacity", _offered(result) / capacity)
+    report.add("goodput / capacity", "x", result.rate / capacity, aim="≥ 0.9", meets=at_least(0.9))
+    report.add("p50 of what was answered", "ms", result.ms(0.5))
+    report.add("p99 of what was answered", "ms", result.ms(0.99))
+    report.add("refused with 429 or 503", "%", 100 * refused / max(1, _count(result)))
+    report.add("refused without Retry-After", "", result.untold, aim="0", meets=at_most(0))
+    report.add("any other end", "", sum(result.failed.values()), aim="0", meets=at_most(0))
     report.add("recovered after", "s", took, aim="≤ 5 s", meets=at_most(RECOVERY_S))
-    report.client.add("overload", found.client_cpu_s, found.seconds)
-    if found.failed:
-        report.notes.append(f"Other ends: {dict(found.failed)}")
+    report.client.add("overload", result.client_cpu_s, result.seconds)
+    if result.failed:
+        report.notes.append(f"Other ends: {dict(result.failed)}")
 
 
 def _neighbour(
     report: Report, service: Service, path: str, bodies: list[bytes], plan: Plan
 ) -> None:
-    """p99 of a caller who asks little, alone and beside another account's flood."""
+    """Measures the p99 of a caller with few requests, alone and during another account's flood."""
     other = Service(service.server, report, "ours")
     deployment = other.deploy(minilm(), "quiet", NEIGHBOURS, readiness="hot")
-    asked = TASKS[NEIGHBOURS].path
-    quiet = [json.dumps({"model": "quiet", "inputs": one}).encode() for one in texts(64)]
-    other.settle(deployment, asked, quiet)
+    quiet_path = TASKS[NEIGHBOURS].path
+    quiet = [json.dumps({"model": "quiet", "inputs": text}).encode() for text in texts(64)]
+    other.settle(deployment, quiet_path, quiet)
     seconds = plan.sized(NEIGHBOUR_S, 4)
     capacity = _capacity(service, path, bodies, plan.sized(CAPACITY_S, 3))
     for _ in range(plan.rounds):
-        alone = OpenLoop(other.base_url, asked, other.key, quiet).run(NEIGHBOURS_RATE, seconds)
+        alone = OpenLoop(other.base_url, quiet_path, other.key, quiet).run(NEIGHBOURS_RATE, seconds)
         with ThreadPoolExecutor(1) as beside:
             flood = OpenLoop(service.base_url, path, service.key, bodies)
             flooding = beside.submit(flood.run, TIMES * capacity, seconds + 3)
             time.sleep(2)
-            flooded = OpenLoop(other.base_url, asked, other.key, quiet).run(
+            flooded = OpenLoop(other.base_url, quiet_path, other.key, quiet).run(
                 NEIGHBOURS_RATE, seconds
             )
             flooding.result()
@@ -100,7 +102,7 @@ def _neighbour(
 
 
 def _capacity(service: Service, path: str, bodies: list[bytes], seconds: int) -> float:
-    """Answers a second to as many clients as keep it busy."""
+    """Returns the responses per second for enough clients to keep the server busy."""
 
     def ask(first: int) -> int:
         answered = 0
@@ -128,7 +130,9 @@ def _alone_s(base_url: str, path: str, key: str, bodies: list[bytes], count: int
 
 
 def _recovery_s(service: Service, path: str, bodies: list[bytes], alone_s: float) -> float:
-    """Until some calls in a row take as long as they should; what is queued is over first."""
+    """Returns the seconds until several consecutive calls take a normal time. The queue is
+    processed first.
+    """
     began, good, number = time.perf_counter(), 0, 0
     with Connection(service.base_url, path, service.key) as connection:
         while good < IN_A_ROW:

@@ -1,4 +1,4 @@
-"""The processes of peers: looked at, suspended, woken and ended by their ids."""
+"""Inspects, suspends, resumes and ends processes of peers by their ids."""
 
 import contextlib
 import socket
@@ -18,7 +18,7 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process and what it has started."""
+    """Returns the processor time of a process and its children in seconds."""
     return sum(own_cpu_seconds(process.pid) for process in tree(pid))
 
 
@@ -30,22 +30,24 @@ def own_cpu_seconds(pid: int) -> float:
 
 
 ENGINE_THREADS = "engine"
-"""What replicas call the thread of their engine, and so its workers are called."""
+"""Name of the replicas' engine thread, which its worker threads inherit."""
 
 
 def cpu_seconds_by_part(pid: int) -> Counter[str]:
-    """Of our server with this id: its gateway, its replicas' engines, and the rest of these."""
-    found: Counter[str] = Counter()
+    """Returns the processor time of a Stoker server: its gateway, its replicas' engines, and the
+    rest of the replicas.
+    """
+    seconds: Counter[str] = Counter()
     for process in tree(pid):
         if process.pid == pid:
-            found["gateway"] += own_cpu_seconds(pid)
+            seconds["gateway"] += own_cpu_seconds(pid)
             continue
         with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
             for thread in process.threads():
                 name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text().strip()
                 part = "engine" if name == ENGINE_THREADS else "beside the engine"
-                found[part] += thread.user_time + thread.system_time
-    return found
+                seconds[part] += thread.user_time + thread.system_time
+    return seconds
 
 
 def suspend(pid: int) -> None:
@@ -56,7 +58,7 @@ def suspend(pid: int) -> None:
 
 @contextlib.contextmanager
 def awake(pid: int) -> Generator[None]:
-    """Let a suspended peer run for as long as it is measured."""
+    """Resumes a suspended peer for the duration of its measurement."""
     for process in tree(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.resume()
@@ -67,7 +69,7 @@ def awake(pid: int) -> Generator[None]:
 
 
 def end(pid: int) -> None:
-    """Kill a peer and what it started."""
+    """Kills a peer and its children."""
     processes = tree(pid)
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

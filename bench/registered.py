@@ -1,4 +1,4 @@
-"""What ten thousand deployments and a hundred thousand keys cost the calls to one of them."""
+"""Cost of ten thousand deployments and a hundred thousand keys for calls to one deployment."""
 
 import asyncio
 import hashlib
@@ -43,11 +43,12 @@ def _one_server(report: Report, plan: Plan, deployments: int, keys: int) -> None
     with scratch() as place:
         with serving(report, place) as service:
             measured = service.deploy(minilm(), MODEL, "feature-extraction", readiness="hot")
-            # Else it would be converted between the two that are compared.
+            # Otherwise it would be converted between the two compared measurements.
             service.settle(measured, PATH, bodies)
             engine = service.tell_engine(measured)
             key = service.key
-        # Started again for both: right after that calls take a tenth longer than after a while.
+        # Restarted for both, because calls directly after a start take a tenth longer than after a
+        # while.
         with running(report, place, side="ours, with one of them") as server:
             server.wait_ready()
             service = Service(server, report, "ours, with one of them", key)
@@ -76,7 +77,7 @@ def _fleet(report: Report, plan: Plan, deployments: int, keys: int) -> None:
         fleet.started(report, place / "fleet", FLEET, "--nodes", "1", "--gateways", "1") as server,
     ):
         service = Service(server, report, FLEET)
-        # On torch: nothing is converted between the two that are compared.
+        # With torch, no conversion occurs between the two compared measurements.
         wish = {"readiness": "hot", "engine": "torch"}
         measured = service.deploy(minilm(), MODEL, "feature-extraction", **wish)
         service.wait_status(measured, "ready")
@@ -104,10 +105,10 @@ def _fleet(report: Report, plan: Plan, deployments: int, keys: int) -> None:
 
 
 def _next_process(state: Path, before: int) -> psutil.Process:
-    """The gateway that was started in the place of one that has ended."""
+    """Returns the gateway that replaced one that has ended."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        # The file is gone for a moment.
+        # The file is briefly missing.
         if state.exists() and (pid := fleet.pid_of(state)) != before:
             return psutil.Process(pid)
         time.sleep(0.01)
@@ -115,15 +116,15 @@ def _next_process(state: Path, before: int) -> psutil.Process:
 
 
 def _compare(report: Report, side: str, few: Sequence[float], many: Sequence[float]) -> None:
-    for one, all_of_them in zip(few, many, strict=True):
-        report.add(f"{side}{ONE}", "ms", one * 1e3)
+    for single_s, all_of_them in zip(few, many, strict=True):
+        report.add(f"{side}{ONE}", "ms", single_s * 1e3)
         report.add(f"{side}{ALL}", "ms", all_of_them * 1e3)
-        ratio = all_of_them / one
+        ratio = all_of_them / single_s
         report.add(f"{side}all of them / one", "x", ratio, aim="≤ 1.1", meets=at_most(1.1))
 
 
 def _p50s(report: Report, service: Service, rounds: int, label: str) -> list[float]:
-    """Of each round, after one that is not counted."""
+    """Returns the p50 of each round, after one round that is not counted."""
     return [_p50(report, service, label) for _ in range(rounds + 1)][1:]
 
 
@@ -151,9 +152,9 @@ def _register(url: str, deployments: int, keys: int) -> None:
 
 def _copy(connection: Connection, deployments: int, keys: int) -> None:
     names = ("deployments", "deployment_versions", "api_keys")
-    found = MetaData()
-    found.reflect(connection, only=names)
-    models, versions, api_keys = (found.tables[name] for name in names)
+    metadata = MetaData()
+    metadata.reflect(connection, only=names)
+    models, versions, api_keys = (metadata.tables[name] for name in names)
     model = connection.execute(select(models)).mappings().one()
     version = connection.execute(select(versions)).mappings().one()
     ours = select(api_keys).where(api_keys.c.scope == "account").limit(1)
@@ -168,7 +169,7 @@ def _copy(connection: Connection, deployments: int, keys: int) -> None:
         }
         for number in numbers[:deployments]
     ]
-    their_versions = [{"id": one["live_version_id"], "deployment_id": one["id"]} for one in made]
+    their_versions = [{"id": row["live_version_id"], "deployment_id": row["id"]} for row in made]
     their_keys = [
         {
             "id": f"key_copy{number}",
@@ -177,6 +178,6 @@ def _copy(connection: Connection, deployments: int, keys: int) -> None:
         }
         for number in numbers[:keys]
     ]
-    connection.execute(insert(models), [{**model, **one} for one in made])
-    connection.execute(insert(versions), [{**version, **one} for one in their_versions])
-    connection.execute(insert(api_keys), [{**key, **one} for one in their_keys])
+    connection.execute(insert(models), [{**model, **row} for row in made])
+    connection.execute(insert(versions), [{**version, **row} for row in their_versions])
+    connection.execute(insert(api_keys), [{**key, **row} for row in their_keys])

@@ -1,8 +1,8 @@
-"""`python -m bench.report`: writes the pages of results and the README's table from result files.
+"""`python -m bench.report`: writes the result pages and the README's table from result files.
 
-The files that `make bench` has written (bench/results) are taken over into docs/performance where
-they are newer, have enough rounds and are not quick ones; the page and the table say nothing that
-is in none of them. Plots need matplotlib (`make bench-report` installs it).
+Files that `make bench` has written (bench/results) are copied to docs/performance if they are
+newer, have enough rounds and are not quick ones. All content of the pages and the table comes from
+these files. Plots need matplotlib (`make bench-report` installs it).
 """
 
 import json
@@ -44,7 +44,7 @@ class Headline:
 
     result: str
     label: str
-    """Of the series."""
+    """Label of the series."""
     text: str
 
 
@@ -84,14 +84,14 @@ def main() -> None:
 
 
 def take_over() -> None:
-    """Keep each result that says something and is newer than what is kept."""
+    """Copies each meaningful result that is newer than the stored one."""
     KEPT.mkdir(exist_ok=True)
     for path in RESULTS.glob("*.json"):
-        found, kept = json.loads(path.read_text()), KEPT / path.name
-        is_fair = not found["quick"] and found["rounds"] >= FAIR_ROUNDS
-        if is_fair and (not kept.exists() or _finished(kept) < found["finished_at"]):
-            # Whose machine it was, is nobody's business.
-            kept.write_text(path.read_text().replace(str(ROOT), "."))
+        result, target = json.loads(path.read_text()), KEPT / path.name
+        is_fair = not result["quick"] and result["rounds"] >= FAIR_ROUNDS
+        if is_fair and (not target.exists() or _finished(target) < result["finished_at"]):
+            # Removes paths that identify the machine's owner.
+            target.write_text(path.read_text().replace(str(ROOT), "."))
 
 
 def read() -> dict[str, Result]:
@@ -99,7 +99,7 @@ def read() -> dict[str, Result]:
 
 
 def page(results: Mapping[str, Result]) -> str:
-    """The page of all results: how many aims each has met."""
+    """Returns the page of all results, with the number of aims that each has met."""
     return HEAD + "".join(
         f"| [{result['title']}](performance/{name}.md) | {_count(result, 'met')} "
         f"| {_count(result, 'MISSED')} | {_count(result, 'unclear')} |\n"
@@ -108,11 +108,11 @@ def page(results: Mapping[str, Result]) -> str:
 
 
 def _count(result: Result, verdict: str) -> int:
-    return sum(bool(one["aim"]) and one["verdict"] == verdict for one in result["series"])
+    return sum(bool(series["aim"]) and series["verdict"] == verdict for series in result["series"])
 
 
 def with_table(text: str, results: Mapping[str, Result]) -> str:
-    """A text, with the table between its marks."""
+    """Returns a text with the table inserted between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     lines = ["| workload | ratio | range |", "|---|---|---|"]
@@ -132,7 +132,7 @@ def with_table(text: str, results: Mapping[str, Result]) -> str:
 
 
 def _series(result: Result, label: str) -> Mapping[str, Any] | None:
-    return next((one for one in result.get("series", ()) if one["label"] == label), None)
+    return next((series for series in result.get("series", ()) if series["label"] == label), None)
 
 
 def _finished(path: Path) -> str:
@@ -140,7 +140,7 @@ def _finished(path: Path) -> str:
 
 
 def result_page(name: str, result: Result) -> str:
-    """The page of a result: its ratios, and what has an aim."""
+    """Returns the page of a result: its ratios and the series with an aim."""
     commit = result["machine"]["commit"] or {}
     parts = [
         f"# {result['title']}",
@@ -151,17 +151,17 @@ def result_page(name: str, result: Result) -> str:
     ]
     if _loads(result):
         parts += [f"![{result['title']}]({name}.svg)", ""]
-    shown = [one for one in result["series"] if one["aim"] or one["unit"] == "x"]
+    shown = [entry for entry in result["series"] if entry["aim"] or entry["unit"] == "x"]
     parts += [*_table(shown or result["series"]), ""]
     parts += [f"All figures: [{name}.json]({name}.json).", ""]
     dtypes = {
-        side: one["dtype"]
-        for side, one in result["settings"].items()
-        if isinstance(one, dict) and "dtype" in one
+        side: entry["dtype"]
+        for side, entry in result["settings"].items()
+        if isinstance(entry, dict) and "dtype" in entry
     }
     if dtypes:
-        said = ", ".join(f"{side} in {dtype}" for side, dtype in dtypes.items())
-        parts += [f"Computed: {said}.", ""]
+        summary = ", ".join(f"{side} in {dtype}" for side, dtype in dtypes.items())
+        parts += [f"Computed: {summary}.", ""]
     parts += [*(f"- {note}" for note in result["notes"]), ""]
     return "\n".join(parts)
 
@@ -174,9 +174,9 @@ def _machine(result: Result) -> str:
 
 def _table(series: Iterable[Mapping[str, Any]]) -> list[str]:
     lines = ["|  | median | least | most |  | aim |", "| --- | --- | --- | --- | --- | --- |"]
-    for one in series:
-        numbers = " | ".join(f"{one[name]:.3g}" for name in ("median", "min", "max"))
-        lines.append(f"| {one['label']} | {numbers} | {one['unit']} | {_aim(one)} |")
+    for row in series:
+        numbers = " | ".join(f"{row[name]:.3g}" for name in ("median", "min", "max"))
+        lines.append(f"| {row['label']} | {numbers} | {row['unit']} | {_aim(row)} |")
     return lines
 
 
@@ -185,16 +185,16 @@ def _aim(series: Mapping[str, Any]) -> str:
 
 
 def _loads(result: Result) -> dict[str, dict[int, Mapping[str, Any]]]:
-    """Side → clients → the series of its rate."""
-    found: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for one in result["series"]:
-        if one["unit"] in RATES and (match := _LOAD.fullmatch(one["label"])):
-            found.setdefault(match["side"], {})[int(match["clients"])] = one
-    return found
+    """Maps side and number of clients to the series of the rate."""
+    by_side: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for series in result["series"]:
+        if series["unit"] in RATES and (match := _LOAD.fullmatch(series["label"])):
+            by_side.setdefault(match["side"], {})[int(match["clients"])] = series
+    return by_side
 
 
 def draw(result: Result, path: Path) -> None:
-    """The rates of all sides by clients, as SVG; the same bytes for the same result."""
+    """Plots the rates of all sides by clients as SVG. The same result yields the same bytes."""
     loads = _loads(result)
     if not loads:
         return
@@ -210,19 +210,19 @@ def draw(result: Result, path: Path) -> None:
     for number, (side, rates) in enumerate(loads.items()):
         places = [at + (number - (len(loads) - 1) / 2) * width for at in range(len(clients))]
         shown = [rates.get(count) for count in clients]
-        bars = [one["median"] if one else 0.0 for one in shown]
+        bars = [rate["median"] if rate else 0.0 for rate in shown]
         axes.bar(places, bars, width, label=side, yerr=_spread(shown), capsize=2)
     axes.set_xticks(range(len(clients)), [str(count) for count in clients])
     axes.set_xlabel("clients")
-    axes.set_ylabel(next(one["unit"] for side in loads.values() for one in side.values()))
+    axes.set_ylabel(next(rate["unit"] for side in loads.values() for rate in side.values()))
     axes.legend(fontsize="small")
     figure.savefig(path, format="svg", metadata={"Date": None})
 
 
 def _spread(shown: Sequence[Mapping[str, Any] | None]) -> list[list[float]]:
-    """From the median down to the least value, and up to the greatest."""
-    down = [one["median"] - one["min"] if one else 0.0 for one in shown]
-    up = [one["max"] - one["median"] if one else 0.0 for one in shown]
+    """Returns the distances from the median to the minimum and to the maximum."""
+    down = [rate["median"] - rate["min"] if rate else 0.0 for rate in shown]
+    up = [rate["max"] - rate["median"] if rate else 0.0 for rate in shown]
     return [down, up]
 
 

@@ -1,4 +1,4 @@
-"""How many requests more replicas of a model answer, on four nodes."""
+"""Increase of the request rate with more replicas of a model, on four nodes."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from stoker.models.tasks.registry import TASKS
 NODES = 4
 REPLICAS = (1, 2, 4, 8)
 EACH = 4
-"""Clients a replica."""
+"""Clients per replica."""
 SECONDS = 8
 LINEAR = 0.95
 READY_S = 120
@@ -28,11 +28,11 @@ def run(plan: Plan) -> Report:
     report = Report("scaling", f"a model that sleeps, on {NODES} nodes of this machine")
     path = TASKS[PIPELINE].path
     bodies = [{"inputs": text} for text in texts(16)]
-    seen = os.pathsep.join([str(ENGINE), *filter(None, [IMPORTED.get("PYTHONPATH")])])
+    python_path = os.pathsep.join([str(ENGINE), *filter(None, [IMPORTED.get("PYTHONPATH")])])
     size = ("--nodes", str(NODES), "--gateways", "1")
     with (
         scratch() as place,
-        started(report, place / "fleet", SIDE, *size, env={"PYTHONPATH": seen}) as server,
+        started(report, place / "fleet", SIDE, *size, env={"PYTHONPATH": python_path}) as server,
     ):
         service = Service(server, report, SIDE)
         pushed = service.push(tiny_tagger(), "--name", MODEL, "--pipeline", PIPELINE)
@@ -42,19 +42,19 @@ def run(plan: Plan) -> Report:
             for count in counts:
                 deployment = _deployed(service, pushed["id"], count)
                 contender = at_work(service, path, MODEL)
-                asked = contender.encoded(bodies)
-                load.measured(contender, asked, EACH * count, 2)
-                found = load.measured(contender, asked, EACH * count, SECONDS)
-                rates[count] = found.rate
+                encoded = contender.encoded(bodies)
+                load.measured(contender, encoded, EACH * count, 2)
+                measured_load = load.measured(contender, encoded, EACH * count, SECONDS)
+                rates[count] = measured_load.rate
                 service.api.delete(f"/v1/deployments/{deployment}").raise_for_status()
-                progress(f"{count} replicas: {found.rate:.1f} requests a second")
+                progress(f"{count} replicas: {measured_load.rate:.1f} requests a second")
                 label = f"{count} replica{'s' if count > 1 else ''}"
-                report.add(label, "req/s", found.rate)
+                report.add(label, "req/s", measured_load.rate)
                 if count > 1:
                     report.add(
                         f"{label} / {count} times one",
                         "x",
-                        found.rate / count / rates[1],
+                        measured_load.rate / count / rates[1],
                         aim=f"≥ {LINEAR:g}",
                         meets=at_least(LINEAR),
                     )
@@ -75,7 +75,7 @@ def _deployed(service: Service, artifact: str, count: int) -> str:
     }
     made = service.api.post("/v1/deployments", json=wish).raise_for_status().json()["id"]
     deadline = time.monotonic() + READY_S
-    while sum(one["status"] == "ready" for one in service.found(made)["workers"]) < count:
+    while sum(worker["status"] == "ready" for worker in service.found(made)["workers"]) < count:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{count} replicas were not there in time")
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Our own server for a benchmark: `stoker serve`, as its user starts it."""
+"""Stoker's server for a benchmark: `stoker serve`, started as a user would."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from bench.common import ROOT, Report
 START_S = 180
 STOP_S = 60
 IMPORTED = {"PYTHONPATH": str(ROOT)}
-"""The code of this checkout, whatever is installed."""
+"""Environment that selects the code of this checkout, regardless of installed versions."""
 
 
 class Server:
@@ -34,13 +34,14 @@ class Server:
 
     def client(self, key: str = "") -> httpx.Client:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        # There is no TLS to verify, and reading the system's certificates costs 70 ms a client.
+        # The connection has no TLS to verify, and loading the system's certificates costs 70 ms per
+        # client.
         return httpx.Client(
             base_url=self.base_url, headers=headers, timeout=120, verify=False, trust_env=False
         )
 
     def account_key(self, name: str) -> str:
-        """A new account's key."""
+        """Returns the key of a new account."""
         operator_key = (self.data_dir / "operator-key").read_text().strip()
         with self.client(operator_key) as operator:
             account = operator.post("/v1/accounts", json={"name": name}).raise_for_status().json()
@@ -73,18 +74,18 @@ class Server:
 
 @contextlib.contextmanager
 def running(report: Report, folder: Path, *, side: str = "ours", **given: Any) -> Generator[Server]:
-    """A server with its data below `folder`, and the settings given.
+    """Starts a server with its data below `folder` and with these settings.
 
     Args:
-        side: what it is called in the report.
+        side: name of the server in the report.
     """
     folder.mkdir(parents=True, exist_ok=True)
     data_dir, log_path = folder / "data", folder / "server.log"
-    # It would be another server's, that has ended.
+    # The file may be left from a server that has ended.
     (data_dir / "server.json").unlink(missing_ok=True)
     flags: dict[str, Any] = {"port": 0, "data_dir": data_dir}
     command = [sys.executable, "-m", "stoker", "serve", "--port", "0", "--data-dir", data_dir]
-    # In a folder without an .env file: it would be read.
+    # The folder has no .env file, which would be read.
     with launching.started(
         report, side, command, settings.variables(given) | IMPORTED, log_path
     ) as process:

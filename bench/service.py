@@ -1,4 +1,4 @@
-"""Our own server for a benchmark: filled with models, and asked how it runs them."""
+"""Stoker's server for a benchmark, with models, and with access to its state."""
 
 import contextlib
 import json
@@ -21,19 +21,19 @@ from stoker.models.tasks.registry import GENERATING
 from stoker.wire.protocol import VERDICT, Execution
 
 DRIVEN_S = 30
-"""A model that is not converted after so much work is not going to be."""
+"""Seconds of work after which a model that is not being converted will not be converted."""
 DRIVERS = 4
 CONVERTED_S = 300
 QUIET_S = 20
-"""A conversion that was not taken up by then, and of which nothing more is tried, is not used."""
+"""Seconds without progress after which a finished conversion that is not used will not be used."""
 
 
 class Service:
     """A running server and an account's key for it.
 
     Args:
-        report: gets all that is set of a deployment, beside what the server's side has there.
-        key: an account's that there is; else one is made.
+        report: receives the settings of deployments, in addition to those of the server's side.
+        key: key of an existing account. By default, a new account is created.
     """
 
     def __init__(self, server: Server, report: Report, side: str = "ours", key: str = "") -> None:
@@ -53,12 +53,12 @@ class Service:
         return self.server.pid
 
     def push(self, folder: Path, *arguments: str) -> dict[str, Any]:
-        """`stoker artifacts push`, in a process of its own. Raises where it fails."""
-        given = {**IMPORTED, "STOKER_BASE_URL": self.base_url, "STOKER_API_KEY": self.key}
+        """Runs `stoker artifacts push` in a separate process. Raises `RuntimeError` if it fails."""
+        variables = {**IMPORTED, "STOKER_BASE_URL": self.base_url, "STOKER_API_KEY": self.key}
         done = subprocess.run(
             [sys.executable, "-m", "stoker", "artifacts", "push", folder, "--json", *arguments],
             cwd=self.server.data_dir,
-            env=launching.environment(given),
+            env=launching.environment(variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=120,
@@ -69,7 +69,9 @@ class Service:
         return json.loads(done.stdout)
 
     def deploy(self, folder: Path, model: str, pipeline: str, **wish: Any) -> str:
-        """Push and deploy a model folder, with `wish` and else as by itself; its id."""
+        """Pushes and deploys a model folder with the fields of `wish` and defaults otherwise.
+        Returns the deployment's id.
+        """
         artifact = self.push(folder, "--name", model, "--pipeline", pipeline)
         self._tell({"differing": settings.of_deployment(wish)}, model)
         body = {"model": model, "artifact_id": artifact["id"], **wish}
@@ -85,22 +87,22 @@ class Service:
         return self.api.get(f"/v1/deployments/{deployment}").raise_for_status().json()
 
     def change(self, deployment: str, action: str, status: str) -> None:
-        """`stop` or `start` a deployment and wait for its status."""
+        """Stops or starts a deployment and waits for its status."""
         self.api.post(f"/v1/deployments/{deployment}/{action}").raise_for_status()
         self.wait_status(deployment, status)
 
     def wait_status(self, deployment: str, status: str, timeout: float = 120) -> None:
-        found: dict[str, Any] = {}
+        state: dict[str, Any] = {}
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            found = self.found(deployment)
-            if found["status"] == status:
+            state = self.found(deployment)
+            if state["status"] == status:
                 return
             time.sleep(0.02)
-        raise RuntimeError(f"the deployment is {found['status']}, not {status}: {found['message']}")
+        raise RuntimeError(f"the deployment is {state['status']}, not {status}: {state['message']}")
 
     def wait_engine(self, deployment: str, engine: str, timeout: float = 300) -> None:
-        """Wait until a deployment's replica runs the model with an engine."""
+        """Waits until a deployment's replica runs the model with an engine."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if self._engines(deployment) == [engine]:
@@ -109,7 +111,7 @@ class Service:
         raise RuntimeError(f"it does not run with {engine}: {self.found(deployment)}")
 
     def wait_calibrated(self, deployment: str, timeout: float = 60) -> None:
-        """Wait until a replica has measured its batch budget, which it does when idle."""
+        """Waits until a replica has measured its batch budget, which it does when idle."""
         engine = self.tell_engine(deployment)
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -119,27 +121,28 @@ class Service:
             time.sleep(0.1)
 
     def settle(self, deployment: str, path: str, bodies: Sequence[bytes]) -> Execution | None:
-        """Work until a deployment runs as it will from then on; on what, if it was converted.
+        """Sends work until a deployment has its final configuration. Returns its conversion, if
+        any.
 
-        Models are converted in the background once they were busy for a while, which is how a
-        user gets them: so they are made busy, and the conversion is waited for.
+        Models are converted in the background after they were busy for a while, as for a user. This
+        method makes them busy and waits for the conversion.
         """
         self.wait_status(deployment, "ready")
-        found = self.found(deployment)
+        state = self.found(deployment)
         before = self._conversions()
-        progress(f"{found['model']}: working until it is converted …")
+        progress(f"{state['model']}: working until it is converted …")
         self._drive(path, bodies, lambda: self._conversions() > before)
         converted = self._adopted(deployment, before)
-        if found["pipeline"] in GENERATING:
+        if state["pipeline"] in GENERATING:
             self.tell_engine(deployment)
         else:
             self.wait_calibrated(deployment)
         return converted
 
     def tell_engine(self, deployment: str) -> str:
-        """What runs a deployment now, which the report is told, too."""
+        """Returns the engine of a deployment and records it in the report."""
         deadline = time.monotonic() + 10
-        # It is ready a little before that is known.
+        # The engine becomes known shortly after the deployment is ready.
         while not (engines := self._engines(deployment)) and time.monotonic() < deadline:
             time.sleep(0.05)
         if not engines:
@@ -155,9 +158,9 @@ class Service:
         deployments[model] = deployments.get(model, {}) | facts
 
     def _engines(self, deployment: str) -> list[str]:
-        """Of the replicas that are ready."""
-        found = self.found(deployment)
-        return sorted({one["engine"] for one in found["workers"] if one["engine"]})
+        """Returns the engines of the ready replicas."""
+        state = self.found(deployment)
+        return sorted({worker["engine"] for worker in state["workers"] if worker["engine"]})
 
     def _drive(self, path: str, bodies: Sequence[bytes], ended: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DRIVEN_S
@@ -174,33 +177,33 @@ class Service:
             asking = [threads.submit(ask, number) for number in range(DRIVERS)]
             try:
                 while time.monotonic() < deadline and not ended():
-                    if any(one.done() for one in asking):
+                    if any(future.done() for future in asking):
                         break
                     time.sleep(0.2)
             finally:
                 is_over = True
-        for one in asking:
-            one.result()
+        for future in asking:
+            future.result()
 
     def _conversions(self) -> frozenset[Path]:
-        """Folders of conversions that are done or on their way."""
+        """Returns the folders of conversions that are finished or in progress."""
         return frozenset((self.server.data_dir / "cache" / "openvino").glob("*/*"))
 
     def _adopted(self, deployment: str, before: frozenset[Path]) -> Execution | None:
-        """The conversion that has begun since, once it is what runs; none, if it does not come to
-        that: it is not possible, or no faster, or failed its trials.
+        """Waits until the conversion that has begun since is in use, and returns it. Returns None
+        if it is not possible, is not faster or failed its trials.
         """
         deadline = time.monotonic() + CONVERTED_S
-        seen, seen_at = (0, 0), time.monotonic()
-        # One that fails may be removed.
+        last_files, seen_at = (0, 0), time.monotonic()
+        # A failed conversion may be removed.
         while begun := self._conversions() - before:
             (folder,) = begun
             if self._engines(deployment) == ["openvino"]:
                 return _execution(folder)
             now = time.monotonic()
             files = _files(folder)
-            if files != seen or not (folder / VERDICT).exists():
-                seen, seen_at = files, now
+            if files != last_files or not (folder / VERDICT).exists():
+                last_files, seen_at = files, now
             if now - seen_at > QUIET_S:
                 return None
             if now > deadline:
@@ -209,17 +212,17 @@ class Service:
         return None
 
     def _budgets(self) -> set[tuple[Path, str]]:
-        """Of what is known how large its batches should be: the model's file, and the engine."""
-        found: set[tuple[Path, str]] = set()
+        """Returns the known batch budgets by model file and engine."""
+        budgets: set[tuple[Path, str]] = set()
         for path in (self.server.data_dir / "cache").glob("batch-*.json"):
-            # It may be on its way to the disk.
+            # The file may be partly written.
             with contextlib.suppress(json.JSONDecodeError):
-                found |= {(path, key) for key in json.loads(path.read_text())}
-        return found
+                budgets |= {(path, key) for key in json.loads(path.read_text())}
+        return budgets
 
 
 def _execution(folder: Path) -> Execution:
-    """What a replica adopted: the preferred one of those that passed their trials."""
+    """Returns the execution that a replica uses: the preferred one that passed its trials."""
     passed = [
         path
         for path in sorted(folder.glob("trial-*.json"))
@@ -233,10 +236,10 @@ def _execution(folder: Path) -> Execution:
 
 
 def _files(folder: Path) -> tuple[int, int]:
-    """How many there are, and when the last of them was written, in nanoseconds."""
+    """Returns the number of files, and the time of the last write in nanoseconds."""
     times = [0]
     for path in folder.rglob("*"):
-        # Signs of life go as they come.
+        # Heartbeat files appear and disappear.
         with contextlib.suppress(FileNotFoundError):
             times.append(path.stat().st_mtime_ns)
     return len(times), max(times)
@@ -246,7 +249,7 @@ def _files(folder: Path) -> tuple[int, int]:
 def serving(
     report: Report, folder: Path, *, side: str = "ours", **given: Any
 ) -> Generator[Service]:
-    """A server with the settings given and else its own, ready to fork replicas."""
+    """Starts a server with these settings and defaults otherwise, ready to fork replicas."""
     with running(report, folder, side=side, **given) as server:
         server.wait_ready()
         service = Service(server, report, side)

@@ -1,4 +1,4 @@
-"""What a benchmark sets of ours, beside what a user gets who sets nothing."""
+"""Settings of Stoker in a benchmark that differ from a user's defaults."""
 
 import json
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from stoker.base.config import Settings
 from stoker.registry.deployments.schemas import DeploymentCreate
 
 _NAMING = ("model", "artifact_id", "source", "pipeline")
-"""Fields of a deployment that say which model it is, and not how it runs."""
+"""Fields of a deployment that identify its model and not how it runs."""
 
 
 def variables(given: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as variables of the environment. Raises ValueError for one that there is not."""
+    """Returns settings as environment variables. Raises `ValueError` for an unknown setting."""
     _checked(Settings, given)
     return {
         f"STOKER_{name.upper()}": value if isinstance(value, str) else json.dumps(value)
@@ -24,14 +24,16 @@ def variables(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def of_server(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings given whose values differ from their defaults, each with both."""
+    """Returns the settings that differ from their defaults, each with both values."""
     return _differing(Settings, given)
 
 
 def of_deployment(wish: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of a request that makes a deployment."""
-    given = {name: value for name, value in wish.items() if name not in _NAMING}
-    return _differing(DeploymentCreate, given)
+    """Returns the fields of a deployment request that differ from their defaults, each with both
+    values.
+    """
+    fields = {name: value for name, value in wish.items() if name not in _NAMING}
+    return _differing(DeploymentCreate, fields)
 
 
 def _differing(kind: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:

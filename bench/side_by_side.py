@@ -1,4 +1,4 @@
-"""Several busy replicas on the same cores: of one model, and of two."""
+"""Several busy replicas on the same cores: of one model, and of two models."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,9 @@ CLIENTS = 16
 REPLICAS = (1, 2, 4)
 LOAD_S = 6
 ENGINE = "openvino"
-"""By itself each would be converted once it has worked for a while, and measured before that."""
+"""Engine that is set explicitly. By default, each model would be converted after a while of work,
+and measured before that.
+"""
 AIM = 1.0
 
 
@@ -28,8 +30,8 @@ def run(plan: Plan) -> Report:
         other = _deployed(service, "other", 1)
         for number in range(plan.rounds):
             rates: dict[str, float] = {}
-            for name, one in models.items():
-                rates[name] = load.measured(one, _bodies(one), CLIENTS, seconds).rate
+            for name, contender in models.items():
+                rates[name] = load.measured(contender, _bodies(contender), CLIENTS, seconds).rate
                 plural = "" if name == "with 1" else "s"
                 label = f"{OURS}, {name} replica{plural}, {clients_of(CLIENTS)}"
                 report.add(label, "req/s", rates[name])
@@ -66,11 +68,11 @@ def _deployed(service: Service, model: str, replicas: int) -> Contender:
         engine=ENGINE,
         replicas={"min": replicas, "max": replicas},
     )
-    one = at_work(service, workload.path, model)
+    contender = at_work(service, workload.path, model)
     service.wait_engine(deployment, ENGINE)
-    load.measured(one, _bodies(one), CLIENTS, 2)
+    load.measured(contender, _bodies(contender), CLIENTS, 2)
     service.wait_calibrated(deployment)
-    return one
+    return contender
 
 
 def _bodies(one: Contender) -> list[bytes]:
@@ -79,14 +81,18 @@ def _bodies(one: Contender) -> list[bytes]:
 
 
 def _together(contenders: Sequence[Contender], seconds: int) -> float:
-    """Requests a second of all, each asked by its part of the clients."""
+    """Returns the total requests per second. Each contender is called by its share of the
+    clients.
+    """
     each = CLIENTS // len(contenders)
     with ThreadPoolExecutor(len(contenders)) as threads:
         asking = [
-            threads.submit(wrk.run, one.base_url + one.path, one.key, _bodies(one), each, seconds)
-            for one in contenders
+            threads.submit(
+                wrk.run, item.base_url + item.path, item.key, _bodies(item), each, seconds
+            )
+            for item in contenders
         ]
-        found = [one.result() for one in asking]
-    if failed := sum(one.failed for one in found):
-        raise RuntimeError(f"{failed} requests failed: {found[0].failure or found[1].failure}")
-    return sum(one.answered / one.seconds for one in found)
+        results = [item.result() for item in asking]
+    if failed := sum(item.failed for item in results):
+        raise RuntimeError(f"{failed} requests failed: {results[0].failure or results[1].failure}")
+    return sum(item.answered / item.seconds for item in results)

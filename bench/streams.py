@@ -1,7 +1,7 @@
-"""Streamed answers, asked for by clients in closed loops.
+"""Streamed answers to clients in closed loops.
 
-One thread does nothing but keep what comes and when: it is read once all is over, so that reading
-costs the servers nothing of the cores that they share with it.
+One thread only stores the received data and times. It parses them at the end, so that parsing does
+not use the cores that the servers share with it.
 """
 
 import bisect
@@ -19,17 +19,17 @@ from bench.common import percentile
 
 TIMEOUT_S = 600
 LOAD_S = 10
-"""A load begins no further request after so long: on a slow server there are fewer."""
+"""Seconds after which a load starts no further request. A slow server receives fewer requests."""
 _DONE = b"data: [DONE]"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """When one streamed answer came."""
+    """Times of one streamed answer."""
 
     asked: float
     came: Sequence[float]
-    """Each piece of its text."""
+    """Arrival time of each piece of text."""
     tokens: int
 
     @property
@@ -46,24 +46,24 @@ class Load:
     seconds: float
     answers: Sequence[Answer]
     client_cpu_s: float = 0.0
-    """Processor time of the client, while the answers came."""
+    """Processor time of the client in seconds, while the answers arrived."""
 
     @property
     def tokens(self) -> int:
-        return sum(one.tokens for one in self.answers)
+        return sum(answer.tokens for answer in self.answers)
 
     @property
     def rate(self) -> float:
-        """Output tokens a second."""
+        """Output tokens per second."""
         return self.tokens / self.seconds
 
     def first_s(self, share: float) -> float:
-        return percentile([one.first_s for one in self.answers], share)
+        return percentile([answer.first_s for answer in self.answers], share)
 
     @property
     def gap_s(self) -> float:
-        """The median time between two pieces of text."""
-        return statistics.median(gap for one in self.answers for gap in one.gaps_s)
+        """Median time in seconds between two pieces of text."""
+        return statistics.median(gap for answer in self.answers for gap in answer.gaps_s)
 
 
 @dataclass(eq=False)
@@ -79,12 +79,12 @@ class _Client:
 
 
 def load(address: str, key: str, bodies: Sequence[bytes], clients: int, tokens: int) -> Load:
-    """Have clients ask one after the other, all beginning together.
+    """Runs clients that start together and each send one request after the other.
 
     Args:
-        address: of the path to post to.
-        bodies: shared out among the clients.
-        tokens: how many every answer has.
+        address: URL of the path to post to.
+        bodies: distributed among the clients.
+        tokens: number of tokens of every answer.
     """
     used = time.process_time()
     all_clients = [
@@ -112,9 +112,9 @@ def load(address: str, key: str, bodies: Sequence[bytes], clients: int, tokens: 
             if time.perf_counter() - started > TIMEOUT_S:
                 raise RuntimeError("the answers did not come in time")
     used = time.process_time() - used
-    found = [_answer(one, tokens) for one in finished]
-    seconds = max(answer.came[-1] for answer in found) - started
-    return Load(seconds, found, used)
+    answers = [_answer(received, tokens) for received in finished]
+    seconds = max(answer.came[-1] for answer in answers) - started
+    return Load(seconds, answers, used)
 
 
 def _ask(selector: selectors.BaseSelector, client: _Client, address: str, key: str) -> None:
@@ -152,7 +152,7 @@ def _answer(received: _Received, tokens: int) -> Answer:
 
 
 def _events(received: Sequence[tuple[float, bytes]]) -> Iterator[tuple[float, dict[str, Any]]]:
-    """The events of an answer, each with the time at which its end came."""
+    """Yields the events of an answer, each with the arrival time of its end."""
     ends: list[int] = []
     for _, data in received:
         ends.append((ends[-1] if ends else 0) + len(data))
@@ -166,14 +166,17 @@ def _events(received: Sequence[tuple[float, bytes]]) -> Iterator[tuple[float, di
         event = text[start:end].strip()
         start = end + 2
         if event.startswith(b"data:") and not event.startswith(_DONE):
-            # Where the part begins that holds the event's last byte, and how far into it that is.
+            # Start of the chunk that contains the event's last byte, in the content and in the raw
+            # bytes.
             begin, place = places[bisect.bisect_right(places, (end + 1, len(raw))) - 1]
             came = bisect.bisect_left(ends, place + end + 2 - begin)
             yield received[came][0], json.loads(event.removeprefix(b"data:"))
 
 
 def _unchunked(raw: bytes, at: int) -> tuple[bytes, list[tuple[int, int]]]:
-    """The content of a chunked body, and for each chunk its place there and in the raw bytes."""
+    """Returns the content of a chunked body, and the position of each chunk in it and in the raw
+    bytes.
+    """
     content = bytearray()
     places: list[tuple[int, int]] = []
     while True:

@@ -1,5 +1,5 @@
-"""MiniLM's embeddings from every side: lengths, lists, clients, and requests that do not wait for
-one another.
+"""MiniLM's embeddings with varied lengths, lists and clients, and with requests that do not wait
+for one another.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from bench.workloads import OURS, WORKLOADS
 
 CLIENTS = (1, 4, 16, 64, 256)
 LENGTHS = (8, 32, 128, 510)
-"""Words of a text; with the special tokens, the last is as long as the model takes."""
+"""Words per text. With the special tokens, the last length is the model's maximum."""
 LISTS = (1, 16, 256)
-"""Texts of a request."""
+"""Texts per request."""
 LENGTH_CLIENTS, LIST_CLIENTS = 16, 4
 LOAD_S = 5
 OFFERED = (50, 100, 200, 400)
-"""Requests a second that come at random moments."""
+"""Requests per second that arrive at random times."""
 SOON_S = 0.2
-"""An answer counts that comes so soon."""
+"""Maximum seconds of an answer that counts."""
 DIFFERENT = 96
 
 
@@ -36,7 +36,7 @@ class Load:
     bodies: Sequence[Mapping[str, Any]]
     clients: int
     inputs: int = 1
-    """Of a request."""
+    """Inputs per request."""
 
 
 def run(plan: Plan) -> Report:
@@ -49,20 +49,20 @@ def run(plan: Plan) -> Report:
         service = stack.enter_context(serving(report, place / OURS))
         contenders = [
             *(of_ours(scene, service, dtype)[0] for dtype in _dtypes()),
-            *(one for peer in workload.peers for one in of_peer(scene, stack, peer)),
+            *(contender for peer in workload.peers for contender in of_peer(scene, stack, peer)),
         ]
-        for one in list(contenders):
-            with left_out(report, contenders, one):
-                warmed_up(scene, one)
+        for contender in list(contenders):
+            with left_out(report, contenders, contender):
+                warmed_up(scene, contender)
         for number in range(plan.rounds):
-            for asked in _loads(plan):
-                for one in list(contenders):
-                    with left_out(report, contenders, one):
-                        _closed(scene, one, asked, number)
+            for measured_load in _loads(plan):
+                for contender in list(contenders):
+                    with left_out(report, contenders, contender):
+                        _closed(scene, contender, measured_load, number)
             for rate in plan.sized(OFFERED, OFFERED[:1]):
-                for one in list(contenders):
-                    _open(scene, one, rate, number)
-    _add_ratios(report, [one.name for one in contenders])
+                for contender in list(contenders):
+                    _open(scene, contender, rate, number)
+    _add_ratios(report, [contender.name for contender in contenders])
     report.notes += [
         "While one server is measured, the peers' processes are suspended; ours only idles.",
         f"Clients: the texts of `throughput_embeddings`. Lengths: {LENGTH_CLIENTS} clients. Lists: "
@@ -84,11 +84,11 @@ def _loads(plan: Plan) -> Iterator[Load]:
     for clients in plan.sized(CLIENTS, CLIENTS[:2]):
         yield Load(clients_of(clients), bodies, clients)
     for length in plan.sized(LENGTHS, LENGTHS[:1]):
-        own = [{"input": text} for text in texts_of(length, DIFFERENT)]
-        yield Load(f"{length} words", own, LENGTH_CLIENTS)
+        texts_of_length = [{"input": text} for text in texts_of(length, DIFFERENT)]
+        yield Load(f"{length} words", texts_of_length, LENGTH_CLIENTS)
     for size in plan.sized(LISTS, LISTS[:1]):
-        found = texts(size * 8)
-        lists = [{"input": found[at : at + size]} for at in range(0, len(found), size)]
+        drawn = texts(size * 8)
+        lists = [{"input": drawn[at : at + size]} for at in range(0, len(drawn), size)]
         yield Load(f"lists of {size}", lists, LIST_CLIENTS, size)
 
 
@@ -97,7 +97,7 @@ def _closed(scene: Scene, one: Contender, asked: Load, number: int) -> None:
     least_s = scene.plan.sized(LOAD_S, QUICK_S)
     seconds = load.enough_s(least_s, asked.clients, load.alone_s(one, bodies))
     if number == 0:
-        # The first of a shape build their kernels.
+        # The first requests of a shape build their kernels.
         load.measured(one, bodies, asked.clients, QUICK_S * max(1, seconds // LOAD_S))
     measured = load.measured(one, bodies, asked.clients, seconds)
     label = f"{one.name}, {asked.name}"
@@ -113,22 +113,22 @@ def _open(scene: Scene, one: Contender, rate: float, number: int) -> None:
     bodies = scene.encoded(one)
     with one.awake():
         client = OpenLoop(one.base_url, one.path, one.key, bodies)
-        found = client.run(rate, scene.plan.sized(LOAD_S, QUICK_S))
-    soon = sum(seconds <= SOON_S for seconds in found.answered_s)
+        result = client.run(rate, scene.plan.sized(LOAD_S, QUICK_S))
+    soon = sum(seconds <= SOON_S for seconds in result.answered_s)
     label = f"{one.name}, {rate} a second at random"
-    scene.report.add(label, "good/s", soon / found.seconds)
-    scene.report.add(f"{label}, p99", "ms", found.ms(0.99))
-    scene.report.client.add(label, found.client_cpu_s, found.seconds)
-    progress(f"round {number + 1}: {label}: {soon / found.seconds:.1f} within {SOON_S:g} s")
+    scene.report.add(label, "good/s", soon / result.seconds)
+    scene.report.add(f"{label}, p99", "ms", result.ms(0.99))
+    scene.report.client.add(label, result.client_cpu_s, result.seconds)
+    progress(f"round {number + 1}: {label}: {soon / result.seconds:.1f} within {SOON_S:g} s")
 
 
 def _add_ratios(report: Report, names: Sequence[str]) -> None:
-    found = {one.label: one for one in report.series if one.unit in ("texts/s", "good/s")}
+    by_label = {item.label: item for item in report.series if item.unit in ("texts/s", "good/s")}
     ours = [name for name in names if name.startswith(OURS)]
-    for label, series in list(found.items()):
-        mine, _, what = label.rpartition(", ")
+    for label, series in list(by_label.items()):
+        mine, _, measurement = label.rpartition(", ")
         for theirs in (name for name in names if name not in ours):
-            other = found.get(f"{theirs}, {what}")
+            other = by_label.get(f"{theirs}, {measurement}")
             if mine in ours and other:
-                for one, two in zip(series.values, other.values, strict=False):
-                    report.add(f"{mine} / {theirs}, {what}", "x", one / max(two, 1e-9))
+                for item, two in zip(series.values, other.values, strict=False):
+                    report.add(f"{mine} / {theirs}, {measurement}", "x", item / max(two, 1e-9))

@@ -1,4 +1,4 @@
-"""A new version takes over under load: what its callers notice of it."""
+"""Switch to a new version under load: the effect on callers."""
 
 import json
 import time
@@ -26,11 +26,11 @@ def run(plan: Plan) -> Report:
     path = TASKS[PIPELINE].path
     with scratch() as place, serving(report, place / "ours") as service:
         deployment = service.deploy(bert_base(), MODEL, PIPELINE, readiness="hot")
-        one = at_work(service, path, MODEL)
-        bodies = one.encoded([{"inputs": text} for text in texts(64)])
+        contender = at_work(service, path, MODEL)
+        bodies = contender.encoded([{"inputs": text} for text in texts(64)])
         service.settle(deployment, path, bodies)
         for _ in range(plan.rounds):
-            _round(report, plan, service, deployment, one, bodies)
+            _round(report, plan, service, deployment, contender, bodies)
     report.notes += [
         "Before: the load without a switch. During: as long a load, in which a version of the same "
         "model is made, loaded beside the live one, tried, and takes over.",
@@ -65,12 +65,12 @@ def _round(
 
 
 def _switched(service: Service, deployment: str) -> float:
-    """Seconds until a new version, made in the middle of the load, is live."""
+    """Returns the seconds until a new version, created during the load, is live."""
     time.sleep(1)
     began = time.perf_counter()
     path = f"/v1/deployments/{deployment}/versions"
-    found = service.found(deployment)
-    body = {"artifact_id": found["artifact_id"], "note": "another round"}
+    state = service.found(deployment)
+    body = {"artifact_id": state["artifact_id"], "note": "another round"}
     version: dict[str, Any] = service.api.post(path, json=body).raise_for_status().json()
     while version["status"] in WAITING:
         time.sleep(0.05)

@@ -1,4 +1,6 @@
-"""Processes that get a part of a core, by the kernel's control groups: as on slower machines."""
+"""Limits processes to a share of a core with the kernel's control groups, to simulate slower
+machines.
+"""
 
 import contextlib
 from collections.abc import Generator
@@ -10,18 +12,20 @@ _PERIOD_US = 10_000
 
 @contextlib.contextmanager
 def throttled(pid: int, share: float) -> Generator[None]:
-    """A process with so much of a core, and not more. Raises `OSError` where we may not say so."""
+    """Limits a process to a share of a core. Raises `OSError` if this process lacks the
+    permission.
+    """
     quota_us = int(share * _PERIOD_US)
     if (_GROUPS / "cgroup.controllers").exists():
-        parent, said = _GROUPS, {"cpu.max": f"{quota_us} {_PERIOD_US}"}
+        parent, limits = _GROUPS, {"cpu.max": f"{quota_us} {_PERIOD_US}"}
         (parent / "cgroup.subtree_control").write_text("+cpu")
     else:
         parent = _GROUPS / "cpu"
-        said = {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(quota_us)}
+        limits = {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(quota_us)}
     group = parent / f"stoker-bench-{pid}"
     group.mkdir()
     try:
-        for name, value in said.items():
+        for name, value in limits.items():
             (group / name).write_text(value)
         (group / "cgroup.procs").write_text(str(pid))
         yield

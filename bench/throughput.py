@@ -1,4 +1,4 @@
-"""Throughput: closed loops of clients, against what people run instead."""
+"""Throughput: closed loops of clients, compared with other servers."""
 
 import contextlib
 import statistics
@@ -21,11 +21,13 @@ _AGREEMENTS: Mapping[Measure, tuple[str, float]] = {
     "cosine": ("least cosine", 0.999),
     "texts": ("share of equal texts", 1.0),
 }
-"""What is compared → its name, and from which on a dtype counts as good as the exact one."""
+"""Maps a comparison to its label and to the minimum at which a dtype counts as equal to the exact
+one.
+"""
 
 
 def of(name: str) -> Callable[[Plan], Report]:
-    """The benchmark of a workload."""
+    """Returns the benchmark of a workload."""
     return lambda plan: run(WORKLOADS[name], name, plan)
 
 
@@ -38,11 +40,11 @@ def run(workload: Workload, name: str, plan: Plan) -> Report:
         scene = Scene(report, plan, workload, workload.folder(), bodies, place)
         service = stack.enter_context(serving(report, place / OURS))
         ours, converted = of_ours(scene, service, "auto")
-        peers = [one for peer in workload.peers for one in of_peer(scene, stack, peer)]
-        others = list(in_other_dtypes(scene, service))
-        _compare(scene, ours, others)
-        contenders = [ours, *others, *peers]
-        # The limit first, while all else is suspended or idle.
+        peers = [contender for peer in workload.peers for contender in of_peer(scene, stack, peer)]
+        other_dtypes = list(in_other_dtypes(scene, service))
+        _compare(scene, ours, other_dtypes)
+        contenders = [ours, *other_dtypes, *peers]
+        # The limit is measured first, while all others are suspended or idle.
         _measure_limit(scene, converted)
         _measure(scene, contenders)
     report.notes += [
@@ -58,15 +60,15 @@ def run(workload: Workload, name: str, plan: Plan) -> Report:
 
 
 def _compare(scene: Scene, ours: Contender, others: Sequence[Contender]) -> None:
-    """How far the answers in each dtype agree with those that ours gives by itself."""
+    """Measures the agreement of each dtype's answers with those of Stoker's default."""
     exact = _answers(scene, ours)
-    for one in others:
+    for contender in others:
         comparison = Comparison()
-        for pair in zip(exact, _answers(scene, one), strict=True):
+        for pair in zip(exact, _answers(scene, contender), strict=True):
             comparison.add(*pair)
         name, least = _AGREEMENTS[comparison.measure]
         scene.report.add(
-            f"{one.name}: {name}",
+            f"{contender.name}: {name}",
             "",
             comparison.agreement,
             aim=f"≥ {least:g}",
@@ -80,54 +82,56 @@ def _answers(scene: Scene, contender: Contender) -> list[bytes]:
 
 
 def _measure_limit(scene: Scene, converted: Execution | None) -> None:
-    """The same engine in a loop, without a server."""
-    report, asked = scene.report, scene.bodies[:LIMIT_REQUESTS]
-    given = (scene.workload.task, scene.folder, scene.place, converted)
-    with in_process(report, *given) as child:
+    """Measures the same engine in a loop, without a server."""
+    report, bodies = scene.report, scene.bodies[:LIMIT_REQUESTS]
+    arguments = (scene.workload.task, scene.folder, scene.place, converted)
+    with in_process(report, *arguments) as child:
         for _ in range(scene.plan.rounds):
             for batch in LIMIT_BATCHES:
-                child.run(asked, batch)
-                rate = len(asked) / sum(child.run(asked, batch))
+                child.run(bodies, batch)
+                rate = len(bodies) / sum(child.run(bodies, batch))
                 report.add(f"in-process, batch {batch}", "req/s", rate)
 
 
 def _measure(scene: Scene, contenders: list[Contender]) -> None:
-    """In turn: each load of every one before the next load."""
+    """Measures each load for all contenders before the next load."""
     loads = scene.plan.sized(scene.workload.loads, dict.fromkeys((1, 4), QUICK_S))
     slowest_s = 0.0
-    for one in list(contenders):
-        with left_out(scene.report, contenders, one):
-            slowest_s = max(slowest_s, warmed_up(scene, one))
+    for contender in list(contenders):
+        with left_out(scene.report, contenders, contender):
+            slowest_s = max(slowest_s, warmed_up(scene, contender))
     for number in range(scene.plan.rounds):
         for clients, seconds in loads.items():
             enough_s = load.enough_s(seconds, clients, slowest_s)
-            for one in list(contenders):
-                with left_out(scene.report, contenders, one):
-                    found = load.measured(one, scene.encoded(one), clients, enough_s)
-                    load.add(scene.report, one.name, clients, found)
-                    label = f"{one.name}, {clients_of(clients)}"
-                    progress(f"round {number + 1}: {label}: {found.rate:.1f} req/s")
-    _add_ratios(scene, [one.name for one in contenders], list(loads))
+            for contender in list(contenders):
+                with left_out(scene.report, contenders, contender):
+                    measured_load = load.measured(
+                        contender, scene.encoded(contender), clients, enough_s
+                    )
+                    load.add(scene.report, contender.name, clients, measured_load)
+                    label = f"{contender.name}, {clients_of(clients)}"
+                    progress(f"round {number + 1}: {label}: {measured_load.rate:.1f} req/s")
+    _add_ratios(scene, [contender.name for contender in contenders], list(loads))
 
 
 def _add_ratios(scene: Scene, names: Sequence[str], clients: Sequence[int]) -> None:
-    """Ours against each peer, and against the limit, round by round."""
+    """Adds the ratios of Stoker to each peer and to the limit, round by round."""
     report, aims = scene.report, scene.workload.aims
     rates = {series.label: series.values for series in report.series if series.unit == "req/s"}
     limits = zip(*(rates[f"in-process, batch {batch}"] for batch in LIMIT_BATCHES), strict=True)
     best = [max(pair) for pair in limits]
-    inexact = {one.label.partition(":")[0] for one in report.series if one.verdict == "MISSED"}
+    inexact = {item.label.partition(":")[0] for item in report.series if item.verdict == "MISSED"}
     ours = [name for name in names if name.startswith(OURS)]
     for count in clients:
         suffix = f", {clients_of(count)}"
         theirs = {name: rates[name + suffix] for name in names if name not in ours}
         for mine in ours:
-            for name, others in (theirs | {LIMIT: best}).items():
+            for name, other_rates in (theirs | {LIMIT: best}).items():
                 ratio = f"{mine} / {name}"
-                _add_ratio(report, ratio + suffix, rates[mine + suffix], others, aims)
+                _add_ratio(report, ratio + suffix, rates[mine + suffix], other_rates, aims)
         if theirs:
-            # Of a noisy round the best would be whoever was lucky in it.
-            exact = (rates[one + suffix] for one in ours if one not in inexact)
+            # Selected by the median. In a noisy round, the fastest would be the luckiest.
+            exact = (rates[item + suffix] for item in ours if item not in inexact)
             most = max(exact, key=statistics.median), max(theirs.values(), key=statistics.median)
             _add_ratio(report, f"{BEST}{suffix}", *most, aims)
 
@@ -140,11 +144,11 @@ def _add_ratio(
     aims: Mapping[str, float],
 ) -> None:
     aim = aims.get(label)
-    for one, other in zip(mine, others, strict=False):
+    for value, other in zip(mine, others, strict=False):
         report.add(
             label,
             "x",
-            one / other,
+            value / other,
             aim=f"≥ {aim:g}" if aim else "",
             meets=at_least(aim) if aim else None,
         )

@@ -1,4 +1,4 @@
-"""Transcription: seconds of speech a second, against transformers' pipeline called in a loop."""
+"""Transcription: seconds of speech per second, compared with transformers' pipeline in a loop."""
 
 import base64
 import contextlib
@@ -25,7 +25,7 @@ PATH = "/v1/audio/transcriptions"
 RATE = 16_000
 CLIP_S = 10
 REQUESTS = {1: 2, 8: 1}
-"""Clients → requests of each, a round."""
+"""Maps the number of clients to requests per client and round."""
 LOOP, OURS = "pipeline() in a loop", "ours"
 AIM = 1.5
 
@@ -35,10 +35,10 @@ def run(plan: Plan) -> Report:
     folder = whisper_tiny()
     clips = [_clip(number) for number in range(max(c * each for c, each in REQUESTS.items()))]
     with scratch() as place, serving(report, place) as service, contextlib.ExitStack() as stack:
-        own = report.settings[OURS]["dtype"] = dtypes.of_ours(folder)
+        own_dtype = report.settings[OURS]["dtype"] = dtypes.of_ours(folder)
         loop, dtype = _loop(report, stack, folder, clips, place)
         sides = {OURS: _deployed(service, folder, clips)}
-        if dtype not in ("", own):
+        if dtype not in ("", own_dtype):
             sides[f"{OURS}, {dtype}"] = _deployed(service, folder, clips, dtype=dtype)
         for bodies in sides.values():
             for clients, each in REQUESTS.items():
@@ -69,7 +69,7 @@ def run(plan: Plan) -> Report:
 
 
 def _deployed(service: Service, folder: Path, clips: Sequence[bytes], **wish: str) -> list[bytes]:
-    """The requests to a model that has settled."""
+    """Deploys a model and waits for its final configuration. Returns the requests to it."""
     model = "-".join(["measured", *wish.values()])
     bodies = [
         json.dumps({"model": model, "file": base64.b64encode(clip).decode()}).encode()
@@ -87,7 +87,7 @@ def _loop(
     clips: Sequence[bytes],
     place: Path,
 ) -> tuple[Loop | None, str]:
-    """transformers' pipeline in the dtype that is the best for it; None where it cannot be had."""
+    """Starts transformers' pipeline in its fastest dtype. Returns None if it is not available."""
     paths = [place / f"{number}.wav" for number in range(len(clips))]
     for path, clip in zip(paths, clips, strict=True):
         path.write_bytes(clip)
@@ -95,8 +95,8 @@ def _loop(
     @contextlib.contextmanager
     def running(dtype: str) -> Generator[Loop]:
         python = environments.python("pipeline")
-        given = [folder, dtype, str(WHISPER_TOKENS), *paths]
-        command = [python, "-m", "bench.peers.whisper_loop", *given]
+        arguments = [folder, dtype, str(WHISPER_TOKENS), *paths]
+        command = [python, "-m", "bench.peers.whisper_loop", *arguments]
         with looping(report, LOOP, command, {}, place) as loop:
             loop.ask(1)
             yield loop
@@ -114,11 +114,11 @@ def _loop(
 
 
 def _clip(number: int) -> bytes:
-    """A WAV file of noise that swells and fades."""
+    """Returns a WAV file of noise that swells and fades."""
     source = random.Random(SEED + number)
     size = CLIP_S * RATE
     samples = bytearray(source.randbytes(2 * size))
-    # The high bytes are made small: a quarter of full scale.
+    # Smaller high bytes reduce the amplitude to a quarter of full scale.
     samples[1::2] = bytes((byte >> 2) for byte in samples[1::2])
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
@@ -128,7 +128,7 @@ def _clip(number: int) -> bytes:
 
 
 def _load(connections: Sequence[Connection], bodies: Sequence[bytes], each: int) -> float:
-    """Seconds until each client has had its answers, one after the other."""
+    """Returns the seconds until each client has received its answers, one after the other."""
     errors: list[Exception] = []
 
     def client(connection: Connection, own: Sequence[bytes]) -> None:

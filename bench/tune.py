@@ -1,4 +1,6 @@
-"""Whether a model runs as fast as `stoker tune` has said, in each way that it has measured."""
+"""Compares a model's speed with the prediction of `stoker tune`, for each engine and dtype that it
+has measured.
+"""
 
 import json
 import subprocess
@@ -17,10 +19,10 @@ from bench.server import IMPORTED
 from bench.service import Service, serving
 
 EXAMPLES = 16
-"""As many as the trial asks for at once, so that both are asked the same."""
+"""Number of requests that the trial sends at once, so that both measure the same."""
 ALONE, TOGETHER = 1, 16
 LOADS = {ALONE: 5, TOGETHER: 8}
-"""Clients → seconds of a load."""
+"""Maps the number of clients to the seconds of a load."""
 WITHIN = 0.15
 TRIAL_S = 1200
 MODEL = "tried"
@@ -36,7 +38,7 @@ class Kind:
     bodies: Callable[[], list[dict[str, Any]]]
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     engines: Sequence[str] = ()
-    """Only these; default: all."""
+    """Engines to measure. Empty means all."""
 
 
 def _texts() -> list[dict[str, Any]]:
@@ -46,12 +48,12 @@ def _texts() -> list[dict[str, Any]]:
 def _chats() -> list[dict[str, Any]]:
     return [
         {
-            "messages": [{"role": "user", "content": one.content}],
+            "messages": [{"role": "user", "content": chat.content}],
             "max_tokens": ANSWER_TOKENS // 4,
             "temperature": 0,
             "ignore_eos": True,
         }
-        for one in Chats().draw(EXAMPLES)
+        for chat in Chats().draw(EXAMPLES)
     ]
 
 
@@ -78,7 +80,7 @@ def run(plan: Plan) -> Report:
                 kind.folder(), MODEL, kind.pipeline, readiness="hot", config=kind.config
             )
             service.wait_status(deployment, "ready")
-            # What a machine does in a second changes within minutes: each round has a trial.
+            # A machine's speed changes within minutes, so each round has its own trial.
             for _ in range(plan.rounds):
                 for row in _said(service, kind, bodies, place):
                     _apply(service, deployment, row)
@@ -97,16 +99,16 @@ def run(plan: Plan) -> Report:
 def _said(
     service: Service, kind: Kind, bodies: Sequence[Mapping[str, Any]], place: Path
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a trial that could be run."""
+    """Yields the rows of a trial that could be run."""
     examples = place / "examples.jsonl"
-    examples.write_text("".join(json.dumps(one) + "\n" for one in bodies))
+    examples.write_text("".join(json.dumps(body) + "\n" for body in bodies))
     progress(f"{kind.name}: stoker tune …")
-    given = {**IMPORTED, "STOKER_BASE_URL": service.base_url, "STOKER_API_KEY": service.key}
+    variables = {**IMPORTED, "STOKER_BASE_URL": service.base_url, "STOKER_API_KEY": service.key}
     only = [word for engine in kind.engines for word in ("--engine", engine)]
     done = subprocess.run(
         [sys.executable, "-m", "stoker", "tune", MODEL, "--examples", examples, "--json", *only],
         cwd=place,
-        env=launching.environment(given),
+        env=launching.environment(variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=TRIAL_S,
@@ -138,15 +140,15 @@ def _measure(
     row: Mapping[str, Any],
     bodies: Sequence[Mapping[str, Any]],
 ) -> None:
-    one = at_work(service, kind.path, MODEL)
-    asked = one.encoded(bodies)
-    alone_s = load.alone_s(one, asked)
+    contender = at_work(service, kind.path, MODEL)
+    encoded = contender.encoded(bodies)
+    alone_s = load.alone_s(contender, encoded)
     loads = {count: load.enough_s(s, count, alone_s) for count, s in LOADS.items()}
-    load.measured(one, asked, TOGETHER, loads[TOGETHER])
+    load.measured(contender, encoded, TOGETHER, loads[TOGETHER])
     weights = f", weights in {row['weight_format']}" if row["weight_format"] else ""
     name = f"{kind.name}, {row['engine']} {row['dtype']}{weights}"
-    alone_ms = 1000 / load.measured(one, asked, ALONE, loads[ALONE]).rate
-    rate = load.measured(one, asked, TOGETHER, loads[TOGETHER]).rate
+    alone_ms = 1000 / load.measured(contender, encoded, ALONE, loads[ALONE]).rate
+    rate = load.measured(contender, encoded, TOGETHER, loads[TOGETHER]).rate
     report.add(f"{name}, alone, said", "ms", row["alone_ms"])
     report.add(f"{name}, {clients_of(ALONE)}", "ms", alone_ms)
     report.add(f"{name}, together, said", "req/s", row["items_per_s"])
@@ -162,5 +164,5 @@ def _add_ratio(report: Report, label: str, value: float) -> None:
         "x",
         value,
         aim=f"within {WITHIN:.0%}",
-        meets=lambda found: abs(found - 1) <= WITHIN,
+        meets=lambda ratio: abs(ratio - 1) <= WITHIN,
     )

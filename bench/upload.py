@@ -1,4 +1,4 @@
-"""Upload: pushing a large file against copying and digesting it on the same disk."""
+"""Upload: pushing a large file, compared with copying and digesting it on the same disk."""
 
 import subprocess
 import time
@@ -51,7 +51,9 @@ def _add(
 
 
 def _copied(source: Path, target: Path) -> tuple[float, float]:
-    """Seconds of the copy and its digest; and of both until the copy is durable, too."""
+    """Returns the seconds of the copy and its digest, and the seconds until the copy is also
+    durable.
+    """
     started = time.perf_counter()
     _command("cp", source, target)
     _command("sha256sum", target)
@@ -72,7 +74,7 @@ def _pushed(service: Service, folder: Path) -> float:
 
 
 def _put(service: Service, folder: Path) -> float:
-    """The weights as one stream, between opening the session and completing it (not timed)."""
+    """Sends the weights as one stream. Opening and completing the session is not timed."""
     body = {"display_name": "single"}
     artifact = service.api.post("/v1/model-artifacts", json=body).raise_for_status().json()
     uploads = f"/v1/model-artifacts/{artifact['id']}/uploads"
@@ -80,7 +82,7 @@ def _put(service: Service, folder: Path) -> float:
     seconds = 0.0
     for path in sorted(folder.iterdir()):
         url = f"{service.base_url}{uploads}/{upload}/files/{path.name}"
-        # The key goes in by standard input: others see arguments.
+        # The key is passed through stdin, because other users can see arguments.
         config = f'header = "authorization: Bearer {service.key}"\n'
         started = time.perf_counter()
         _command("curl", "-sSf", "--config", "-", "-T", path, url, stdin=config)
@@ -92,15 +94,17 @@ def _put(service: Service, folder: Path) -> float:
 
 
 def _delete(service: Service, artifact_id: str) -> None:
-    found = service.api.get(f"/v1/model-artifacts/{artifact_id}").raise_for_status().json()
-    if found["status"] != "ready":
-        raise RuntimeError(f"the artifact is {found['status']}: {found['failure']}")
+    artifact = service.api.get(f"/v1/model-artifacts/{artifact_id}").raise_for_status().json()
+    if artifact["status"] != "ready":
+        raise RuntimeError(f"the artifact is {artifact['status']}: {artifact['failure']}")
     service.api.delete(f"/v1/model-artifacts/{artifact_id}").raise_for_status()
     _settle()
 
 
 def _settle() -> None:
-    """Let what was written before reach the disk, so that it does not slow down the next one."""
+    """Waits until earlier writes have reached the disk, so that they do not slow down the next
+    one.
+    """
     _command("sync", "-f", Path(__file__).parent)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a server in the throughput benchmarks: a model and the requests for it."""
+"""Workloads of the throughput benchmarks: a model and its requests."""
 
 import base64
 import io
@@ -32,31 +32,36 @@ LIMIT = "in-process, the better batch"
 BEST = "ours in its best exact dtype / the best peer"
 
 LABELS = ["cat", "dog", "bicycle", "house", "tree", "car", "person", "boat"]
-"""The same for every request, as an application would ask."""
+"""Labels of every request, because an application would not vary them."""
 DOCUMENTS = 32
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`bodies(count)` are JSON bodies for our endpoint; peers get the same ones."""
+    """A model and its requests. `bodies(count)` returns JSON bodies for Stoker's endpoint. Peers
+    receive the same ones.
+    """
 
     title: str
     pipeline: str
     task: str
-    """As the registry names it."""
+    """Name of the task in the registry."""
     path: str
     folder: Callable[[], Path]
     bodies: Callable[[int], list[Body]]
     cycle: int = 48
-    """How many different requests there are: fewer than the slowest answers in a load, so that all
-    are asked the same."""
+    """Number of different requests. Fewer than the slowest server answers in a load, so that all
+    receive the same ones.
+    """
     loads: Mapping[int, int] = field(default_factory=lambda: {1: 6, 4: 10, 16: 15})
-    """Clients → seconds of a load. Long beside an answer: the slowest take two seconds at 16."""
+    """Maps the number of clients to the seconds of a load. Long compared with an answer: the
+    slowest take two seconds with 16 clients.
+    """
     peers: Sequence[Peer] = ("fastapi", "litserve")
     in_float32: bool = False
-    """Whether peers are measured in float32, too, where another dtype is better for them."""
+    """True if peers are also measured in float32 when another dtype is faster for them."""
     aims: Mapping[str, float] = field(default_factory=lambda: {f"{BEST}, 16 clients": 2.0})
-    """Label of a ratio → the least that is aimed at."""
+    """Maps the label of a ratio to its aimed minimum."""
 
 
 def _text_bodies(count: int) -> list[Body]:
@@ -68,9 +73,9 @@ def _embedding_bodies(count: int) -> list[Body]:
 
 
 def _rerank_bodies(count: int) -> list[Body]:
-    found = texts(count * (DOCUMENTS + 1))
-    starts = range(0, len(found), DOCUMENTS + 1)
-    return [{"query": found[at], "documents": found[at + 1 : at + 1 + DOCUMENTS]} for at in starts]
+    drawn = texts(count * (DOCUMENTS + 1))
+    starts = range(0, len(drawn), DOCUMENTS + 1)
+    return [{"query": drawn[at], "documents": drawn[at + 1 : at + 1 + DOCUMENTS]} for at in starts]
 
 
 def _photos(count: int) -> list[str]:
@@ -86,15 +91,15 @@ def _zero_shot_bodies(count: int) -> list[Body]:
 
 
 def _audio_bodies(count: int) -> list[Body]:
-    """WAV files of 16 bits in base64."""
-    found: list[Body] = []
+    """Returns bodies with 16-bit WAV files in base64."""
+    bodies: list[Body] = []
     for samples in tones(count):
         buffer = io.BytesIO()
         with wave.open(buffer, "wb") as file:
             file.setparams((1, 2, RATE, RATE, "NONE", ""))
             file.writeframes(struct.pack(f"<{len(samples)}h", *samples))
-        found.append({"inputs": base64.b64encode(buffer.getvalue()).decode()})
-    return found
+        bodies.append({"inputs": base64.b64encode(buffer.getvalue()).decode()})
+    return bodies
 
 
 WORKLOADS = {

@@ -1,7 +1,8 @@
-"""`wrk`: many clients that cost next to nothing of the cores they share with what they measure.
+"""Runs `wrk`: many clients with negligible cost on the cores that they share with the measured
+server.
 
-A client in Python takes as much as a fast server does: 100 requests a second were seen where there
-were 2,100.
+A client in Python uses as much processor time as a fast server. It reached 100 requests per second
+instead of 2,100.
 """
 
 import os
@@ -21,47 +22,47 @@ MISSING = (
 
 
 class MissingError(Exception):
-    """There is no wrk here; the message tells how it comes."""
+    """wrk is not installed. The message says how to install it."""
 
 
 @dataclass(frozen=True)
 class Found:
     answered: int
-    """With 200; `failed` are all others."""
+    """Number of responses with status 200. `failed` counts all others."""
     failed: int
     failure: str
-    """The first one's status and body."""
+    """Status and body of the first failure."""
     seconds: float
-    """Until the last answer: of what is still on its way then, nothing is known."""
+    """Seconds until the last response. Requests still in progress are not counted."""
     p50_ms: float
     p99_ms: float
     cpu_seconds: float
-    """Of wrk itself."""
+    """Processor time of wrk in seconds."""
 
 
 def version() -> str:
-    """Its name and version. Raises `MissingError`."""
+    """Returns wrk's name and version. Raises `MissingError`."""
     if not shutil.which(PROGRAM):
         raise MissingError(MISSING)
-    # It says so with what else it says to who asks wrongly.
-    said = subprocess.run([PROGRAM, "-v"], capture_output=True, text=True, check=False).stdout
-    return " ".join(said.split()[:2])
+    # wrk prints its version only with its usage message.
+    output = subprocess.run([PROGRAM, "-v"], capture_output=True, text=True, check=False).stdout
+    return " ".join(output.split()[:2])
 
 
 def run(url: str, key: str, bodies: Sequence[bytes], clients: int, seconds: int) -> Found:
-    """Have clients post JSON bodies in turn, each one after the other, all beginning together."""
+    """Runs clients that start together and each post JSON bodies in turn."""
     with scratch() as folder:
-        # Not among the arguments: others see them.
+        # Not passed as an argument, because other users can see arguments.
         if key:
             (folder / "key").write_text(f"{key}\n")
         (folder / "bodies").write_bytes(b"\n".join(bodies) + b"\n")
-        said, cpu_seconds = _called(
+        output, cpu_seconds = _called(
             *(PROGRAM, "-t", "1", "-c", str(clients), "-d", f"{seconds}s"),
             *("--timeout", f"{TIMEOUT_S}s", "-s", str(HERE / "wrk.lua"), url, "--", str(folder)),
         )
-    line = next((line for line in said.splitlines() if line.startswith("WRK ")), None)
+    line = next((line for line in output.splitlines() if line.startswith("WRK ")), None)
     if line is None:
-        raise RuntimeError(f"wrk failed:\n{said[-2000:]}")
+        raise RuntimeError(f"wrk failed:\n{output[-2000:]}")
     _, answered, failed, took, p50, p99, *failure = line.split(" ", 6)
     return Found(
         answered=int(answered),
@@ -75,7 +76,7 @@ def run(url: str, key: str, bodies: Sequence[bytes], clients: int, seconds: int)
 
 
 def _called(*command: str) -> tuple[str, float]:
-    """What a command says, and the processor time that it took."""
+    """Returns a command's output and the processor time that it used, in seconds."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -85,9 +86,9 @@ def _called(*command: str) -> tuple[str, float]:
         start_new_session=True,
     )
     with process:
-        said = process.stdout.read() if process.stdout else ""
+        output = process.stdout.read() if process.stdout else ""
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise RuntimeError(f"{command[0]} failed:\n{said[-2000:]}")
-    return said, used.ru_utime + used.ru_stime
+        raise RuntimeError(f"{command[0]} failed:\n{output[-2000:]}")
+    return output, used.ru_utime + used.ru_stime

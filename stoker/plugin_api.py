@@ -1,6 +1,6 @@
-"""What a package of tasks or engines may import from Stoker. Nothing deeper is stable.
+"""API for packages of tasks or engines. No other module of Stoker is stable.
 
-A module of records, which the gateway imports, loads neither torch nor numpy by this module.
+The gateway imports modules of records. Through this module they load neither torch nor numpy.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "Scheduler":
-        # It loads torch, which the gateway does without.
+        # Imported here because it loads torch, which the gateway does not need.
         from stoker.models.llm.scheduler import Scheduler
 
         return Scheduler

@@ -1,11 +1,11 @@
-"""How the tool calls of 70 public chat templates are read: docs/tool_calls.md.
+"""Writes docs/tool_calls.md, which shows how the tool calls of 70 public chat templates are parsed.
 
-The templates are those of llama-cpp-python's source distribution (MIT), which `make` unpacks:
+The templates come from llama-cpp-python's source distribution (MIT), which `make` unpacks:
 
     python -m tools.chat_templates unpack ARCHIVE FOLDER
     python -m tools.chat_templates page
 
-The second one writes the page; tests/chat/test_chat_templates.py compares.
+The second command writes the page. tests/chat/test_chat_templates.py compares it.
 """
 
 import sys
@@ -34,16 +34,16 @@ WHY: Mapping[tuple[str, str], str] = {
         "it writes the text as a message behind the calls"
     ),
 }
-"""A template and a case → why what it writes is not read back exactly."""
+"""Maps a template and a case to the reason why its output is not parsed back exactly."""
 
 
 class Rendering:
-    """Renders conversations in this process, for templates that are known."""
+    """Renders conversations in this process. Only for known templates."""
 
     def __init__(self, template: str) -> None:
         self._template = template
         self.refusal = ""
-        """Why the last conversation was refused."""
+        """Reason why the last conversation was rejected."""
 
     def __call__(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], *, begins_answer: bool
@@ -63,21 +63,21 @@ class Rendering:
 
 
 def templates() -> Mapping[str, str]:
-    """Returns the chat templates by their names; empty if they were not unpacked."""
+    """Returns the chat templates by name. Empty if they were not unpacked."""
     return {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.jinja"))}
 
 
 @cache
 def chosen(name: str) -> Choice:
-    """Returns how the answers of a model with one of the templates are read."""
+    """Returns the choice of how to parse the answers of a model with this template."""
     source = templates()[name]
     return choose(source, Probe(Rendering(source)))
 
 
 def page() -> str:
-    """Returns docs/tool_calls.md."""
+    """Returns the text of docs/tool_calls.md."""
     rows = [_row(name, source) for name, source in templates().items()]
-    proven = [one for one in map(chosen, templates()) if one.is_proven]
+    proven = [choice for choice in map(chosen, templates()) if choice.is_proven]
     heads = ["template", "format", *(case.name for case in CASES), "enforced", "remarks"]
     table = [_cells(heads), _cells(["---"] * len(heads)), *map(_cells, rows)]
     return _TEXT.format(
@@ -106,22 +106,22 @@ def _enforced(choice: Choice) -> str:
 
 
 def _remarks(name: str, source: str, choice: Choice) -> list[str]:
-    found: list[str] = []
+    remarks: list[str] = []
     if choice.form is None:
-        found.append("takes no tools" if "tools" not in source else "names no format of calls")
+        remarks.append("takes no tools" if "tools" not in source else "names no format of calls")
     elif not choice.is_proven:
-        found.append(f"chosen by marks: {_why_not_tried(source)}")
+        remarks.append(f"chosen by marks: {_why_not_tried(source)}")
     if choice.form and choice.form.why_free:
-        found.append(choice.form.why_free.rstrip("."))
+        remarks.append(choice.form.why_free.rstrip("."))
     unread = [case for case, result in choice.results.items() if result == "not read"]
-    found += [f"{case}: {WHY[name, case]}" for case in unread if (name, case) in WHY]
+    remarks += [f"{case}: {WHY[name, case]}" for case in unread if (name, case) in WHY]
     if choice.is_proven and choice.habits.single_calls:
-        found.append("takes one call a message: several are split")
+        remarks.append("takes one call a message: several are split")
     if choice.habits.text_arguments:
-        found.append("takes arguments as JSON")
+        remarks.append("takes arguments as JSON")
     if choice.habits.short_ids:
-        found.append("takes ids of nine letters or digits")
-    return found
+        remarks.append("takes ids of nine letters or digits")
+    return remarks
 
 
 def _why_not_tried(source: str) -> str:

@@ -1,4 +1,4 @@
-"""Writes what the types of the console are made from, frontend/openapi.json."""
+"""Writes frontend/openapi.json, the source of the console's types."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ PATH = Path(__file__).parents[1] / "frontend" / "openapi.json"
 
 
 def text() -> str:
-    """The server's own document, a line a member, so that a change shows as one."""
+    """Returns the server's OpenAPI document with one member per line, so that diffs stay small."""
     return json.dumps(create_app().openapi(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""The table of docs/faults.md: what goes wrong around a server, what comes of it, and the tests
-that try it. A test says which faults it tries by the marker `fault`.
+"""Writes the table of docs/faults.md: faults around a server, their outcome, and the tests that try
+them. A test names its faults with the marker `fault`.
 
-`python -m tools.faults` writes the page; tests/test_fault_list.py compares.
+`python -m tools.faults` writes the page. tests/test_fault_list.py compares it.
 """
 
 from dataclasses import dataclass
@@ -144,7 +144,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def page() -> str:
-    """docs/faults.md as it must be."""
+    """Returns the expected text of docs/faults.md."""
     tried = marked(MARKER)
     rows = [
         f"| {mark} | {fault.name} | {fault.outcome} | {shown(tried.get(mark, []))} |"

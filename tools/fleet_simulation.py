@@ -1,7 +1,7 @@
-"""A fleet larger than any machine of ours: which calls find their model loaded, how long the others
-wait, and what memory that costs. Leases are placed and calls sent by the code that does it in
-earnest (`stoker/runtime/nodes/placing.py`); times and sizes are given, and docs/scale.md says where
-they were measured.
+"""Simulates a fleet that is larger than any available machine. Reports the share of calls that find
+their model loaded, the waits of the others, and the memory that this costs. Leases are placed and
+calls sent by the production code (`stoker/runtime/nodes/placing.py`). Times and sizes are inputs,
+and docs/scale.md says where they were measured.
 
 `python -m tools.fleet_simulation` prints the tables of docs/scale.md.
 """
@@ -21,7 +21,7 @@ from stoker.runtime.nodes.placing import Load, Place, chosen, least_busy
 
 GIB = 1 << 30
 SCALE_UP_AT = 16
-"""Calls a replica, from which on another node is asked for one more."""
+"""Calls per replica from which another node is requested to add one more."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class Kind:
 
     name: str
     share: float
-    """Of the deployments."""
+    """Share of the deployments."""
     bytes: int
     service_s: float
-    """Of a call alone."""
+    """Duration of a single call in seconds."""
     slots: int
-    """Calls that share its passes, so that all of them take hardly longer than one."""
+    """Number of calls that share its passes, so that all of them take hardly longer than one."""
     load_s: float
-    """From the fork to ready, with the files there."""
+    """Seconds from the fork until ready, with the files present."""
     fetch_s: float
-    """More, where they come from the store."""
+    """Additional seconds if the files come from the store."""
 
 
 KINDS = (
@@ -59,16 +59,16 @@ class Scene:
     zipf: float = 1.0
     """Exponent of the popularity of deployments."""
     warm: int = 0
-    """How many, the most popular, stay loaded while memory allows."""
+    """Number of most popular deployments that stay loaded while memory allows."""
     idle_s: float = 300.0
     most_replicas: int = 4
     seconds: float = 1800.0
     settled_s: float = 600.0
-    """What is before does not count: nothing was loaded."""
+    """Seconds at the start that do not count, because no model was loaded."""
     lost: int = 0
-    """Nodes that go at once, half way through what counts."""
+    """Number of nodes that fail at once, halfway through the time that counts."""
     is_random: bool = False
-    """Whether nodes are drawn, in place of chosen."""
+    """True if nodes are drawn at random instead of chosen."""
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class Replica:
     is_ready: bool = False
     running: int = 0
     queue: deque[float] = field(default_factory=deque[float])
-    """When each call came."""
+    """Arrival times of the queued calls."""
     used_at: float = 0.0
     is_gone: bool = False
 
@@ -102,7 +102,7 @@ class Node:
     claimed: int = 0
     replicas: list[Replica] = field(default_factory=list[Replica])
     waiting: deque[Replica] = field(default_factory=deque[Replica])
-    """For memory."""
+    """Replicas that wait for memory."""
     files: set[int] = field(default_factory=set[int])
     is_gone: bool = False
 
@@ -112,14 +112,14 @@ class Outcome:
     calls: int = 0
     found_loaded: int = 0
     failed: int = 0
-    """On a node that went."""
+    """Number of calls that failed because their node was lost."""
     waits_s: list[float] = field(default_factory=list[float])
-    """Beyond the model's own time."""
+    """Waits in seconds, in addition to the model's own time."""
     starts: int = 0
     evictions: int = 0
     byte_s: float = 0.0
     after_loss_s: list[float] = field(default_factory=list[float])
-    """Waits in the minute after nodes were lost."""
+    """Waits in seconds during the minute after nodes were lost."""
 
 
 class Simulation:
@@ -129,7 +129,9 @@ class Simulation:
         self._now = 0.0
         self._numbers = itertools.count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._nodes = [Node(f"node-{one:03d}", scene.node_bytes) for one in range(scene.nodes)]
+        self._nodes = [
+            Node(f"node-{number:03d}", scene.node_bytes) for number in range(scene.nodes)
+        ]
         self._deployments = self._drawn()
         weights = [1 / (rank**scene.zipf) for rank in range(1, scene.deployments + 1)]
         self._cumulated = list(itertools.accumulate(weights))
@@ -140,9 +142,9 @@ class Simulation:
 
     def run(self) -> Outcome:
         scene = self._scene
-        for one in self._deployments:
-            if one.is_warm:
-                self._start(one, is_needed=False)
+        for deployment in self._deployments:
+            if deployment.is_warm:
+                self._start(deployment, is_needed=False)
         self._at(0.0, self._arrive)
         self._at(30.0, self._sweep)
         if scene.lost:
@@ -155,7 +157,9 @@ class Simulation:
         return self.outcome
 
     def _drawn(self) -> list[Deployment]:
-        kinds = self._random.choices(KINDS, [one.share for one in KINDS], k=self._scene.deployments)
+        kinds = self._random.choices(
+            KINDS, [model_kind.share for model_kind in KINDS], k=self._scene.deployments
+        )
         return [
             Deployment(number, kind, number < self._scene.warm) for number, kind in enumerate(kinds)
         ]
@@ -172,7 +176,7 @@ class Simulation:
     def _arrive(self) -> None:
         self._at(self._now + self._random.expovariate(self._scene.calls_per_s), self._arrive)
         [deployment] = self._random.choices(self._deployments, cum_weights=self._cumulated)
-        ready = [one for one in deployment.replicas if one.is_ready]
+        ready = [replica for replica in deployment.replicas if replica.is_ready]
         if self._counts:
             self.outcome.calls += 1
             self.outcome.found_loaded += bool(ready)
@@ -180,11 +184,15 @@ class Simulation:
             self.outcome.failed += self._counts
             return
         loads = [
-            Load(node_id=one.node.name, outstanding=one.outstanding, ready=int(one.is_ready))
-            for one in deployment.replicas
+            Load(
+                node_id=replica.node.name,
+                outstanding=replica.outstanding,
+                ready=int(replica.is_ready),
+            )
+            for replica in deployment.replicas
         ]
         name = least_busy(loads)
-        picked = next(one for one in deployment.replicas if one.node.name == name)
+        picked = next(replica for replica in deployment.replicas if replica.node.name == name)
         picked.queue.append(self._now)
         if (
             picked.is_ready
@@ -201,7 +209,7 @@ class Simulation:
             replica.running += 1
             replica.used_at = self._now
             self._tell(self._now - came)
-            # As long as the mean, now and then much longer.
+            # The mean is `service_s`, but some calls take much longer.
             took = kind.service_s * self._random.lognormvariate(-0.125, 0.5)
             self._at(self._now + took, lambda: self._done(replica))
 
@@ -223,15 +231,22 @@ class Simulation:
     # --- replicas ---
 
     def _start(self, deployment: Deployment, *, is_needed: bool = True) -> Replica | None:
-        """One that is not needed now evicts nobody."""
-        need, taken = deployment.kind.bytes, {one.node.name for one in deployment.replicas}
-        open_nodes = [one for one in self._nodes if not one.is_gone and one.name not in taken]
+        """Starts a replica. A replica that is not needed now does not evict others."""
+        need, used_nodes = (
+            deployment.kind.bytes,
+            {candidate.node.name for candidate in deployment.replicas},
+        )
+        open_nodes = [
+            candidate
+            for candidate in self._nodes
+            if not candidate.is_gone and candidate.name not in used_nodes
+        ]
         if not open_nodes:
             return None
         node = self._random.choice(open_nodes)
         if not self._scene.is_random:
-            name = chosen(need, [self._place(one, deployment) for one in open_nodes])
-            node = next(one for one in open_nodes if one.name == name)
+            name = chosen(need, [self._place(candidate, deployment) for candidate in open_nodes])
+            node = next(candidate for candidate in open_nodes if candidate.name == name)
         if not is_needed and self._place(node, deployment).claimed_bytes + need > node.budget:
             return None
         replica = Replica(deployment, node, used_at=self._now)
@@ -241,7 +256,7 @@ class Simulation:
         return replica
 
     def _place(self, node: Node, deployment: Deployment) -> Place:
-        waiting = sum(one.deployment.kind.bytes for one in node.waiting)
+        waiting = sum(replica.deployment.kind.bytes for replica in node.waiting)
         return Place(
             node_id=node.name,
             budget_bytes=node.budget,
@@ -251,14 +266,22 @@ class Simulation:
         )
 
     def _make_room(self, node: Node) -> None:
-        """Load what waits. For it ends what was used longest ago, what stays loaded last."""
+        """Loads waiting replicas. Evicts idle replicas, least recently used first and warm ones
+        last.
+        """
         while node.waiting:
             need = node.waiting[0].deployment.kind.bytes
             if node.claimed + need > node.budget:
-                idle = [one for one in node.replicas if one.is_ready and not one.outstanding]
+                idle = [
+                    candidate
+                    for candidate in node.replicas
+                    if candidate.is_ready and not candidate.outstanding
+                ]
                 if not idle:
                     return
-                first = min(idle, key=lambda one: (one.deployment.is_warm, one.used_at))
+                first = min(
+                    idle, key=lambda candidate: (candidate.deployment.is_warm, candidate.used_at)
+                )
                 self.outcome.evictions += self._counts
                 self._end(first)
                 continue
@@ -289,24 +312,24 @@ class Simulation:
             self._claim(replica.node, -replica.deployment.kind.bytes)
 
     def _sweep(self) -> None:
-        """End what nobody has called for a while."""
+        """Ends replicas that were idle for a while."""
         self._at(self._now + 1.0, self._sweep)
         before = self._now - self._scene.idle_s
         for node in self._nodes:
-            for one in [*node.replicas]:
-                is_idle = one.is_ready and not one.outstanding and one.used_at < before
-                if is_idle and not one.deployment.is_warm:
-                    self._end(one)
-        for one in self._deployments:
-            if one.is_warm and not one.replicas:
-                self._start(one, is_needed=False)
+            for entry in [*node.replicas]:
+                is_idle = entry.is_ready and not entry.outstanding and entry.used_at < before
+                if is_idle and not entry.deployment.is_warm:
+                    self._end(entry)
+        for entry in self._deployments:
+            if entry.is_warm and not entry.replicas:
+                self._start(entry, is_needed=False)
 
     def _lose(self) -> None:
         for node in self._nodes[: self._scene.lost]:
             node.is_gone = True
-            for one in [*node.replicas, *node.waiting]:
-                self.outcome.failed += one.outstanding
-                self._end(one)
+            for replica in [*node.replicas, *node.waiting]:
+                self.outcome.failed += replica.outstanding
+                self._end(replica)
             node.waiting.clear()
 
     def _claim(self, node: Node, size: int) -> None:
@@ -367,17 +390,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="an object a line")
     parser.add_argument("--seconds", type=float, help="of simulated time, in place of each scene's")
-    given = parser.parse_args()
-    length = {"seconds": given.seconds, "settled_s": given.seconds / 3} if given.seconds else {}
+    arguments = parser.parse_args()
+    length = (
+        {"seconds": arguments.seconds, "settled_s": arguments.seconds / 3}
+        if arguments.seconds
+        else {}
+    )
     for number, known in enumerate(SCENES):
         scene = replace(known, **length)
-        found = told(scene, Simulation(scene, given.seed).run())
-        if given.json:
-            sys.stdout.write(json.dumps(found) + "\n")
+        row = told(scene, Simulation(scene, arguments.seed).run())
+        if arguments.json:
+            sys.stdout.write(json.dumps(row) + "\n")
             continue
         if number == 0:
-            sys.stdout.write("| " + " | ".join(found) + " |\n" + "|---" * len(found) + "|\n")
-        sys.stdout.write("| " + " | ".join(str(one) for one in found.values()) + " |\n")
+            sys.stdout.write("| " + " | ".join(row) + " |\n" + "|---" * len(row) + "|\n")
+        sys.stdout.write("| " + " | ".join(str(cell) for cell in row.values()) + " |\n")
         sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""The tests that say by a marker what they try, read from their files."""
+"""Finds tests by the marker that names their subject, from their source files."""
 
 import ast
 import functools
@@ -10,19 +10,19 @@ ROOT = Path(__file__).parents[1]
 
 @functools.cache
 def marked(marker: str, root: Path = ROOT) -> dict[int | str, list[str]]:
-    """What tests are marked with, `pytest.mark.<marker>(what, …)` → those tests, as pytest names
-    them.
+    """Maps each argument of `pytest.mark.<marker>(…)` to the tests with this argument, in pytest's
+    notation.
     """
-    found: dict[int | str, list[str]] = {}
+    by_argument: dict[int | str, list[str]] = {}
     for path in sorted((root / "tests").rglob("test_*.py")):
         name = str(path.relative_to(root))
-        for test, what in _tests(ast.parse(path.read_text()), name, f"pytest.mark.{marker}"):
-            found.setdefault(what, []).append(test)
-    return found
+        for test, argument in _tests(ast.parse(path.read_text()), name, f"pytest.mark.{marker}"):
+            by_argument.setdefault(argument, []).append(test)
+    return by_argument
 
 
 def shown(tests: list[str]) -> str:
-    """Tests, for a table."""
+    """Formats tests for a table."""
     return ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests)
 
 
@@ -32,7 +32,7 @@ def _tests(
     for child in node.body:
         if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        yield from ((f"{name}::{child.name}", what) for what in _given(child, marker))
+        yield from ((f"{name}::{child.name}", argument) for argument in _given(child, marker))
         if isinstance(child, ast.ClassDef):
             yield from _tests(child, f"{name}::{child.name}", marker)
 
@@ -42,8 +42,8 @@ def _given(
 ) -> list[int | str]:
     return [
         argument.value
-        for one in node.decorator_list
-        if isinstance(one, ast.Call) and ast.unparse(one.func) == marker
-        for argument in one.args
+        for decorator in node.decorator_list
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == marker
+        for argument in decorator.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, int | str)
     ]

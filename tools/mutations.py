@@ -1,7 +1,7 @@
-"""Breaks one line that guards each security case, and sees that the tests of the case notice.
+"""Breaks one line that guards each security case, and checks that the tests of the case fail.
 
-`python -m tools.mutations` runs all of them, in a copy of this folder; with numbers behind it,
-those of some cases. What was seen last stands in docs/security_cases.md.
+`python -m tools.mutations` runs all mutations in a copy of this folder. With case numbers as
+arguments, it runs only those. docs/security_cases.md shows the last results.
 """
 
 import os
@@ -20,7 +20,7 @@ _TIMEOUT_S = 420
 
 @dataclass(frozen=True, kw_only=True)
 class Mutation:
-    """A guard that is broken: `old` stands once in the file, and `new` in its place."""
+    """A broken guard. `old` occurs once in the file and is replaced by `new`."""
 
     case: int
     breaks: str
@@ -28,9 +28,9 @@ class Mutation:
     old: str
     new: str
     tests: tuple[str, ...]
-    """As pytest takes them; all are marked with the case."""
+    """Tests in pytest's notation. All are marked with the case."""
     seen: str = "failed, as they should"
-    """When it was run last."""
+    """Result of the last run."""
 
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -62,8 +62,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=4,
         breaks="HDF5 and NumPy files are no foreign formats",
         file="stoker/inspection/content.py",
-        old="    if isinstance(found, Foreign):\n",
-        new="    if isinstance(found, Foreign) and found.code.name != 'UNSUPPORTED_FORMAT':\n",
+        old="    if isinstance(kind, Foreign):\n",
+        new="    if isinstance(kind, Foreign) and kind.code.name != 'UNSUPPORTED_FORMAT':\n",
         tests=("tests/inspection/test_content.py::TestRefusedByContent::test_foreign_formats",),
     ),
     Mutation(
@@ -324,8 +324,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=32,
         breaks="each module is looked for among all patterns",
         file="stoker/models/adapters/lora.py",
-        old="        found = [self.ends[end] for end in ends if end in self.ends]\n",
-        new="        found = [self.ends[end] for end in ends for key in self.ends if key == end]\n",
+        old="        matches = [self.ends[end] for end in ends if end in self.ends]\n",
+        new="        matches = [self.ends[k] for end in ends for k in self.ends if k == end]\n",
         tests=(
             "tests/adapters/test_lora.py::test_many_modules_and_patterns_take_no_time_of_the_square",
         ),
@@ -342,15 +342,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=34,
         breaks="the processes below a replica do not count",
         file="stoker/runtime/local/processes/memory_watchdog.py",
-        old="max(0, found - resident.inherited) + resident.below",
-        new="max(0, found - resident.inherited)",
+        old="max(0, process_bytes - resident.inherited) + resident.below",
+        new="max(0, process_bytes - resident.inherited)",
         tests=("tests/runtime/local/test_guard.py::test_what_is_below_a_replica_counts",),
     ),
 )
 
 
 def run(mutation: Mutation, copy: Path) -> str:
-    """What the tests say of a break: the last line of pytest's, by which they failed or not."""
+    """Returns the tests' result for a mutation, with the last line of pytest's output."""
     path = copy / mutation.file
     whole = path.read_text()
     if whole.count(mutation.old) != 1:
@@ -386,11 +386,15 @@ def main(cases: Sequence[int]) -> int:
                 shutil.copytree(ROOT / name, copy / name, ignore=ignored)
             else:
                 shutil.copy(ROOT / name, copy / name)
-        found = {one: run(one, copy) for one in MUTATIONS if not cases or one.case in cases}
-    for one, said in found.items():
-        sys.stdout.write(f"{one.case:3} {one.breaks}: {said}\n")
-    return int(any(not said.startswith("noticed") for said in found.values()))
+        results = {
+            mutation: run(mutation, copy)
+            for mutation in MUTATIONS
+            if not cases or mutation.case in cases
+        }
+    for mutation, result in results.items():
+        sys.stdout.write(f"{mutation.case:3} {mutation.breaks}: {result}\n")
+    return int(any(not result.startswith("noticed") for result in results.values()))
 
 
 if __name__ == "__main__":
-    sys.exit(main([int(given) for given in sys.argv[1:]]))
+    sys.exit(main([int(number) for number in sys.argv[1:]]))

@@ -1,8 +1,8 @@
-"""Measures transcripts of long recordings with pauses: ours, transformers' and what was said.
+"""Compares transcripts of long recordings with pauses: Stoker's, transformers' and the truth.
 
 `python -m tools.pauses --minutes 1 10 30` makes recordings of spoken digits with pauses of silence,
-noise and music, transcribes them with the demo's `tiny-transcriber`, and prints word error rates
-and how far the times of segments are from the truth.
+noise and music. It transcribes them with the demo's `tiny-transcriber`, and prints word error rates
+and the time errors of segments.
 """
 
 import argparse
@@ -31,14 +31,14 @@ MODEL = DEMO / "models" / "tiny-transcriber"
 PIPELINE = "automatic-speech-recognition"
 PAUSES_S = (1, 2, 5, 12, 20, 60)
 CLOSE_S = 0.5
-"""A segment's time is right if it is this near to the truth."""
+"""Maximum error, in seconds, of a segment's time that counts as correct."""
 _LOUD = 0.02
-"""Of the loudest sample of a clip: quieter ends are no speech."""
+"""Threshold as a share of a clip's loudest sample. Quieter ends are not speech."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What was said, and when, in seconds from the recording's start."""
+    """An utterance with its start and end, in seconds from the recording's start."""
 
     text: str
     start: float
@@ -52,18 +52,18 @@ class Recording:
 
     @property
     def text(self) -> str:
-        return " ".join(one.text for one in self.said)
+        return " ".join(utterance.text for utterance in self.said)
 
 
 @cache
 def clips() -> list[tuple[Samples, str]]:
     """Returns the demo's English recordings of digits, each with its text."""
-    found: list[tuple[Samples, str]] = []
+    recordings: list[tuple[Samples, str]] = []
     for path in sorted((DEMO / "media" / "spoken").glob("en-*.ogg")):
         digits = path.stem.partition("-")[2]
         text = " ".join(WORDS["en"][int(digit)] for digit in digits)
-        found.append((audio.decode(path.read_bytes(), RATE, MediaLimits()), text))
-    return found
+        recordings.append((audio.decode(path.read_bytes(), RATE, MediaLimits()), text))
+    return recordings
 
 
 def silence(size: int, rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -95,7 +95,9 @@ FILLINGS: dict[str, tuple[Filling, float]] = {
     "hum": (hum, 1e-4),
     "music": (music, 1e-4),
 }
-"""What pauses are filled with, and how loud noise is over all of the recording."""
+"""Maps a name to the generator of the pauses' content and the loudness of noise over the whole
+recording.
+"""
 
 
 def recording(seconds: float, pause_s: float, kind: str, seed: int = 0) -> Recording:
@@ -103,24 +105,24 @@ def recording(seconds: float, pause_s: float, kind: str, seed: int = 0) -> Recor
     rng = np.random.default_rng(seed)
     filling, loudness = FILLINGS[kind]
     parts: list[npt.NDArray[Any]] = [filling(RATE // 2, rng)]
-    said: list[Said] = []
+    utterances: list[Said] = []
     at = len(parts[0])
     while at < seconds * RATE:
         samples, text = clips()[rng.integers(len(clips()))]
         loud = np.flatnonzero(np.abs(samples) > _LOUD * np.abs(samples).max())
-        said.append(Said(text, (at + loud[0]) / RATE, (at + loud[-1]) / RATE))
+        utterances.append(Said(text, (at + loud[0]) / RATE, (at + loud[-1]) / RATE))
         parts += [samples, filling(round(pause_s * RATE * rng.uniform(0.8, 1.2)), rng)]
         at += len(samples) + len(parts[-1])
     track = np.concatenate(parts)
     track = track + loudness * rng.standard_normal(len(track))
-    return Recording(track.clip(-1, 1).astype(np.float32), said)
+    return Recording(track.clip(-1, 1).astype(np.float32), utterances)
 
 
 def call(samples: Samples, **fields: Any) -> Call:
     """Returns the call that transcribes samples with times."""
     media = Media("audio", content=samples.tobytes(), sampling_rate=RATE)
-    asked = {"file": media, "language": "en", "response_format": "verbose_json", **fields}
-    body = TranscriptionRequest.model_validate(asked)
+    request_fields = {"file": media, "language": "en", "response_format": "verbose_json", **fields}
+    body = TranscriptionRequest.model_validate(request_fields)
     return Call(
         task=PIPELINE,
         items=[body.file],
@@ -137,9 +139,17 @@ def word_errors(text: str, wanted: Recording) -> float:
 
 
 def offsets(segments: Sequence[Any], wanted: Recording) -> tuple[list[float], list[float]]:
-    """Returns how far each utterance's start and end are from the nearest segment's, seconds."""
-    starts = [min(abs(one["start"] - said.start) for one in segments) for said in wanted.said]
-    ends = [min(abs(one["end"] - said.end) for one in segments) for said in wanted.said]
+    """Returns the distance in seconds of each utterance's start and end from the nearest
+    segment's.
+    """
+    starts = [
+        min(abs(segment["start"] - utterance.start) for segment in segments)
+        for utterance in wanted.said
+    ]
+    ends = [
+        min(abs(segment["end"] - utterance.end) for segment in segments)
+        for utterance in wanted.said
+    ]
     return starts, ends
 
 
@@ -167,7 +177,7 @@ def _measured(minutes: Sequence[float], *, alone: bool) -> Iterator[str]:
                 theirs = "" if alone else sequential(pipe, made.samples)
                 errors = "" if alone else f"{word_errors(theirs, made):.3f}"
                 starts, ends = offsets(answer["segments"], made)
-                near = np.mean([one <= CLOSE_S for one in (*starts, *ends)])
+                near = np.mean([error_s <= CLOSE_S for error_s in (*starts, *ends)])
                 yield (
                     f"| {length:g} | {kind} | {pause_s} | {word_errors(answer['text'], made):.3f} "
                     f"| {errors} | {near:.1%} | {np.mean(starts):.2f} | {np.mean(ends):.2f} "
@@ -180,9 +190,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, nargs="+", default=[1])
     parser.add_argument("--alone", action="store_true", help="leave transformers out: it is slow")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     print("| minutes | pauses | s | errors | transformers' | within 0.5 s | start | end | took |")
-    for line in _measured(given.minutes, alone=given.alone):
+    for line in _measured(arguments.minutes, alone=arguments.alone):
         print(line, flush=True)
 
 

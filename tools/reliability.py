@@ -1,7 +1,7 @@
 """`python -m tools.reliability`: writes docs/reliability.md from the reports in docs/reliability.
 
-Reports are written by `tools.soak`, `tools.fuzz`, `tools.fuzz_formats` and `bench`. Every figure of
-the page comes from a report.
+`tools.soak`, `tools.fuzz`, `tools.fuzz_formats` and `bench` write the reports. Every figure of the
+page comes from a report.
 """
 
 import json
@@ -66,35 +66,35 @@ def page() -> str:
         parts += [FUZZ, _fuzz(fuzz)]
     if formats := _found("formats"):
         parts += [FORMATS, _formats(formats)]
-    parts += [_load(found) for name in ("overload", "many_streams") if (found := _found(name))]
+    parts += [_load(report) for name in ("overload", "many_streams") if (report := _found(name))]
     return "\n".join(parts)
 
 
 def _soaks(soaks: Sequence[Mapping[str, Any]]) -> str:
-    names = [f"[seed {one['seed']}](reliability/soak-{one['seed']}.md)" for one in soaks]
+    names = [f"[seed {soak['seed']}](reliability/soak-{soak['seed']}.md)" for soak in soaks]
     rows: list[tuple[str, list[object]]] = [
-        ("minutes", [f"{one['minutes']:g}" for one in soaks]),
-        ("requests", [one["requests"] for one in soaks]),
-        ("faults", [sum(one["faults"].values()) for one in soaks]),
-        ("server processes", [one["lives"] for one in soaks]),
-        ("violations", [one["lost"] for one in soaks]),
-        ("responses with status 500", [one["answers"].get("500", 0) for one in soaks]),
+        ("minutes", [f"{soak['minutes']:g}" for soak in soaks]),
+        ("requests", [soak["requests"] for soak in soaks]),
+        ("faults", [sum(soak["faults"].values()) for soak in soaks]),
+        ("server processes", [soak["lives"] for soak in soaks]),
+        ("violations", [soak["lost"] for soak in soaks]),
+        ("responses with status 500", [soak["answers"].get("500", 0) for soak in soaks]),
         (
             "memory of one server process, minutes observed",
-            [f"{one['steady_minutes']:.0f}" for one in soaks],
+            [f"{soak['steady_minutes']:.0f}" for soak in soaks],
         ),
-        ("memory growth, MiB", [f"{one['growth_mib'] or 0:+.0f}" for one in soaks]),
-        ("longest event loop step, ms", [_longest_ms(one) for one in soaks]),
+        ("memory growth, MiB", [f"{soak['growth_mib'] or 0:+.0f}" for soak in soaks]),
+        ("longest event loop step, ms", [_longest_ms(soak) for soak in soaks]),
     ]
     lines = [_row(["", *names]), _row(["---"] * (len(soaks) + 1))]
     lines += [_row([name, *values]) for name, values in rows]
     faults, done = Counter[str](), Counter[str]()
-    for one in soaks:
-        faults.update(one["faults"])
-        done.update(one["done"])
-    losses = [f"- seed {one['seed']}, {loss}" for one in soaks for loss in one["losses"]]
+    for soak in soaks:
+        faults.update(soak["faults"])
+        done.update(soak["done"])
+    losses = [f"- seed {soak['seed']}, {loss}" for soak in soaks for loss in soak["losses"]]
     lost = ["", "Violations:", "", *losses] if losses else []
-    machines = {one["machine"] for one in soaks}
+    machines = {soak["machine"] for soak in soaks}
     return "\n".join(
         [
             *lines,
@@ -130,11 +130,11 @@ def _fuzz(found: Mapping[str, Any]) -> str:
 def _formats(found: Mapping[str, Any]) -> str:
     heads = ["format", "inputs", "accepted", "rejected", "failed properties"]
     lines = [_row(heads), _row(["---"] * len(heads))]
-    for name, one in sorted(found["formats"].items()):
+    for name, entry in sorted(found["formats"].items()):
         counts = Counter[str]()
-        for property_ in one["properties"].values():
+        for property_ in entry["properties"].values():
             counts.update(property_)
-        values = [counts["tried"], counts["accepted"], counts["refused"], len(one["failed"])]
+        values = [counts["tried"], counts["accepted"], counts["refused"], len(entry["failed"])]
         lines.append(_row([name.replace("_", " "), *values]))
     return "\n".join(lines) + "\n"
 
@@ -146,10 +146,10 @@ def _load(found: Mapping[str, Any]) -> str:
         _row(["", "median", "minimum", "maximum", "unit", "target"]),
         _row(["---"] * 6),
     ]
-    for one in found["series"]:
-        values = [f"{one[name]:.3g}" for name in ("median", "min", "max")]
-        aim = f"{one['aim']}: {one['verdict']}" if one["aim"] else ""
-        lines.append(_row([one["label"], *values, one["unit"], aim]))
+    for series in found["series"]:
+        values = [f"{series[name]:.3g}" for name in ("median", "min", "max")]
+        aim = f"{series['aim']}: {series['verdict']}" if series["aim"] else ""
+        lines.append(_row([series["label"], *values, series["unit"], aim]))
     lines += ["", *(f"- {note}" for note in found["notes"])]
     lines.append(f"- {found['rounds']} rounds on {machine['cores']} cores, {machine['cpu']}.")
     return "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
-"""Makes a picture of each of the console's pages, at two widths and in both themes.
+"""Takes screenshots of all console pages, at two widths and in both themes.
 
-`stoker demo` runs, and its demo.json is at hand: python -m tools.screenshots .data/demo.json shots/
+Requires a running `stoker demo` and its demo.json: python -m tools.screenshots .data/demo.json
+shots/
 """
 
 import argparse
@@ -27,7 +28,7 @@ TRIED = {
     "tiny-encoder": None,
     "tiny-reranker": None,
 }
-"""Model → the file that it is asked about."""
+"""Maps a model to its input file."""
 
 
 def sign_in(page: "Page", key: str) -> None:
@@ -88,9 +89,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("state", type=Path, help="the demo's demo.json")
     parser.add_argument("target", type=Path, help="the folder that they go to")
-    asked = parser.parse_args()
-    state = json.loads(asked.state.read_text())
-    asked.target.mkdir(parents=True, exist_ok=True)
+    arguments = parser.parse_args()
+    state = json.loads(arguments.state.read_text())
+    arguments.target.mkdir(parents=True, exist_ok=True)
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         parser.error("there is no Chromium: apt-get install chromium")
@@ -100,7 +101,7 @@ def main() -> None:
         )
         for width in WIDTHS:
             for theme in THEMES:
-                take(browser, state, asked.target, width, theme)
+                take(browser, state, arguments.target, width, theme)
         browser.close()
 
 

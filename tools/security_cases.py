@@ -1,7 +1,7 @@
-"""The tables of docs/security_cases.md: what has gone wrong in servers like this one, what we do
-about it, and the tests that try it. A test says which cases it tries by the marker `case`.
+"""Writes the tables of docs/security_cases.md: known vulnerabilities of similar servers, Stoker's
+protection, and the tests that try them. A test names its cases with the marker `case`.
 
-`python -m tools.security_cases` writes the page; tests/test_security_cases.py compares.
+`python -m tools.security_cases` writes the page. tests/test_security_cases.py compares it.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "security_cases.md"
 class Case:
     name: str
     seen: str
-    """Where, by its identifier at osv.dev/vulnerability/ID."""
+    """Identifiers of known occurrences at osv.dev/vulnerability/ID."""
     answer: str
 
 
@@ -200,20 +200,20 @@ CASES: dict[int, Case] = {
 
 
 def marks(root: Path = ROOT) -> dict[int, list[str]]:
-    """Case → the tests that are marked with it, as pytest names them."""
+    """Maps each case to the tests that are marked with it, in pytest's notation."""
     return {int(number): tests for number, tests in marked("case", root).items()}
 
 
 def page() -> str:
-    """docs/security_cases.md as it must be."""
+    """Returns the expected text of docs/security_cases.md."""
     tried = marks()
     cases = [
         f"| {number} | {case.name} | {case.seen} | {case.answer} | {shown(tried.get(number, []))} |"
         for number, case in CASES.items()
     ]
     broken = [
-        f"| {one.case} | {one.breaks} | `{one.file}` | {one.seen} |"
-        for one in sorted(MUTATIONS, key=lambda one: one.case)
+        f"| {mutation.case} | {mutation.breaks} | `{mutation.file}` | {mutation.seen} |"
+        for mutation in sorted(MUTATIONS, key=lambda mutation: mutation.case)
     ]
     return "\n".join(
         [

@@ -1,8 +1,9 @@
-"""The tests as CI runs them: what has failed is tried once more by itself, and told.
+"""Runs the tests as CI does. Failed tests are retried once, separately, and reported.
 
-Thousands of tests with real processes share two cores, and now and then one of them waits longer
-than it may. Such a test must not hide what the others say, nor be hidden itself: it is named as
-unsteady and is to be mended. What fails twice fails, and so do more than a few at once.
+Thousands of tests with real processes share two cores. Occasionally, one of them waits longer than
+its limit. Such a test must neither hide the results of other tests nor stay hidden. It is reported
+as unsteady and must be fixed. A test that fails twice fails the run, and so do more than a few
+failures at once.
 """
 
 import json
@@ -14,14 +15,14 @@ from pathlib import Path
 from tools.marks import ROOT
 
 MOST = 3
-"""Failures that are tried again."""
+"""Maximum number of failures that are retried."""
 FAILED = 1
-"""pytest's exit status where all tests were run, and some have failed."""
+"""pytest's exit status if all tests ran and some failed."""
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run pytest with these arguments. Returns its exit status: of the second run, if any."""
+    """Runs pytest with these arguments. Returns the exit status of the last run."""
     LAST_FAILED.unlink(missing_ok=True)
     status = _pytest(*arguments)
     names = _names(LAST_FAILED)

@@ -1,4 +1,4 @@
-"""The child's end of a loop without a server: a line of JSON for each line of JSON."""
+"""Child side of a loop without a server: answers each line of JSON with a line of JSON."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def answer(loaded: Callable[[], Callable[[Any], Any]]) -> None:
-    """Load, say that it is ready, and answer until the input ends."""
-    # Libraries write where they like: what is theirs goes to the log.
+    """Loads the model, reports readiness, and answers until the input ends."""
+    # Libraries print to stdout, so their output goes to the log.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     run = loaded()

@@ -1,6 +1,6 @@
-"""How the peers ask a pipeline object: what someone who writes such a server would do.
+"""Calls a pipeline object as a developer of such a server would.
 
-It runs in the peers' environments, which have nothing of ours.
+Runs in the peers' environments, which do not contain Stoker's code.
 """
 
 import argparse
@@ -19,7 +19,9 @@ PIPELINES = (
 
 
 def arguments() -> argparse.Namespace:
-    """What a peer's program is told: `model`, a folder, `pipeline`, `dtype` and `port`."""
+    """Returns the arguments of a peer's program: `model`, a folder, `pipeline`, `dtype` and
+    `port`.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--pipeline", required=True, choices=PIPELINES)
@@ -37,7 +39,7 @@ def pipeline_of(model: str, pipeline: str, dtype: str, device: str = "cpu") -> A
 
 
 def decode(pipeline: str, body: dict[str, Any]) -> Any:
-    """A request's input as the pipeline object takes it."""
+    """Converts a request's input to the pipeline object's input."""
     if pipeline == "token-classification":
         return body["inputs"]
     if pipeline == "audio-classification":
@@ -49,7 +51,7 @@ def decode(pipeline: str, body: dict[str, Any]) -> Any:
 
 
 def samples(content: bytes) -> Any:
-    """A WAV file of 16 bits, one channel, as floats between -1 and 1."""
+    """Converts a WAV file with 16 bits and one channel to floats between -1 and 1."""
     import numpy
 
     with wave.open(io.BytesIO(content)) as file:
@@ -58,11 +60,11 @@ def samples(content: bytes) -> Any:
 
 
 def ask(pipe: Any, pipeline: str, inputs: Sequence[Any], labels: list[str] | None) -> list[Any]:
-    """The answers to inputs that go through the pipeline in one batch."""
+    """Returns the answers to inputs, computed by the pipeline in one batch."""
     options = {"candidate_labels": labels} if labels else {}
     answers: list[Any] = pipe(list(inputs), batch_size=len(inputs), **options)
     if pipeline == "token-classification":
-        # pipeline() answers with numpy numbers, which JSON does not know.
+        # pipeline() returns numpy numbers, which JSON does not support.
         return [
             [token | {"score": float(token["score"])} for token in answer] for answer in answers
         ]

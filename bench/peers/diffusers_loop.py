@@ -1,8 +1,7 @@
-"""diffusers, called in a loop.
+"""diffusers in a loop.
 
-`python -m bench.peers.diffusers_loop FOLDER DTYPE STEPS` reads lists of prompts, one a line, and
-answers with the seconds that it took to draw an image of each. It runs in an environment of its
-own.
+`python -m bench.peers.diffusers_loop FOLDER DTYPE STEPS` reads lists of prompts, one per line. It
+answers with the seconds needed to draw an image of each. It runs in a separate environment.
 """
 
 import io

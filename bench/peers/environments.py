@@ -1,7 +1,8 @@
-"""The peers' Python environments, one each: they want other versions than we, and than each other.
+"""Python environments of the peers, one each, because their versions conflict with Stoker's and
+with each other.
 
-They lie below `.data/bench/peers` and are made by `make bench-peers`; a benchmark only looks
-whether they are there. An environment is whole when its marker is there, which is written last.
+`make bench-peers` creates them below `.data/bench/peers`. A benchmark only checks whether they
+exist. An environment is complete if its marker exists, which is written last.
 """
 
 import hashlib
@@ -14,7 +15,9 @@ from bench.common import ROOT
 FOLDER = ROOT / ".data" / "bench" / "peers"
 CONSTRAINTS = Path(__file__).parent / "constraints"
 TORCH = "torch==2.13.0"
-"""First, and alone: beside others pip may choose a build for GPUs, of gigabytes."""
+"""Installed first and alone. Together with others, pip may choose a GPU build of several
+gigabytes.
+"""
 _MARKER = "made.json"
 
 
@@ -24,10 +27,10 @@ class Environment:
     what: str
     wanted: tuple[str, ...]
     gib: float
-    """Of disk, once it is made."""
+    """Disk space of the finished environment in GiB."""
     has_torch: bool = True
     without: tuple[str, ...] = ()
-    """Taken out again."""
+    """Packages that are uninstalled afterwards."""
 
     @property
     def folder(self) -> Path:
@@ -39,12 +42,12 @@ class Environment:
 
     @property
     def constraints(self) -> Path:
-        """Every version, as it was when the environment was tried."""
+        """Constraints file with all versions from the time when the environment was tested."""
         return CONSTRAINTS / f"{self.name}.txt"
 
     @property
     def recipe(self) -> str:
-        """A digest of all that it is made of."""
+        """Digest of all inputs of the environment."""
         parts = [TORCH, *self.wanted, *self.without]
         if self.constraints.exists():
             parts.append(self.constraints.read_text())
@@ -65,8 +68,8 @@ _TRANSFORMERS = "transformers==5.23.0"
 _PILLOW = "pillow==13.0.0"
 
 ENVIRONMENTS = {
-    one.name: one
-    for one in (
+    environment.name: environment
+    for environment in (
         Environment(
             "pipeline",
             "FastAPI with pipeline(), and pipeline() alone",
@@ -79,7 +82,7 @@ ENVIRONMENTS = {
             "infinity",
             ("infinity-emb[torch,server]==0.0.78", "numpy<2"),
             gib=1.2,
-            # Of another transformers than infinity's own engine.
+            # Optimum needs a different transformers version than infinity's own engine.
             without=("optimum",),
         ),
         Environment(
@@ -107,15 +110,15 @@ ENVIRONMENTS = {
 
 
 class NotMadeError(Exception):
-    """A peer has no environment yet; the message tells what makes it."""
+    """Missing environment of a peer. The message says how to create it."""
 
 
 def python(name: str) -> Path:
-    """A peer's interpreter. Raises `NotMadeError`."""
-    found = ENVIRONMENTS[name]
-    if not found.is_made:
+    """Returns the path of a peer's interpreter. Raises `NotMadeError`."""
+    peer_env = ENVIRONMENTS[name]
+    if not peer_env.is_made:
         raise NotMadeError(
-            f"{found.what} has no environment here, which 'make bench-peers PEERS={name}' makes "
-            f"({found.gib:g} GiB)."
+            f"{peer_env.what} has no environment here, which 'make bench-peers PEERS={name}' makes "
+            f"({peer_env.gib:g} GiB)."
         )
-    return found.python
+    return peer_env.python

@@ -1,4 +1,4 @@
-"""The peer that most people write: FastAPI, and pipeline() in its thread pool."""
+"""The most common peer: FastAPI with pipeline() in its thread pool."""
 
 from typing import Any
 
@@ -24,9 +24,9 @@ def build(model: str, pipeline: str, dtype: str) -> FastAPI:
 
 
 def main() -> None:
-    given = arguments()
-    app = build(given.model, given.pipeline, given.dtype)
-    uvicorn.run(app, host="127.0.0.1", port=given.port)
+    options = arguments()
+    app = build(options.model, options.pipeline, options.dtype)
+    uvicorn.run(app, host="127.0.0.1", port=options.port)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The limit for chats: OpenVINO GenAI's continuous batching in a loop, without a server.
+"""Upper limit for chats: OpenVINO GenAI's continuous batching in a loop, without a server.
 
-`python -m bench.peers.genai_loop MODEL CONVERTED PRECISION THREADS` reads JSON lines
-`{"prompts": [[token, …], …], "clients": N, "tokens": M, "most_s": T}` and answers each with
-`{"seconds": s, "answers": [[asked, [came, …]], …]}`. It runs in an environment of its own.
+`python -m bench.peers.genai_loop MODEL CONVERTED PRECISION THREADS` reads JSON lines `{"prompts":
+[[token, …], …], "clients": N, "tokens": M, "most_s": T}`. It answers each with `{"seconds": s,
+"answers": [[asked, [came, …]], …]}`. It runs in a separate environment.
 """
 
 import sys
@@ -31,7 +31,7 @@ class Loop:
         tokenizers: Any = openvino_tokenizers
         schedule = self._genai.SchedulerConfig()
         schedule.cache_size = CACHE_GIB
-        # As ours is told to.
+        # Same options as Stoker's.
         options = {
             "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": precision,
@@ -41,7 +41,7 @@ class Loop:
         words: Any = transformers.AutoTokenizer.from_pretrained(folder)
         made = tokenizers.convert_tokenizer(words, with_detokenizer=True)
         with TemporaryDirectory() as place:
-            # It knows models by the names that optimum-intel gives.
+            # GenAI expects the file names of optimum-intel.
             for suffix in ("xml", "bin"):
                 link = Path(place, f"openvino_model.{suffix}")
                 link.symlink_to(converted / f"language_model.{suffix}")
@@ -55,7 +55,7 @@ class Loop:
     def run(
         self, prompts: list[list[int]], clients: int, tokens: int, most_s: float
     ) -> dict[str, Any]:
-        """Keep so many prompts in the loop until all have their tokens."""
+        """Keeps `clients` prompts in the loop until all have their tokens."""
         waiting = [prompts[number::clients] for number in range(clients)]
         answers: list[tuple[float, list[float]]] = []
         running: dict[int, tuple[Any, float, list[float]]] = {}
@@ -64,14 +64,14 @@ class Loop:
             running[number] = self._begun(waiting[number].pop(0), tokens)
         while running:
             self._pipe.step()
-            for number, (handle, asked, came) in list(running.items()):
+            for number, (handle, sent_at, came) in list(running.items()):
                 if handle.can_read():
                     now = time.perf_counter()
                     for output in handle.read().values():
                         came.extend(now for _ in output.generated_ids)
                 if len(came) < tokens:
                     continue
-                answers.append((asked, came))
+                answers.append((sent_at, came))
                 del running[number]
                 if waiting[number] and time.perf_counter() - started < most_s:
                     running[number] = self._begun(waiting[number].pop(0), tokens)
@@ -79,13 +79,13 @@ class Loop:
         return {"seconds": seconds, "answers": answers}
 
     def _begun(self, prompt: list[int], tokens: int) -> tuple[Any, float, list[float]]:
-        asked = time.perf_counter()
+        sent_at = time.perf_counter()
         config = self._genai.GenerationConfig()
         config.max_new_tokens = tokens
         config.ignore_eos = True
         self._numbers += 1
         ids = self._openvino.Tensor(numpy.array([prompt], dtype=numpy.int64))
-        return self._pipe.add_request(self._numbers, ids, config), asked, []
+        return self._pipe.add_request(self._numbers, ids, config), sent_at, []
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
 
     def loaded() -> Callable[[Any], Any]:
         loop = Loop(Path(folder), Path(converted), precision, int(threads))
-        return lambda asked: loop.run(**asked)
+        return lambda load_task: loop.run(**load_task)
 
     answer(loaded)
 

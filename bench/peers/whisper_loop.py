@@ -1,7 +1,7 @@
-"""transformers' speech recognition pipeline, called in a loop.
+"""transformers' speech recognition pipeline in a loop.
 
-`python -m bench.peers.whisper_loop FOLDER DTYPE TOKENS CLIP …` reads a number of clips a line and
-answers with the seconds that they took. It runs in an environment of its own.
+`python -m bench.peers.whisper_loop FOLDER DTYPE TOKENS CLIP …` reads a number of clips per line. It
+answers with the seconds that they took. It runs in a separate environment.
 """
 
 import sys

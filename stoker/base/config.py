@@ -16,7 +16,9 @@ MOST_UID = (1 << 32) - 1
 
 
 def _range(value: str) -> str:
-    """First and last of some numbers, root's not among them, or nothing."""
+    """Checks a range of user ids, such as `200000-265535`, without root. An empty value is
+    allowed.
+    """
     first, dash, last = value.partition("-")
     if value and not (dash and first.isdecimal() and last.isdecimal()):
         raise ValueError("write the first and the last user id, as in '200000-265535'")
@@ -30,13 +32,13 @@ def _network(value: str) -> str:
 
 
 class Settings(BaseSettings):
-    """Everything an operator can set. docs/settings.md lists them; a test keeps it complete."""
+    """All settings of an operator. A test keeps their list in docs/settings.md complete."""
 
     model_config = SettingsConfigDict(
         env_prefix="STOKER_",
         env_file=".env",
         extra="ignore",
-        # A secret that is wrong is one all the same.
+        # An invalid secret is still a secret, so errors do not show it.
         hide_input_in_errors=True,
     )
 
@@ -609,9 +611,11 @@ class Settings(BaseSettings):
 
     @property
     def given_secret(self) -> bytes | None:
-        """The secret that is set. Raises `ValueError` where its file has become another's."""
-        found = secret_key.read(self.secret_file) if self.secret_file else self.secret
-        return found.get_secret_value().encode() if found else None
+        """The secret that the operator has set. Raises `ValueError` if its file has become
+        invalid.
+        """
+        secret = secret_key.read(self.secret_file) if self.secret_file else self.secret
+        return secret.get_secret_value().encode() if secret else None
 
     @property
     def replica_users(self) -> range:

@@ -1,4 +1,4 @@
-"""Origins, as browsers send them and operators name them (RFC 6454, section 6.1)."""
+"""Origins in the form that browsers send and operators configure (RFC 6454, section 6.1)."""
 
 import re
 from typing import Annotated
@@ -12,7 +12,9 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 
 def _origin(value: str) -> str:
-    """An origin as browsers write it. Raises ValueError, saying what would be right."""
+    """Returns an origin if it is written as browsers send it. Otherwise raises `ValueError` with
+    the correct form.
+    """
     if value == ANY:
         return value
     if ANY in value:
@@ -29,7 +31,7 @@ def _origin(value: str) -> str:
 
 
 def _written(value: str) -> str | None:
-    """How browsers write the origin of an address; None: it has none."""
+    """Returns the origin of a URL in the form that browsers send, or None if it has no origin."""
     try:
         parts = urlsplit(value.strip())
         host, port = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""A database's URL, as operators have it from elsewhere."""
+"""Database URLs, in the forms that operators copy from other tools."""
 
 SCHEMES = {
     "postgres": "postgresql+asyncpg",
@@ -7,13 +7,14 @@ SCHEMES = {
     "sqlite": "sqlite+aiosqlite",
     "sqlite+aiosqlite": "sqlite+aiosqlite",
 }
-"""Those that are read, and the driver by which each is opened."""
+"""Maps each accepted scheme to SQLAlchemy's scheme with the driver."""
 
 
 def checked(value: str) -> str:
-    """The URL with its driver, as SQLAlchemy has it; nothing stays nothing.
+    """Returns the URL with its driver, as SQLAlchemy expects it. An empty value stays empty.
 
-    Raises `ValueError`, which says nothing of what follows the scheme: that may have a password.
+    Raises `ValueError`. The message leaves out everything after the scheme, which may contain a
+    password.
     """
     if not value:
         return value
@@ -28,7 +29,7 @@ def checked(value: str) -> str:
 
 
 def without_password(value: str) -> str:
-    """What of a URL may be shown: who, and where."""
+    """Returns a URL for display, with user, host and database but without password and options."""
     scheme, mark, rest = value.partition("://")
     user, at, place = rest.partition("?")[0].rpartition("@")
     return f"{scheme}{mark}{user.partition(':')[0]}{at}{place}"

@@ -1,4 +1,4 @@
-"""Every error that a client can see, once: status, type, code (docs/errors.md lists them)."""
+"""All errors that a client can see, with status, type and code. docs/errors.md lists them."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, ValidationError
 
 MOST_ERRORS = 100
-"""Of one request's, that are looked at for the one to tell."""
+"""Maximum number of a request's errors that are searched for the one to report."""
 _MOST_NAME_CHARS = 100
 
 
@@ -28,7 +28,9 @@ class ErrorBody(BaseModel):
 
 
 class StokerError(Exception):
-    """Base of the errors that reach the client. Raised where known, translated at the edge."""
+    """Base of the errors that reach the client. Raised by the code that detects the error,
+    converted to a response at the edge.
+    """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "InternalError"
@@ -47,7 +49,7 @@ class StokerError(Exception):
     ) -> None:
         """
         Args:
-            is_lasting: asking again changes nothing, for all that the status says.
+            is_lasting: True if a retry cannot succeed, even if the status suggests otherwise.
         """
         self.message = message or self.default_message
         self.code = code or type(self).code
@@ -60,11 +62,11 @@ class StokerError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         if self.is_lasting:
-            # The openai SDK would ask twice more.
+            # Without this header, the openai SDK would retry twice.
             return {"x-should-retry": "false"}
         if self.retry_after_s is None:
             return {}
-        # The openai SDK gives up on anything above 120 s.
+        # The openai SDK ignores values above 120 s.
         return {"retry-after": str(max(1, min(120, math.ceil(self.retry_after_s))))}
 
     def body(self) -> dict[str, Any]:
@@ -105,7 +107,7 @@ class InvalidAPIKeyError(StokerError):
     status = 401
     type = "InvalidAPIKeyError"
     code = "invalid_api_key"
-    # One message for these three: it does not tell whether there ever was such a key.
+    # The three cases share one message, so that it does not reveal whether such a key existed.
     default_message = (
         "Invalid API key: it is unknown, has expired or was revoked. "
         "Send a valid one as 'Authorization: Bearer sk-…'."
@@ -114,13 +116,13 @@ class InvalidAPIKeyError(StokerError):
     @property
     def headers(self) -> dict[str, str]:
         if self.is_lasting:
-            # The openai SDK would ask twice more.
+            # Without this header, the openai SDK would retry twice.
             return {"x-should-retry": "false"}
         return {"www-authenticate": "Bearer"}
 
 
 class RunLimitError(StokerError):
-    """What an agent's run fails with: never the answer to a request."""
+    """Failure of an agent's run. Never returned as the response to a request."""
 
     status = 400
     type = "RunLimitError"
@@ -198,7 +200,7 @@ class RangeNotSatisfiableError(StokerError):
     code = "range_not_satisfiable"
 
     size: int = 0
-    """Of the file, bytes."""
+    """Size of the file in bytes."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -224,7 +226,7 @@ class InferenceError(StokerError):
 
 
 class HubError(StokerError):
-    """A hub answers, and what it says cannot be used: asking again changes nothing."""
+    """Unusable response of a hub. A retry does not help."""
 
     status = 502
     type = "HubError"
@@ -252,7 +254,7 @@ class InferenceTimeoutError(StokerError):
 ALWAYS: tuple[type[StokerError], ...] = (
     InvalidRequestError,
     InvalidAPIKeyError,
-    # Of browsers that are signed in.
+    # For signed-in browsers.
     ForbiddenError,
     RateLimitError,
 )
@@ -261,7 +263,7 @@ CALLING: tuple[type[StokerError], ...] = (
     ForbiddenError,
     InsufficientCreditsError,
     ModelNotFoundError,
-    # `deployment_stopped`.
+    # Code `deployment_stopped`.
     ConflictError,
     PayloadTooLargeError,
     InferenceError,
@@ -272,7 +274,9 @@ CALLING: tuple[type[StokerError], ...] = (
 
 
 def responses(*errors: type[StokerError]) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI ``responses=`` of a route that can raise these, and those that all can."""
+    """Returns the OpenAPI ``responses=`` of a route: the errors passed and those that every route
+    can raise.
+    """
     return _grouped([*ALWAYS, *errors])
 
 
@@ -287,14 +291,14 @@ def _grouped(errors: Iterable[type[StokerError]]) -> dict[int | str, dict[str, A
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a misspelt one most likely meant."""
+    """Returns the known name that a misspelt one most likely means, or None."""
     import difflib
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
 def location(loc: Iterable[str | int]) -> str:
-    """A pydantic error location as the path of a field: ``("inputs", 3)`` → ``inputs[3]``."""
+    """Converts a pydantic error location to a field path: ``("inputs", 3)`` → ``inputs[3]``."""
     path = ""
     for part in loc:
         name = _shown(part) if isinstance(part, str) else ""
@@ -303,25 +307,28 @@ def location(loc: Iterable[str | int]) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name that a client has made up."""
+    """Shortens a name that a client has sent."""
     return name if len(name) <= _MOST_NAME_CHARS else f"{name[:_MOST_NAME_CHARS]}…"
 
 
 def from_validation(
     given: ValidationError | Sequence[Mapping[str, Any]], known: Iterable[str]
 ) -> InvalidRequestError:
-    """One of pydantic's errors as ours, with the nearest known field for an unknown one."""
+    """Converts a pydantic error to an `InvalidRequestError`. For an unknown field, suggests the
+    nearest known one.
+    """
     errors: Sequence[Mapping[str, Any]] = (
-        # What was given may be large, and is not told.
+        # The client's input may be large, so the error does not repeat it.
         given.errors(include_url=False, include_context=False, include_input=False)
         if isinstance(given, ValidationError)
         else given
     )
-    # A misspelt field is missing, too; that it is unknown says more.
+    # A misspelt field also causes a missing-field error. The unknown-field error is more helpful.
     unknown = (error for error in errors if error["type"] == "extra_forbidden")
     first = next(unknown, errors[0])
     loc = first["loc"]
-    # Unions put the name of each member tried into the location; a client never wrote those.
+    # Pydantic adds the name of each union member that it tries to the location. Clients do not know
+    # these names.
     names = [part for part in loc if isinstance(part, int) or not _is_union_member(part)]
     param = location(names) or None
     kind = first["type"]
@@ -341,13 +348,13 @@ def from_validation(
 
 
 def _fault_of_json(error: Mapping[str, Any]) -> str:
-    """Returns what a parser says, with the place. Neither parser quotes the body."""
-    if said := error.get("ctx", {}).get("error"):
-        # FastAPI's error has the number of the character.
-        return f"{str(said).removesuffix(' at')} at character {int(error['loc'][-1]) + 1}"
-    said = str(error["msg"]).removeprefix("Invalid JSON: ")
-    what, at, place = said.partition(" at line ")
-    return f"{_JSON_WORDS.get(what, what)}{at}{place}"
+    """Returns a JSON parser's message with the position. Neither parser quotes the body."""
+    if detail := error.get("ctx", {}).get("error"):
+        # FastAPI's error contains the character's index.
+        return f"{str(detail).removesuffix(' at')} at character {int(error['loc'][-1]) + 1}"
+    detail = str(error["msg"]).removeprefix("Invalid JSON: ")
+    problem, at, place = detail.partition(" at line ")
+    return f"{_JSON_WORDS.get(problem, problem)}{at}{place}"
 
 
 _HALF = "half of a surrogate pair, or an escape that is cut off,"
@@ -355,7 +362,7 @@ _JSON_WORDS: Mapping[str, str] = {
     "unexpected end of hex escape": _HALF,
     "lone leading surrogate in hex escape": _HALF,
 }
-"""The parser's words → words that name what clients send."""
+"""Maps the parser's wording to terms for the data that clients send."""
 
 
 def _is_union_member(part: object) -> bool:

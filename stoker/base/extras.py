@@ -1,4 +1,4 @@
-"""How an extra of ours is added to this installation, as a command."""
+"""Shows the command that adds an extra of Stoker to this installation."""
 
 import functools
 import json
@@ -13,19 +13,19 @@ NAME = "stoker"
 
 @functools.cache
 def install_command(extra: str) -> str:
-    """Returns the command that adds an extra, by how this package was installed."""
+    """Returns the command that adds an extra. Depends on how Stoker was installed."""
     try:
-        found = distribution(NAME)
+        installed = distribution(NAME)
     except PackageNotFoundError:
-        # Run from a folder that was never installed.
+        # Stoker runs from a folder without being installed.
         return f"pip install '{NAME}[{extra}]'"
-    return _command(found, extra, sys.prefix)
+    return _command(installed, extra, sys.prefix)
 
 
 def _command(found: Distribution, extra: str, prefix: str) -> str:
     """
     Args:
-        prefix: the environment's folder.
+        prefix: folder of the Python environment.
     """
     origin = _origin(found)
     url = str(origin.get("url", ""))
@@ -45,7 +45,9 @@ def _command(found: Distribution, extra: str, prefix: str) -> str:
 
 
 def _origin(found: Distribution) -> dict[str, Any]:
-    """Where it was installed from, as PEP 610 has it; empty: from an index."""
+    """Returns the installation source as defined by PEP 610. Empty for an installation from an
+    index.
+    """
     try:
         origin: Any = json.loads(_text(found, "direct_url.json") or "{}")
     except ValueError:

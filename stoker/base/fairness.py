@@ -1,4 +1,4 @@
-"""Sharing out: places of which there are few, between accounts of which one may want all."""
+"""Shares a limited number of places between accounts, so that no account occupies all of them."""
 
 import asyncio
 import itertools
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 GREED = 7
-"""How many times as many places an account may take as it leaves free: of eight it takes seven, so
-that another account's first job begins at once, and the more accounts work, the fewer each has. Of
-fewer places it leaves one free, too; of a single place it takes that.
+"""Maximum ratio between an account's places and the free places.
+
+Of eight places, an account may use seven, so that another account's first job starts immediately.
+Each account's share shrinks as more accounts work. With fewer places, one stays free as well. A
+single place may be used.
 """
 _REMEMBERED = 1000
 
@@ -21,22 +23,24 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Party:
-    """Who something is done for."""
+    """Caller on behalf of which work is done."""
 
     account: str = ""
     key: str = ""
-    """The public id of the key that asked for it."""
+    """Public id of the key that sent the request."""
     is_copy: bool = False
-    """Of a call that was answered already: see `Served.is_copy`."""
+    """True for a copy of a call that was already answered. See `Served.is_copy`."""
 
 
 CURRENT_CALLER: ContextVar[Party] = ContextVar("party", default=Party())  # noqa: B039 — it is frozen
-"""Of the task: what shares something out reads it here, below libraries that know no accounts."""
+"""Caller of the current task. Code that shares resources reads it here, below libraries that do not
+know accounts.
+"""
 
 
 class FairShare:
-    """The next place is for the account with the fewest at work; among equals, for the one that
-    has got none for longest.
+    """Assigns the next place to the account with the fewest places in use. A tie goes to the
+    account that has waited longest since its last turn.
     """
 
     def __init__(self, places: int, greed: int = GREED) -> None:
@@ -44,40 +48,40 @@ class FairShare:
         self._greed = greed
         self._numbers = itertools.count(1)
         self._last: dict[str, int] = {}
-        """Accounts that wait or work → the number of their last turn."""
+        """Maps accounts that wait or work to the number of their last turn."""
 
     def may_begin(self, account: str, at_work: Mapping[str, int]) -> bool:
-        """Whether an account may have one more.
+        """True if an account may use one more place.
 
         Args:
-            at_work: how many places each account has.
+            at_work: number of places that each account uses.
         """
         free = self._places - sum(at_work.values())
         most = min(self._greed * free, max(1, self._places - 1))
         return at_work.get(account, 0) < most
 
     def next(self, at_work: Mapping[str, int], waiting: Collection[str]) -> str | None:
-        """Whose turn it is, of the accounts that wait. None: nobody's now."""
+        """Returns the waiting account that has the next turn. None if no account may start now."""
         may = [name for name in waiting if self.may_begin(name, at_work)]
         if not may:
             return None
-        kept = {*waiting, *at_work}
-        self._last = {name: turn for name, turn in self._last.items() if name in kept}
+        known = {*waiting, *at_work}
+        self._last = {name: turn for name, turn in self._last.items() if name in known}
         chosen = min(may, key=lambda name: (at_work.get(name, 0), self._last.get(name, 0)))
         self._last[chosen] = next(self._numbers)
         return chosen
 
     def allot(self, at_work: Mapping[str, int], waiting: Collection[str]) -> dict[str, int]:
-        """How many each account that waits may have now."""
-        counts, found = Counter(at_work), Counter[str]()
+        """Returns the number of places that each waiting account may use now."""
+        counts, allotted = Counter(at_work), Counter[str]()
         while (chosen := self.next(counts, waiting)) is not None:
             counts[chosen] += 1
-            found[chosen] += 1
-        return dict(found)
+            allotted[chosen] += 1
+        return dict(allotted)
 
 
 class FairSemaphore:
-    """A semaphore whose places are shared out by account."""
+    """A semaphore with places that are shared fairly between accounts."""
 
     def __init__(self, places: int, greed: int = GREED) -> None:
         self._turns = FairShare(places, greed)
@@ -100,7 +104,7 @@ class FairSemaphore:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                # Granted and cancelled at once.
+                # The place was granted and the caller cancelled at the same time.
                 self.release(account)
             else:
                 self._forget(account, granted)
@@ -129,7 +133,7 @@ class FairSemaphore:
 
 
 class FairQueue(Generic[Item]):
-    """A bounded queue whose places and turns are shared between accounts.
+    """A bounded queue with places and turns that accounts share fairly.
 
     A full queue drops the newest item of the account with the most items, if that account has at
     least two more than the account of the new item. Otherwise it drops the new item.
@@ -169,16 +173,18 @@ class FairQueue(Generic[Item]):
 
 
 class RoundRobin:
-    """Numbers turns so that parties take them in rotation, however many one of them has waiting."""
+    """Numbers turns so that parties take them in rotation, regardless of how much each has
+    waiting.
+    """
 
     def __init__(self) -> None:
         self.current = 0
-        """The turn of what was taken last."""
+        """Turn of the item that was accepted last."""
         self._next: dict[str, int] = {}
-        """Parties with something waiting → the first turn that is none of it."""
+        """Maps each party with waiting items to its next turn."""
 
     def turn_of(self, party: str) -> int:
-        """The next turn of a party."""
+        """Returns and reserves the next turn of a party."""
         if len(self._next) >= _REMEMBERED:
             self._next = {name: turn for name, turn in self._next.items() if turn > self.current}
         turn = max(self.current + 1, self._next.get(party, 0))

@@ -32,12 +32,12 @@ class Prefix(StrEnum):
 
 
 def is_a(prefix: Prefix, identifier: str) -> bool:
-    """Returns whether an id has this type's prefix."""
+    """True if an id has this type's prefix."""
     return identifier.startswith(f"{prefix}_")
 
 
 def made_at(identifier: str) -> float | None:
-    """When an id was made, unix seconds; None for what is no id."""
+    """Returns the creation time of an id in unix seconds, or None if it is not a valid id."""
     digits = identifier.rpartition("_")[2]
     if len(digits) != 26 or not set(digits) <= set(_ALPHABET):
         return None
@@ -48,7 +48,9 @@ def made_at(identifier: str) -> float | None:
 
 
 def new_id(prefix: Prefix) -> str:
-    """An id such as ``art_01k9…``: 48 bits of unix milliseconds, then 80 random bits (ULID)."""
+    """Returns a new id such as ``art_01k9…``: 48 bits of unix milliseconds, then 80 random bits
+    (ULID).
+    """
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
     digits = [_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5)]
     return f"{prefix}_{''.join(digits)}"

@@ -1,4 +1,6 @@
-"""Structured logs: one JSON object a line, with the request's id, never a key or an input."""
+"""Structured logs: one JSON object per line, with the request id. Keys and inputs are never
+logged.
+"""
 
 import json
 import logging
@@ -15,7 +17,7 @@ _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    # Libraries add what is theirs alone, as Ray does.
+    # Libraries such as Ray add private fields, which are left out.
     return {
         name: value
         for name, value in record.__dict__.items()
@@ -41,8 +43,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line an entry, with its fields as `name=value`. Only a traceback has more lines, which are
-    indented: no text of a client's can look like an entry, or like a field that it is not.
+    """Formats each entry as one line, with its fields as `name=value`.
+
+    Only tracebacks have further lines, which are indented. A client's text therefore cannot imitate
+    an entry or a field.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -57,11 +61,12 @@ class TextFormatter(logging.Formatter):
 
 
 def _escaped(text: str) -> str:
-    """The text without what ends a line, moves a cursor, or cannot be encoded."""
+    """Escapes line ends, cursor controls and characters that cannot be encoded."""
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 
@@ -79,14 +84,15 @@ def configure(level: str, style: Literal["json", "text"]) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # What no format here shows is not looked up for every entry (see "Optimization" in the
+    # Skips lookups per entry for values that no format shows (see "Optimization" in the
     # documentation of `logging`).
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # type: ignore[attr-defined]
-    # Our own access log has the request id; httpx and alembic are of no use to an operator.
+    # Stoker's own access log has the request id. Entries of httpx and alembic do not help an
+    # operator.
     for name in ("uvicorn.access", "httpx2", "httpcore2", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # It repeats what tool servers write.
+    # The library logs output of tool servers.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers[:] = []

@@ -1,22 +1,23 @@
-"""How much of one image, sound or video is decoded."""
+"""Limits on the decoding of one image, sound or video."""
 
 import msgspec
 
 
 class MediaLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Ceilings for one item; what lies beyond one is refused, never cut."""
+    """Limits for one item. An item beyond a limit is rejected, never cut."""
 
     image_pixels: int = 64_000_000
-    """Most pixels of an image, or of one frame of a video: width times height.
+    """Maximum pixels (width times height) of an image, or of one frame of a video.
 
-    Pillow's own ceiling, 89 million, holds for images even where this one is higher.
+    Pillow's own limit of 89 million pixels still applies to images if this one is higher.
     """
     audio_s: float = 1800
-    """Longest sound, in seconds."""
+    """Maximum duration of a sound in seconds."""
     video_s: float = 600
-    """Longest video, in seconds between its first and its last frame."""
+    """Maximum time between the first and the last frame of a video, in seconds."""
     video_frames: int = 512
-    """Most frames kept of one video."""
+    """Maximum number of frames kept of one video."""
     video_pixels: int = 512_000_000
-    """Most pixels of all frames kept of one video together, or of all images of one conversation;
-    each takes three bytes."""
+    """Maximum total pixels of all frames kept of one video, or of all images of one conversation.
+    Each pixel uses three bytes.
+    """

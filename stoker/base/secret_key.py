@@ -1,4 +1,4 @@
-"""What a secret is written as where an operator gives it: a Fernet key, in a setting or a file."""
+"""Format of the server's secret in a setting or a file: a Fernet key."""
 
 import base64
 from pathlib import Path
@@ -10,16 +10,17 @@ _FILE_LIMIT = 1024
 
 
 def checked(value: SecretStr) -> SecretStr:
-    """A key in the one way that Fernet's specification writes it: servers compare it as it is.
+    """Returns a key if it has the canonical form of Fernet's specification. Servers compare keys as
+    text.
 
-    Raises `ValueError`, which says how to make one and nothing of what was given.
+    Raises `ValueError`. The message says how to create a key and does not repeat the value.
     """
-    given = value.get_secret_value()
+    text = value.get_secret_value()
     try:
-        content = base64.b64decode(given, altchars=b"-_", validate=True)
+        content = base64.b64decode(text, altchars=b"-_", validate=True)
     except ValueError:
         content = b""
-    if len(content) != BYTES or base64.urlsafe_b64encode(content).decode() != given:
+    if len(content) != BYTES or base64.urlsafe_b64encode(content).decode() != text:
         raise ValueError(
             f"must be {BYTES} random bytes in URL-safe base64: make them by "
             "`openssl rand -base64 32 | tr '+/' '-_'`"
@@ -28,9 +29,9 @@ def checked(value: SecretStr) -> SecretStr:
 
 
 def read(path: Path) -> SecretStr:
-    """The key that a file has, and nothing else but white space around it.
+    """Returns the key in a file. The file may contain nothing else except surrounding white space.
 
-    Raises `ValueError` where it has none, or cannot be read.
+    Raises `ValueError` if the file has no valid key or cannot be read.
     """
     try:
         with path.open("rb") as file:

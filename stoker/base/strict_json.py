@@ -1,8 +1,9 @@
-"""What a request's fields take of JSON: numbers, truths and moments, and nothing that Python would
-make one of.
+"""Strict JSON types of request fields: numbers, booleans and timestamps, without Python's
+conversions.
 
-pydantic reads `true` as 1 and "5" as 5, and 1 as a moment of 1970; the OpenAPI document says
-otherwise. Its own strict mode would refuse 5.0 for an integer, and whatever a form spells out.
+By default, pydantic reads `true` as 1, "5" as 5, and 1 as a timestamp of 1970, contrary to the
+OpenAPI document. Its own strict mode would reject 5.0 for an integer, and all values of forms,
+which are text.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 Texts = Literal["never", "in forms", "always"]
-"""Where a text may stand for a number, true or false."""
+"""Determines when text is accepted for a number or boolean."""
 
 
 def _number(value: Any, texts: bool) -> Any:
@@ -47,7 +48,7 @@ _CHECKS: Mapping[str, Callable[[Any, bool], Any]] = {
     "bool": _truth,
     "datetime": _moment,
 }
-"""Kind of a core schema → what refuses values of other kinds."""
+"""Maps the type of a core schema to the check that rejects values of other types."""
 _NOT_SCHEMAS = frozenset({"metadata", "serialization", "default", "expected"})
 
 
@@ -57,17 +58,19 @@ class _Check:
     texts: Texts
 
     def __call__(self, value: Any, info: ValidationInfo) -> Any:
-        # What is no JSON any more came in a form, or in a query.
+        # Values that are no longer JSON came from a form or a query.
         in_form = self.texts == "in forms" and info.mode == "python"
         return _CHECKS[self.kind](value, in_form or self.texts == "always")
 
 
 MOST_DEPTH = 100
-"""Levels of lists and objects in a field that takes any JSON."""
+"""Maximum nesting depth of lists and objects in a field that accepts any JSON."""
 
 
 def check_storable(value: Any, *, takes_nul: bool = False) -> None:
-    """Raises `ValueError` for text that no database stores, and for JSON nested too deeply."""
+    """Raises `ValueError` for text that no database can store, and for JSON that is nested too
+    deeply.
+    """
     waiting: list[tuple[Any, int]] = [(value, 0)]
     while waiting:
         node, depth = waiting.pop()
@@ -102,7 +105,7 @@ class _Storable:
 
 @dataclass(frozen=True)
 class _Measure:
-    """Refuses an object of too many members before each of them is looked at."""
+    """Rejects an object with too many members before its members are checked."""
 
     most: int
 
@@ -114,16 +117,18 @@ class _Measure:
 
 
 def _checked(schema: Any, model: "type[Strict]") -> Any:
-    """A model's core schema with a check before each number, truth, moment and stored text."""
+    """Returns a model's core schema with a check before each number, boolean, timestamp and stored
+    text.
+    """
     if isinstance(schema, list | tuple):
         many = cast("list[Any] | tuple[Any, ...]", schema)
-        return type(many)(_checked(one, model) for one in many)
+        return type(many)(_checked(item, model) for item in many)
     if not isinstance(schema, dict):
         return schema
     node = cast("dict[str, Any]", schema)
     kind = str(node.get("type"))
     if kind == "list":
-        # One error is all that is told.
+        # Only one error is reported.
         node = node | {"fail_fast": True}
     if check := _check_of(kind, model):
         return core_schema.with_info_before_validator_function(check, cast("CoreSchema", node))
@@ -140,7 +145,7 @@ def _checked(schema: Any, model: "type[Strict]") -> Any:
 
 
 def _check_of(kind: str, model: "type[Strict]") -> _Check | _Storable | None:
-    """The check before values of a core schema."""
+    """Returns the check that runs before values of a core schema, or None."""
     if kind in _CHECKS:
         return _Check(kind, model.texts_for_values)
     is_open = kind in ("str", "any")
@@ -148,7 +153,7 @@ def _check_of(kind: str, model: "type[Strict]") -> _Check | _Storable | None:
 
 
 def _has_checks(node: dict[str, Any], kind: str, model: "type[Strict]") -> bool:
-    """Whether a node has its checks already: another model has seen to its own."""
+    """True if a node already has its checks, because another model has added them."""
     if kind == "model":
         return node.get("cls") is not model
     function = node["function"]["function"] if kind == "function-before" else None
@@ -156,13 +161,13 @@ def _has_checks(node: dict[str, Any], kind: str, model: "type[Strict]") -> bool:
 
 
 class Strict(BaseModel):
-    """Base of the requests."""
+    """Base of all requests."""
 
     texts_for_values: ClassVar[Texts] = "never"
     is_stored: ClassVar[bool] = False
-    """Fields are stored as they are: what a database cannot store is refused."""
+    """True if fields are stored unencrypted. Text that a database cannot store is rejected."""
     takes_nul: ClassVar[bool] = False
-    """Fields are stored encrypted, in which U+0000 is a byte like others."""
+    """True if fields are stored encrypted, so that U+0000 is allowed."""
 
     @classmethod
     def __get_pydantic_core_schema__(

@@ -1,4 +1,4 @@
-"""A temporary folder of one process. The next process removes those of killed processes."""
+"""Temporary folder of one process. The next process removes the folders of killed processes."""
 
 import contextlib
 import fcntl
@@ -10,18 +10,18 @@ import time
 from pathlib import Path
 
 NEW_S = 60.0
-"""Seconds in which a folder may not be locked yet by the process that has created it."""
+"""Maximum time in seconds between the creation of a folder and its lock."""
 
 
 class TemporaryFolder:
-    """Locked by the kernel until its process ends, however that ends."""
+    """A temporary folder that the kernel keeps locked until its process ends for any reason."""
 
     def __init__(self, prefix: str, base: Path | None = None) -> None:
-        """Creates the folder, mode 0700, and removes abandoned folders of the same prefix and user.
+        """Creates the folder with mode 0700. Removes abandoned folders of the same prefix and user.
 
         Args:
-            prefix: of the folder's name. No other kind of folder may begin with it.
-            base: where it is created; by default, the system's folder for temporary files.
+            prefix: prefix of the folder's name. No other kind of folder may use it.
+            base: parent folder. Default: the system's folder for temporary files.
         """
         base = base or Path(tempfile.gettempdir())
         _remove_abandoned(base, prefix)

@@ -60,8 +60,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show an account and its custom limits."""
-    found = client(ctx).get(f"{ACCOUNTS}/{quoted(account)}")
-    output.show_object(found, DETAILS, as_json=as_json)
+    details = client(ctx).get(f"{ACCOUNTS}/{quoted(account)}")
+    output.show_object(details, DETAILS, as_json=as_json)
 
 
 @app.command()
@@ -86,11 +86,11 @@ def delete(
 @app.command()
 def quotas(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the account's quotas: usage and limits."""
-    found = client(ctx).get("/v1/quotas")
+    response = client(ctx).get("/v1/quotas")
     if as_json:
-        output.print_json(found)
+        output.print_json(response)
         return
-    rows = [{"name": name, **quota} for name, quota in found["quotas"].items()]
+    rows = [{"name": name, **quota} for name, quota in response["quotas"].items()]
     output.show_list(rows, QUOTA, as_json=False, none="No quotas are set.")
 
 

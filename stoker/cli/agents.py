@@ -113,7 +113,7 @@ def set_agent(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change an agent. Options that are not given stay unchanged, as do runs already started.
+    """Change an agent. Omitted options stay unchanged, as do runs already started.
 
     Empty instructions remove them. --config and --tools replace all previous values.
     """
@@ -132,8 +132,8 @@ def set_agent(
 @app.command("list")
 def list_agents(ctx: typer.Context, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the account's agents."""
-    found = list(client(ctx).pages(AGENTS, limit))
-    output.show_list(found, FIELDS, as_json=as_json, none="No agents yet.")
+    agents = list(client(ctx).pages(AGENTS, limit))
+    output.show_list(agents, FIELDS, as_json=as_json, none="No agents yet.")
 
 
 @app.command()
@@ -182,16 +182,16 @@ def run(
 def runs(ctx: typer.Context, which: Which, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List an agent's runs."""
     server = client(ctx)
-    found = list(server.pages(f"{_path(server, which)}/runs", limit))
-    output.show_list(found, RUN, as_json=as_json, none="No runs yet.")
+    rows = list(server.pages(f"{_path(server, which)}/runs", limit))
+    output.show_list(rows, RUN, as_json=as_json, none="No runs yet.")
 
 
 @app.command()
 def status(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
     """Show the status and result of a run."""
     server = client(ctx)
-    found = server.get(f"{_path(server, which)}/runs/{quoted(run_id)}")
-    output.show_object(found, RUN, as_json=as_json)
+    run_object = server.get(f"{_path(server, which)}/runs/{quoted(run_id)}")
+    output.show_object(run_object, RUN, as_json=as_json)
 
 
 @app.command()
@@ -207,10 +207,10 @@ def follow(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fa
 def events(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
     """List the events of a run."""
     server = client(ctx)
-    found = list(
+    rows = list(
         server.pages(f"{_path(server, which)}/runs/{run_id}/events", params={"order": "asc"})
     )
-    output.show_list(found, EVENT, as_json=as_json, none="No events yet.")
+    output.show_list(rows, EVENT, as_json=as_json, none="No events yet.")
 
 
 @app.command()
@@ -232,14 +232,14 @@ def erase(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fal
 def _wished(
     instructions: str | None, tools: Path | None, max_steps: int | None, config: list[str] | None
 ) -> JsonObject:
-    """Returns the agent fields that were given."""
-    given = {
+    """Returns the agent fields with values."""
+    fields = {
         "instructions": instructions,
         "tools": _read(tools) if tools else None,
         "max_steps": max_steps,
         "config": parsed_parameters(config) if config else None,
     }
-    return {field: value for field, value in given.items() if value is not None}
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _read(path: Path) -> Any:
@@ -253,16 +253,16 @@ def _path(server: Client, which: str) -> str:
     """Returns an agent's path. Raises `CliError` if no agent or several have the name."""
     if which.startswith(ID_PREFIX):
         return f"{AGENTS}/{which}"
-    found = [agent for agent in server.pages(AGENTS) if agent["name"] == which]
-    if len(found) != 1:
-        ids = ", ".join(agent["id"] for agent in found)
+    matches = [agent for agent in server.pages(AGENTS) if agent["name"] == which]
+    if len(matches) != 1:
+        ids = ", ".join(agent["id"] for agent in matches)
         raise CliError(
             f"Several agents are named '{which}': {ids}."
-            if found
+            if matches
             else f"Agent '{which}' not found.",
-            hint="Use the ID." if found else "List agents with 'stoker agents list'.",
+            hint="Use the ID." if matches else "List agents with 'stoker agents list'.",
         )
-    return f"{AGENTS}/{found[0]['id']}"
+    return f"{AGENTS}/{matches[0]['id']}"
 
 
 def _show_end(run: JsonObject, *, as_json: bool) -> None:
@@ -292,7 +292,7 @@ def _follow(server: Client, place: str, *, quiet: bool) -> None:
 
 
 def _show(server: Client, place: str, event: JsonObject, *, quiet: bool) -> bool:
-    """Prints an event. Returns whether it ended the run."""
+    """Prints an event. Returns True if it ended the run."""
     data = event["data"]
     match event["type"]:
         case "message.delta" if not quiet:
@@ -313,8 +313,8 @@ def _show(server: Client, place: str, event: JsonObject, *, quiet: bool) -> bool
 def _answer(server: Client, place: str) -> None:
     """Submits the function outputs that a run waits for, if it still waits."""
     if waiting := server.get(place)["required_action"]:
-        given = [_answered(call) for call in waiting["tool_calls"]]
-        server.create(f"{place}/tool-outputs", {"tool_outputs": given})
+        outputs = [_answered(call) for call in waiting["tool_calls"]]
+        server.create(f"{place}/tool-outputs", {"tool_outputs": outputs})
 
 
 def _answered(call: JsonObject) -> JsonObject:

@@ -75,13 +75,13 @@ def _origin(artifact: JsonObject) -> str:
 
 
 def _import(artifact: JsonObject) -> str:
-    found = artifact.get("import")
-    if not found:
+    job = artifact.get("import")
+    if not job:
         return ""
-    how_far = f"{output.size(found['bytes'])} of {output.size(found['bytes_total'])}"
-    error = found["error"]
+    how_far = f"{output.size(job['bytes'])} of {output.size(job['bytes_total'])}"
+    error = job["error"]
     why = f": {error['message']}" if error else ""
-    return f"{found['repo_id']}@{found['commit'][:12]} {found['status']}, {how_far}{why}"
+    return f"{job['repo_id']}@{job['commit'][:12]} {job['status']}, {how_far}{why}"
 
 
 LIST: Columns = {
@@ -199,11 +199,13 @@ def import_model(
     server = client(ctx)
     reference, token = Reference.parse(model), token_from(token_variable)
     if artifact:
-        found = imported(server, artifact, reference, token=token, gguf=gguf)
+        imported_model = imported(server, artifact, reference, token=token, gguf=gguf)
     else:
-        found = import_new(server, reference, name=name, pipeline=pipeline, token=token, gguf=gguf)
-    output.say(f"Artifact {found['id']} is ready.", style="green")
-    output.show_object(found, DETAILS, as_json=as_json)
+        imported_model = import_new(
+            server, reference, name=name, pipeline=pipeline, token=token, gguf=gguf
+        )
+    output.say(f"Artifact {imported_model['id']} is ready.", style="green")
+    output.show_object(imported_model, DETAILS, as_json=as_json)
 
 
 app.command()(update)
@@ -214,11 +216,11 @@ def cancel(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False)
     """Cancel an artifact's import. Its previous files are kept."""
     server = client(ctx)
     path = f"{ARTIFACTS}/{quoted(artifact_id)}"
-    found = server.get(path)["import"]
-    if not found:
+    job = server.get(path)["import"]
+    if not job:
         raise CliError(f"{artifact_id} has no import.")
-    answer = server.delete(f"{path}/imports/{quoted(found['id'])}")
-    output.show_done(answer, f"Cancelled {found['id']}.", as_json=as_json)
+    answer = server.delete(f"{path}/imports/{quoted(job['id'])}")
+    output.show_done(answer, f"Cancelled {job['id']}.", as_json=as_json)
 
 
 @app.command()
@@ -274,8 +276,8 @@ def push(
         )
     output.say(f"Artifact {pushed['id']} is ready.", style="green")
     if deploy:
-        given = {"readiness": readiness, "adapter_of": adapter_of}
-        wish = {name: value for name, value in given.items() if value is not None}
+        options = {"readiness": readiness, "adapter_of": adapter_of}
+        wish = {name: value for name, value in options.items() if value is not None}
         wish |= {"model": deploy, "artifact_id": pushed["id"]}
         wait = readiness in ("warm", "hot")
         pushed["deployment"] = deployments.create(server, wish, wait=wait)

@@ -32,7 +32,7 @@ COMMANDS = {
     "/v1/audio/speech": "speak",
     "/v1/videos": "video",
 }
-"""Endpoint with file inputs or outputs → the command to use instead."""
+"""Maps an endpoint with file inputs or outputs to the command to use instead."""
 
 LIST: Columns = {
     "model": lambda m: m["id"],
@@ -44,9 +44,9 @@ LIST: Columns = {
 
 def models(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the models that the API key can call."""
-    found = list(client(ctx).pages(MODELS))
+    rows = list(client(ctx).pages(MODELS))
     none = "No models available to this key. Deploy one with 'stoker deploy MODEL_ID ARTIFACT'."
-    output.show_list(found, LIST, as_json=as_json, none=none)
+    output.show_list(rows, LIST, as_json=as_json, none=none)
 
 
 def call(
@@ -82,13 +82,13 @@ def call(
 ) -> None:
     """Call a model and print the response as JSON."""
     body = {"model": model} | parsed_parameters(parameters or [])
-    given = inputs.read(arguments or [], file)
-    if given is None and not parameters:
+    values = inputs.read(arguments or [], file)
+    if values is None and not parameters:
         raise WrongUseError("No input given.", hint="Give a text or file, - for stdin, or --file.")
     server = client(ctx)
-    found = server.get(f"{MODELS}/{quoted(model)}")
-    endpoint = _endpoint(found, chosen)
-    placed = inputs.placed(given, found, endpoint)
+    model_object = server.get(f"{MODELS}/{quoted(model)}")
+    endpoint = _endpoint(model_object, chosen)
+    placed = inputs.placed(values, model_object, endpoint)
     if twice := set(body) & {
         *placed.fields,
         *(name.removesuffix("[]") for name, _ in placed.files),
@@ -102,7 +102,7 @@ def call(
         headers={} if wait is None else {"prefer": f"wait={wait}"},
         timeout_s=TIMEOUT_S,
     )
-    result = _called(server, request, found)
+    result = _called(server, request, model_object)
     if as_json:
         output.print_json(result)
     else:
@@ -110,7 +110,7 @@ def call(
 
 
 def parsed_parameters(parameters: list[str]) -> JsonObject:
-    """Parses `name=value` pairs. A value that is valid JSON is decoded; any other is text."""
+    """Parses `name=value` pairs. Values that are valid JSON are decoded. Other values stay text."""
     parsed: JsonObject = {}
     for parameter in parameters:
         name, separator, value = parameter.partition("=")

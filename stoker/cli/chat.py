@@ -44,8 +44,8 @@ def chat(
     messages: list[JsonObject] = [{"role": "system", "content": system}] if system else []
     options = parsed_parameters(parameters or [])
     shown = images or []
-    for said in [text] if text is not None else _lines():
-        messages.append({"role": "user", "content": _content(said, shown)})
+    for line in [text] if text is not None else _lines():
+        messages.append({"role": "user", "content": _content(line, shown)})
         shown = []
         body = {"model": model, "messages": messages, "stream": True} | options
         answer = ""
@@ -60,7 +60,7 @@ def _content(said: str, images: Sequence[Path]) -> str | list[JsonObject]:
     if not images:
         return said
     parts: list[JsonObject] = [
-        {"type": "image_url", "image_url": {"url": image_url(one)}} for one in images
+        {"type": "image_url", "image_url": {"url": image_url(image_path)}} for image_path in images
     ]
     return [*parts, {"type": "text", "text": said}]
 

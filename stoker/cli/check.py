@@ -42,18 +42,18 @@ def check(
     if put:
         server.json(Request(method="PUT", path=path, json={"checks": _read(put)}))
     if show:
-        kept = server.get(path)
+        stored = server.get(path)
         if as_json:
-            output.print_json(kept)
+            output.print_json(stored)
         else:
-            output.print_table(["check", "expects"], [_shown(one) for one in kept["checks"]])
+            output.print_table(["check", "expects"], [_shown(item) for item in stored["checks"]])
         return
     with output.spinner("Running checks …"):
         report = server.post(f"{path}/run")
     if as_json:
         output.print_json(report)
     else:
-        rows = [_row(one) for one in report["results"]]
+        rows = [_row(item) for item in report["results"]]
         output.print_table(["", "check", "duration", "message"], rows, STYLES)
     if not report["is_passed"]:
         raise typer.Exit(1)
@@ -70,12 +70,12 @@ def _shown(one: JsonObject) -> list[Any]:
 
 def _read(file: Path) -> list[Any]:
     try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise WrongUseError(f"'{file}' is not valid JSON: {error}.") from error
-    checks: Any = found
-    if isinstance(found, dict):
-        checks = cast("JsonObject", found).get("checks")
+    checks: Any = content
+    if isinstance(content, dict):
+        checks = cast("JsonObject", content).get("checks")
     if not isinstance(checks, list):
         raise WrongUseError(f"'{file}' does not contain a list of checks.")
     return cast("list[Any]", checks)

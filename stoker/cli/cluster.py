@@ -91,11 +91,11 @@ def up(
     from stoker.cluster import command
     from stoker.cluster.plan import Plan
 
-    # Nodes run the replicas, whatever runtime the environment names.
-    given: dict[str, Any] = {"runtime": "local"}
+    # Nodes run the replicas, regardless of the runtime in the environment.
+    overrides: dict[str, Any] = {"runtime": "local"}
     if port is not None:
-        given["port"] = port
-    settings = read_settings(**given)
+        overrides["port"] = port
+    settings = read_settings(**overrides)
     folder = data_dir or settings.data_dir / "cluster"
     plan = Plan(
         settings=settings.model_copy(update={"data_dir": folder}),
@@ -131,7 +131,11 @@ class _Screen:
         if self._as_json:
             output.print_json(state)
             return
-        lines = ["The fleet is running. Servers:", *(f"  {one}" for one in state["gateways"]), ""]
+        lines = [
+            "The fleet is running. Servers:",
+            *(f"  {gateway}" for gateway in state["gateways"]),
+            "",
+        ]
         if key := state["operator_key_file"]:
             lines.append(f"Operator key: {key}")
         lines += [f"Logs: {self._folder / 'logs'}", ""]
@@ -152,9 +156,9 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
         return
     output.show_list(_runs(nodes), LEASE, as_json=False, none="No leases.")
     for node in nodes:
-        for one in node["waiting"]:
-            said = f"{one['model']} is waiting on {node['name']}: {one['reason']}"
-            output.say(output.printable(said), "yellow")
+        for waiting in node["waiting"]:
+            message = f"{waiting['model']} is waiting on {node['name']}: {waiting['reason']}"
+            output.say(output.printable(message), "yellow")
 
 
 def _runs(nodes: Sequence[JsonObject]) -> list[JsonObject]:

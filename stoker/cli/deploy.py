@@ -108,14 +108,14 @@ def deploy(
         if artifact or source:
             raise WrongUseError("A hub model cannot be combined with an artifact ID or --source.")
         reference, token = Reference.parse(model), token_from(token_variable)
-        found = import_new(server, reference, pipeline=pipeline, token=token, gguf=gguf)
-        artifact = found["id"]
+        imported_artifact = import_new(server, reference, pipeline=pipeline, token=token, gguf=gguf)
+        artifact = imported_artifact["id"]
         model = model_id or reference.name
     elif model_id or gguf or token_variable:
         raise WrongUseError("--as, --gguf and --token-from require a hub model (hf:…).")
     if (artifact is None) == (source is None):
         raise WrongUseError("Give either an artifact ID or --source.")
-    given = _given(
+    fields = _given(
         model=model,
         artifact_id=artifact,
         source=source,
@@ -132,7 +132,7 @@ def deploy(
         config=_config(config, weight_format),
     )
     is_waiting = readiness in ("warm", "hot") if wait is None else wait
-    deployment = create(server, given, wait=is_waiting)
+    deployment = create(server, fields, wait=is_waiting)
     output.show_object(deployment, DETAILS, as_json=as_json)
 
 
@@ -155,7 +155,7 @@ def set_deployment(
     wait: Wait = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a deployment. Options that are not given stay unchanged. Calls continue meanwhile."""
+    """Change a deployment. Omitted options stay unchanged. Calls continue meanwhile."""
     changes = _given(
         readiness=readiness,
         engine=engine,
@@ -185,7 +185,7 @@ def _given(**fields: Any) -> JsonObject:
 
 
 def _config(options: list[str] | None, weight_format: str | None) -> JsonObject | None:
-    found = parsed_parameters(options or [])
+    parameters = parsed_parameters(options or [])
     if weight_format is not None:
-        found["weight_format"] = weight_format
-    return found or None
+        parameters["weight_format"] = weight_format
+    return parameters or None

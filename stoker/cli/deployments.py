@@ -44,7 +44,7 @@ def _workers(deployment: JsonObject) -> str:
 def _traffic(deployment: JsonObject) -> str:
     traffic: JsonObject = deployment["traffic"] or {}
     weights: JsonObject = traffic.get("weights", {})
-    return ", ".join(f"{one} {percent} %" for one, percent in weights.items())
+    return ", ".join(f"{version} {percent} %" for version, percent in weights.items())
 
 
 def _worker(worker: JsonObject) -> str:
@@ -78,9 +78,11 @@ LIST: Columns = {
 
 
 def _adapter(deployment: JsonObject) -> str | None:
-    found: JsonObject = deployment["adapter"] or {}
-    is_merged = found.get("sharing") == "merged"
-    return f"{found['of']}, merged: {found['reason']}" if is_merged else deployment["adapter_of"]
+    adapter: JsonObject = deployment["adapter"] or {}
+    is_merged = adapter.get("sharing") == "merged"
+    return (
+        f"{adapter['of']}, merged: {adapter['reason']}" if is_merged else deployment["adapter_of"]
+    )
 
 
 DETAILS: Columns = {
@@ -119,9 +121,9 @@ EVENTS: Columns = {
 @app.command("list")
 def list_deployments(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the account's deployments, newest first."""
-    found = list(client(ctx).pages(DEPLOYMENTS))
+    rows = list(client(ctx).pages(DEPLOYMENTS))
     none = "No deployments yet. Create one with 'stoker deploy MODEL_ID ARTIFACT'."
-    output.show_list(found, LIST, as_json=as_json, none=none)
+    output.show_list(rows, LIST, as_json=as_json, none=none)
 
 
 @app.command()
@@ -180,11 +182,11 @@ def metrics(
 ) -> None:
     """Show request metrics of a deployment over time."""
     server = client(ctx)
-    found = server.get(f"{path_of(server, which)}/metrics", window_s=window)
+    series = server.get(f"{path_of(server, which)}/metrics", window_s=window)
     if as_json:
-        output.print_json(found)
+        output.print_json(series)
         return
-    rows = [row for row in _steps(found) if any(row[name] for name in ("ok", "errors"))]
+    rows = [row for row in _steps(series) if any(row[name] for name in ("ok", "errors"))]
     output.show_list(rows, STEP, as_json=False, none="No calls in this period.")
 
 
@@ -246,16 +248,16 @@ def logs(
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             time.sleep(FOLLOW_S)
-            found: list[str] = retry.run(lambda: server.get(path, tail=MOST_LINES))["data"]
-            _print_lines(added(known, found), as_json=as_json)
-            known = found
+            latest: list[str] = retry.run(lambda: server.get(path, tail=MOST_LINES))["data"]
+            _print_lines(added(known, latest), as_json=as_json)
+            known = latest
 
 
 def added(known: Sequence[str], lines: Sequence[str]) -> Sequence[str]:
-    """Returns the lines of a log tail that follow the lines already known.
+    """Returns the lines of a log tail that follow the known lines.
 
-    Both lists are tails of the same log, taken at different times. Either may start earlier
-    than the other.
+    Both lists are tails of the same log, read at different times. Either may start earlier than the
+    other.
     """
     if not known:
         return lines
@@ -283,8 +285,8 @@ def events(
 ) -> None:
     """List the events of a deployment, newest first."""
     server = client(ctx)
-    found = list(server.pages(f"{path_of(server, which)}/events", limit))
-    output.show_list(found, EVENTS, as_json=as_json, none="No events yet.")
+    rows = list(server.pages(f"{path_of(server, which)}/events", limit))
+    output.show_list(rows, EVENTS, as_json=as_json, none="No events yet.")
 
 
 def find(server: Client, which: str) -> JsonObject:
@@ -301,7 +303,7 @@ def find(server: Client, which: str) -> JsonObject:
 
 
 def resolve(server: Client, which: str) -> str:
-    """Returns the ID of a deployment given by ID or model ID."""
+    """Returns the ID of a deployment from its ID or model ID."""
     return which if which.startswith(ID_PREFIX) else find(server, which)["id"]
 
 

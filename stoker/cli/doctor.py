@@ -59,7 +59,7 @@ WALLS = {
     "capabilities": "Serve as another user.",
     "user": "Serve as another user than root, or name users that exist in STOKER_REPLICA_UIDS.",
 }
-"""Sandbox layer of a replica → how to enable it."""
+"""Maps a sandbox layer of a replica to the way to enable it."""
 
 FILES_HINT = "'stoker deployments list' shows which failed. Restore the data folder from a backup."
 
@@ -80,8 +80,8 @@ def doctor(
     checks: list[Check] = []
     with output.spinner("Checking …"):
         for check in MACHINE:
-            found = check()
-            checks.extend([found] if isinstance(found, Check) else found)
+            result = check()
+            checks.extend([result] if isinstance(result, Check) else result)
         checks.extend(of_server(context(ctx)))
     failed = any(check.status is Verdict.FAIL for check in checks)
     if as_json:
@@ -94,16 +94,20 @@ def doctor(
 
 
 def _python() -> Check:
-    found = platform.python_version()
+    version = platform.python_version()
     if sys.version_info >= MIN_PYTHON:
-        return Check("Python", Verdict.OK, found)
-    return Check("Python", Verdict.FAIL, found, "Install Python 3.11 or later.")
+        return Check("Python", Verdict.OK, version)
+    return Check("Python", Verdict.FAIL, version, "Install Python 3.11 or later.")
 
 
 def _engines() -> list[Check]:
     from stoker.models.engines.catalogue import ENGINES
 
-    return [_engine(one.name, one.title, one.probe) for one in ENGINES.values() if one.probe]
+    return [
+        _engine(engine.name, engine.title, engine.probe)
+        for engine in ENGINES.values()
+        if engine.probe
+    ]
 
 
 def _engine(name: str, title: str, program: str) -> Check:
@@ -129,10 +133,10 @@ def _memory() -> Check:
     available, total = memory.available, memory.total
     if (limit := _cgroup_limit()) is not None and limit < total:
         available, total = min(available, limit), limit
-    found = f"{output.size(available)} available of {output.size(total)}"
+    message = f"{output.size(available)} available of {output.size(total)}"
     if available >= LOW_MEMORY_BYTES:
-        return Check("memory", Verdict.OK, found)
-    return Check("memory", Verdict.WARN, found, "Only small models will fit.")
+        return Check("memory", Verdict.OK, message)
+    return Check("memory", Verdict.WARN, message, "Only small models will fit.")
 
 
 def _cgroup_limit() -> int | None:
@@ -150,16 +154,18 @@ def _disk() -> Check:
         return Check("settings", Verdict.FAIL, error.message, HINT)
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
-    found = f"{output.size(free)} free for {folder}"
+    message = f"{output.size(free)} free for {folder}"
     if not os.access(existing, os.W_OK):
         return Check(
             "data folder", Verdict.FAIL, f"{existing} is not writable", "Set STOKER_DATA_DIR."
         )
     if free < FULL_DISK_BYTES:
-        return Check("data folder", Verdict.FAIL, found, "Free disk space, or set STOKER_DATA_DIR.")
+        return Check(
+            "data folder", Verdict.FAIL, message, "Free disk space, or set STOKER_DATA_DIR."
+        )
     if free < LOW_DISK_BYTES:
-        return Check("data folder", Verdict.WARN, found, "Large models will not fit.")
-    return Check("data folder", Verdict.OK, found)
+        return Check("data folder", Verdict.WARN, message, "Large models will not fit.")
+    return Check("data folder", Verdict.OK, message)
 
 
 def _store() -> list[Check]:
@@ -187,13 +193,13 @@ async def _bucket(url: str) -> list[Check]:
         try:
             blobs = open_blobs(url, Path(folder), timeout_s=STORE_TIMEOUT_S)
             begun = time.perf_counter()
-            async for what, ahead_s in tried(blobs):
+            async for operation, ahead_s in tried(blobs):
                 took_s = time.perf_counter() - begun
-                checks.append(_clock(ahead_s) if what == CLOCK else _works(what, took_s))
+                checks.append(_clock(ahead_s) if operation == CLOCK else _works(operation, took_s))
                 begun = time.perf_counter()
         except (StoreUnavailableError, BlobLostError, ValueError, BaseError) as error:
-            found = str(error).partition("\n")[0]
-            checks.append(Check("bucket", Verdict.FAIL, found, STORE_HINT))
+            message = str(error).partition("\n")[0]
+            checks.append(Check("bucket", Verdict.FAIL, message, STORE_HINT))
     return checks
 
 
@@ -202,13 +208,13 @@ def _works(what: str, took_s: float) -> Check:
 
 
 def _clock(ahead_s: float) -> Check:
-    found = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
+    message = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
     if abs(ahead_s) <= MOST_SKEW_S:
-        return Check("bucket: clock", Verdict.OK, found)
+        return Check("bucket: clock", Verdict.OK, message)
     return Check(
         "bucket: clock",
         Verdict.WARN,
-        found,
+        message,
         "Set this machine's clock: a bucket refuses requests that are 15 minutes off.",
     )
 
@@ -232,7 +238,7 @@ def _shares_database() -> bool:
 
 
 def _is_of_node() -> bool:
-    """Returns whether the data folder belongs to a node, which needs no local server."""
+    """True if the data folder belongs to a node, which needs no local server."""
     return _shares_database() and (read_settings().data_dir / "node-id").exists()
 
 
@@ -251,13 +257,13 @@ def _walls() -> list[Check]:
         return [Check("settings", Verdict.FAIL, error.message, HINT)]
     user = str(users[0]) if users and os.geteuid() == 0 else ""
     probe = _python_probe(PROBE, PROBE_TIMEOUT_S, user)
-    found: dict[str, str | None] = {}
+    layers: dict[str, str | None] = {}
     if probe is not None and probe.returncode == 0:
-        found = json.loads(probe.stdout)
-    if not found:
+        layers = json.loads(probe.stdout)
+    if not layers:
         hint = "Replicas may fail to start, or run without a sandbox. See docs/security.md."
         return [Check("walls", Verdict.WARN, "could not be tested", hint)]
-    return [_wall(name, missing) for name, missing in found.items()]
+    return [_wall(name, missing) for name, missing in layers.items()]
 
 
 def _wall(name: str, missing: str | None) -> Check:
@@ -274,8 +280,8 @@ def _priorities() -> Check:
         return Check(name, Verdict.OK, "shared fairly between accounts")
     hint = "Give the server CAP_SYS_NICE, or a nice limit of 20 (ulimit -e 20)."
     if has_groups():
-        found = "shared fairly between accounts, except in a container or service"
-        return Check(name, Verdict.OK, found, hint)
+        message = "shared fairly between accounts, except in a container or service"
+        return Check(name, Verdict.OK, message, hint)
     return Check(name, Verdict.WARN, "shared by the kernel per thread, not per account", hint)
 
 
@@ -284,7 +290,9 @@ def _extras() -> Check:
     from stoker.inspection.requirements import EXTRAS
 
     missing = [
-        name for name, packages in EXTRAS.items() if not all(is_installed(one) for one in packages)
+        name
+        for name, packages in EXTRAS.items()
+        if not all(is_installed(package) for package in packages)
     ]
     if not missing:
         return Check("extras", Verdict.OK, "all installed")
@@ -343,14 +351,14 @@ def _asked(settings: Context) -> Iterator[Check]:
     if status == 200:
         yield _version(str(body.get("version")))
     else:
-        found = body.get("problem") or f"returned status {status}"
-        yield Check("server", Verdict.FAIL, found, "See the server's log.")
+        problem = body.get("problem") or f"returned status {status}"
+        yield Check("server", Verdict.FAIL, problem, "See the server's log.")
     status, body = server.health("/ready")
     if status == 200:
         yield Check("readiness", Verdict.OK, "ready to start models")
     else:
-        found = body.get("problem") or f"returned status {status}"
-        yield Check("readiness", Verdict.WARN, found, "Try again in a moment.")
+        problem = body.get("problem") or f"returned status {status}"
+        yield Check("readiness", Verdict.WARN, problem, "Try again in a moment.")
     if warning := body.get("warning"):
         yield Check("model files", Verdict.FAIL, warning, FILES_HINT)
     if settings.api_key:
@@ -360,11 +368,11 @@ def _asked(settings: Context) -> Iterator[Check]:
 
 
 def _version(version: str) -> Check:
-    found = f"version {version}"
+    message = f"version {version}"
     if version == stoker.__version__ or not _shares_database():
-        return Check("server", Verdict.OK, found)
+        return Check("server", Verdict.OK, message)
     hint = "Install the same release of Stoker on all machines of the fleet."
-    return Check("server", Verdict.FAIL, f"{found}, but {stoker.__version__} here", hint)
+    return Check("server", Verdict.FAIL, f"{message}, but {stoker.__version__} here", hint)
 
 
 def _key_checks(server: Client) -> Iterator[Check]:

@@ -46,10 +46,10 @@ def install(
     settings = _settings(name, data_dir)
     with output.spinner(f"Installing {name} …") as say:
         try:
-            found = environments.install(settings, name, say, cpu=cpu)
+            installed = environments.install(settings, name, say, cpu=cpu)
         except environments.InstallError as error:
             raise CliError(f"'{name}' could not be installed: {error}") from error
-    output.show_object(_shown(name, found), FIELDS, as_json=as_json)
+    output.show_object(_shown(name, installed), FIELDS, as_json=as_json)
 
 
 @app.command("list")
@@ -58,8 +58,8 @@ def list_engines(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     from stoker.models.engines import environments
 
     settings = _settings(None, data_dir)
-    found = [_shown(name, environments.installed(settings, name)) for name in environments.NAMES]
-    output.show_list(found, FIELDS, as_json=as_json, none="")
+    rows = [_shown(name, environments.installed(settings, name)) for name in environments.NAMES]
+    output.show_list(rows, FIELDS, as_json=as_json, none="")
 
 
 @app.command()
@@ -82,8 +82,8 @@ def _settings(name: str | None, data_dir: Path | None) -> "Settings":
 
     if name is not None and name not in environments.NAMES:
         raise WrongUseError(f"Unknown engine '{name}'. Available: {', '.join(environments.NAMES)}.")
-    given: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
-    return read_settings(**given)
+    overrides: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
+    return read_settings(**overrides)
 
 
 def _shown(name: str, found: "Environment | None") -> dict[str, Any]:

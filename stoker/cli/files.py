@@ -40,8 +40,8 @@ def list_files(
     as_json: AsJson = False,
 ) -> None:
     """List files that have not expired."""
-    found = list(client(ctx).pages(FILES, limit))
-    output.show_list(found, FIELDS, as_json=as_json, none="No files yet.")
+    rows = list(client(ctx).pages(FILES, limit))
+    output.show_list(rows, FIELDS, as_json=as_json, none="No files yet.")
 
 
 @app.command()

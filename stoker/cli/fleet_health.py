@@ -61,12 +61,12 @@ _LOOPBACK_HINT = (
 class _Node:
     record: NodeRecord
     round_trip_s: float | None
-    """None: the node was not reached, or not contacted."""
+    """Round trip time to the node in seconds. None if the node was not reached or not contacted."""
     why_not: UnreachableError | None = None
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the node is on another machine, judged by its address."""
+        """True if the node is on another machine, judged by its address."""
         if _is_loopback(self.record.address):
             return self.why_not is not None
         return not _is_here(_host_of(self.record.address))
@@ -90,41 +90,45 @@ async def checks(settings: Settings) -> list[Check]:
     database = Database(settings.resolved_database_url, connections=1)
     try:
         async with fitness.looking(database) as session:
-            seen = await _looked(settings, session)
+            state = await _looked(settings, session)
     except Exception as error:
         # Any cause: network, driver, password or missing permission.
         return [_away(settings, error), *await _blobs(settings, [], others=0)]
     finally:
         await database.close()
-    found = [_database(settings, seen), _schema(seen.condition), _clock(seen.clocks)]
-    if seen.said_of_secret is None:
-        return [*found, *await _blobs(settings, [], others=0)]
-    nodes = await _greeted(seen.nodes, seen.secret)
-    found += [seen.said_of_secret, _servers(seen.servers), *map(_release_of_server, seen.servers)]
+    results = [_database(settings, state), _schema(state.condition), _clock(state.clocks)]
+    if state.said_of_secret is None:
+        return [*results, *await _blobs(settings, [], others=0)]
+    nodes = await _greeted(state.nodes, state.secret)
+    results += [
+        state.said_of_secret,
+        _servers(state.servers),
+        *map(_release_of_server, state.servers),
+    ]
     if not nodes and settings.runtime != "local":
         word = "join" if settings.runtime == _RAY else "host"
         hint = f"Start one with `stoker node {word}` on each machine that should run models."
-        found.append(Check("nodes", Verdict.WARN, "none running", hint))
+        results.append(Check("nodes", Verdict.WARN, "none running", hint))
     for node in nodes:
-        found.append(_release_of_node(settings, node.record))
-        if seen.secret is not None:
-            found.append(_reached(node))
-    return [*found, *await _blobs(settings, nodes, others=len(seen.servers) + len(nodes))]
+        results.append(_release_of_node(settings, node.record))
+        if state.secret is not None:
+            results.append(_reached(node))
+    return [*results, *await _blobs(settings, nodes, others=len(state.servers) + len(nodes))]
 
 
 async def _looked(settings: Settings, session: Session) -> _Seen:
     condition, clocks = await fitness.condition(session), await fitness.clocks(session)
     if condition.schema is not Schema.CURRENT:
         return _Seen(condition=condition, clocks=clocks)
-    secret, said = await _secret(settings, session)
+    secret, secret_check = await _secret(settings, session)
     gone = clocks.database - timedelta(seconds=GONE_AFTER_S)
     return _Seen(
         condition=condition,
         clocks=clocks,
         secret=secret,
-        said_of_secret=said,
+        said_of_secret=secret_check,
         servers=await servers.releases(session),
-        nodes=[one for one in await nodes_of(session) if one.seen_at > gone],
+        nodes=[node for node in await nodes_of(session) if node.seen_at > gone],
     )
 
 
@@ -144,8 +148,8 @@ def _place(settings: Settings) -> str:
 
 def _database(settings: Settings, seen: _Seen) -> Check:
     took = _ms(seen.clocks.round_trip_s)
-    found = f"PostgreSQL {seen.condition.version} at {_place(settings)} answers in {took}"
-    return Check(_DATABASE, Verdict.OK, found)
+    message = f"PostgreSQL {seen.condition.version} at {_place(settings)} answers in {took}"
+    return Check(_DATABASE, Verdict.OK, message)
 
 
 def _schema(condition: Condition) -> Check:
@@ -156,15 +160,15 @@ def _schema(condition: Condition) -> Check:
         case Schema.CURRENT:
             return Check(name, Verdict.OK, condition.revision)
         case Schema.OLDER:
-            found = f"{condition.revision}, older than this release's {condition.wanted}"
+            message = f"{condition.revision}, older than this release's {condition.wanted}"
             hint = (
                 "The next start migrates it. Stop all servers and nodes of the old release first."
             )
-            return Check(name, Verdict.WARN, found, hint)
+            return Check(name, Verdict.WARN, message, hint)
         case Schema.NEWER:
-            found = f"{condition.revision}, newer than this release's {condition.wanted}"
+            message = f"{condition.revision}, newer than this release's {condition.wanted}"
             hint = "This release is too old. Install the release that migrated the database."
-            return Check(name, Verdict.FAIL, found, hint)
+            return Check(name, Verdict.FAIL, message, hint)
 
 
 def _clock(clocks: Clocks) -> Check:
@@ -203,8 +207,8 @@ def _servers(found: Sequence[Release]) -> Check:
 def _release_of_server(server: Release) -> Check:
     if not server.version:
         name = f"server {server.server_id}: release"
-        found = "unknown, so older than here"
-        return Check(name, Verdict.FAIL, found, _RELEASE_HINT)
+        message = "unknown, so older than here"
+        return Check(name, Verdict.FAIL, message, _RELEASE_HINT)
     return _release(f"server {server.host} ({server.server_id})", server.version, server.python)
 
 
@@ -225,26 +229,26 @@ async def _greeted(records: Sequence[NodeRecord], secret: ServerSecret | None) -
             except UnreachableError as error:
                 return _Node(record=record, round_trip_s=None, why_not=error)
 
-    return [*await asyncio.gather(*(greet(one) for one in records))]
+    return [*await asyncio.gather(*(greet(node_record) for node_record in records))]
 
 
 def _release(whose: str, version: str, python: str, *, exactly: bool = False) -> Check:
     """
     Args:
-        exactly: Python must match to the patch version.
+        exactly: True if Python must match to the patch version.
     """
     own_python = platform.python_version()
     name = f"{whose}: release"
-    found = f"Stoker {version}, Python {python}"
+    message = f"Stoker {version}, Python {python}"
     if version != stoker.__version__:
-        return Check(name, Verdict.FAIL, f"{found}, but {stoker.__version__} here", _RELEASE_HINT)
+        return Check(name, Verdict.FAIL, f"{message}, but {stoker.__version__} here", _RELEASE_HINT)
     if exactly and python != own_python:
         hint = "Ray needs the same Python patch version on all machines. Install it."
-        return Check(name, Verdict.FAIL, f"{found}, but {own_python} here", hint)
+        return Check(name, Verdict.FAIL, f"{message}, but {own_python} here", hint)
     if _minor(python) != _minor(own_python):
         hint = "Use the same minor version of Python on all machines of the fleet."
-        return Check(name, Verdict.WARN, f"{found}, but {own_python} here", hint)
-    return Check(name, Verdict.OK, found)
+        return Check(name, Verdict.WARN, f"{message}, but {own_python} here", hint)
+    return Check(name, Verdict.OK, message)
 
 
 def _minor(version: str) -> list[str]:
@@ -255,15 +259,15 @@ def _reached(node: _Node) -> Check:
     record = node.record
     name = f"node {record.name} ({record.id}): reach"
     if node.round_trip_s is not None:
-        found = f"{record.address} answers in {_ms(node.round_trip_s)}"
-        return Check(name, Verdict.OK, found)
+        message = f"{record.address} answers in {_ms(node.round_trip_s)}"
+        return Check(name, Verdict.OK, message)
     why = node.why_not
-    found = f"{record.address}: {why or 'not contacted'}"
+    message = f"{record.address}: {why or 'not contacted'}"
     if why is None:
-        return Check(name, Verdict.WARN, found)
+        return Check(name, Verdict.WARN, message)
     is_lost = why.why in (Why.NO_ANSWER, Why.ANOTHER)
     hint = _LOOPBACK_HINT if is_lost and _is_loopback(record.address) else _HINTS[why.why]
-    return Check(name, Verdict.FAIL, found, hint)
+    return Check(name, Verdict.FAIL, message, hint)
 
 
 def _host_of(address: str) -> str:
@@ -279,17 +283,19 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Returns whether a name or address belongs to this machine."""
-    own = {
-        one.address.partition("%")[0]
+    """True if a name or address belongs to this machine."""
+    local_addresses = {
+        item.address.partition("%")[0]
         for interface in psutil.net_if_addrs().values()
-        for one in interface
+        for item in interface
     }
     try:
-        found = {str(info[4][0]).partition("%")[0] for info in socket.getaddrinfo(host, None)}
+        addresses = {str(info[4][0]).partition("%")[0] for info in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    return any(one in own or ipaddress.ip_address(one).is_loopback for one in found)
+    return any(
+        item in local_addresses or ipaddress.ip_address(item).is_loopback for item in addresses
+    )
 
 
 # --- blobs ---
@@ -307,23 +313,23 @@ async def _blobs(settings: Settings, nodes: Sequence[_Node], *, others: int) -> 
     if url is None:
         if not others:
             return []
-        found = "STOKER_BLOB_URL is not set: blobs are in this machine's data folder"
+        message = "STOKER_BLOB_URL is not set: blobs are in this machine's data folder"
         status = Verdict.FAIL if others > 1 else Verdict.WARN
-        return [Check(name, status, found, _SHARED_HINT)]
+        return [Check(name, status, message, _SHARED_HINT)]
     folder = Path(unquote(urlsplit(url).path))
-    elsewhere = sum(one.is_elsewhere for one in nodes)
+    elsewhere = sum(node.is_elsewhere for node in nodes)
     if not await asyncio.to_thread(folder.is_dir):
-        found, hint = f"{folder} does not exist", "It is created at the first start."
+        message, hint = f"{folder} does not exist", "It is created at the first start."
         return [
-            Check(name, Verdict.FAIL, found, _SHARED_HINT)
+            Check(name, Verdict.FAIL, message, _SHARED_HINT)
             if others
-            else Check(name, Verdict.OK, found, hint)
+            else Check(name, Verdict.OK, message, hint)
         ]
     tried_here = await _tried(open_blobs(url, folder, timeout_s=1.0), folder)
     if not elsewhere or tried_here.status is Verdict.FAIL:
         return [tried_here]
-    found = f"{elsewhere} of {len(nodes)} nodes are on other machines, and {url} is a folder"
-    return [tried_here, Check("blob store: shared", Verdict.WARN, found, _SHARED_HINT)]
+    message = f"{elsewhere} of {len(nodes)} nodes are on other machines, and {url} is a folder"
+    return [tried_here, Check("blob store: shared", Verdict.WARN, message, _SHARED_HINT)]
 
 
 async def _tried(blobs: Blobs, folder: Path) -> Check:
@@ -332,12 +338,12 @@ async def _tried(blobs: Blobs, folder: Path) -> Check:
         async for _ in tried(blobs):
             pass
     except (StoreUnavailableError, BlobLostError, BaseError, OSError) as error:
-        found = f"{folder}: {str(error).partition(chr(10))[0]}"
+        message = f"{folder}: {str(error).partition(chr(10))[0]}"
         hint = "Give the user that runs Stoker write permission and disk space there."
-        return Check("blob store", Verdict.FAIL, found, hint)
+        return Check("blob store", Verdict.FAIL, message, hint)
     took = _ms(time.perf_counter() - begun)
-    found = f"written, read, listed and deleted in {took}, in {folder}"
-    return Check("blob store", Verdict.OK, found)
+    message = f"written, read, listed and deleted in {took}, in {folder}"
+    return Check("blob store", Verdict.OK, message)
 
 
 def _ms(seconds: float) -> str:

@@ -83,9 +83,9 @@ def import_newer(
     """
     wish = {"display_name": artifact["display_name"], "pipeline": artifact["pipeline"]}
     begun = _begun_new(server, wish, reference, token, gguf)
-    found, path = begun["import"], f"{ARTIFACTS}/{quoted(begun['id'])}"
-    if found["commit"] == artifact["origin"]["commit"]:
-        server.delete(f"{path}/imports/{quoted(found['id'])}")
+    import_job, path = begun["import"], f"{ARTIFACTS}/{quoted(begun['id'])}"
+    if import_job["commit"] == artifact["origin"]["commit"]:
+        server.delete(f"{path}/imports/{quoted(import_job['id'])}")
         server.delete(path)
         return None
     return _followed(server, begun)
@@ -122,13 +122,13 @@ def _begun(
     server: Client, artifact_id: str, reference: Reference, token: str | None, gguf: str | None
 ) -> JsonObject:
     """Starts an import and returns the artifact."""
-    given = {
+    body = {
         "repo_id": reference.repo_id,
         "revision": reference.revision,
         "token": token,
         "gguf": gguf,
     }
-    wish = {name: value for name, value in given.items() if value is not None}
+    wish = {name: value for name, value in body.items() if value is not None}
     return server.create(f"{ARTIFACTS}/{quoted(artifact_id)}/imports", wish)["artifact"]
 
 
@@ -158,16 +158,16 @@ def _followed(server: Client, artifact: JsonObject) -> JsonObject:
 
 
 def _is_running(artifact: JsonObject, import_id: str) -> bool:
-    found = artifact["import"]
-    return bool(found) and found["id"] == import_id and found["status"] in _RUNNING
+    import_job = artifact["import"]
+    return bool(import_job) and import_job["id"] == import_id and import_job["status"] in _RUNNING
 
 
 def _refuse_failed(artifact: JsonObject, import_id: str) -> None:
-    found = artifact["import"]
-    if not found or found["id"] != import_id:
+    import_job = artifact["import"]
+    if not import_job or import_job["id"] != import_id:
         raise CliError("The import was cancelled or replaced by another import.")
-    if found["status"] == "failed":
-        error = found["error"]
+    if import_job["status"] == "failed":
+        error = import_job["error"]
         raise CliError(f"The import failed: {error['message']} ({error['code']})")
 
 

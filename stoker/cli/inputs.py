@@ -19,15 +19,15 @@ SEEING = "image-text-to-text"
 
 @dataclass(frozen=True)
 class Taking:
-    """Request fields in which an endpoint takes inputs."""
+    """Request fields for the inputs of an endpoint."""
 
     media: str
     """Field for files, URLs and base64."""
     kind: str
     text: str = ""
-    """Field for additional texts. Empty if there is none."""
+    """Field for additional texts. Empty if the endpoint has none."""
     is_list: bool = False
-    """Whether a single text is sent as a list."""
+    """True if a single text is sent as a list."""
 
 
 _LABELS = "candidate_labels"
@@ -101,25 +101,25 @@ def placed(given: str | list[str] | None, model: JsonObject, endpoint: str) -> I
 def _media(given: str | list[str], taking: Taking) -> Inputs:
     media: list[Path | str] = []
     texts: list[str] = []
-    for one in [given] if isinstance(given, str) else given:
-        if path := _file(one, taking.kind, beside_texts=bool(taking.text)):
+    for item in [given] if isinstance(given, str) else given:
+        if path := _file(item, taking.kind, beside_texts=bool(taking.text)):
             media.append(path)
-        elif taking.text and not one.startswith(_ADDRESSES):
-            texts.append(one)
+        elif taking.text and not item.startswith(_ADDRESSES):
+            texts.append(item)
         else:
             # A URL or base64. The server rejects anything else.
-            media.append(one)
+            media.append(item)
     fields: JsonObject = {}
     if texts:
         fields[taking.text] = texts if taking.is_list or len(texts) > 1 else texts[0]
     # A single medium with texts is not a list, unless it came from a file's lines.
     is_one = len(media) == 1 and (isinstance(given, str) or len(given) > 1)
-    if not any(isinstance(one, Path) for one in media):
+    if not any(isinstance(item, Path) for item in media):
         if media:
             fields[taking.media] = media[0] if is_one else media
         return Inputs(fields)
     name = taking.media if is_one else f"{taking.media}[]"
-    return Inputs(fields, [(name, one) for one in media])
+    return Inputs(fields, [(name, item) for item in media])
 
 
 def _said(given: str | list[str], model: JsonObject) -> str | list[JsonObject]:
@@ -129,7 +129,7 @@ def _said(given: str | list[str], model: JsonObject) -> str | list[JsonObject]:
         if len(many) > 1:
             raise WrongUseError(f"{model['id']} takes a single text.", hint="Quote the text.")
         return many[0] if many else ""
-    parts = [_part(one) for one in many]
+    parts = [_part(value) for value in many]
     return many[0] if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 

@@ -83,8 +83,8 @@ def create(
         "requests_per_minute": requests_per_minute,
         "tokens_per_minute": tokens_per_minute,
     }
-    given = {field: value for field, value in wish.items() if value}
-    _show_secret(server.create(KEYS, given), as_json=as_json)
+    fields = {field: value for field, value in wish.items() if value}
+    _show_secret(server.create(KEYS, fields), as_json=as_json)
 
 
 @app.command("list")
@@ -125,12 +125,12 @@ def revoke(ctx: typer.Context, key_id: KeyId, as_json: AsJson = False) -> None:
 
 def duration(text: str) -> timedelta:
     """Parses a duration such as ``90s``, ``15m``, ``12h``, ``30d`` or ``2w``."""
-    found = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
-    if not found:
+    match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
+    if not match:
         raise WrongUseError(
             f"'{text}' is not a duration.", hint="Use a duration such as 90s, 15m, 12h, 30d or 2w."
         )
-    return timedelta(seconds=int(found[1]) * UNIT_S[found[2]])
+    return timedelta(seconds=int(match[1]) * UNIT_S[match[2]])
 
 
 def _show_secret(key: JsonObject, *, as_json: bool) -> None:

@@ -15,7 +15,9 @@ ABOUT: Columns = {
     "in use": lambda m: size(m["memory"]["used_bytes"]),
     "claimed": lambda m: size(m["memory"]["held_bytes"]),
     "reserved for hot models": lambda m: size(m["memory"]["reserved_bytes"]),
-    "engines": lambda m: ", ".join(one["engine"] for one in m["engines"] if one["available"]),
+    "engines": lambda m: ", ".join(
+        engine["engine"] for engine in m["engines"] if engine["available"]
+    ),
 }
 REPLICA: Columns = {
     "model": lambda r: r["model"],
@@ -39,11 +41,11 @@ WAITING: Columns = {
 
 def machine(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show memory, engines and replicas. Operators see the replicas of all accounts."""
-    found = client(ctx).get(MACHINE)
-    output.show_object(found, ABOUT, as_json=as_json)
+    state = client(ctx).get(MACHINE)
+    output.show_object(state, ABOUT, as_json=as_json)
     if not as_json:
-        if found["devices"]:
-            output.show_list(found["devices"], DEVICE, as_json=False, none="")
-        output.show_list(found["replicas"], REPLICA, as_json=False, none="No models are loaded.")
-        if found["waiting"]:
-            output.show_list(found["waiting"], WAITING, as_json=False, none="")
+        if state["devices"]:
+            output.show_list(state["devices"], DEVICE, as_json=False, none="")
+        output.show_list(state["replicas"], REPLICA, as_json=False, none="No models are loaded.")
+        if state["waiting"]:
+            output.show_list(state["waiting"], WAITING, as_json=False, none="")

@@ -85,8 +85,8 @@ DataDir = Annotated[Path | None, typer.Option(help="Folder for the database, art
 
 
 def _settings(host: str | None, port: int | None, data_dir: Path | None) -> "Settings":
-    given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
-    return read_settings(**{name: value for name, value in given.items() if value is not None})
+    overrides: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
+    return read_settings(**{name: value for name, value in overrides.items() if value is not None})
 
 
 @app.command()
@@ -155,7 +155,7 @@ def _interruptible() -> Generator[None]:
 
     Finalizers run often while modules are imported.
     """
-    others, main_thread = sys.unraisablehook, threading.main_thread().ident or 0
+    default_hook, main_thread = sys.unraisablehook, threading.main_thread().ident or 0
 
     def again(seen: threading.Event) -> None:
         # A signal just before a system call is noticed only when the call ends, so more are sent.
@@ -164,32 +164,32 @@ def _interruptible() -> Generator[None]:
 
     def tell(lost: "UnraisableHookArgs") -> None:
         if not isinstance(lost.exc_value, KeyboardInterrupt):
-            others(lost)
+            default_hook(lost)
             return
-        seen, usual = threading.Event(), signal.getsignal(signal.SIGINT)
+        interrupted, usual = threading.Event(), signal.getsignal(signal.SIGINT)
 
         def interrupt(number: int, frame: FrameType | None) -> None:
             if _is_below(frame, tell.__code__):
                 # Raised here, it would be lost as well.
                 return
-            seen.set()
+            interrupted.set()
             signal.signal(number, usual)
             if callable(usual):
                 usual(number, frame)
 
         signal.signal(signal.SIGINT, interrupt)
         # Sent from another thread, after this function returns.
-        threading.Thread(target=again, args=(seen,), daemon=True).start()
+        threading.Thread(target=again, args=(interrupted,), daemon=True).start()
 
     sys.unraisablehook = tell
     try:
         yield
     finally:
-        sys.unraisablehook = others
+        sys.unraisablehook = default_hook
 
 
 def _is_below(frame: FrameType | None, code: CodeType) -> bool:
-    """Returns whether a frame belongs to the code or was called by it."""
+    """True if a frame belongs to the code or was called by it."""
     while frame and frame.f_code is not code:
         frame = frame.f_back
     return frame is not None

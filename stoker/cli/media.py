@@ -72,8 +72,8 @@ def image(
         answer = client(ctx).json(request)
     drawn: list[dict[str, str]] = answer["data"]
     targets = [_numbered(target, at, len(drawn)) for at in range(len(drawn))]
-    for one, place in zip(drawn, targets, strict=True):
-        place.write_bytes(base64.b64decode(one["b64_json"]))
+    for image_object, place in zip(drawn, targets, strict=True):
+        place.write_bytes(base64.b64decode(image_object["b64_json"]))
     _show_files(targets, as_json=as_json)
 
 
@@ -138,8 +138,8 @@ def transcribe(
 
 def _format(target: Path, formats: dict[str, str]) -> str:
     """Returns the format for a file name's extension. Raises `WrongUseError`."""
-    if found := formats.get(target.suffix.lower()):
-        return found
+    if file_format := formats.get(target.suffix.lower()):
+        return file_format
     known = ", ".join(formats)
     raise WrongUseError(f"'{target.name}' has no known format. Use one of the extensions {known}.")
 
@@ -149,11 +149,11 @@ def _numbered(target: Path, at: int, count: int) -> Path:
 
 
 def _show_files(paths: list[Path], *, as_json: bool) -> None:
-    found: list[dict[str, Any]] = [
+    rows: list[dict[str, Any]] = [
         {"file": str(path), "bytes": path.stat().st_size} for path in paths
     ]
     if as_json:
-        output.print_json(found)
+        output.print_json(rows)
         return
-    for one in found:
-        output.write(f"{one['file']}  {output.size(one['bytes'])}\n")
+    for row in rows:
+        output.write(f"{row['file']}  {output.size(row['bytes'])}\n")

@@ -12,7 +12,7 @@ from stoker.cli.settings import read_settings
 app = typer.Typer(no_args_is_help=True, help="Run replicas for the servers of a fleet.")
 
 HEAD_PORT = 6379
-"""Ray's default."""
+"""Default port of Ray's head."""
 
 
 def _address(given: str) -> str:
@@ -48,10 +48,10 @@ def host(
     """
     from stoker.server import node
 
-    given = _given(node_host=address, node_port=port, node_name=name, data_dir=data_dir)
-    settings = read_settings(**given)
+    overrides = _given(node_host=address, node_port=port, node_name=name, data_dir=data_dir)
+    settings = read_settings(**overrides)
     if settings.runtime != "ray":
-        settings = read_settings(runtime="nodes", **given)
+        settings = read_settings(runtime="nodes", **overrides)
     node.run(settings)
 
 
@@ -72,8 +72,8 @@ def join(
     """
     from stoker.cluster.machine import Machine
 
-    given = _given(node_host=listen, node_port=port, node_name=name, data_dir=data_dir)
-    machine = Machine(settings=read_settings(runtime="ray", **given), start=start)
+    overrides = _given(node_host=listen, node_port=port, node_name=name, data_dir=data_dir)
+    machine = Machine(settings=read_settings(runtime="ray", **overrides), start=start)
     options = [
         word
         for option, value in (("--host", listen), ("--port", port), ("--name", name))

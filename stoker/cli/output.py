@@ -63,7 +63,7 @@ def say(message: str, style: str | None = None) -> None:
 
 
 def show_list(objects: Sequence[JsonObject], columns: Columns, *, as_json: bool, none: str) -> None:
-    """Prints objects as a table or a JSON array. Prints `none` if there are no objects."""
+    """Prints objects as a table or a JSON array. Prints `none` if the list is empty."""
     if as_json:
         print_json(objects)
     elif objects:

@@ -25,9 +25,10 @@ _ALIKE = 0.75
 
 
 def read_settings(**given: Any) -> "Settings":
-    """Reads settings from the environment and the options given.
+    """Reads settings from the environment and from keyword arguments.
 
-    Raises `WrongUseError` with the names of invalid settings."""
+    Raises `WrongUseError` with the names of invalid settings.
+    """
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
@@ -39,7 +40,7 @@ def read_settings(**given: Any) -> "Settings":
         settings = Settings(**given)
         choose.builder(settings.runtime)
     except ValidationError as error:
-        wrong = "; ".join(_told(one) for one in error.errors())
+        wrong = "; ".join(_told(problem) for problem in error.errors())
         raise WrongUseError(f"Invalid settings: {wrong}.", hint=HINT) from error
     except SettingsError as error:
         # Invalid JSON in a list. The library's message names the field in quotes.
@@ -62,16 +63,18 @@ def _warn_of_misspelt(known: tuple[str, ...]) -> None:
 
 def misspelt(variables: Iterable[str], known: Iterable[str]) -> list[str]:
     """Returns warnings for unknown variables that resemble a setting."""
-    names, found = [*known, *_OF_COMMANDS], list[str]()
-    for variable in sorted(one for one in variables if one.upper().startswith(_PREFIX)):
+    names, warnings = [*known, *_OF_COMMANDS], list[str]()
+    for variable in sorted(
+        candidate for candidate in variables if candidate.upper().startswith(_PREFIX)
+    ):
         name = variable[len(_PREFIX) :].lower()
         if name in names or _OF_KUBERNETES.fullmatch(name):
             continue
         if near := difflib.get_close_matches(name, names, n=1, cutoff=_ALIKE):
-            found.append(
+            warnings.append(
                 f"{variable} is not a setting and is ignored. Did you mean {_variable(near[0])}?"
             )
-    return found
+    return warnings
 
 
 def _told(error: Any) -> str:

@@ -20,7 +20,7 @@ EVENTS, DEPLOYMENTS, MACHINE = "/v1/events", "/v1/deployments", "/v1/machine"
 SILENCE_S = 30.0
 AGAIN_S = 1.0
 TEN_YEARS = 3650
-"""Days."""
+"""Ten years in days."""
 NUMBERS = 66
 """Width of the number columns in characters. The model name gets the rest."""
 LEAST_NAME = 16
@@ -44,19 +44,19 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
     server, out = client(ctx), output.console()
     snapshots = _snapshots(server)
     if as_json or not out.is_terminal:
-        found = next(snapshots)
+        snapshot = next(snapshots)
         if as_json:
-            output.print_json(found)
+            output.print_json(snapshot)
         else:
-            out.print(_shown(found, out.width))
+            out.print(_shown(snapshot, out.width))
         return
     from rich.live import Live
 
     with contextlib.suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False) as live:
         while True:
             try:
-                for found in snapshots:
-                    live.update(_shown(found, out.width), refresh=True)
+                for snapshot in snapshots:
+                    live.update(_shown(snapshot, out.width), refresh=True)
             except (BrokenConnectionError, UnreachableError) as error:
                 live.console.print(output.printable(error.message), style="yellow")
             time.sleep(AGAIN_S)
@@ -69,7 +69,7 @@ def _snapshots(server: Client) -> Iterator[JsonObject]:
     request = Request(method="GET", path=EVENTS, timeout_s=SILENCE_S)
     for name, data in server.named_events(request):
         if name in ("hello", "reset"):
-            known = {one["id"]: one for one in _deployments(server)}
+            known = {deployment["id"]: deployment for deployment in _deployments(server)}
         elif name == "deployment":
             known[data["id"]] = data
         elif name == "deployment.deleted":
@@ -86,20 +86,20 @@ def _deployments(server: Client) -> list[JsonObject]:
             raise
     # An operator who acts for no account sees only deployments with replicas.
     replicas: list[JsonObject] = server.get(MACHINE)["replicas"]
-    return [{**one, "id": one["deployment_id"], "readiness": ""} for one in replicas]
+    return [{**replica, "id": replica["deployment_id"], "readiness": ""} for replica in replicas]
 
 
 def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
     rows: list[JsonObject] = [
         {
             "id": identifier,
-            "model": one["model"],
-            "status": one["status"],
-            "readiness": one["readiness"],
+            "model": deployment["model"],
+            "status": deployment["status"],
+            "readiness": deployment["readiness"],
             **AT_REST,
             **stats["deployments"].get(identifier, {}),
         }
-        for identifier, one in known.items()
+        for identifier, deployment in known.items()
     ]
     rows.sort(key=lambda row: (-row["requests_per_s"], -row["memory_bytes"], row["model"]))
     return {**stats, "deployments": rows}
@@ -129,17 +129,17 @@ def _shown(found: JsonObject, width: int) -> "RenderableType":
             output.size(row["memory_bytes"]),
         )
     lines: list[RenderableType] = [Text(_memory(found["memory"]))]
-    lines += [Text(output.printable(_device(one))) for one in found["memory"]["devices"]]
+    lines += [Text(output.printable(_device(entry))) for entry in found["memory"]["devices"]]
     if credit := found["credits"]:
         days = credit["days_left"]
         lasting = ""
         if days is not None:
-            left = "more than ten years" if days > TEN_YEARS else f"{days:.0f} days"
-            lasting = f", enough for {left} at the rate of the last 24 hours"
+            duration = "more than ten years" if days > TEN_YEARS else f"{days:.0f} days"
+            lasting = f", enough for {duration} at the rate of the last 24 hours"
         lines.append(Text(f"Credits {credit['balance']}{lasting}"))
     lines += [
-        Text(output.printable(f"{one['model']} is waiting: {one['reason']}"), "yellow")
-        for one in found["memory"]["waiting"]
+        Text(output.printable(f"{entry['model']} is waiting: {entry['reason']}"), "yellow")
+        for entry in found["memory"]["waiting"]
     ]
     if not found["deployments"]:
         lines.append(Text("No deployments yet."))
@@ -154,8 +154,8 @@ def _memory(memory: JsonObject) -> str:
 
 
 def _device(device: JsonObject) -> str:
-    budget, held = device["budget_bytes"], device["held_bytes"]
-    shown = _bar(held, budget) if budget else "not found"
+    budget, claimed = device["budget_bytes"], device["held_bytes"]
+    shown = _bar(claimed, budget) if budget else "not found"
     return f"GPU {device['index']:<2} {shown} ({device['name']})"
 
 

@@ -75,7 +75,7 @@ def tune(
     if as_json:
         output.print_json(trial)
     else:
-        rows = [[cell(one) for cell in ROWS.values()] for one in trial["rows"]]
+        rows = [[cell(entry) for cell in ROWS.values()] for entry in trial["rows"]]
         output.print_table(list(ROWS), rows, STYLES)
     if row:
         _apply(server, deployment, row)
@@ -133,7 +133,9 @@ def _data(path: Path | str) -> str:
 
 
 def _last(server: Client, path: str) -> JsonObject:
-    trial = next((one for one in server.pages(path) if one["status"] == "completed"), None)
+    trial = next(
+        (candidate for candidate in server.pages(path) if candidate["status"] == "completed"), None
+    )
     if trial is None:
         raise CliError("This deployment has no completed trial yet.")
     return trial
@@ -144,7 +146,7 @@ def _ended(server: Client, path: str, trial: JsonObject) -> JsonObject:
     with output.spinner(f"{trial['id']}: waiting …") as update:
         try:
             while trial["status"] in ("queued", "in_progress"):
-                tried = ", ".join(f"{one['engine']} {one['dtype']}" for one in trial["rows"])
+                tried = ", ".join(f"{row['engine']} {row['dtype']}" for row in trial["rows"])
                 update(f"{trial['id']}: {trial['progress']:.0%}  {tried}")
                 time.sleep(POLL_S)
                 trial = server.get(f"{path}/{trial['id']}")
@@ -158,18 +160,18 @@ def _ended(server: Client, path: str, trial: JsonObject) -> JsonObject:
 
 def _chosen(trial: JsonObject, word: str, *, force: bool) -> JsonObject:
     """Returns the row that matches a word. Raises `WrongUseError` if none can be applied."""
-    found = [
+    matches = [
         row
         for row in trial["rows"]
         if word
         in (row["dtype"], row["weight_format"], row["engine"], f"{row['engine']}/{row['dtype']}")
     ]
-    if not found:
+    if not matches:
         words = sorted({row["weight_format"] or row["dtype"] for row in trial["rows"]})
         raise WrongUseError(f"No row matches '{word}'.", hint=f"Available: {', '.join(words)}.")
-    able = [row for row in found if row["status"] in RUN]
+    able = [row for row in matches if row["status"] in RUN]
     if not able:
-        raise CliError(f"'{word}' does not run: {found[0]['reason']}")
+        raise CliError(f"'{word}' does not run: {matches[0]['reason']}")
     good = able if force else [row for row in able if row["status"] == "measured"]
     if not good:
         raise CliError(
@@ -184,8 +186,8 @@ def _apply(server: Client, deployment: JsonObject, row: JsonObject) -> None:
     if row["weight_format"] or deployment["config"].get("weight_format"):
         changes["config"] = {"weight_format": row["weight_format"]}
     path = f"{DEPLOYMENTS}/{deployment['id']}"
-    found = changed(server, path, changes)
-    if found["readiness"] != "cold":
-        settled(server, found)
+    updated = changed(server, path, changes)
+    if updated["readiness"] != "cold":
+        settled(server, updated)
     weights = f", weights in {row['weight_format']}" if row["weight_format"] else ""
     output.say(f"{deployment['model']} now runs on {row['engine']} in {row['dtype']}{weights}.")

@@ -50,18 +50,24 @@ def update(
             f"{artifact_id} was not imported from a hub.", hint="Push the new files instead."
         )
     reference = Reference(origin["repo_id"], revision or origin["revision"])
-    users = [one for one in server.pages(DEPLOYMENTS) if one["artifact_id"] == artifact_id]
+    users = [
+        deployment
+        for deployment in server.pages(DEPLOYMENTS)
+        if deployment["artifact_id"] == artifact_id
+    ]
     newer = import_newer(server, reference, artifact, token=token_from(token_variable), gguf=gguf)
     made: list[JsonObject] = []
     if newer is None:
         output.say(f"{reference.repo_id} has no commit newer than {origin['commit'][:12]}.")
     else:
         wish = {"artifact_id": newer["id"], "note": note or f"commit {newer['origin']['commit']}"}
-        for one in users:
-            path = f"{DEPLOYMENTS}/{quoted(one['id'])}/versions"
+        for deployment in users:
+            path = f"{DEPLOYMENTS}/{quoted(deployment['id'])}/versions"
             version = settled(server, path, server.create(path, wish))
-            output.say(f"{one['model']}: version {version['number']} is {version['status']}.")
+            output.say(
+                f"{deployment['model']}: version {version['number']} is {version['status']}."
+            )
             made.append(version)
-    found = newer or artifact
-    answer = {"artifact": found, "is_newer": newer is not None, "versions": made}
-    output.show_done(answer, f"{found['id']} is up to date.", as_json=as_json)
+    latest = newer or artifact
+    answer = {"artifact": latest, "is_newer": newer is not None, "versions": made}
+    output.show_done(answer, f"{latest['id']} is up to date.", as_json=as_json)

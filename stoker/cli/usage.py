@@ -65,7 +65,7 @@ GROUPS: dict[str, Columns] = {
         "key name": lambda r: r["key_name"] or "",
     },
 }
-"""Group → the columns that identify its rows."""
+"""Maps a group to the columns that identify its rows."""
 
 EVENT: Columns = {
     "hour": lambda e: output.moment(e["hour"]),
@@ -123,11 +123,11 @@ def usage(
     if events:
         _show_events(client(ctx), {"start": start, "end": end}, account, as_json=as_json)
         return
-    asked = {"group_by": by, "start": start, "end": end, "format": "csv" if csv else "json"}
+    query = {"group_by": by, "start": start, "end": end, "format": "csv" if csv else "json"}
     request = Request(
         method="GET",
         path=USAGE,
-        params={name: value for name, value in asked.items() if value},
+        params={name: value for name, value in query.items() if value},
         headers=_for(account),
     )
     if csv:
@@ -140,9 +140,9 @@ def usage(
         output.print_json(report)
         return
     groups = report["group_by"].split(",")
-    told = {name: value for group in groups for name, value in GROUPS[group].items()}
+    group_columns = {name: value for group in groups for name, value in GROUPS[group].items()}
     mirrored: Columns = {"mirrored": lambda r: r["mirrored"]} if "version" in groups else {}
-    columns: Columns = {**told, **_bar(report["data"]), **NUMBERS, **mirrored}
+    columns: Columns = {**group_columns, **_bar(report["data"]), **NUMBERS, **mirrored}
     output.show_list(report["data"], columns, as_json=False, none="No usage in this period.")
     if report["data"]:
         output.say(f"Total: {_amount(report['total']['microcredits'])} credits.", style="dim")
@@ -173,9 +173,9 @@ def _bar(rows: Sequence[JsonObject]) -> Columns:
 def _show_events(
     server: Client, span: dict[str, str | None], account: str | None, *, as_json: bool
 ) -> None:
-    given = {name: value for name, value in span.items() if value}
-    found = list(server.pages(f"{USAGE}/events", params=given, headers=_for(account)))
-    output.show_list(found, EVENT, as_json=as_json, none="No usage in this period.")
+    query = {name: value for name, value in span.items() if value}
+    rows = list(server.pages(f"{USAGE}/events", params=query, headers=_for(account)))
+    output.show_list(rows, EVENT, as_json=as_json, none="No usage in this period.")
 
 
 @credits_app.callback()
@@ -194,8 +194,8 @@ def transfers(
     as_json: AsJson = False,
 ) -> None:
     """List grants and charges of the account."""
-    found = list(client(ctx).pages(f"{CREDITS}/transfers", limit, headers=_for(account)))
-    output.show_list(found, TRANSFER, as_json=as_json, none="No grants or charges yet.")
+    rows = list(client(ctx).pages(f"{CREDITS}/transfers", limit, headers=_for(account)))
+    output.show_list(rows, TRANSFER, as_json=as_json, none="No grants or charges yet.")
 
 
 @credits_app.command()
@@ -264,9 +264,9 @@ def _for(account: str | None) -> dict[str, str]:
 def _microcredits(text: str) -> int:
     """Parses credits exactly: ``12.5`` → ``12500000``."""
     try:
-        found = Decimal(text) * MICRO
-        if found >= 0 and found == int(found):
-            return int(found)
+        amount = Decimal(text) * MICRO
+        if amount >= 0 and amount == int(amount):
+            return int(amount)
     except (InvalidOperation, OverflowError, ValueError):
         pass
     raise WrongUseError(

@@ -79,8 +79,8 @@ EXAMPLE: Columns = {name: lambda e, name=name: e[name] for name in ("request", "
 def list_versions(ctx: typer.Context, model: Model, as_json: AsJson = False) -> None:
     """List a deployment's versions, newest first."""
     server = client(ctx)
-    found = list(server.pages(f"{path_of(server, model)}/versions"))
-    output.show_list(found, LIST, as_json=as_json, none="No versions yet.")
+    rows = list(server.pages(f"{path_of(server, model)}/versions"))
+    output.show_list(rows, LIST, as_json=as_json, none="No versions yet.")
 
 
 @app.command()
@@ -136,8 +136,8 @@ def add(
         ]
     elif token_variable:
         raise WrongUseError("--token-from requires a hub model (hf:…).")
-    given = {"artifact_id": artifact, "engine": engine, "device": device, "dtype": dtype}
-    body: JsonObject = {name: value for name, value in given.items() if value is not None}
+    fields = {"artifact_id": artifact, "engine": engine, "device": device, "dtype": dtype}
+    body: JsonObject = {name: value for name, value in fields.items() if value is not None}
     if not body:
         raise WrongUseError("Give an ARTIFACT, --engine, --device or --dtype.")
     body |= {
@@ -223,9 +223,9 @@ def traffic(
         "mirror": _shares(server, path, mirror or []),
         "examples": examples,
     }
-    found = server.json(Request(method="PUT", path=f"{path}/traffic", json=body))
-    parts = ", ".join(f"{one} {percent} %" for one, percent in weights.items())
-    output.show_done(found, f"{found['model']}: {parts}.", as_json=as_json)
+    deployment = server.json(Request(method="PUT", path=f"{path}/traffic", json=body))
+    parts = ", ".join(f"{version} {percent} %" for version, percent in weights.items())
+    output.show_done(deployment, f"{deployment['model']}: {parts}.", as_json=as_json)
 
 
 @app.command()
@@ -234,10 +234,10 @@ def compare(ctx: typer.Context, model: Model, which: Which, as_json: AsJson = Fa
     server = client(ctx)
     path = path_of(server, model)
     version = _found(server, path, which)
-    found = server.get(f"{path}/versions/{quoted(version['id'])}/comparison")
-    output.show_object(found, COMPARISON, as_json=as_json)
-    if found["examples"] and not as_json:
-        output.show_list(found["examples"], EXAMPLE, as_json=False, none="")
+    comparison = server.get(f"{path}/versions/{quoted(version['id'])}/comparison")
+    output.show_object(comparison, COMPARISON, as_json=as_json)
+    if comparison["examples"] and not as_json:
+        output.show_list(comparison["examples"], EXAMPLE, as_json=False, none="")
 
 
 @app.command()
@@ -263,7 +263,7 @@ def settled(server: Client, path: str, version: JsonObject) -> JsonObject:
     Args:
         path: path of the deployment's versions.
     """
-    retry, own = Retry(), f"{path}/{quoted(version['id'])}"
+    retry, version_path = Retry(), f"{path}/{quoted(version['id'])}"
     with output.spinner(f"Version {version['number']}: waiting …") as update:
         try:
             while version["status"] in WAITING:
@@ -271,7 +271,7 @@ def settled(server: Client, path: str, version: JsonObject) -> JsonObject:
                     f"Version {version['number']}: {version['status']} {version['progress']:.0%}"
                 )
                 time.sleep(POLL_S)
-                version = retry.run(lambda: server.get(own))
+                version = retry.run(lambda: server.get(version_path))
         except KeyboardInterrupt:
             output.say(
                 "\nThe rollout continues. Use 'stoker versions list MODEL' to see its progress."

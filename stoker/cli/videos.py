@@ -69,8 +69,8 @@ def list_videos(
     as_json: AsJson = False,
 ) -> None:
     """List videos, including queued and failed ones."""
-    found = list(client(ctx).pages(VIDEOS, limit))
-    output.show_list(found, FIELDS, as_json=as_json, none="No videos yet.")
+    rows = list(client(ctx).pages(VIDEOS, limit))
+    output.show_list(rows, FIELDS, as_json=as_json, none="No videos yet.")
 
 
 @app.command()

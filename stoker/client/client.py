@@ -78,9 +78,9 @@ class Retry:
                 self._wait(self._delay(failures, error), error.message)
 
     def _delay(self, failures: int, error: BrokenConnectionError | ApiError) -> float:
-        asked = error.problem.retry_after_s if isinstance(error, ApiError) else None
-        if asked is not None:
-            return asked
+        retry_after_s = error.problem.retry_after_s if isinstance(error, ApiError) else None
+        if retry_after_s is not None:
+            return retry_after_s
         longest = min(self.longest_delay_s, self.first_delay_s * 2 ** (failures - 1))
         # Jitter, so that workers that failed together do not retry together.
         return longest * random.uniform(0.5, 1)  # noqa: S311
@@ -104,12 +104,14 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     content: Iterable[bytes] | None = None
     files: Files = ()
-    """A request. With files it is sent as a form that includes the fields of `json`."""
+    """Files of the request. A request with files is sent as a form that includes the fields of
+    `json`.
+    """
     timeout_s: float = TIMEOUT_S
 
 
 class Client:
-    """Sends requests with the caller's API key. Thread-safe."""
+    """HTTP client that sends requests with the caller's API key. Thread-safe."""
 
     def __init__(
         self,
@@ -162,8 +164,8 @@ class Client:
         after: dict[str, str] = {}
         while limit is None or limit > 0:
             size = PAGE_LIMIT if limit is None else min(PAGE_LIMIT, limit)
-            asked = {"limit": size, **params, **after}
-            request = Request(method="GET", path=path, params=asked, headers=dict(headers))
+            query = {"limit": size, **params, **after}
+            request = Request(method="GET", path=path, params=query, headers=dict(headers))
             page = self.json(request)
             yield from page["data"]
             if not page.get("has_more"):
@@ -228,11 +230,12 @@ class Client:
                 name = line.removeprefix("event: ") if line.startswith("event: ") else ""
 
     def send(self, request: Request) -> "httpx.Response":
-        """Returns the response to a request, whatever its status."""
+        """Returns the response to a request, regardless of its status."""
         return self._exchange(request, stream=False)
 
     def download(self, request: Request, target: Path | None) -> None:
-        """Streams the response into a file, which appears once complete. None: stdout.
+        """Streams the response into a file, which appears only when complete. If `target` is None,
+        writes to stdout.
 
         Raises the same errors as `json`.
         """
@@ -278,9 +281,9 @@ class Client:
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise _unreachable(self.base_url, error) from error
         except httpx.TransportError as error:
-            what = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             raise BrokenConnectionError(
-                f"The connection to {self.base_url} broke: {what}"
+                f"The connection to {self.base_url} broke: {reason}"
             ) from error
         except httpx.InvalidURL as error:
             raise _not_an_address(self.base_url) from error
@@ -294,8 +297,13 @@ def quoted(*parts: str) -> str:
 def _form(request: Request) -> dict[str, Any]:
     return {
         "files": [
-            (name, (given.name, given.read_bytes()) if isinstance(given, Path) else (None, given))
-            for name, given in request.files
+            (
+                name,
+                (content.name, content.read_bytes())
+                if isinstance(content, Path)
+                else (None, content),
+            )
+            for name, content in request.files
         ],
         "data": {name: _form_value(value) for name, value in (request.json or {}).items()},
     }

@@ -8,7 +8,7 @@ ACCOUNT_HEADER = "x-stoker-account"
 
 
 class CliError(Exception):
-    """Ends the command. `hint` says how to fix the problem."""
+    """Error that ends the command. `hint` says how to fix the problem."""
 
     exit_code = 1
 
@@ -57,7 +57,7 @@ class ApiError(CliError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may succeed if it is retried."""
+        """True if a retry of the same request may succeed."""
         problem = self.problem
         return problem.status == 429 or problem.status >= 500 or problem.code == DIGEST_MISMATCH
 

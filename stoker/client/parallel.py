@@ -1,4 +1,4 @@
-"""Runs jobs in a few threads. All stop if one fails or Ctrl-C is pressed."""
+"""Runs jobs in a few threads. All threads stop if one fails or the user presses Ctrl-C."""
 
 import queue
 import threading

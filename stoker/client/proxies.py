@@ -14,7 +14,7 @@ _LOCAL_NAME = "localhost"
 
 
 def is_loopback(url: str) -> bool:
-    """Returns whether a URL points to this machine. Only `localhost` names are resolved."""
+    """True if a URL points to this machine. Only `localhost` names are resolved."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     if host == _LOCAL_NAME or host.endswith(f".{_LOCAL_NAME}"):
         return True

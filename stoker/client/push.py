@@ -77,16 +77,16 @@ class Uploader:
     def open(self, artifact_id: str) -> Session:
         """Opens a new session. An open session of the artifact is replaced."""
         path = f"{ARTIFACTS}/{quoted(artifact_id)}/uploads"
-        # Reserved for this session now, or rejected before anything is sent.
+        # The server reserves this size for the session, or rejects it before any data is sent.
         body = {"size_bytes": sum(file.size for file in self._files)}
         opened = self._retry.run(lambda: self._client.post(path, body))
         return Session(artifact_id, opened["upload_id"], opened["part_size"], {})
 
     def resume(self, artifact: JsonObject) -> Session | None:
-        """Returns the artifact's open session, if it holds some of these files and nothing else.
+        """Returns the artifact's open session if it holds some of these files and nothing else.
 
-        If the server refused the session's files, files that changed since are sent again, and
-        files that are gone are deleted from the session.
+        If the server rejected the session's files, changed files are sent again and missing files
+        are deleted from the session.
         """
         if not artifact["upload_id"]:
             return None
@@ -167,7 +167,8 @@ class Uploader:
         return [
             part
             for part in parts
-            if (held := session.digest(part)) is None or held != self._digests.get(part.key)
+            if (remote_digest := session.digest(part)) is None
+            or remote_digest != self._digests.get(part.key)
         ]
 
     def _send_parts(self, session: Session, parts: list[Part], lacking: Counter[str]) -> None:

@@ -1,4 +1,4 @@
-"""Selects the files of a model folder to push, and says why others are skipped."""
+"""Selects the files of a model folder to push, and explains why others are skipped."""
 
 import json
 import os
@@ -83,9 +83,9 @@ def select(source: Path) -> Selection:
     files: list[LocalFile] = []
     left_out: list[LeftOut] = []
     allowed = _roots(folder)
-    found = {entry.relative_to(folder).as_posix(): entry for entry in _walk(folder)}
-    for path, entry in found.items():
-        if reason := _reason(entry, path, allowed) or why_spare(path, found):
+    entries = {entry.relative_to(folder).as_posix(): entry for entry in _walk(folder)}
+    for path, entry in entries.items():
+        if reason := _reason(entry, path, allowed) or why_spare(path, entries):
             left_out.append(LeftOut(path, reason, _size(entry)))
         else:
             stat = entry.stat()
@@ -113,9 +113,9 @@ def _walk(folder: Path) -> Iterator[Path]:
     """Yields every file. Skipped folders are yielded instead of their content."""
     for where, folders, names in os.walk(folder):
         here = Path(where)
-        left = [name for name in folders if _folder_reason(here / name)]
-        folders[:] = sorted(set(folders) - set(left))
-        yield from (here / name for name in sorted([*left, *names]))
+        skipped = [name for name in folders if _folder_reason(here / name)]
+        folders[:] = sorted(set(folders) - set(skipped))
+        yield from (here / name for name in sorted([*skipped, *names]))
 
 
 def _folder_reason(path: Path) -> str | None:

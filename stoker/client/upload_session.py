@@ -40,7 +40,7 @@ class RemoteFile:
         return self.parts.get(part.number) or (self.sha256 if came_whole else None)
 
     def fits(self, file: LocalFile, parts: Sequence[Part]) -> bool:
-        """Returns whether this may be the local file, without reading it."""
+        """True if this may be the local file. Does not read the file."""
         return self.size in {None, file.size} and len(parts) >= max(self.parts, default=0)
 
 
@@ -74,8 +74,8 @@ class Session:
         return file.digest(part) if file else None
 
     def stale(self, files: Sequence[LocalFile]) -> list[str]:
-        """Returns the paths of the files that the session holds and that are not these files, as
-        far as sizes and names show.
+        """Returns the paths of the session's files that differ from these files, judged by sizes
+        and names.
         """
         local = {file.path: file for file in files}
         return [

@@ -1,1 +1,3 @@
-"""A whole fleet on one machine, as long as one command runs: PostgreSQL, node hosts, gateways."""
+"""Runs a whole fleet on one machine for the duration of one command: PostgreSQL, node hosts and
+gateways.
+"""

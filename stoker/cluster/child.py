@@ -1,4 +1,4 @@
-"""A process that ends when this one does, however that ends, and what it writes."""
+"""Child process that ends when this process ends for any reason, and its log."""
 
 import asyncio
 import contextlib
@@ -12,22 +12,21 @@ from stoker import sandbox
 from stoker.client.errors import CliError
 
 LOG_BYTES = 16 << 20
-"""A log that has grown beyond is put aside when its process is started, in the place of the last
-one that was."""
+"""Size in bytes above which a log is rotated when its process starts. Only one old log is kept."""
 _READ_BYTES = 64 << 10
 _SHOWN_LINES = 12
 _KILLED_S = 10.0
 
 
 class FailedError(CliError):
-    """A process of the fleet has ended, or has not begun to work in time."""
+    """Raised if a process of the fleet has ended or did not start in time."""
 
 
 class Child:
     def __init__(self, name: str, log: Path | None) -> None:
         """
         Args:
-            log: where what it writes goes to; None: where what this process writes does.
+            log: the file for the process's output. None shares the output of this process.
         """
         self.name = name
         self.log = log
@@ -36,7 +35,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the last one that was started; 0: there was none."""
+        """Process id of the last started process. 0 if none was started."""
         return self._process.pid if self._process else 0
 
     @property
@@ -54,11 +53,12 @@ class Child:
         pass_fds: Sequence[int] = (),
         cwd: str | None = None,
     ) -> None:
-        """Start the process. To be called on the main thread, whose end the kernel looks at.
+        """Starts the process. Must be called on the main thread: the kernel watches the end of the
+        calling thread.
 
         Args:
-            ends_by: what it is sent when this process ends.
-            user: with `group`, whom it runs as.
+            ends_by: the signal that the child receives when this process ends.
+            user: the user that the process runs as, with `group`.
         """
         with contextlib.ExitStack() as stack:
             log = None
@@ -72,7 +72,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 env=env,
-                # Ctrl-C is for this process alone: it ends the others in their order.
+                # Ctrl-C must reach only this process, which ends the others in order.
                 start_new_session=True,
                 preexec_fn=_tied_to(os.getpid(), ends_by),
                 user=user,
@@ -83,7 +83,9 @@ class Child:
             )
 
     async def wait(self) -> str:
-        """How it has ended, in words. At once, where it was never started."""
+        """Waits for the end of the process and describes it in words. Returns immediately if it was
+        never started.
+        """
         return _told(await self._process.wait()) if self._process else "was not started"
 
     def signal(self, number: signals.Signals) -> None:
@@ -92,7 +94,9 @@ class Child:
                 self._process.send_signal(number)
 
     async def end(self, number: signals.Signals, within_s: float) -> bool:
-        """Have it end; by SIGKILL where it takes longer. Returns whether it did by itself."""
+        """Sends a signal and waits for the end of the process. Kills it by SIGKILL after `within_s`
+        seconds. Returns True if it ended without SIGKILL.
+        """
         if not self.is_running:
             return True
         self.signal(number)
@@ -105,7 +109,7 @@ class Child:
         return False
 
     def failed(self, what: str) -> FailedError:
-        """The error that says so, with what the process wrote last."""
+        """Returns an error with the last lines of the process's output."""
         lines = self.last_lines()
         hint = f"The end of {self.log}:\n{lines}" if lines else f"Its log is {self.log}."
         if self.log is None:
@@ -113,17 +117,17 @@ class Child:
         return FailedError(f"{self.name} {what}.", hint=hint)
 
     def last_lines(self) -> str:
-        """The end of what it has written to its log since it was started."""
+        """Returns the end of the log since the last start."""
         if self.log is None:
             return ""
         try:
             with self.log.open("rb") as log:
                 end = log.seek(0, os.SEEK_END)
                 log.seek(max(self._begun_at, end - _READ_BYTES))
-                found = log.read().decode(errors="replace")
+                content = log.read().decode(errors="replace")
         except OSError:
             return ""
-        lines = [part for line in found.splitlines() for part in _readable(line).splitlines()]
+        lines = [part for line in content.splitlines() for part in _readable(line).splitlines()]
         return "\n".join(lines[-_SHOWN_LINES:])
 
 
@@ -134,7 +138,9 @@ def _put_aside(log: Path) -> None:
 
 
 def _readable(line: str) -> str:
-    """A line of a log; of one in JSON what it says, which may be many lines."""
+    """Converts a log line to readable text. For a line in JSON this is its event, which may have
+    many lines.
+    """
     try:
         return str(json.loads(line)["event"])
     except (ValueError, KeyError, TypeError):
@@ -142,12 +148,12 @@ def _readable(line: str) -> str:
 
 
 def _tied_to(parent: int, ends_by: signals.Signals) -> Callable[[], None]:
-    """What a new process does before it becomes another program."""
+    """Returns a function that a new process runs before it executes another program."""
 
     def tie() -> None:
         sandbox.die_with_parent(ends_by)
         if os.getppid() != parent:
-            # It has ended before, and the kernel will tell of nothing.
+            # The parent ended before the call, so the kernel will send no signal.
             os._exit(1)
 
     return tie

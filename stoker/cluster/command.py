@@ -18,24 +18,26 @@ T = TypeVar("T")
 
 class Screen(Teller, Protocol):
     def ready(self, state: dict[str, Any], demo: Demo | None) -> None:
-        """All is there: what DATA_DIR/cluster.json says, and the demo where it was asked for."""
+        """Shows that the fleet is ready: the content of DATA_DIR/cluster.json, and the demo if
+        requested.
+        """
         ...
 
 
 def run(plan: Plan, screen: Screen) -> None:
-    """Start a fleet, and end it at SIGTERM or SIGINT. Raises `CliError`."""
+    """Starts a fleet and ends it at SIGTERM or SIGINT. Raises `CliError`."""
     fleet = Fleet(plan, screen)
-    # It has the database's password.
+    # This process has the database's password.
     sandbox.keep_to_itself()
     asyncio.run(_run(fleet, plan, screen))
 
 
 async def _run(fleet: Fleet, plan: Plan, screen: Screen) -> None:
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, stopping.set)
     serving = asyncio.create_task(_serve(fleet, plan, screen))
-    ending = asyncio.create_task(asked.wait())
+    ending = asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not ending.done():
@@ -54,7 +56,7 @@ async def _serve(fleet: Fleet, plan: Plan, screen: Screen) -> None:
 
 async def _show(fleet: Fleet, plan: Plan, screen: Screen) -> None:
     demo = await _demo(fleet, plan, screen) if plan.has_demo else None
-    # The last to be written: who waits for it finds all else.
+    # The file is written last, so that everything else exists for programs that wait for it.
     screen.ready(fleet.write(), demo)
     await asyncio.Event().wait()
 
@@ -73,8 +75,8 @@ async def _demo(fleet: Fleet, plan: Plan, screen: Screen) -> Demo:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """As `asyncio.to_thread`, but nobody waits for its end once nobody waits for its result: the
-    servers that it speaks to are gone then.
+    """Runs `work` like `asyncio.to_thread`. However, shutdown does not wait for the thread after a
+    cancellation: its servers are then stopped.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
@@ -89,11 +91,11 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            found: tuple[T | None, BaseException | None] = work(), None
+            outcome: tuple[T | None, BaseException | None] = work(), None
         except Exception as error:
-            found = None, error
+            outcome = None, error
         if not loop.is_closed():
-            loop.call_soon_threadsafe(told, *found)
+            loop.call_soon_threadsafe(told, *outcome)
 
     threading.Thread(target=run, name="demo", daemon=True).start()
     return await result

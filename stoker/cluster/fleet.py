@@ -1,4 +1,4 @@
-"""A fleet: its processes, from the first to the last, and the file that says which they are."""
+"""A fleet: starts and stops its processes in order, and writes the file that lists them."""
 
 import asyncio
 import contextlib
@@ -29,25 +29,27 @@ READY_S = 300.0
 _LOOK_S = 0.1
 _ANSWER_S = 5.0
 _END_S = 40.0
-"""How long the end of a gateway or a node takes at most, beside what work in flight is given."""
+"""Maximum seconds for the end of a gateway or a node, in addition to the grace period for work in
+flight.
+"""
 
 
 class Teller(Protocol):
-    """Who is told what happens."""
+    """Receives messages about the fleet's state."""
 
     def progress(self, text: str) -> None:
-        """What is waited for now."""
+        """Reports the step that the fleet waits for."""
         ...
 
     def note(self, text: str) -> None:
-        """Something that was not to be, or is over."""
+        """Reports an unexpected event or its end."""
         ...
 
 
 class Fleet:
     def __init__(self, plan: Plan, teller: Teller) -> None:
-        """Raises `CliError` if there is no PostgreSQL, `FolderInUseError` if another process runs
-        in the folder.
+        """Raises `CliError` if PostgreSQL is missing, and `FolderInUseError` if another process
+        uses the folder.
         """
         self._plan = plan
         self._teller = teller
@@ -55,7 +57,7 @@ class Fleet:
         self._gateways: list[Member] = []
         self._nodes: list[Member] = []
         self._rays: list[Member] = []
-        """Ray's head, its part of each node, and who places leases."""
+        """Ray's head, its process for each node, and the placer."""
         self._folders: list[TemporaryFolder] = []
         self._ray_port = 0
         self._is_written = False
@@ -81,7 +83,9 @@ class Fleet:
         self._path.unlink(missing_ok=True)
 
     async def start(self) -> None:
-        """Returns once every gateway says that models would be loaded. Raises `CliError`."""
+        """Starts the fleet. Returns once every gateway reports that it can load models. Raises
+        `CliError`.
+        """
         if self._database:
             await self._database.start(self._teller.progress)
             self._url = self._database.url
@@ -93,7 +97,7 @@ class Fleet:
             await asyncio.gather(serving, return_exceptions=True)
 
     async def while_database(self, work: "asyncio.Task[Any]") -> None:
-        """Returns when this has ended. Raises as it does, and `CliError` where PostgreSQL ends."""
+        """Waits for a task and raises its error. Raises `CliError` if PostgreSQL ends."""
         if self._database is None:
             await work
             return
@@ -108,37 +112,39 @@ class Fleet:
 
     @property
     def base_urls(self) -> list[str]:
-        return [one.state["base_url"] for one in self._gateways]
+        return [gateway.state["base_url"] for gateway in self._gateways]
 
     def write(self) -> dict[str, Any]:
-        """Say in DATA_DIR/cluster.json what there is, now and when it changes."""
+        """Writes the fleet's state to DATA_DIR/cluster.json. Later changes update the file."""
         self._is_written = True
         key = self._plan.folder / OPERATOR_KEY
-        found = {
+        state = {
             "gateways": self.base_urls,
-            "nodes": [{"id": one.state["id"], "pid": one.state["pid"]} for one in self._nodes],
-            # Without Ray, nothing leads the others.
+            "nodes": [{"id": node.state["id"], "pid": node.state["pid"]} for node in self._nodes],
+            # None without Ray, because such a fleet has no head.
             "head": self._head(),
             "database_url": without_password(self._url or ""),
             "operator_key_file": str(key) if key.exists() else None,
             "pid": os.getpid(),
         }
-        write_private(self._path, json.dumps(found, indent=2) + "\n")
-        return found
+        write_private(self._path, json.dumps(state, indent=2) + "\n")
+        return state
 
     async def stop(self) -> None:
-        """First gateways, which ask nodes; then nodes; last the database that both need."""
+        """Stops first the gateways, which call the nodes, then the nodes, and last the database
+        that both need.
+        """
         self._is_written = False
         self._path.unlink(missing_ok=True)
         grace_s = 2 * self._plan.settings.stop_grace_s + _END_S
         all_of = (("gateways", self._gateways), ("nodes", self._nodes), ("Ray", self._rays))
-        for what, members in all_of:
+        for kind, members in all_of:
             if members:
-                self._teller.progress(f"Ending {what} …")
-                ended = await asyncio.gather(*(one.stop(grace_s) for one in members))
-                for one, in_time in zip(members, ended, strict=True):
+                self._teller.progress(f"Ending {kind} …")
+                ended = await asyncio.gather(*(member.stop(grace_s) for member in members))
+                for member, in_time in zip(members, ended, strict=True):
                     if not in_time:
-                        self._teller.note(f"{one.name} did not end by itself, and was killed.")
+                        self._teller.note(f"{member.name} did not end by itself, and was killed.")
         for folder in self._folders:
             folder.remove()
         if self._database:
@@ -155,15 +161,15 @@ class Fleet:
         self._teller.progress("Starting Ray …")
         plan, self._ray_port = self._plan, free_port()
         self._folders = [ray.new_folder() for _ in range(plan.nodes + 1)]
-        paths = [one.path for one in self._folders]
+        paths = [member.path for member in self._folders]
         token = await ray.shared_token(plan.settings, url, plan.folder)
         programs = plan.ray_programs(url, token, self._ray_port, paths)
         self._rays = self._members(programs)
-        head, *others = self._rays
+        head, *rest = self._rays
         await head.start()
         await ray.wait_listening(self._ray_port, head)
-        for one in others:
-            await one.start()
+        for member in rest:
+            await member.start()
 
     async def _start_servers(self) -> None:
         url = self._url or ""
@@ -176,19 +182,21 @@ class Fleet:
             f"Starting {_count(nodes, 'node')} and {_count(gateways, 'gateway')} …"
         )
         members = [*self._nodes, *self._gateways]
-        starts = [asyncio.create_task(one.start()) for one in members]
+        starts = [asyncio.create_task(item.start()) for item in members]
         try:
             await asyncio.gather(*starts)
         finally:
-            # Where one has failed, none of the others is to be kept running.
-            for one in starts:
-                one.cancel()
+            # If one start fails, the other starts are cancelled.
+            for item in starts:
+                item.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
         await self._wait_ready()
         self._keep_operator_key()
 
     def _members(self, programs: Sequence[Program]) -> list[Member]:
-        return [Member(one, self._plan.log(one.name), self._changed) for one in programs]
+        return [
+            Member(program, self._plan.log(program.name), self._changed) for program in programs
+        ]
 
     def _changed(self, text: str) -> None:
         self._teller.note(text)
@@ -196,33 +204,35 @@ class Fleet:
             try:
                 self.write()
             except OSError as error:
-                # What has to be started again is, all the same.
+                # The processes are restarted despite the error.
                 self._teller.note(f"{self._path} could not be written: {error}")
 
     async def _wait_ready(self) -> None:
         deadline, waiting = time.monotonic() + READY_S, [*self._gateways]
-        # Not through a proxy: they are here.
+        # No proxy, because the gateways run on this machine.
         async with httpx.AsyncClient(trust_env=False, verify=False, timeout=_ANSWER_S) as client:  # noqa: S501 - there is no TLS
             while waiting:
-                one = waiting[0]
-                said = await _why_not_ready(client, one.state["base_url"])
-                if said is None:
-                    waiting.remove(one)
+                gateway = waiting[0]
+                problem = await _why_not_ready(client, gateway.state["base_url"])
+                if problem is None:
+                    waiting.remove(gateway)
                     continue
-                self._teller.progress(f"{one.name} is not ready yet: {said}")
+                self._teller.progress(f"{gateway.name} is not ready yet: {problem}")
                 if time.monotonic() > deadline:
-                    raise one.failed(f"was not ready within {READY_S:.0f} s: {said}")
+                    raise gateway.failed(f"was not ready within {READY_S:.0f} s: {problem}")
                 await asyncio.sleep(_LOOK_S)
 
     def _keep_operator_key(self) -> None:
-        """Where commands look for it. All gateways write the same, where there is one to write."""
+        """Copies the operator's key to the folder that commands search. All gateways write the same
+        key, if they have one.
+        """
         with contextlib.suppress(FileNotFoundError):
-            found = (self._plan.data_dir(self._gateways[0].name) / OPERATOR_KEY).read_text()
-            write_private(self._plan.folder / OPERATOR_KEY, found)
+            key = (self._plan.data_dir(self._gateways[0].name) / OPERATOR_KEY).read_text()
+            write_private(self._plan.folder / OPERATOR_KEY, key)
 
 
 async def _why_not_ready(client: httpx.AsyncClient, base_url: str) -> str | None:
-    """None: it is."""
+    """Returns the reason why a gateway is not ready. None if it is ready."""
     try:
         answer = await client.get(f"{base_url}/ready")
     except httpx.HTTPError as error:

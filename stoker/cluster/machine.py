@@ -1,4 +1,6 @@
-"""One machine of a fleet whose leases Ray places: what runs on it, as long as the command does."""
+"""Runs the processes of one machine of a fleet with leases that Ray places, for the duration of the
+command.
+"""
 
 import asyncio
 import os
@@ -16,21 +18,21 @@ from stoker.runtime.machine_memory import budget_bytes
 from stoker.server.node import node_id
 
 _END_S = 40.0
-"""How long the end of a process takes at most, beside what work in flight is given."""
+"""Maximum seconds for the end of a process, in addition to the grace period for work in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     settings: Settings
-    """With the URL of the fleet's database."""
+    """Settings with the URL of the fleet's database."""
     start: str = ""
-    """The command that starts Ray here, where somebody else has chosen it."""
+    """Command that starts Ray here, if an external tool provides it."""
 
     def run_head(self, port: int, tell: Callable[[str], None]) -> None:
-        """Ray's head and who places leases, until SIGTERM or SIGINT. Raises `CliError`.
+        """Runs Ray's head and the placer until SIGTERM or SIGINT. Raises `CliError`.
 
         Args:
-            tell: is told what has become of them.
+            tell: receives messages about the state of the processes.
         """
         settings = self.settings
         host = settings.ray_node_ip or "127.0.0.1"
@@ -44,18 +46,18 @@ class Machine:
         self._run(programs, tell)
 
     def run_node(self, address: str, options: Sequence[str], tell: Callable[[str], None]) -> None:
-        """Ray's part of a node, and a node host, until SIGTERM or SIGINT. Raises `CliError`.
+        """Runs Ray's process of a node and a node host until SIGTERM or SIGINT. Raises `CliError`.
 
         Args:
             address: `host:port` of the head.
-            options: of `stoker node host`.
-            tell: is told what has become of them.
+            options: options of `stoker node host`.
+            tell: receives messages about the state of the processes.
         """
         settings, data_dir = self.settings, self.settings.data_dir.resolve()
         memory = budget_bytes(settings.memory_budget_mib)
 
         def programs(token: str, folder: TemporaryFolder) -> list[Program]:
-            own = ray.raylet(
+            raylet = ray.raylet(
                 "ray",
                 address,
                 node_id=node_id(data_dir),
@@ -65,10 +67,10 @@ class Machine:
                 start=self.start,
                 host=settings.ray_node_ip,
             )
-            # What it runs has no business with Ray.
+            # The node host and its replicas do not use Ray.
             env = {name: value for name, value in os.environ.items() if name[:4] != "RAY_"}
             env |= {"STOKER_RUNTIME": "ray"}
-            return [own, ours("host", ("node", "host", *options), data_dir, env, "node.json")]
+            return [raylet, ours("host", ("node", "host", *options), data_dir, env, "node.json")]
 
         self._run(programs, tell)
 
@@ -78,7 +80,7 @@ class Machine:
         tell: Callable[[str], None],
     ) -> None:
         ray.check_installed()
-        # They have what whoever joins has to show.
+        # This process has the token for joining the cluster.
         sandbox.keep_to_itself()
         asyncio.run(self._serve(programs, tell))
 
@@ -87,15 +89,15 @@ class Machine:
         programs: Callable[[str, TemporaryFolder], list[Program]],
         tell: Callable[[str], None],
     ) -> None:
-        settings, loop, asked = self.settings, asyncio.get_running_loop(), asyncio.Event()
+        settings, loop, stopping = self.settings, asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, asked.set)
+            loop.add_signal_handler(number, stopping.set)
         url, data_dir = settings.resolved_database_url, settings.data_dir.resolve()
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         token, folder = await ray.shared_token(settings, url, data_dir), ray.new_folder()
-        members = [Member(one, None, tell) for one in programs(token, folder)]
+        members = [Member(item, None, tell) for item in programs(token, folder)]
         starting = asyncio.create_task(_start(members))
-        ending = asyncio.create_task(asked.wait())
+        ending = asyncio.create_task(stopping.wait())
         try:
             await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
@@ -105,12 +107,12 @@ class Machine:
             for task in (starting, ending):
                 task.cancel()
             await asyncio.gather(starting, ending, return_exceptions=True)
-            # The host first: Ray has nothing to wait for.
-            for one in reversed(members):
-                await one.stop(2 * settings.stop_grace_s + _END_S)
+            # Stops the host first. Ray has no work to finish.
+            for item in reversed(members):
+                await item.stop(2 * settings.stop_grace_s + _END_S)
             folder.remove()
 
 
 async def _start(members: Sequence[Member]) -> None:
-    for one in members:
-        await one.start()
+    for member in members:
+        await member.start()

@@ -1,4 +1,4 @@
-"""A process of a fleet: started, waited for, and started again when it ends."""
+"""Process of a fleet, which is restarted when it ends."""
 
 import asyncio
 import json
@@ -14,41 +14,47 @@ from stoker.client.errors import CliError
 from stoker.cluster.child import Child
 
 START_S = 300.0
-"""How long one may take until it says where it is: many at once share the cores."""
+"""Timeout in seconds for the start of a process. Many processes start at once and share the
+cores.
+"""
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Before each start again; the last for all that follow."""
+"""Delays in seconds before each restart. The last one applies to all further restarts."""
 STEADY_S = 60.0
-"""Whoever ran for so long has not failed before."""
+"""Seconds of operation after which earlier failures are forgotten."""
 _LOOK_S = 0.02
 _MOMENT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What to run, by this Python."""
+    """A program that runs with this Python."""
 
     name: str
     command: Sequence[str]
-    """What the interpreter is given."""
+    """Arguments of the interpreter."""
     env: Mapping[str, str]
     state: Path | None = None
-    """The file that says, in JSON, that it is there; None: it is as soon as it runs."""
+    """JSON file that the program writes when it has started. None if it counts as started once it
+    runs.
+    """
     stale: Path | None = None
-    """A file that the last one may have left, and this one is not to see."""
+    """File that a previous process may have left. It is deleted before the start."""
     has_work: bool = True
-    """Whether its end is waited for; else it is killed where that takes more than a moment."""
+    """True if shutdown waits for the program to finish its work. Otherwise it is killed after a few
+    seconds.
+    """
 
 
 class Member:
     def __init__(self, program: Program, log: Path | None, changed: Callable[[str], None]) -> None:
         """
         Args:
-            log: where what it writes goes to; None: where what this process writes does.
-            changed: is told, in words, what has become of it once it was there.
+            log: the file for the process's output. None shares the output of this process.
+            changed: receives messages about the process after its first start.
         """
         self.name = program.name
         self.state: dict[str, Any] = {}
-        """What it has said of itself."""
+        """Content of the program's state file."""
         self._program = program
         self._child = Child(program.name, log)
         self._changed = changed
@@ -56,17 +62,17 @@ class Member:
         self._port = ""
 
     async def start(self) -> None:
-        """Returns once it has said that it is there; from then on it is started again when it ends.
-        Raises `CliError`.
+        """Starts the process. Returns once it has reported its start. After that it is restarted
+        when it ends. Raises `CliError`.
         """
         await self._start()
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self, within_s: float) -> bool:
-        """Have it end what it is at. Returns whether it has ended in time: it is killed if not.
+        """Stops the process. Returns False if it did not end in time and was killed.
 
         Args:
-            within_s: what it gets where it has work.
+            within_s: timeout in seconds for a program that has work.
         """
         if self._keeping:
             self._keeping.cancel()
@@ -77,17 +83,17 @@ class Member:
         return True
 
     def failed(self, what: str) -> CliError:
-        """The error that says so, with what it wrote last."""
+        """Returns an error with the last lines of the process's output."""
         return self._child.failed(what)
 
     async def _start(self) -> None:
         program, state = self._program, self._program.state
-        for left in (state, program.stale):
-            if left:
-                left.unlink(missing_ok=True)
+        for leftover in (state, program.stale):
+            if leftover:
+                leftover.unlink(missing_ok=True)
         command = [sys.executable, *program.command]
         if self._port:
-            # Where it was before.
+            # Keeps the port of the previous process.
             command += ["--port", self._port]
         await self._child.start(command, env=program.env)
         if state is None:

@@ -1,4 +1,4 @@
-"""What a fleet consists of, and the settings of each of its processes."""
+"""Processes of a fleet, and the settings of each."""
 
 import os
 import socket
@@ -14,22 +14,22 @@ from stoker.runtime.machine_memory import SHARE, machine_bytes
 from stoker.server.node import node_id
 
 CONNECTIONS = 20
-"""To the database, of each of them at most."""
+"""Maximum number of database connections per process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     settings: Settings
-    """As one server would have them; `data_dir` is the fleet's folder."""
+    """Settings as for a single server. `data_dir` is the fleet's folder."""
     nodes: int
     gateways: int
     has_demo: bool = False
     has_ray: bool = False
-    """Ray places the leases."""
+    """True if Ray places the leases."""
 
     @property
     def runtime(self) -> str:
-        """Of the gateways and of the node hosts, as STOKER_RUNTIME names it."""
+        """Runtime of the gateways and node hosts, as a value of STOKER_RUNTIME."""
         return "ray" if self.has_ray else "nodes"
 
     @property
@@ -42,7 +42,9 @@ class Plan:
 
     @property
     def given_database_url(self) -> str | None:
-        """Of a PostgreSQL that is there. Raises `WrongUseError` where it is another database."""
+        """URL of an existing PostgreSQL. None if not set. Raises `WrongUseError` if it is another
+        database.
+        """
         url = self.settings.database_url
         if url and not url.startswith("postgresql"):
             raise WrongUseError(
@@ -52,7 +54,7 @@ class Plan:
         return url
 
     def data_dir(self, name: str) -> Path:
-        """Of a gateway or a node."""
+        """Returns the data folder of a gateway or a node."""
         return self.folder / name
 
     def log(self, name: str) -> Path:
@@ -60,7 +62,7 @@ class Plan:
 
     @property
     def memory_mib(self) -> int:
-        """What the replicas of each node may hold."""
+        """Memory budget of the replicas of each node in MiB."""
         mine = self.settings.memory_budget_mib
         return max(1, mine or int(machine_bytes() * SHARE) // MIB // self.nodes)
 
@@ -85,16 +87,16 @@ class Plan:
     def ray_programs(
         self, database_url: str, token: str, port: int, folders: Sequence[Path]
     ) -> list[Program]:
-        """Ray's head, one on each node, and last who places leases.
+        """Returns the programs of Ray's head, of Ray on each node, and last of the placer.
 
         Args:
-            port: of the head.
-            folders: one for each of the first.
+            port: port of the head.
+            folders: one folder for each program except the placer.
         """
         env, address = ray.environment(token, self._shared(database_url)), f"127.0.0.1:{port}"
-        own = [ray.head(port, folders[0], env, host="127.0.0.1")]
+        programs = [ray.head(port, folders[0], env, host="127.0.0.1")]
         for name, folder in zip(_names("node", self.nodes), folders[1:], strict=True):
-            own.append(
+            programs.append(
                 ray.raylet(
                     f"ray-{name}",
                     address,
@@ -105,7 +107,7 @@ class Plan:
                     host="127.0.0.1",
                 )
             )
-        return [*own, ray.placer(address, self.folder / "placer", env)]
+        return [*programs, ray.placer(address, self.folder / "placer", env)]
 
     def gateway_programs(self, database_url: str) -> list[Program]:
         env = self._shared(database_url)
@@ -130,7 +132,9 @@ class Plan:
         }
 
     def _port(self, number: int) -> int:
-        """The first one's is as it was asked for; the others', where it is free, a next one."""
+        """Returns the port of a gateway. The first uses the configured port. The others use the
+        following ports if these are free, otherwise 0.
+        """
         first = self.settings.port
         port = first + number
         if number == 0:
@@ -145,13 +149,13 @@ class Plan:
 def ours(
     name: str, command: Sequence[str], data_dir: Path, env: Mapping[str, str], state: str
 ) -> Program:
-    """A command of ours that works in a folder.
+    """Returns a Stoker command that works in a folder.
 
     Args:
-        state: the file of the folder by which it says that it is there.
+        state: the file in the folder that the command writes when it has started.
     """
-    given = ("-m", "stoker", *command, "--data-dir", str(data_dir))
-    return Program(name=name, command=given, env=env, state=data_dir / state)
+    arguments = ("-m", "stoker", *command, "--data-dir", str(data_dir))
+    return Program(name=name, command=arguments, env=env, state=data_dir / state)
 
 
 def _names(kind: str, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the fleet's own, by the programs of the system."""
+"""The fleet's own PostgreSQL, run by the system's programs."""
 
 import asyncio
 import contextlib
@@ -18,9 +18,11 @@ from stoker.client.errors import CliError
 from stoker.cluster.child import Child
 
 USER = "stoker"
-"""Of the database."""
+"""User of the database."""
 ACCOUNT = "postgres"
-"""Of the machine: whom it runs as where we are root, as it refuses to run as that."""
+"""User of the machine. PostgreSQL runs as this user if this process runs as root, because it
+refuses to run as root.
+"""
 INSTALL_HINT = (
     "Install PostgreSQL's server (Debian, Ubuntu: `apt-get install postgresql`), or name one that "
     "runs in STOKER_DATABASE_URL."
@@ -29,7 +31,7 @@ DEBIAN = Path("/usr/lib/postgresql")
 START_S = 60.0
 _INITDB_S = 120.0
 _BEFORE_S = 30.0
-"""How long one that an earlier start has left is waited for: it ends when that start does."""
+"""Timeout in seconds for a PostgreSQL of an earlier fleet. It ends together with that fleet."""
 _LOOK_S = 0.02
 _FAST_S, _IMMEDIATE_S = 20.0, 10.0
 
@@ -44,10 +46,10 @@ class Postgres:
     def __init__(self, folder: Path, log: Path, connections: int) -> None:
         """
         Args:
-            folder: for all that is its own; made where it is missing.
-            connections: how many it takes at least.
+            folder: the folder for all files of PostgreSQL. It is created if missing.
+            connections: minimum of the connection limit.
 
-        Raises `CliError` where PostgreSQL is not installed.
+        Raises `CliError` if PostgreSQL is not installed.
         """
         self.child = Child("PostgreSQL", log)
         self._folder = folder
@@ -60,15 +62,15 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """With the password, once it has been started."""
+        """URL with the password. Valid after the start."""
         password = (self._folder / "password").read_text().strip()
         return f"postgresql+asyncpg://{USER}:{password}@127.0.0.1:{self._port}/postgres"
 
     async def start(self, tell: Callable[[str], None]) -> None:
-        """Raises `CliError`."""
+        """Creates the database if it is missing, and starts PostgreSQL. Raises `CliError`."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._hand_over(self._folder)
-        # Its user may not be allowed to reach the folder by its path.
+        # The user of PostgreSQL may have no access to the folder by its path.
         self._descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
         if not self._data.exists():
             tell("Making a database …")
@@ -81,7 +83,7 @@ class Postgres:
             ("listen_addresses", "127.0.0.1"),
             ("unix_socket_directories", ""),
             ("max_connections", str(self._connections)),
-            # Its log is not to repeat the row that breaks a constraint.
+            # The log must not repeat a row that breaks a constraint.
             ("log_error_verbosity", "terse"),
         )
         deadline = time.monotonic() + START_S
@@ -93,28 +95,28 @@ class Postgres:
             await asyncio.sleep(_LOOK_S)
 
     async def stop(self) -> None:
-        """Its clients' connections end, too. Nothing that was committed is lost."""
+        """Stops PostgreSQL and closes its clients' connections. Committed data is not lost."""
         if self.child.is_running:
-            self.child.signal(signal.SIGINT)  # its "fast shutdown"
+            self.child.signal(signal.SIGINT)  # PostgreSQL's "fast shutdown"
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.child.wait(), _FAST_S)
-            # Its "immediate shutdown", after which it goes through its log at the next start.
+            # PostgreSQL's "immediate shutdown", after which the next start replays its log.
             await self.child.end(signal.SIGQUIT, _IMMEDIATE_S)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     async def _make(self) -> None:
-        """A new database, whole or not at all."""
+        """Creates a new database. A failed attempt leaves no database."""
         password, unfinished = self._folder / "password", self._folder / "data.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         descriptor = os.open(password, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
         self._hand_over(password)
-        given = ["--auth=scram-sha-256", f"--username={USER}", "--encoding=UTF8"]
-        given += ["--locale=C.UTF-8", f"--pwfile={self._reached('password')}"]
-        await self._run([self._initdb, *given, f"--pgdata={self._reached('data.new')}"])
+        options = ["--auth=scram-sha-256", f"--username={USER}", "--encoding=UTF8"]
+        options += ["--locale=C.UTF-8", f"--pwfile={self._reached('password')}"]
+        await self._run([self._initdb, *options, f"--pgdata={self._reached('data.new')}"])
         try:
             how = await asyncio.wait_for(self.child.wait(), _INITDB_S)
         except TimeoutError:
@@ -125,9 +127,9 @@ class Postgres:
         unfinished.rename(self._data)
 
     async def _run(self, command: Sequence[str], *options: tuple[str, str]) -> None:
-        given = [part for name, value in options for part in ("-c", f"{name}={value}")]
+        arguments = [part for name, value in options for part in ("-c", f"{name}={value}")]
         await self.child.start(
-            [*command, *given],
+            [*command, *arguments],
             env={name: value for name, value in os.environ.items() if not name.startswith("PG")},
             ends_by=signal.SIGINT,
             user=self._account.user,
@@ -137,7 +139,9 @@ class Postgres:
         )
 
     def _reached(self, name: str) -> str:
-        """The path by which it reaches a file of its folder: no folder above is asked."""
+        """Returns the path by which PostgreSQL reaches a file of its folder. It needs no access to
+        the folders above.
+        """
         return f"/proc/self/fd/{self._descriptor}/{name}"
 
     def _hand_over(self, path: Path) -> None:
@@ -145,22 +149,22 @@ class Postgres:
             os.chown(path, self._account.user, self._account.group)
 
     def _state(self) -> list[str]:
-        """The lines of its own file about itself: its process id first, what it does last."""
+        """Returns the words of PostgreSQL's status file: first its process id, last its status."""
         with contextlib.suppress(FileNotFoundError):
             return (self._data / "postmaster.pid").read_text().split()
         return []
 
     def _is_ready(self) -> bool:
-        found = self._state()
-        # The file is made before anything is in it.
-        return found[:1] == [str(self.child.pid)] and found[-1] == "ready"
+        words = self._state()
+        # The file exists before it has content.
+        return words[:1] == [str(self.child.pid)] and words[-1] == "ready"
 
     async def _wait_for_another(self) -> None:
         deadline = time.monotonic() + _BEFORE_S
-        while (found := self._state()) and _is_postgres(found[0]):
+        while (words := self._state()) and _is_postgres(words[0]):
             if time.monotonic() > deadline:
                 raise CliError(
-                    f"Another PostgreSQL runs on {self._data}: its process is {found[0]}."
+                    f"Another PostgreSQL runs on {self._data}: its process is {words[0]}."
                 )
             await asyncio.sleep(_LOOK_S)
 
@@ -169,21 +173,25 @@ _SUCCESS = "has ended with exit code 0"
 
 
 def _programs(data: Path) -> tuple[str, str]:
-    """`initdb` and `postgres`, of the version that has made the database where there is one."""
-    # Debian keeps them out of PATH.
+    """Returns the paths of `initdb` and `postgres`. Prefers the version that created the
+    database.
+    """
+    # Debian does not add them to PATH.
     installed = {
-        int(one.name): one / "bin" for one in DEBIAN.glob("[0-9]*") if one.name.isdecimal()
+        int(folder.name): folder / "bin"
+        for folder in DEBIAN.glob("[0-9]*")
+        if folder.name.isdecimal()
     }
     made_by = _text(data / "PG_VERSION")
     named = shutil.which("initdb")
-    found = installed.get(int(made_by)) if made_by.isdecimal() else None
-    if found is None and named:
-        found = Path(named).resolve().parent
-    if found is None and installed:
-        found = installed[max(installed)]
-    if found is None or not (found / "initdb").exists():
+    binaries = installed.get(int(made_by)) if made_by.isdecimal() else None
+    if binaries is None and named:
+        binaries = Path(named).resolve().parent
+    if binaries is None and installed:
+        binaries = installed[max(installed)]
+    if binaries is None or not (binaries / "initdb").exists():
         raise CliError("PostgreSQL's server is not installed here.", hint=INSTALL_HINT)
-    return str(found / "initdb"), str(found / "postgres")
+    return str(binaries / "initdb"), str(binaries / "postgres")
 
 
 def _text(path: Path) -> str:
@@ -196,13 +204,13 @@ def _account() -> _Account:
     if os.geteuid() != 0:
         return _Account(None, None)
     try:
-        found = pwd.getpwnam(ACCOUNT)
+        entry = pwd.getpwnam(ACCOUNT)
     except KeyError:
         raise CliError(
             f"PostgreSQL does not run as root, and there is no user '{ACCOUNT}' here.",
             hint=INSTALL_HINT,
         ) from None
-    return _Account(found.pw_uid, found.pw_gid)
+    return _Account(entry.pw_uid, entry.pw_gid)
 
 
 def _is_postgres(pid: str) -> bool:
@@ -212,7 +220,9 @@ def _is_postgres(pid: str) -> bool:
 
 
 def free_port() -> int:
-    """Below those that the kernel gives to whoever connects: it stays free while nobody listens."""
+    """Returns a free port below the kernel's range for outgoing connections, so that it stays free
+    until a program listens.
+    """
     while True:
         port = random.randrange(20_000, 32_768)  # noqa: S311 - nothing depends on who guesses it
         with socket.socket() as listener, contextlib.suppress(OSError):

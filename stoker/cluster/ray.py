@@ -1,7 +1,7 @@
-"""The processes of Ray, and what they are given: https://docs.ray.io/en/latest/cluster/cli.html.
+"""Processes of Ray and their arguments: https://docs.ray.io/en/latest/cluster/cli.html.
 
-They stand beside node hosts and not above them: Ray ends whatever runs below it a minute after its
-head is lost, and what is loaded is to go on answering.
+They run next to node hosts and not as their parents. Ray ends all of its child processes a minute
+after its head is lost, but loaded models must continue to answer.
 """
 
 import asyncio
@@ -24,25 +24,29 @@ from stoker.store.secret import ServerSecret
 
 _TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 _OBJECTS_BYTES = 80 << 20
-"""Of Ray's own store, which nothing of ours uses: about the least that it takes."""
+"""Size of Ray's object store in bytes, about the minimum that Ray accepts. Stoker does not use the
+store.
+"""
 _THEIR_FOLDER = "/tmp/ray"  # noqa: S108 - Ray's own default
 HEAD_S = 120.0
 _LOOK_S = 0.1
 _PREFIX = "stoker-ray-"
 _SOCKETS_BYTES = 40
-"""How long the path of Ray's folder may be: its sockets lie 62 bytes deeper, and the kernel takes
-107."""
+"""Maximum length of the path of Ray's folder in bytes. Its sockets are 62 bytes deeper, and the
+kernel accepts 107.
+"""
 
 
 def check_installed() -> None:
-    """Raises `CliError` where Ray is not."""
+    """Raises `CliError` if Ray is not installed."""
     if find_spec("ray") is None:
         raise CliError("Ray is not installed here.", hint=f"Install it: {install_command('ray')}")
 
 
 async def shared_token(settings: Settings, database_url: str, data_dir: Path) -> str:
-    """What everybody of one Ray shows the others: made of the servers' secret, so that whoever may
-    speak to their database may join, and nobody else."""
+    """Returns the token that all members of one Ray cluster share. It is derived from the servers'
+    secret, so that exactly the processes with access to their database can join.
+    """
     database = Database(database_url, connections=2)
     try:
         await database.migrate()
@@ -65,10 +69,10 @@ def new_folder() -> TemporaryFolder:
 
 
 def environment(token: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Of a process of Ray, or that speaks to it.
+    """Returns the environment of a process that belongs to Ray or connects to it.
 
-    Where RAY_AUTH_TOKEN is set, it is the token: what KubeRay adds to our processes (its
-    autoscaler, and whoever waits for the head) has to show it, too, and knows no secret of ours.
+    If RAY_AUTH_TOKEN is set, it is the token. The processes that KubeRay adds (its autoscaler, and
+    those that wait for the head) need it too, but do not know Stoker's secret.
     """
     return {
         **env,
@@ -81,17 +85,23 @@ def environment(token: str, env: Mapping[str, str] = os.environ) -> dict[str, st
 def head(
     port: int, folder: Path, env: Mapping[str, str], *, start: str = "", host: str | None = None
 ) -> Program:
-    """Ray's head, on which nothing is placed.
+    """Returns the program of Ray's head, which runs no leases.
 
     Args:
-        port: where nodes find it.
-        start: the command instead, as KubeRay makes it.
+        port: the port for nodes.
+        start: a command to use instead, as created by KubeRay.
     """
-    own = ["--head", f"--port={port}", "--include-dashboard=false", "--memory=0", "--num-gpus=0"]
-    # By it Ray takes nodes that wait for the head to be back for a head that is there.
+    options = [
+        "--head",
+        f"--port={port}",
+        "--include-dashboard=false",
+        "--memory=0",
+        "--num-gpus=0",
+    ]
+    # With this file, Ray mistakes nodes that wait for the head's return for a running head.
     files = Path(option(start, "--temp-dir") or _THEIR_FOLDER) if start else folder
     stale = files / "ray_current_cluster"
-    return _program("ray-head", start or _start(own, folder, host), "", env, stale)
+    return _program("ray-head", start or _start(options, folder, host), "", env, stale)
 
 
 def raylet(
@@ -105,20 +115,22 @@ def raylet(
     start: str = "",
     host: str | None = None,
 ) -> Program:
-    """Ray on a node.
+    """Returns the program of Ray on a node.
 
     Args:
         address: `host:port` of the head.
-        memory_bytes: what may be given away of this machine.
-        start: the command instead, as KubeRay makes it.
+        memory_bytes: memory of this machine that Ray may assign.
+        start: a command to use instead, as created by KubeRay.
     """
-    own = [f"--address={address}"]
+    options = [f"--address={address}"]
     added = f"--memory={memory_bytes} --labels={LABEL}={node_id}"
-    return _program(name, start or _start(own, folder, host), added, env)
+    return _program(name, start or _start(options, folder, host), added, env)
 
 
 async def wait_listening(port: int, head: Member) -> None:
-    """Until the head can be reached here. Raises `CliError` where it takes too long."""
+    """Waits until the head accepts connections on this machine. Raises `CliError` after a
+    timeout.
+    """
     deadline = time.monotonic() + HEAD_S
     while True:
         try:
@@ -133,11 +145,11 @@ async def wait_listening(port: int, head: Member) -> None:
 
 
 def _start(own: Sequence[str], folder: Path, host: str | None) -> str:
-    given = [
+    arguments = [
         *own,
         *([f"--node-ip-address={host}"] if host else []),
         f"--temp-dir={folder}",
-        # Nothing runs in it but what it needs itself. Graphics devices it finds.
+        # Ray runs only its own processes. It detects graphics devices itself.
         "--num-cpus=0",
         f"--object-store-memory={_OBJECTS_BYTES}",
         "--include-log-monitor=false",
@@ -145,14 +157,14 @@ def _start(own: Sequence[str], folder: Path, host: str | None) -> str:
         "--disable-usage-stats",
         "--block",
     ]
-    return shlex.join(["ray", "start", *given])
+    return shlex.join(["ray", "start", *arguments])
 
 
 def _program(
     name: str, start: str, added: str, env: Mapping[str, str], stale: Path | None = None
 ) -> Program:
-    """
-    Raises `CliError` where the command does not start Ray.
+    """Returns the program for a Ray command. Raises `CliError` if the command does not start
+    Ray.
     """
     words = [*shlex.split(start), *shlex.split(added)]
     if words[:2] != ["ray", "start"] or "--block" not in words:
@@ -165,12 +177,12 @@ def _program(
 
 
 def option(start: str, name: str) -> str:
-    """What a command of somebody else's says of an option; nothing where it does not."""
+    """Returns the value of an option in an external command. Empty if it is not set."""
     words = [part for word in shlex.split(start) for part in word.split("=", 1)]
     return words[words.index(name) + 1] if name in words[:-1] else ""
 
 
 def placer(address: str, data_dir: Path, env: Mapping[str, str]) -> Program:
-    """Who places leases, beside the head."""
+    """Returns the program of the placer, which runs next to the head."""
     command = ("-m", "stoker", "node", "place", "--address", address, "--data-dir", str(data_dir))
     return Program(name="placer", command=command, env=env, has_work=False)

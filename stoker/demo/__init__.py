@@ -1,1 +1,1 @@
-"""The demo: tiny real models, trained by `tools.demo_models`, and a server that has them."""
+"""Demo: tiny real models, trained by `tools.demo_models`, and a server that has them deployed."""

@@ -13,7 +13,7 @@ from stoker.server import serve as server
 
 def run(settings: Settings) -> None:
     if "STOKER_LOG_LEVEL" not in os.environ:
-        # The screen is for the calls to copy; errors still show.
+        # The screen shows the calls to copy. Errors are still shown.
         settings = settings.model_copy(update={"log_level": "warning", "log_format": "text"})
     server.run(settings, _started)
 

@@ -1,4 +1,6 @@
-"""A call for every task endpoint, answered by the demo models; the docs show them all."""
+"""An example call for every task endpoint, answered by the demo models. The docs show all of
+them.
+"""
 
 import json
 import shlex
@@ -7,22 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MEDIA = "stoker/demo/media"
-"""Where the files of the calls lie in a checkout."""
+"""Folder in a checkout with the media files of the calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A request that is worth sending."""
+    """An example request."""
 
     model: str
     body: Mapping[str, Any]
     files: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Field → name of a file in `MEDIA`. With files, the request is a form."""
+    """Maps a field to the name of a file in `MEDIA`. With files, the request is a form."""
     target: str = ""
-    """The file that the answer goes into; empty: it is shown."""
+    """File for the response. If empty, the response is shown."""
 
     def curl(self, path: str, base_url: str, key: str) -> str:
-        """The call for a shell."""
+        """Returns the call as a shell command."""
         lines = [f"curl {base_url}{path}", f'-H "Authorization: Bearer {key}"']
         if self.files:
             fields = {"model": self.model, **self.body}
@@ -157,7 +159,7 @@ EXAMPLES: Mapping[str, Example] = {
         files={"image": "scene.png"},
     ),
 }
-"""Task → its call."""
+"""Maps a task to its example call."""
 
 MEDIA_CALLS: Mapping[str, Example] = {
     "/v1/images/generations": Example(
@@ -185,7 +187,7 @@ MEDIA_CALLS: Mapping[str, Example] = {
         body={"prompt": "a red circle moves to the right", "num_inference_steps": 4},
     ),
 }
-"""Path of an endpoint that takes or makes media → its call."""
+"""Maps the path of an endpoint for media to its example call."""
 
 SHOWN = (
     "token-classification",
@@ -196,4 +198,4 @@ SHOWN = (
     "visual-question-answering",
     "audio-classification",
 )
-"""The tasks whose calls `stoker demo` prints; docs/tasks.md has them all."""
+"""Tasks with calls that `stoker demo` prints. docs/tasks.md has all of them."""

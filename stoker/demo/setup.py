@@ -1,4 +1,4 @@
-"""Fills a server with the demo models, over its own API, as any user would."""
+"""Deploys the demo models over the server's API, like any user."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ STATE = "demo.json"
 
 
 class _Quiet:
-    """An upload's progress that nobody watches: the models are tiny."""
+    """Upload progress that is not shown, because the models are tiny."""
 
     def advance(self, count: int) -> None: ...
 
@@ -42,11 +42,11 @@ class Demo:
 def set_up(
     base_url: str, data_dir: Path, deploying: Callable[[int, int], None] = lambda _at, _of: None
 ) -> Demo:
-    """Deploy every demo model that is missing and write DATA_DIR/demo.json. Blocking.
+    """Deploys every missing demo model and writes DATA_DIR/demo.json. Blocking.
 
     Args:
-        data_dir: has the file with the operator's key, too.
-        deploying: is told which one is next, from 1, and how many there are.
+        data_dir: the data folder, which also holds the file with the operator's key.
+        deploying: called with the number of the next model, from 1, and the total.
     """
     operator_key = (data_dir / "operator-key").read_text().strip()
     demo = _remembered(base_url, data_dir) or _new_account(base_url, operator_key)
@@ -63,7 +63,7 @@ def set_up(
 
 
 def _remembered(base_url: str, data_dir: Path) -> Demo | None:
-    """The demo of an earlier start, where its keys still work."""
+    """Returns the demo of an earlier start if its keys still work."""
     try:
         state = json.loads((data_dir / STATE).read_text())
         demo = Demo(**state | {"base_url": base_url})
@@ -100,7 +100,7 @@ def _with_key(client: Client, row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def calls(demo: Demo, data_dir: Path) -> str:
-    """What to type in a second terminal."""
+    """Returns the commands for a second terminal."""
     lines = [
         f"export STOKER_BASE_URL={demo.base_url}",
         f"export STOKER_API_KEY={demo.account_key}",

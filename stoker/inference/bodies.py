@@ -1,4 +1,4 @@
-"""A request out of a body: JSON, a form with files, or a bare media file."""
+"""Parses a request from a body: JSON, a form with files, or a bare media file."""
 
 import functools
 from collections.abc import Collection, Iterable, Mapping
@@ -25,33 +25,33 @@ JSON = "application/json"
 _ANY_FILE = "application/octet-stream"
 _TYPES: Mapping[MediaKind, tuple[str, ...]] = {
     "image": ("image/",),
-    # Videos and such containers hold sound, too.
+    # Videos and these containers may hold sound, too.
     "audio": ("audio/", "video/", "application/ogg", "application/mp4"),
     "video": ("video/", "application/mp4"),
 }
-"""Kind of media → what the content types of files begin with that may hold it."""
+"""Maps a kind of media to the prefixes of content types that may hold it."""
 _MAX_FIELDS = 1000
 
 
 class Shape(Protocol[Asked_co]):
-    """What an endpoint takes."""
+    """Description of the request that an endpoint accepts."""
 
     @property
     def request(self) -> type[Asked_co]: ...
 
     @property
     def media(self) -> Mapping[str, MediaKind]:
-        """Fields of the request that take media: files of a form."""
+        """Fields of the request that accept media: files of a form."""
         ...
 
     @property
     def bare(self) -> bool:
-        """Whether the body may be the media itself, other fields standing in the query."""
+        """True if the body may be the media itself. Other fields are then read from the query."""
         ...
 
 
 async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Asked:
-    """The request of a body in any form that the endpoint takes.
+    """Returns the request of a body, in any form that the endpoint accepts.
 
     Raises `UnsupportedMediaTypeError`, `InvalidRequestError`, `PayloadTooLargeError`.
     """
@@ -59,7 +59,7 @@ async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Aske
     untyped = "content-type" not in request.headers
     if shape.media:
         lift_body_limit_for_media(request)
-    # Hugging Face's clients send bare files without a type.
+    # Hugging Face's clients send bare files without a content type.
     if untyped and shape.media and shape.bare and not _is_object(await request.body()):
         kind = _ANY_FILE
     if kind == JSON:
@@ -68,11 +68,11 @@ async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Aske
         return _validated(shape, await _form(request, shape, max_files))
     if field := _raw_field(shape, kind):
         query = _unbracketed(request.query_params.multi_items())
-        given = _gathered(shape, *query, body_limits(request).json)
+        fields = _gathered(shape, *query, body_limits(request).json)
         content = await request.body()
         if not content:
             raise InvalidRequestError(f"The body is empty: it must be the {shape.media[field]}.")
-        return _validated(shape, given | {field: Media(shape.media[field], content=content)})
+        return _validated(shape, fields | {field: Media(shape.media[field], content=content)})
     raise UnsupportedMediaTypeError(
         f"This endpoint takes {' or '.join(accepted(shape))}, not "
         f"{kind[:100] or 'an empty content type'}."
@@ -80,7 +80,7 @@ async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Aske
 
 
 def accepted(shape: Shape[Any]) -> list[str]:
-    """The content types that an endpoint takes."""
+    """Returns the content types that an endpoint accepts."""
     if not shape.media:
         return [JSON]
     kinds = sorted({kind for media in shape.media.values() for kind in _TYPES[media]})
@@ -89,12 +89,12 @@ def accepted(shape: Shape[Any]) -> list[str]:
 
 
 def _is_object(body: bytes) -> bool:
-    """Whether this is JSON's object rather than a file: no media format begins like one."""
+    """True if the body is a JSON object rather than a file. No media format begins with a brace."""
     return body[:64].lstrip().startswith(b"{")
 
 
 def _raw_field(shape: Shape[Any], kind: str) -> str | None:
-    """The field that a bare file of this type fills."""
+    """Returns the field that a bare file of this type fills."""
     for field, media in shape.media.items() if shape.bare else ():
         if kind.startswith(_TYPES[media]) or kind == _ANY_FILE:
             return field
@@ -109,7 +109,9 @@ def _validated(shape: Shape[Asked], given: Mapping[str, Any]) -> Asked:
 
 
 class _FormParser(MultiPartParser):
-    """Starlette's, which takes a form without its end and leaves the last field out."""
+    """Form parser that rejects a form without its last boundary. Starlette's accepts it and leaves
+    the last field out.
+    """
 
     has_ended = False
 
@@ -125,7 +127,7 @@ class _FormParser(MultiPartParser):
 
 
 async def _form(request: Request, shape: Shape[Any], max_files: int) -> dict[str, Any]:
-    # The body as a whole is limited already, while it is read.
+    # The size of the whole body is already limited while it is read.
     parser = _FormParser(
         request.headers,
         request.stream(),
@@ -138,12 +140,12 @@ async def _form(request: Request, shape: Shape[Any], max_files: int) -> dict[str
     except MultiPartException as error:
         raise InvalidRequestError(f"The form could not be read: {error.message}") from error
     except ValueError as error:
-        # Starlette asks Python for any charset by its name, also for such as decode nothing.
+        # Starlette passes any charset name to Python, including codecs that do not decode text.
         message = "The form could not be read: its charset is none of texts; leave it out."
         raise InvalidRequestError(message, param="Content-Type") from error
     try:
         items, lists = _unbracketed(form.multi_items())
-        values = [(name, await _form_value(shape.media, name, one)) for name, one in items]
+        values = [(name, await _form_value(shape.media, name, value)) for name, value in items]
     finally:
         await form.close()
     return _gathered(shape, values, lists, body_limits(request).json)
@@ -161,42 +163,46 @@ async def _form_value(
 
 
 def _unbracketed(items: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], set[str]]:
-    """Fields of a form or a query, without the `[]` of lists, and the names that had it."""
-    given = [*items]
-    lists = {name.removesuffix("[]") for name, _ in given if name.endswith("[]")}
-    return [(name.removesuffix("[]"), value) for name, value in given], lists
+    """Returns the fields of a form or a query without the `[]` of lists, and the names that had
+    it.
+    """
+    pairs = [*items]
+    lists = {name.removesuffix("[]") for name, _ in pairs if name.endswith("[]")}
+    return [(name.removesuffix("[]"), value) for name, value in pairs], lists
 
 
 def _gathered(
     shape: Shape[Any], values: Iterable[tuple[str, Any]], lists: Collection[str], limit: int
 ) -> dict[str, Any]:
-    """Fields by name: `lists` and those given several times as lists, objects out of JSON.
+    """Returns fields by name. Fields in `lists` and repeated fields become lists. JSON values are
+    parsed.
 
-    A field that takes nothing but a list may be given once, without brackets.
+    A field that accepts only a list may be sent once without brackets.
 
-    limit: most characters of JSON in a field.
+    Args:
+        limit: the maximum characters of JSON in a field.
     """
-    found: dict[str, list[Any]] = {}
+    fields: dict[str, list[Any]] = {}
     texts = _texts(shape.request)
     for name, value in values:
         plain = name in shape.media or (name in texts and value != "null")
-        found.setdefault(name, []).append(value if plain else _structure(name, value, limit))
+        fields.setdefault(name, []).append(value if plain else _structure(name, value, limit))
     return {
         name: many
         if len(many) > 1 or name in lists or (name in _lists(shape.request) and _is_item(many[0]))
         else many[0]
-        for name, many in found.items()
+        for name, many in fields.items()
     }
 
 
 def _is_item(value: Any) -> bool:
-    """Returns whether this is an item of a list, and neither a list nor nothing."""
+    """Returns True if the value is an item of a list, and neither a list nor None."""
     return value is not None and not isinstance(value, list)
 
 
 @functools.cache
 def _texts(model: type[BaseModel]) -> frozenset[str]:
-    """The fields that take nothing but a text, which may begin with a bracket."""
+    """Returns the fields that accept only a text, which may begin with a bracket."""
     return frozenset(
         name for name, field in model.model_fields.items() if _is_text(field.annotation)
     )
@@ -204,7 +210,7 @@ def _texts(model: type[BaseModel]) -> frozenset[str]:
 
 @functools.cache
 def _lists(model: type[BaseModel]) -> frozenset[str]:
-    """Returns the fields that take nothing but a list."""
+    """Returns the fields that accept only a list."""
     return frozenset(
         name for name, field in model.model_fields.items() if _is_list(field.annotation)
     )
@@ -214,7 +220,7 @@ def _is_list(annotation: Any) -> bool:
     if get_origin(annotation) is Annotated:
         return _is_list(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        return all(_is_list(one) for one in get_args(annotation) if one is not NoneType)
+        return all(_is_list(option) for option in get_args(annotation) if option is not NoneType)
     return get_origin(annotation) is list
 
 
@@ -222,15 +228,18 @@ def _is_text(annotation: Any) -> bool:
     if get_origin(annotation) is Annotated:
         return _is_text(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        return all(_is_text(one) for one in get_args(annotation) if one is not NoneType)
+        return all(_is_text(option) for option in get_args(annotation) if option is not NoneType)
     return annotation is str
 
 
 def _structure(name: str, value: str, limit: int) -> Any:
-    """A JSON array, object or null that stands in a form field or a query; else the text itself.
+    """Parses a JSON array, object or null in a form field or a query. Returns other text unchanged.
 
-    limit: most characters.
-    Raises `InvalidRequestError` for one that is nested deeper or holds more than a JSON body may.
+    Args:
+        limit: the maximum number of characters.
+
+    Raises `InvalidRequestError` for a value that is nested deeper or holds more than a JSON body
+    may.
     """
     if value[:1] not in ("[", "{") and value != "null":
         return value

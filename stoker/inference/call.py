@@ -1,5 +1,5 @@
-"""The one way of a call, for every endpoint that runs a model: key, credit, deployment, pipeline,
-media, the runtime, and a client that goes away.
+"""The path of a call, shared by all endpoints that run a model: key, credit, deployment, pipeline,
+media, runtime, and clients that disconnect.
 """
 
 import asyncio
@@ -39,10 +39,12 @@ from stoker.wire.generation_request import Generation
 T = TypeVar("T")
 
 VERSION = "x-stoker-version"
-"""In a request, which version is to answer; in an answer, which one has."""
+"""Header. In a request, the version that must answer; in a response, the version that answered."""
 RETRY_AFTER_S = 2.0
 LONGEST_COPIED = 4 << 20
-"""Bytes of a streamed answer that is kept until its end, for a mirror's to be compared with."""
+"""Maximum bytes of a streamed answer that is kept until its end for comparison with a mirror's
+answer.
+"""
 
 _WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(;.*)?', re.IGNORECASE)
 
@@ -78,20 +80,20 @@ class Mirror(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Calls(Platform):
-    """What calls need, whoever makes them."""
+    """Services that calls need, for any caller."""
 
     directory: Directory
     credits: Credits
     mirror: Mirror | None = None
-    """Is offered what was answered, of deployments that have mirrors."""
+    """Receives answered calls of deployments that have mirrors."""
 
     async def target(
         self, caller: Principal, model: str | None, pipelines: Collection[str]
     ) -> Entry:
-        """The deployment that is called.
+        """Returns the deployment that is called.
 
-        Raises `EndpointNotSupportedError` where it is of none of these pipelines, and what
-        `Directory.resolve` does.
+        Raises `EndpointNotSupportedError` if it serves none of these pipelines, and the errors of
+        `Directory.resolve`.
         """
         entry = await self.directory.resolve(caller, model)
         if entry.is_stopped:
@@ -108,16 +110,16 @@ class Calls(Platform):
         return entry
 
     async def until_released(self, entry: Entry, wait_s: float) -> float:
-        """What is left of a wait, once no version makes room for another.
+        """Waits until no version makes room for another. Returns the rest of the wait in seconds.
 
-        Raises `ModelLoadingError` where that takes longer.
+        Raises `ModelLoadingError` if that takes longer than the wait.
         """
-        held = self.directory.held(entry)
-        if held is None:
+        released = self.directory.held(entry)
+        if released is None:
             return wait_s
         began = time.monotonic()
         try:
-            await asyncio.wait_for(held.wait(), wait_s)
+            await asyncio.wait_for(released.wait(), wait_s)
         except TimeoutError:
             raise ModelLoadingError(
                 f"'{entry.model}' is being changed to another version. Try again later.",
@@ -130,7 +132,7 @@ CallsDep = Annotated[Calls, part(Calls)]
 
 
 class Calling:
-    """A call under way, on behalf of a client that may go away."""
+    """An active call of a client that may disconnect."""
 
     def __init__(
         self,
@@ -139,12 +141,12 @@ class Calling:
         calls: CallsDep,
         prefer: Prefer = None,
     ) -> None:
-        """Raises `InsufficientCreditsError` where the caller's account may begin nothing."""
+        """Raises `InsufficientCreditsError` if the caller's account may not start a call."""
         calls.credits.check(caller.account_id)
         self.request = request
         self.calls = calls
         self.version_id: str | None = None
-        """Which version was called, where the deployment has several."""
+        """Id of the version that was called, if the deployment has several."""
         self._caller = caller
         self._prefer = prefer
         self._user: str | None = None
@@ -154,22 +156,22 @@ class Calling:
         return self.calls.settings
 
     async def target(self, asked: Asked, pipelines: Collection[str]) -> Entry:
-        """The deployment that a request means: see `Calls.target`."""
-        # Some requests say on whose behalf they are made.
+        """Returns the deployment that a request names: see `Calls.target`."""
+        # Some requests name the user that they are made for.
         self._user = getattr(asked, "user", None)
         return await self.calls.target(self._caller, asked.model, pipelines)
 
     async def collect(self, asked: MediaRequest) -> None:
-        """Fill in the request's media. Raises `InvalidMediaError`, `ClientGoneError`."""
+        """Fetches the request's media. Raises `InvalidMediaError`, `ClientGoneError`."""
         if any(asked.media()):
             await unless_gone(self.request, self.calls.media.collect(asked))
 
     async def answer(
         self, entry: Entry, call: Call | Generation, asked: MediaRequest | None = None
     ) -> bytes:
-        """The whole answer, once the media of what was asked for are there.
+        """Returns the whole answer, after the request's media are collected.
 
-        Raises what `Collector.collect` and `Runtime.call` do, and `ClientGoneError`.
+        Raises the errors of `Collector.collect` and `Runtime.call`, and `ClientGoneError`.
         """
         return await unless_gone(self.request, self._answer(entry, call, asked))
 
@@ -181,9 +183,10 @@ class Calling:
         timeout_s: float | None = None,
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        """The answer in parts: see `Runtime.stream`. `streamed` answers with them.
+        """Yields the answer in parts: see `Runtime.stream`. `streamed` turns them into a response.
 
-        timeout_s: the longest silence; None: the server's for inference.
+        Args:
+            timeout_s: the longest silence. None means the server's limit for inference.
         """
         call = adapted(entry, call)
         if self.calls.directory.held(entry):
@@ -191,9 +194,9 @@ class Calling:
         return self._stream(entry, call, self._wait_s, timeout_s, keep_alive)
 
     async def joined(self, parts: AsyncGenerator[bytes]) -> bytes:
-        """The parts in one piece: for an answer whose time limit is one of silence.
+        """Joins the parts of an answer with a time limit on silence only.
 
-        Raises what the parts do, and `ClientGoneError`.
+        Raises the errors of the parts, and `ClientGoneError`.
         """
         return await unless_gone(self.request, _joined(parts))
 
@@ -244,17 +247,19 @@ class Calling:
                 yield part
 
     def _version(self, entry: Entry) -> str:
-        """What the runtime is to be asked. Raises `ForbiddenError` and `NotFoundError`."""
-        # It may have changed while media were fetched.
+        """Returns the version that the runtime must call. Raises `ForbiddenError` and
+        `NotFoundError`.
+        """
+        # The entry may have changed while media were fetched.
         entry = self.calls.directory.find(entry.deployment_id) or entry
         pinned = self.request.headers.get(VERSION)
         if pinned is None and len(entry.callable_versions) < 2:
             return entry.version_id
-        found = traffic.picked(entry, self._party(entry)) if pinned is None else pinned
+        version_id = traffic.picked(entry, self._party(entry)) if pinned is None else pinned
         if pinned is not None:
             self._check_pinned(entry, pinned)
-        self.version_id = found
-        return found
+        self.version_id = version_id
+        return version_id
 
     def _check_pinned(self, entry: Entry, pinned: str) -> None:
         if self._caller.scope is not Scope.ACCOUNT:
@@ -270,7 +275,9 @@ class Calling:
             )
 
     def _party(self, entry: Entry) -> str | None:
-        """Whose calls all go to the same version; None: each to any."""
+        """Returns the party with calls that all go to the same version, or None if each call may go
+        to any.
+        """
         key = self._caller.key_id
         if entry.sticky == traffic.NONE:
             return None
@@ -286,7 +293,9 @@ class Calling:
 
 
 def adapted(entry: Entry, call: Call | Generation) -> Call | Generation:
-    """The call as the replicas of an adapter's base take it; of others, as it is."""
+    """Returns the call with the adapter's name for the replicas of its base. Other calls are
+    returned unchanged.
+    """
     if entry.adapter is None:
         return call
     if isinstance(call, Generation):
@@ -298,10 +307,10 @@ CallingDep = Annotated[Calling, made(Calling)]
 
 
 class CallRoute(APIRoute):
-    """Calls its handler directly, with a `Calling` alone.
+    """Route that calls its handler directly, with a `Calling` as the only argument.
 
-    FastAPI's general way, solving dependencies for each request, takes longer than all else that
-    the gateway does for a call. The handler's signature still documents the route.
+    FastAPI normally solves dependencies for each request. This takes longer than all other work of
+    the gateway for a call. The handler's signature still documents the route.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -318,7 +327,9 @@ class CallRoute(APIRoute):
 
 
 def wait_seconds(settings: Settings, prefer: str | None) -> float:
-    """The wait of a `Prefer: wait=N` header, within the server's ceiling, or the default."""
+    """Returns the wait in seconds of a `Prefer: wait=N` header, within the server's limit, or the
+    default.
+    """
     for preference in (prefer or "").split(","):
         if match := _WAIT.fullmatch(preference):
             return min(float(match[1]), settings.wait_max_s)
@@ -326,7 +337,9 @@ def wait_seconds(settings: Settings, prefer: str | None) -> float:
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """Await the work, and cancel it when the client goes away. Raises `ClientGoneError` then."""
+    """Awaits the work and cancels it if the client disconnects. Raises `ClientGoneError` in that
+    case.
+    """
     handler = asyncio.current_task()
     watch = asyncio.ensure_future(_cancel_when_gone(request, handler))
     try:
@@ -350,7 +363,7 @@ async def _cancel_when_gone(request: Request, handler: "asyncio.Task[Any] | None
 async def _offered(
     parts: AsyncGenerator[bytes], offer: Callable[..., None]
 ) -> AsyncGenerator[bytes]:
-    """The parts as they come; once the last one has, they are offered to a mirror."""
+    """Yields the parts as they arrive. After the last part, offers them to a mirror."""
     began, gathered, size = time.perf_counter(), list[bytes](), 0
     async with aclosing(parts):
         async for part in parts:

@@ -1,4 +1,4 @@
-"""An endpoint that follows OpenAI's conventions: its shape, its route, its answers' ways out."""
+"""Endpoints that follow OpenAI's conventions: request shape, route and response types."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
@@ -26,12 +26,12 @@ class Convention(Generic[Asked_co]):
     summary: str
     request: type[Asked_co]
     answers: Mapping[str, type[BaseModel] | None]
-    """Content type of an answer → what it is; None: text or a file."""
+    """Maps a content type of the answer to its model. None means text or a file."""
     example: Mapping[str, Any]
     media: Mapping[str, MediaKind] = field(default_factory=dict[str, MediaKind])
-    """Fields of the request that take files, in a form."""
+    """Fields of the request that accept files in a form."""
     bare: bool = False
-    """Whether a body may be a bare file."""
+    """True if a body may be a bare file."""
 
 
 def add_route(
@@ -55,17 +55,19 @@ def add_route(
 async def streamed(
     request: Request, parts: AsyncGenerator[bytes], media_type: str = EVENTS
 ) -> "Streamed":
-    """Parts as an answer, once there is one: whatever is wrong with the request shows before it,
-    and has a status then. Raises what the parts do.
+    """Returns a streamed response once its first part is available.
+
+    Errors of the request appear before the first part, so that they have a status. Raises the
+    errors of the parts.
     """
     return Streamed(request, await unless_gone(request, anext(parts)), parts, media_type)
 
 
 class Streamed(Response):
-    """Parts of an answer, passed on as they come. A client that goes away ends the work.
+    """Response that passes on parts as they arrive. A client that disconnects ends the work.
 
-    An error after the first part ends a stream of events with an event that tells it, and any
-    other stream by closing the connection before its end.
+    An error after the first part ends a stream of events with an error event. It ends any other
+    stream by closing the connection early.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Streamed(Response):
         self._request = request
         self._first = first
         self._parts = parts
-        # For proxies that would collect the answer before they pass it on.
+        # Tells proxies not to buffer the answer.
         self.headers["cache-control"] = "no-cache"
         self.headers["x-accel-buffering"] = "no"
         del self.headers["content-length"]

@@ -1,9 +1,8 @@
-"""A request out of JSON, within bounds of what one step of the event loop may take.
+"""Parses a request from JSON within limits of one step of the event loop.
 
-What is long is taken out while it is received: media that stand in it as strings, and recordings
-as lists of numbers. What is left is small, and is parsed as one; a field that takes media finds
-what was taken out by the word that stands for it. Whatever no such field has claimed is put back,
-and is as large as it is.
+Long values are cut out while the body is received: media in strings, and recordings as lists of
+numbers. The rest is small and is parsed in one step. A field that accepts media finds the value by
+its placeholder. Values that no such field has claimed are put back at their full size.
 """
 
 import asyncio
@@ -24,9 +23,9 @@ from stoker.platform.web.http import body_limits, declared_length, lift_body_lim
 Asked = TypeVar("Asked", bound=BaseModel)
 
 CUT_BYTES = 4096
-"""Strings and lists of numbers as long as this are taken out."""
+"""Minimum length in bytes of strings and lists of numbers that are cut out."""
 _WHOLE_BYTES = 256 << 10
-"""A body so short is parsed as it is."""
+"""Maximum size in bytes of a body that is parsed unchanged."""
 _PIECE = 16 << 10
 _STEP_S = 0.002
 _OPENING = re.compile(rb'["\[]')
@@ -35,9 +34,11 @@ _NUMBERS = re.compile(rb"[-+0-9.eE,\s]*+")
 
 
 async def read(request: Request, model: type[Asked], *, has_media: bool) -> Asked:
-    """The request of a JSON body.
+    """Returns the request of a JSON body.
 
-    has_media: whether fields of the model take media, also inline.
+    Args:
+        has_media: whether fields of the model accept media, also inline.
+
     Raises `InvalidRequestError`, `PayloadTooLargeError`.
     """
     if not has_media:
@@ -50,11 +51,11 @@ async def read(request: Request, model: type[Asked], *, has_media: bool) -> Aske
         return validated(model, body)
     cutter = Cutter(body_limits(request).json)
     await _cut(request.stream(), cutter)
-    found = with_media_alone(model, cutter)
-    if found is None:
+    parsed = with_media_alone(model, cutter)
+    if parsed is None:
         await asyncio.sleep(0)
-        found = validated(model, cutter.put_back(), cutter)
-    return found
+        parsed = validated(model, cutter.put_back(), cutter)
+    return parsed
 
 
 async def _cut(parts: AsyncIterator[bytes], cutter: "Cutter") -> None:
@@ -75,42 +76,42 @@ def validated(model: type[Asked], body: bytes | bytearray, cutter: "Cutter | Non
 
 
 def with_media_alone(model: type[Asked], cutter: "Cutter") -> Asked | None:
-    """The request of a text of which nothing but media was taken out; None: of another."""
+    """Returns the request if only media were cut out of the text, else None."""
     try:
-        found = validated(model, cutter.end(), cutter)
+        parsed = validated(model, cutter.end(), cutter)
     except InvalidRequestError:
         if not cutter.has_unclaimed:
             raise
-        # It may be for a word that stands for a text.
+        # The error may be caused by a placeholder that stands for a text.
         return None
-    return None if cutter.has_unclaimed else found
+    return None if cutter.has_unclaimed else parsed
 
 
 class Cutter:
-    """Takes the long strings and lists of numbers out of a JSON text that comes in parts."""
+    """Cuts long strings and lists of numbers out of a JSON text that arrives in parts."""
 
     def __init__(self, limit: int) -> None:
         """
         Args:
-            limit: how long the text may be without them, bytes.
+            limit: the maximum length of the remaining text in bytes.
         """
         self._limit = limit
         self._token = secrets.token_hex(16)
-        """Begins the words that stand for what was taken out: no client knows it."""
+        """Prefix of the placeholders for cut-out values. No client knows it."""
         self._text = bytearray()
         self._counted = 0
-        """How much of the text."""
+        """Length of the text that was already checked."""
         self._structure = structure.Structure()
         self._open: bytearray | None = None
         """The string or list that is being received."""
         self._is_string = False
         self._held = b""
-        """A backslash whose character has not come."""
+        """A trailing backslash, held until the next character arrives."""
         self._cut: dict[str, Inline] = {}
         self._claimed: set[str] = set()
 
     def add(self, data: bytes) -> None:
-        """Raises `PayloadTooLargeError`, `InvalidRequestError`."""
+        """Adds a part of the text. Raises `PayloadTooLargeError`, `InvalidRequestError`."""
         data, self._held = self._held + data, b""
         at = 0
         while at < len(data):
@@ -123,33 +124,33 @@ class Cutter:
         self._check()
 
     def end(self) -> bytearray:
-        """The text, with words in place of what was taken out."""
+        """Returns the text with placeholders for the cut-out values."""
         if self._open is not None:
             raise InvalidRequestError("The body is not valid JSON: a text or a list has no end.")
         return self._text
 
     def claim(self, word: str) -> Inline | None:
-        """What a word stands for, to a field that takes media."""
-        if found := self._cut.get(word):
+        """Returns the value of a placeholder, for a field that accepts media."""
+        if inline := self._cut.get(word):
             self._claimed.add(word)
-        return found
+        return inline
 
     @property
     def has_unclaimed(self) -> bool:
         return len(self._claimed) < len(self._cut)
 
     def put_back(self) -> bytearray:
-        """The text, with what no field has claimed. Raises `PayloadTooLargeError`."""
+        """Returns the text with all unclaimed values restored. Raises `PayloadTooLargeError`."""
         unclaimed = {word: self._cut[word] for word in self._cut if word not in self._claimed}
-        if len(self._text) + sum(len(one.raw) for one in unclaimed.values()) > self._limit:
+        if len(self._text) + sum(len(inline.raw) for inline in unclaimed.values()) > self._limit:
             raise self._too_large()
 
         def text(match: re.Match[bytes]) -> bytes:
             word = match[0][1:-1].decode()
-            one = unclaimed.get(word)
-            if one is None:
+            value = unclaimed.get(word)
+            if value is None:
                 return match[0]
-            return b"[%b]" % one.raw if one.is_numbers else b'"%b"' % one.raw
+            return b"[%b]" % value.raw if value.is_numbers else b'"%b"' % value.raw
 
         self._text = bytearray(re.sub(b'"%b:[0-9]+"' % self._token.encode(), text, self._text))
         for word in unclaimed:
@@ -186,7 +187,7 @@ class Cutter:
         if data[end] == ord("]"):
             self._close(b"[", b"]")
             return end + 1
-        # A list of something else: it is gone through as all else is.
+        # A list of other values is scanned like any other text.
         self._text += b"[%b" % (self._open or b"")
         self._open = None
         return end

@@ -1,4 +1,4 @@
-"""The task endpoints: one handler, a route a task."""
+"""Task endpoints: one handler, and one route per task."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -53,7 +53,7 @@ def _check_inputs(settings: Settings, body: TaskRequest, items: list[Any]) -> No
 
 
 def _operation(task: Task, path: str) -> str:
-    """The operation's id in the OpenAPI document, where each path has its own."""
+    """Returns the operation id for the OpenAPI document. Each path has a separate one."""
     name = task.name if path == task.path else f"{task.name}_at{path}"
     return name.replace("-", "_").replace("/", "_")
 

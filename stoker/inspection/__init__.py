@@ -1,4 +1,4 @@
-"""Inspection of uploaded model files by content, without any library that could run them."""
+"""Inspection of uploaded model files by content, without libraries that could run them."""
 
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileReader

@@ -1,4 +1,4 @@
-"""Adapters: a PEFT folder is an artifact of its own, and serves with its base alone."""
+"""Adapters: a PEFT folder is a separate artifact, and serves only with its base."""
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -17,11 +17,11 @@ _DTYPES = frozenset({"F32", "F16", "BF16"})
 def find_adapter(
     files: FileSet, headers: Mapping[str, Header], documents: Mapping[str, Json]
 ) -> Lora | None:
-    """What the files are an adapter of; None: they are none.
+    """Returns the adapter that the files contain, or None if they contain none.
 
     Raises:
-        InspectionError: `ADAPTER_ONLY` for one beside other weights, which a loader would follow to
-            whatever base it names; `MISSING_WEIGHTS`, `UNSUPPORTED_MODEL`, `BAD_CONFIG`.
+        InspectionError: `ADAPTER_ONLY` for an adapter next to other weights, which a loader would
+            apply to any base that it names; `MISSING_WEIGHTS`, `UNSUPPORTED_MODEL`, `BAD_CONFIG`.
     """
     named = [path for path in sorted(files.sizes) if PurePosixPath(path).name == lora.CONFIG]
     if not named:
@@ -42,16 +42,18 @@ def find_adapter(
             "safetensors.",
         )
     tensors = headers[lora.WEIGHTS].tensors
-    for name, one in tensors.items():
-        if one.dtype not in _DTYPES:
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPES:
             raise InspectionError(
                 FailureCode.UNSUPPORTED_MODEL,
-                f"{lora.WEIGHTS} has {name[:120]!a} in {one.dtype}: served are "
+                f"{lora.WEIGHTS} has {name[:120]!a} in {tensor.dtype}: served are "
                 f"{', '.join(sorted(_DTYPES))}.",
                 lora.WEIGHTS,
             )
     try:
-        return lora.read(documents[lora.CONFIG], {name: one.shape for name, one in tensors.items()})
+        return lora.read(
+            documents[lora.CONFIG], {name: tensor.shape for name, tensor in tensors.items()}
+        )
     except lora.FormatError as error:
         raise InspectionError(
             FailureCode.UNSUPPORTED_MODEL, f"{error.path} {error}", error.path
@@ -59,5 +61,5 @@ def find_adapter(
 
 
 def facts_of(found: Lora) -> dict[str, Any]:
-    """As `Inspection.adapter` has it."""
+    """Returns the facts for `Inspection.adapter`."""
     return {"rank": found.rank, "modules": found.kinds, "base": found.base}

@@ -1,6 +1,6 @@
-"""Whether an adapter fits a base: told from the headers of both.
+"""Checks from the headers of both whether an adapter fits a base.
 
-Headers are as large as their owner likes: a worker process reads them (`Inspectors`).
+The owner determines the size of headers, so a worker process reads them (`Inspectors`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,52 +16,56 @@ from stoker.models.adapters.lora import CONFIG, WEIGHTS, Lora
 
 _TIED = frozenset({"embed_out", "lm_head"})
 _DEEPEST = 3
-"""Leading parts of a module's name that may be those of a model around the base."""
+"""Maximum number of leading parts of a module's name that may belong to a model that wraps the
+base.
+"""
 
 
 def load_adapter(adapter: Mapping[str, Path]) -> Lora:
-    """Raises `InspectionError`, and `OSError`."""
+    """Loads an adapter. Raises `InspectionError` and `OSError`."""
     files = FileSet(Paths({name: adapter[name] for name in (CONFIG, WEIGHTS)}))
     header = read_header(files, WEIGHTS)
-    found = find_adapter(files, {WEIGHTS: header}, {CONFIG: load_json(files, CONFIG)})
-    if found is None:
+    lora = find_adapter(files, {WEIGHTS: header}, {CONFIG: load_json(files, CONFIG)})
+    if lora is None:
         raise InspectionError(FailureCode.UNSUPPORTED_MODEL, "It is no adapter.")
-    return found
+    return lora
 
 
 def _shapes(reader: FileReader) -> dict[str, tuple[int, ...]]:
-    """Of a model's tensors, by name."""
+    """Returns the shapes of a model's tensors by name."""
     files = FileSet(reader)
     names = [path for path in files.sizes if path.endswith(".safetensors") and "/" not in path]
     headers = (read_header(files, path) for path in names)
-    return {name: one.shape for header in headers for name, one in header.tensors.items()}
+    return {name: tensor.shape for header in headers for name, tensor in header.tensors.items()}
 
 
 def why_unfit(adapter: Lora, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-    """Why an adapter's matrices cannot be added to these tensors; None: they can.
+    """Returns why an adapter's matrices cannot be added to these tensors, or None if they can.
 
-    Names are compared from their ends, as either model may be around the other one.
+    Names are compared from their ends, as either model may wrap the other.
     """
     ends = {end: shape for name, shape in shapes.items() for end in _ends(name)}
-    # A last layer that is the same as the embeddings is in no file of weights.
+    # A last layer that is tied to the embeddings is not stored in the weight files.
     modules = {
-        name: one for name, one in adapter.modules.items() if name.split(".")[-1] not in _TIED
+        name: item for name, item in adapter.modules.items() if name.split(".")[-1] not in _TIED
     }
-    wanted = [f"{name}.weight" for name in modules] + [*adapter.saved]
-    depth = next((one for one in range(_DEEPEST + 1) if _are_there(wanted, one, ends)), None)
+    weight_names = [f"{name}.weight" for name in modules] + [*adapter.saved]
+    depth = next(
+        (item for item in range(_DEEPEST + 1) if _are_there(weight_names, item, ends)), None
+    )
     if depth is None:
-        lost = next((name for name in wanted if name not in ends), wanted[0])
+        lost = next((name for name in weight_names if name not in ends), weight_names[0])
         return f"that has {lost[:120]!a}, which this one has not."
-    for module, one in modules.items():
+    for module, item in modules.items():
         shape = ends[_inner(f"{module}.weight", depth)]
-        if shape not in ((one.outputs, one.inputs), (one.inputs, one.outputs)):
+        if shape not in ((item.outputs, item.inputs), (item.inputs, item.outputs)):
             return (
-                f"its matrices of {module[:120]!a} are for {one.inputs} inputs and "
-                f"{one.outputs} outputs, and this one's weights there are {[*shape]}."
+                f"its matrices of {module[:120]!a} are for {item.inputs} inputs and "
+                f"{item.outputs} outputs, and this one's weights there are {[*shape]}."
             )
-    for name, (_, given) in adapter.saved.items():
-        if (shape := ends[_inner(name, depth)]) != tuple(given):
-            return f"its own {name[:120]!a} is {[*given]}, and this one's {[*shape]}."
+    for name, (_, saved_shape) in adapter.saved.items():
+        if (shape := ends[_inner(name, depth)]) != tuple(saved_shape):
+            return f"its own {name[:120]!a} is {[*saved_shape]}, and this one's {[*shape]}."
     return None
 
 
@@ -79,9 +83,9 @@ def _ends(name: str) -> Iterable[str]:
 
 
 def why_other_base(adapter: Lora, base: Path) -> str | None:
-    """Why matrices are for other modules, or sizes, than the base's; None: they are not.
+    """Returns why the matrices do not match the base's modules or sizes, or None if they do.
 
-    What its weights are called says nothing of a GGUF file: there the replica alone finds out.
+    The names of weights in a GGUF file reveal nothing, so only the replica can check such a base.
     """
     shapes = _shapes(FolderReader(base))
     return why_unfit(adapter, shapes) if shapes else None

@@ -1,8 +1,8 @@
-"""Whether config.json claims about as large a model as the weight files hold.
+"""Checks whether config.json describes a model about as large as the weight files.
 
-A loader makes what the configuration says, and draws random numbers for what the files lack: a
-thousand layers over weights of two would take the memory of a thousand. The bounds are wide: some
-families share layers, some keep the configurations of parts that were not saved, some pack weights.
+A loader builds the model of the configuration and fills missing weights with random numbers. A
+thousand layers over the weights of two would take the memory of a thousand. The bounds are wide:
+some families share layers, some keep configurations of unsaved parts, and some pack weights.
 """
 
 import re
@@ -15,7 +15,9 @@ from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.safetensors import Header
 
 MAX_POSITIONS = 1 << 24
-"""Tables of positions are made by the loader, some with the square of their number."""
+"""Maximum number of positions. The loader builds position tables, some with the square of this
+size.
+"""
 
 _LAYERS = (
     "num_hidden_layers",
@@ -35,26 +37,26 @@ _VOCABULARY = ("vocab_size",)
 
 _LAYER_TIMES, _LAYERS_MORE = 2, 8
 _PART_TIMES, _PART_MORE = 4, 32
-"""Of a part's own configuration: that part need not have been saved."""
+"""Bounds for the layers of a part's own configuration. That part need not have been saved."""
 _NUMBERS_TIMES, _NUMBERS_MORE = 8, 1 << 22
 _PACKED = 2
-"""Numbers in a byte, of weights of four bits."""
+"""Numbers per byte for weights of four bits."""
 
 _INDEX = re.compile(r"(?:^|\.)([0-9]{1,6})(?=\.)")
 
 
 def refuse_claims(documents: Mapping[str, Json], headers: Iterable[Header]) -> None:
-    """Raise `InspectionError`, `BAD_CONFIG`, for a configuration of a far larger model.
+    """Raises `InspectionError` (`BAD_CONFIG`) for the configuration of a far larger model.
 
     Args:
-        headers: of the safetensors files.
+        headers: the headers of the safetensors files.
     """
     config = documents.get(CONFIG)
     if not isinstance(config, dict):
         return
-    found = list(headers)
-    layers = 1 + max(_indices(found), default=-1)
-    numbers = sum(max(one.parameters, one.data_bytes * _PACKED) for one in found)
+    header_list = list(headers)
+    layers = 1 + max(_indices(header_list), default=-1)
+    numbers = sum(max(header.parameters, header.data_bytes * _PACKED) for header in header_list)
     for name, part in _parts(config):
         times, more = (_PART_TIMES, _PART_MORE) if name else (_LAYER_TIMES, _LAYERS_MORE)
         if _SHARED_LAYERS not in part:
@@ -72,7 +74,7 @@ def _refuse_layers(name: str, part: Mapping[str, Any], found: int, most: int) ->
 
 
 def _refuse_tables(config: Mapping[str, Any], numbers: int) -> None:
-    """Tables that alone would be much larger than all that there is."""
+    """Rejects tables that alone would be much larger than all weights."""
     for keys, widths in ((_VOCABULARY, _EMBEDDING_WIDTHS), (_INNER, _WIDTHS)):
         width = min((value for _, value in _numbers_of(config, widths)), default=0)
         for key, value in _numbers_of(config, keys):
@@ -82,7 +84,7 @@ def _refuse_tables(config: Mapping[str, Any], numbers: int) -> None:
 
 
 def _parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The configuration and those of its parts, with the beginning of their keys."""
+    """Yields the configuration and those of its parts, with the prefix of their keys."""
     yield "", config
     for key, value in config.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a model is for: its architecture, and the pipelines that serve it."""
+"""Determines a model's use: its architecture, and the pipelines that serve it."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -27,13 +27,13 @@ _FRONT_MATTER = re.compile(
 _PIPELINE_TAG = re.compile(
     r"""^pipeline_tag[ \t]*:[ \t]*["']?([a-z0-9-]+)["']?[ \t]*(?:\#.*)?\r?$""", re.MULTILINE
 )
-# The hub's names for what is served by another name here.
+# The hub's names for pipelines that have another name here.
 _HUB_NAMES = {
     "sentence-similarity": "feature-extraction",
     "text-to-audio": "text-to-speech",
 }
 
-# Pipelines that turn a text into tokens.
+# Pipelines that convert a text to tokens.
 TEXT_PIPELINES = frozenset(
     {
         "document-question-answering",
@@ -58,29 +58,29 @@ TEXT_PIPELINES = frozenset(
         "zero-shot-object-detection",
     }
 )
-# Architectures that read a text for pipelines that do not.
+# Architectures that read a text for pipelines that otherwise do not.
 _TEXT_ARCHITECTURES = frozenset({"OneFormerForUniversalSegmentation"})
-# Pipelines whose models may spell character by character, with a vocab.json and no merges.
+# Pipelines with models that may spell character by character, with a vocab.json and no merges.
 SPEECH_PIPELINES = frozenset({"automatic-speech-recognition", "text-to-audio", "text-to-speech"})
 _TOKENIZER_FILES = frozenset({"tokenizer.json", "tekken.json", "vocab.txt"})
 _TOKENIZER_SUFFIXES = frozenset({".model", ".spm"})
 _PAIRED_VOCABULARIES = frozenset({"vocab-src.json", "vocab-tgt.json", "merges.txt"})
-# These read bytes or characters and have no vocabulary.
+# Tokenizers that read bytes or characters and have no vocabulary.
 _PLAIN_TOKENIZERS = frozenset({"ByT5Tokenizer", "CanineTokenizer", "PerceiverTokenizer"})
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The two facts of config.json that decide how a model is loaded."""
+    """Facts of config.json that determine how a model is loaded."""
 
     architecture: str
     model_type: str
 
 
 def read_config(documents: Mapping[str, Json]) -> ModelConfig:
-    """The architecture (the first of `architectures`) and the model type of config.json.
+    """Returns the architecture (the first of `architectures`) and the model type of config.json.
 
-    Both are checked to be plain names, because a loader looks classes up by them.
+    Both must be plain names, because a loader looks classes up by them.
 
     Raises:
         InspectionError: `MISSING_CONFIG`, `BAD_CONFIG`.
@@ -109,16 +109,17 @@ def find_pipeline(
     hints: Sequence[str],
     pipelines: Mapping[str, Sequence[str]],
 ) -> str:
-    """The pipeline that serves an architecture.
+    """Returns the pipeline that serves an architecture.
 
-    Where none is given, the first that is hinted at and can serve it: a model's card knows what it
-    was trained for, its class may serve several. Without a hint, the one with the most specific
-    matching pattern: the one with the most characters beside its wildcards.
+    If the uploader requests none, the first hint that can serve the architecture is used. A model's
+    card states what it was trained for, while its class may serve several pipelines. Without a
+    hint, the most specific matching pattern is used: the one with the most characters outside its
+    wildcards.
 
     Args:
         architecture: the class that the model was saved from.
-        given: the pipeline that the uploader asks for, or None.
-        hints: pipelines that the model's own files point to, the strongest first.
+        given: the pipeline that the uploader requests, or None.
+        hints: pipelines that the model's own files suggest, the strongest first.
         pipelines: by name, patterns of the architectures that each serves; see `matching`.
 
     Raises:
@@ -132,7 +133,7 @@ def find_pipeline(
         for name, patterns in pipelines.items()
         if (matched := matching(architecture, patterns))
     }
-    # A general pattern may match what is known not to be served.
+    # A general pattern may match architectures that are known to be unserved.
     why = reason(architecture)
     if not ranks or (why and GENERAL.issuperset(ranks)):
         raise InspectionError(
@@ -164,7 +165,7 @@ def find_pipeline(
 
 
 def unknown_pipeline(given: str, pipelines: Mapping[str, Sequence[str]]) -> InspectionError:
-    """The error for a pipeline that is not served here."""
+    """Returns the error for a pipeline that is not served here."""
     return InspectionError(
         FailureCode.UNKNOWN_PIPELINE,
         f"The pipeline {quoted(given)} is not served here. Name one of: {_listed(pipelines)}.",
@@ -172,12 +173,12 @@ def unknown_pipeline(given: str, pipelines: Mapping[str, Sequence[str]]) -> Insp
 
 
 def find_hints(files: FileSet, documents: Mapping[str, Json]) -> tuple[str, ...]:
-    """The pipelines that a model's own files point to, the strongest hint first.
+    """Returns the pipelines that a model's own files suggest, the strongest hint first.
 
-    `pipeline_tag` in the front matter of README.md
-    (https://huggingface.co/docs/hub/model-cards#model-card-metadata), then feature extraction for
-    the presence of modules.json, which sentence-transformers writes; for its cross-encoders, too,
-    but their settings tell them apart.
+    The first hint is `pipeline_tag` in the front matter of README.md
+    (https://huggingface.co/docs/hub/model-cards#model-card-metadata). The second is feature
+    extraction if modules.json is present, which sentence-transformers writes. It also writes the
+    file for its cross-encoders, but their settings distinguish them.
     """
     hints: list[str] = []
     if README in files:
@@ -196,12 +197,11 @@ def find_hints(files: FileSet, documents: Mapping[str, Json]) -> tuple[str, ...]
 def refuse_missing_tokenizer(
     pipeline: str, files: FileSet, documents: Mapping[str, Json], architecture: str = ""
 ) -> None:
-    """Refuse a model for text that has no tokenizer in its top folder.
+    """Rejects a model for text that has no tokenizer in its top folder.
 
-    A tokenizer is one of tokenizer.json, tekken.json, vocab.txt, a SentencePiece or tiktoken
-    model, or vocab.json with merges.txt (FSMT has a vocabulary for each language); for speech,
-    vocab.json alone will do. Tokenizers of bytes or characters need no more than their
-    tokenizer_config.json.
+    A tokenizer is one of tokenizer.json, tekken.json, vocab.txt, a SentencePiece or tiktoken model,
+    or vocab.json with merges.txt (FSMT has a vocabulary for each language). For speech, vocab.json
+    alone is sufficient. Tokenizers of bytes or characters need only their tokenizer_config.json.
 
     Raises:
         InspectionError: `MISSING_TOKENIZER`.
@@ -230,16 +230,17 @@ def refuse_missing_tokenizer(
 
 
 def refuse_unspeakable(architecture: str, files: FileSet, documents: Mapping[str, Json]) -> None:
-    """Refuse a model for speech that lacks a part, or whose tokenizer needs what is not there.
+    """Rejects a model for speech that lacks a part, or with a tokenizer that needs something
+    unavailable.
 
     Raises:
         InspectionError: `UNSUPPORTED_MODEL`.
     """
     tokenizer = documents.get("tokenizer_config.json")
     settings = tokenizer if isinstance(tokenizer, dict) else {}
-    if found := unfit(architecture, settings, files.sizes):
-        path, what = found
-        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, f"{path} {what}", path)
+    if fault := unfit(architecture, settings, files.sizes):
+        path, problem = fault
+        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, f"{path} {problem}", path)
 
 
 def _literal_length(pattern: str) -> int:

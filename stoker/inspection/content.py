@@ -1,4 +1,4 @@
-"""Whether what a file holds is allowed, and is what its name says."""
+"""Checks whether a file's content is allowed and matches its name."""
 
 import codecs
 from pathlib import PurePosixPath
@@ -19,7 +19,7 @@ _ADVICE = {
     FailureCode.UNSUPPORTED_FORMAT: "Save the weights as safetensors and leave this file out.",
     FailureCode.LFS_POINTER: "Run 'git lfs pull' and upload the file that it stands for.",
 }
-# Refused whatever they hold: some loader might import or run them for their name.
+# Rejected regardless of content: a loader might import or run them because of their name.
 _PROGRAM_SUFFIXES = frozenset(
     {
         ".bash",
@@ -68,18 +68,19 @@ _WEIGHT_SUFFIXES = {FileKind.SAFETENSORS: ".safetensors", FileKind.GGUF: ".gguf"
 
 
 def check_content(files: FileSet, path: str) -> FileKind:
-    """Tell what a file is and refuse it where that is not allowed or not what its name says.
+    """Returns the kind of a file. Rejects content that is not allowed or does not match the file's
+    name.
 
     Allowed are safetensors (`*.safetensors`), GGUF (`*.gguf`), JSON (`*.json`), SentencePiece
     models (`*.model`, `*.spm`) and UTF-8 text of at most 64 MiB (no suffix, `*.txt`, `*.md`,
-    `*.jinja` and the like; `*.model` for tiktoken). Of weights the first and last few bytes are
-    read, text is read through. Safetensors headers and JSON are left to `read_header` and
+    `*.jinja` and the like; `*.model` for tiktoken). Only the first and last few bytes of weights
+    are read. Text is read completely. Safetensors headers and JSON are checked by `read_header` and
     `load_json`.
 
     Raises:
         InspectionError: `PICKLE`, `ARCHIVE`, `EXECUTABLE`, `UNSUPPORTED_FORMAT`, `LFS_POINTER`,
-            `UNKNOWN_CONTENT`; `BAD_JSON`, `BAD_TEXT`, `BAD_SENTENCEPIECE`, `BAD_GGUF` where the
-            name promises that kind; `FILE_TOO_LARGE`, `TRUNCATED`.
+            `UNKNOWN_CONTENT`; `BAD_JSON`, `BAD_TEXT`, `BAD_SENTENCEPIECE`, `BAD_GGUF` if the name
+            promises that kind; `FILE_TOO_LARGE`, `TRUNCATED`.
     """
     suffix = PurePosixPath(path).suffix.lower()
     if suffix in _PROGRAM_SUFFIXES:
@@ -88,13 +89,13 @@ def check_content(files: FileSet, path: str) -> FileKind:
             f"{path} is named as a program. {_ADVICE[FailureCode.EXECUTABLE]}",
             path,
         )
-    found = recognise(files, path)
-    if isinstance(found, Foreign):
-        raise InspectionError(found.code, f"{path} is {found.name}. {_ADVICE[found.code]}", path)
-    weight_suffix = _WEIGHT_SUFFIXES.get(found) if found else None
+    kind = recognise(files, path)
+    if isinstance(kind, Foreign):
+        raise InspectionError(kind.code, f"{path} is {kind.name}. {_ADVICE[kind.code]}", path)
+    weight_suffix = _WEIGHT_SUFFIXES.get(kind) if kind else None
     if weight_suffix and suffix != weight_suffix:
         raise _unknown(path, f"holds weights; rename it so that it ends in {weight_suffix}.")
-    return _check_as_named(files, path, suffix, is_text=found is FileKind.TEXT)
+    return _check_as_named(files, path, suffix, is_text=kind is FileKind.TEXT)
 
 
 def _check_as_named(files: FileSet, path: str, suffix: str, *, is_text: bool) -> FileKind:

@@ -1,4 +1,4 @@
-"""A diffusers pipeline: a folder of components, which model_index.json lists."""
+"""Diffusers pipelines: a folder of components that model_index.json lists."""
 
 import re
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ MODEL_INDEX = "model_index.json"
 _CONFIG = "config.json"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _NAMES = {"diffusers": DIFFUSERS, "transformers": TRANSFORMERS}
-# The one class that a folder names by a pipeline's module instead of the library: diffusers' own
-# save_pretrained spells it so in every folder of Stable Diffusion 1 and 2.
+# The only class that a folder names by a pipeline's module instead of the library. Diffusers' own
+# save_pretrained writes it in every folder of Stable Diffusion 1 and 2.
 _SAFETY_CHECKER = ("stable_diffusion", "StableDiffusionSafetyChecker")
-# Components without weights, by the end of their class's name → a file that each must have.
+# Components without weights: maps the end of the class's name to files, one of which is required.
 _WEIGHTLESS = {
     "Scheduler": ("scheduler_config.json",),
     "Tokenizer": ("tokenizer_config.json", "tokenizer.json", "vocab.json", "spiece.model"),
@@ -36,13 +36,13 @@ _WEIGHTLESS = {
     "ImageProcessorPil": ("preprocessor_config.json",),
     "Processor": ("preprocessor_config.json", "processor_config.json"),
 }
-# These choose the class that they load by what a file says, so they say nothing about it here.
+# These classes choose the class to load by a file's content, so their names reveal nothing here.
 _CHOOSING = re.compile(r"Auto(?:Model|Tokenizer|Processor|Config|FeatureExtractor|Image).*")
 
 
 @dataclass(frozen=True)
 class Component:
-    """An entry of model_index.json that is loaded from the folder of its name."""
+    """Entry of model_index.json that is loaded from the folder of its name."""
 
     name: str
     library: str
@@ -50,17 +50,17 @@ class Component:
 
     @property
     def needed(self) -> tuple[str, ...] | None:
-        """Files of which a component without weights has one; None: it has weights."""
+        """Files of which a component without weights needs one. None means that it has weights."""
         ends = sorted(_WEIGHTLESS, key=len, reverse=True)
         return next((_WEIGHTLESS[end] for end in ends if self.cls.endswith(end)), None)
 
 
 def read_index(files: FileSet) -> tuple[str, tuple[Component, ...]]:
-    """The pipeline's class and its components, of model_index.json in the top folder.
+    """Returns the pipeline's class and its components from model_index.json in the top folder.
 
-    A component is `[library, class]` with the library diffusers or transformers, or
-    `[null, null]` where the pipeline does without. Nothing else is taken: another library's name
-    is a module that a loader imports.
+    A component is `[library, class]` with the library diffusers or transformers, or `[null, null]`
+    if the pipeline does not need it. Other libraries are rejected: their name is a module that a
+    loader imports.
 
     Raises:
         InspectionError: `BAD_CONFIG`, `BAD_JSON`, `REMOTE_CODE`.
@@ -90,7 +90,8 @@ def read_index(files: FileSet) -> tuple[str, tuple[Component, ...]]:
 def find_pipeline_weights(
     files: FileSet, headers: Mapping[str, Header], components: tuple[Component, ...]
 ) -> Weights:
-    """The weights of all components, each of which has what it is loaded from.
+    """Returns the weights of all components. Each component must have the files that it is loaded
+    from.
 
     Raises:
         InspectionError: `MISSING_CONFIG`, `MISSING_TOKENIZER`, `MISSING_WEIGHTS`, `BAD_CONFIG`,
@@ -114,7 +115,7 @@ def find_pipeline_weights(
 
 
 def _component(name: str, value: Json) -> Component | None:
-    """None for a component that is left out, and for an option of the pipeline itself."""
+    """Returns the component, or None if it is left out or is an option of the pipeline."""
     if not isinstance(value, list):
         if isinstance(value, dict):
             raise _bad_index(f"has an object as {quoted(name)}, which no pipeline takes")
@@ -163,15 +164,15 @@ def _weight_files(
     }
     index = f"{folder}{names.index}"
     documents = {names.index: load_json(files, index)} if index in files else {}
-    found: list[str] = []
+    folder_warnings: list[str] = []
     try:
-        used = find_files(inside, documents, names, found)
+        used = find_files(inside, documents, names, folder_warnings)
     except InspectionError as error:
         path = f"{folder}{error.path}" if error.path else None
         raise InspectionError(error.code, f"In {folder} {error.message}", path) from error
     if not used:
         raise _lacks(FailureCode.MISSING_WEIGHTS, component, names.whole)
-    warnings.extend(f"In {folder} {warning}" for warning in found)
+    warnings.extend(f"In {folder} {warning}" for warning in folder_warnings)
     return {f"{folder}{path}" for path in used}
 
 

@@ -1,4 +1,4 @@
-"""The JSON files of a model: bounded parsing, and the search for code that they would pull in."""
+"""JSON files of a model: bounded parsing, and the search for code that they would load."""
 
 import json
 import re
@@ -15,18 +15,18 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 MAX_JSON_BYTES = 16 << 20
 MAX_TOKENIZER_BYTES = 64 << 20
 MAX_DEPTH = 100
-# A small file may parse to a hundred times its size; these hold it below about half a gigabyte.
-# The largest public tokenizers have some 600,000 arrays and 1,500,000 values.
+# A small file may parse to a hundred times its size. These limits keep it below about half a
+# gigabyte. The largest public tokenizers have some 600,000 arrays and 1,500,000 values.
 MAX_CONTAINERS = 1_500_000
 MAX_VALUES = 4_000_000
-# Only small, hand-edited configurations carry the numbers that standard JSON lacks.
+# Only small, hand-edited configurations contain numbers that standard JSON lacks.
 MAX_LENIENT_BYTES = 1 << 20
 
 _TOKENIZER_NAMES = frozenset({"tokenizer.json", "tekken.json"})
-# Files that map tokens to ids: there, any word may be a key.
+# Files that map tokens to ids, in which any word may be a key.
 _TOKEN_MAPS = frozenset({"vocab.json", "added_tokens.json"})
 _REMOTE_KEYS = frozenset({"auto_map", "custom_pipelines", "trust_remote_code"})
-# transformers fetches a compiled kernel where one of these names a hub repository.
+# transformers fetches a compiled kernel if one of these names a hub repository.
 _KERNEL_KEYS = frozenset(
     {
         "attn_implementation",
@@ -37,7 +37,7 @@ _KERNEL_KEYS = frozenset(
         "_experts_implementation_internal",
     }
 )
-# sentence-transformers imports what these name.
+# sentence-transformers imports the classes that these keys name.
 _CLASS_KEYS = frozenset(
     {"activation_fn", "activation_function", "sbert_ce_default_activation_function"}
 )
@@ -45,10 +45,11 @@ _MODULE_CLASS = re.compile(r"(?:sentence_transformers|pylate)(?:\.[A-Za-z_][A-Za
 
 
 def load_json(files: FileSet, path: str) -> Json:
-    """Parse one JSON file whole.
+    """Parses one JSON file.
 
-    At most 16 MiB, 64 MiB for a tokenizer. Well-formed as in RFC 8259; a file of up to 1 MiB may
-    also hold Python's `Infinity` and `NaN`, which real state-space configurations do.
+    The limit is 16 MiB, or 64 MiB for a tokenizer. The file must be well-formed as in RFC 8259. A
+    file of up to 1 MiB may also hold Python's `Infinity` and `NaN`, which real state-space
+    configurations do.
 
     Raises:
         InspectionError: `FILE_TOO_LARGE`, `BAD_JSON`.
@@ -63,7 +64,8 @@ def load_json(files: FileSet, path: str) -> Json:
         return cast("Json", orjson.loads(data))
     except orjson.JSONDecodeError as error:
         if "memory" in error.msg:
-            # Not the file's fault: orjson tells it as one of the syntax, which is never put so.
+            # Not the file's fault: orjson reports lack of memory as a syntax error with a text that
+            # no real syntax error has.
             raise MemoryError from error
         if len(data) > MAX_LENIENT_BYTES or not (b"Infinity" in data or b"NaN" in data):
             where = f"line {error.lineno}, column {error.colno}"
@@ -75,15 +77,17 @@ def load_json(files: FileSet, path: str) -> Json:
 
 
 def refuse_remote_code(path: str, document: Json) -> None:
-    """Refuse a document that would have a loader import or fetch code.
+    """Rejects a document that would make a loader import or fetch code.
 
-    Searched at any depth: the keys `auto_map`, `custom_pipelines` and `trust_remote_code` with a
-    value that counts as true, an attention or expert implementation that names a hub repository,
-    an activation class outside `torch.nn`; and in `modules.json` a module class outside
-    `sentence_transformers`. In a vocabulary such a key is a token where its value is an id.
+    The search covers any depth. It finds the keys `auto_map`, `custom_pipelines` and
+    `trust_remote_code` with a value that counts as true. It also finds an attention or expert
+    implementation that names a hub repository, and an activation class outside `torch.nn`. In
+    `modules.json` it finds a module class outside `sentence_transformers`. In a vocabulary such a
+    key is a token if its value is an id.
 
     Raises:
-        InspectionError: `REMOTE_CODE`; `BAD_JSON` where it is nested more than 100 levels.
+        InspectionError: `REMOTE_CODE`; `BAD_JSON` for a document that is nested more than 100
+            levels.
     """
     name = PurePosixPath(path).name
     vocabulary = _tokenizer_vocabulary(document) if name in _TOKENIZER_NAMES else None

@@ -1,4 +1,4 @@
-"""Why an uploaded model was refused."""
+"""Reasons for which an uploaded model is rejected."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ _SHOWN_CHARACTERS = 80
 
 
 class FailureCode(StrEnum):
-    """The closed list of reasons for which inspection refuses a set of files."""
+    """Closed list of reasons for which inspection rejects a set of files."""
 
     ADAPTER_ONLY = "adapter_only"
     AMBIGUOUS_PIPELINE = "ambiguous_pipeline"
@@ -47,13 +47,13 @@ class FailureCode(StrEnum):
 
 
 class InspectionError(Exception):
-    """A set of files was refused.
+    """A set of files was rejected.
 
     Attributes:
-        code: the reason, of the closed list.
-        message: what was wrong and what would be right, fit to be shown to the uploader. It names
-            files by the path they were uploaded under and holds printable text only.
-        path: the file at fault, or None where the set as a whole is.
+        code: the reason, from the closed list.
+        message: the fault and its correction, suitable for the uploader. It names files by their
+            uploaded path and contains only printable text.
+        path: the file at fault, or None if the whole set is at fault.
     """
 
     def __init__(self, code: FailureCode, message: str, path: str | None = None) -> None:
@@ -64,9 +64,9 @@ class InspectionError(Exception):
 
 
 def quoted(text: str) -> str:
-    """An uploader's text made fit for a message: short, quoted, printable ASCII.
+    """Returns an uploader's text for use in a message: short, quoted, printable ASCII.
 
-    Look-alike, control and direction-changing characters come out as escapes.
+    Look-alike, control and direction-changing characters are escaped.
     """
     shown = text[:_SHOWN_CHARACTERS]
     return ascii(shown) + ("..." if len(text) > _SHOWN_CHARACTERS else "")

@@ -1,4 +1,4 @@
-"""Reading one uploaded file set, with every read bounded."""
+"""Reads one uploaded file set, with a limit on every read."""
 
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -6,25 +6,25 @@ from typing import Protocol
 from stoker.inspection.failure import FailureCode, InspectionError
 
 CHUNK_BYTES = 1 << 20
-# Every file is bounded by itself; this bounds what a set of many of them costs. A large model with
-# a large tokenizer takes about 60 MiB.
+# Every file has a separate limit. This one limits the cost of a set of many files. A large model
+# with a large tokenizer takes about 60 MiB.
 MAX_READ_BYTES = 512 << 20
 
 
 class FileReader(Protocol):
-    """One uploaded file set. Synchronous: inspection runs in a worker thread."""
+    """One uploaded file set. Synchronous, because inspection runs in a worker thread."""
 
     def sizes(self) -> Mapping[str, int]:
-        """Every file's relative path and its size in bytes."""
+        """Returns every file's relative path and its size in bytes."""
         ...
 
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """The `length` bytes of a file from `offset` on; fewer only where the file ends."""
+        """Returns `length` bytes of a file from `offset` on, or fewer if the file ends before."""
         ...
 
 
 class FileSet:
-    """A `FileReader` whose sizes are asked once, whose reads are counted and never short."""
+    """A `FileReader` with cached sizes and counted reads that are never short."""
 
     def __init__(self, reader: FileReader) -> None:
         self._reader = reader
@@ -35,11 +35,11 @@ class FileSet:
         return path in self.sizes
 
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes.
+        """Returns exactly `length` bytes.
 
         Raises:
-            InspectionError: `TRUNCATED` where the store gives another number of bytes,
-                `FILE_TOO_LARGE` where over 512 MiB of the set would be read in all.
+            InspectionError: `TRUNCATED` if the store returns another number of bytes,
+                `FILE_TOO_LARGE` if the reads of the set would exceed 512 MiB in total.
         """
         if length == 0:
             return b""
@@ -60,26 +60,26 @@ class FileSet:
         return data
 
     def head(self, path: str, length: int) -> bytes:
-        """The first bytes of a file, all of it where it is shorter than `length`."""
+        """Returns the first bytes of a file, or all of it if it is shorter than `length`."""
         return self.read(path, 0, min(length, self.sizes[path]))
 
     def tail(self, path: str, length: int) -> bytes:
-        """The last bytes of a file, all of it where it is shorter than `length`."""
-        kept = min(length, self.sizes[path])
-        return self.read(path, self.sizes[path] - kept, kept)
+        """Returns the last bytes of a file, or all of it if it is shorter than `length`."""
+        count = min(length, self.sizes[path])
+        return self.read(path, self.sizes[path] - count, count)
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """The whole file, piece by piece."""
+        """Yields the whole file in pieces."""
         size = self.sizes[path]
         for offset in range(0, size, CHUNK_BYTES):
             yield self.read(path, offset, min(CHUNK_BYTES, size - offset))
 
     def whole(self, path: str) -> bytes:
-        """The whole file; the caller has bounded its size with `refuse_larger`."""
+        """Returns the whole file. The caller has limited its size with `refuse_larger`."""
         return self.read(path, 0, self.sizes[path])
 
     def refuse_larger(self, path: str, limit: int, what: str) -> None:
-        """Refuse a file over `limit` bytes.
+        """Rejects a file over `limit` bytes.
 
         Raises:
             InspectionError: `FILE_TOO_LARGE`.

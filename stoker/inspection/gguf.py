@@ -1,4 +1,4 @@
-"""The header of a GGUF file, read and checked without touching the weights.
+"""Reads and checks the header of a GGUF file without touching the weights.
 
 Format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), all little-endian: the magic
 `GGUF`, a version (u32), the counts of tensors and of metadata entries (u64 each); the entries, each
@@ -7,7 +7,8 @@ first, a type (u32) and an offset (u64) into the data, which begins at the next 
 alignment. A string is its length (u64) and UTF-8 bytes; an array the type of its items, their count
 (u64) and the items.
 
-Libraries that load GGUF trust every one of those numbers; what passes here is safe for them.
+Libraries that load GGUF trust all of these numbers. A file that passes these checks is safe for
+them.
 """
 
 import math
@@ -31,7 +32,7 @@ MAX_NAME_BYTES = 128
 MAX_DIMENSIONS = 4
 MAX_NUMBERS = 1 << 48
 MAX_ALIGNMENT = 1 << 16
-# Arrays of numbers no longer than this are kept: counts a layer, sections of positions.
+# Arrays of numbers up to this length are kept, such as counts per layer and sections of positions.
 _KEPT_ITEMS = 4096
 
 _HEADER = struct.Struct("<4sIQQ")
@@ -43,9 +44,9 @@ _NUMBERS = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"
 }  # fmt: skip
 
-# Type → its name, the numbers of a block and the bytes of one; ggml_type of
-# https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml.h, without those that weights
-# are never stored in.
+# Maps a type to its name, the numbers per block and the bytes per block. See ggml_type in
+# https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml.h. Types that weights are
+# never stored in are left out.
 BLOCKS: dict[int, tuple[str, int, int]] = {
     0: ("F32", 1, 4),
     1: ("F16", 1, 2),
@@ -80,14 +81,16 @@ Value: TypeAlias = "int | float | bool | str | list[int] | list[float] | list[bo
 
 @dataclass(frozen=True, slots=True)
 class GgufArray:
-    """An array that is not kept: how many items it has."""
+    """Array that is not kept, with its number of items."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """One tensor: its dimensions, the fastest-moving first, its type, and its bytes in the data."""
+    """One tensor: its dimensions (the fastest-moving first), its type, and its bytes in the
+    data.
+    """
 
     shape: tuple[int, ...]
     kind: str
@@ -101,7 +104,7 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a GGUF header says, checked against the size of its file."""
+    """Content of a GGUF header, checked against the size of its file."""
 
     metadata: dict[str, Value]
     tensors: dict[str, GgufTensor]
@@ -111,7 +114,7 @@ class GgufHeader:
         return sum(tensor.numbers for tensor in self.tensors.values())
 
     def bytes_by_kind(self) -> dict[str, int]:
-        """How many bytes the tensors of each type take."""
+        """Returns the number of bytes of the tensors of each type."""
         totals: dict[str, int] = {}
         for tensor in self.tensors.values():
             totals[tensor.kind] = totals.get(tensor.kind, 0) + tensor.end - tensor.begin
@@ -119,7 +122,7 @@ class GgufHeader:
 
 
 def check_gguf(files: FileSet, path: str) -> None:
-    """Refuse a file whose GGUF header has an unknown version or impossible counts.
+    """Rejects a file with an unknown GGUF version or impossible counts in its header.
 
     Raises:
         InspectionError: `BAD_GGUF`.
@@ -128,11 +131,11 @@ def check_gguf(files: FileSet, path: str) -> None:
 
 
 def read_gguf(files: FileSet, path: str) -> GgufHeader:
-    """Read and check one file's header.
+    """Reads and checks one file's header.
 
-    Checked: every length and count against the file and the limits above, UTF-8, keys and names
-    given twice, types, arrays in arrays (no loader reads them), dimensions, each tensor's blocks,
-    and that the tensors follow one another, aligned, to the end of the file.
+    The checks cover every length and count against the file and the limits above, UTF-8, duplicate
+    keys and names, types, arrays in arrays (no loader reads them), dimensions, and each tensor's
+    blocks. They also ensure that the tensors follow one another, aligned, to the end of the file.
 
     Raises:
         InspectionError: `BAD_GGUF`, `UNSUPPORTED_FORMAT` for tensors of other types, `TRUNCATED`.
@@ -148,7 +151,7 @@ def read_gguf(files: FileSet, path: str) -> GgufHeader:
 
 
 class _Reader:
-    """Reads what follows the counts from left to right."""
+    """Reads the content after the counts from left to right."""
 
     def __init__(self, files: FileSet, path: str) -> None:
         self._files = files
@@ -166,22 +169,22 @@ class _Reader:
         return self._start + self._offset
 
     def metadata(self, count: int) -> dict[str, Value]:
-        found: dict[str, Value] = {}
+        metadata: dict[str, Value] = {}
         for _ in range(count):
             key = self._string("a metadata key", MAX_KEY_BYTES)
-            if key in found:
+            if key in metadata:
                 raise bad_gguf(self._path, f"gives the metadata {quoted(key)} twice")
             kind = self._count(_UINT32, "a metadata type")
-            found[key] = self._value(kind, key)
+            metadata[key] = self._value(kind, key)
             if key == "general.alignment":
-                self.alignment = (kind, found[key])
-        return found
+                self.alignment = (kind, metadata[key])
+        return metadata
 
     def tensors(self, count: int) -> dict[str, GgufTensor]:
-        found: dict[str, GgufTensor] = {}
+        tensors: dict[str, GgufTensor] = {}
         for _ in range(count):
             name = self._string("a tensor's name", MAX_NAME_BYTES)
-            if name in found:
+            if name in tensors:
                 raise bad_gguf(self._path, f"holds two tensors {quoted(name)}")
             dimensions = self._count(_UINT32, "a count of dimensions")
             if not 1 <= dimensions <= MAX_DIMENSIONS:
@@ -189,8 +192,8 @@ class _Reader:
             shape = tuple(self._count(_UINT64, "a dimension") for _ in range(dimensions))
             kind = self._count(_UINT32, "a tensor's type")
             offset = self._count(_UINT64, "a tensor's offset")
-            found[name] = _checked_tensor(self._path, name, shape, kind, offset)
-        return found
+            tensors[name] = _checked_tensor(self._path, name, shape, kind, offset)
+        return tensors
 
     def _value(self, kind: int, key: str) -> Value:
         if kind == _STRING:
@@ -238,22 +241,22 @@ class _Reader:
     def _take(self, length: int, what: str) -> bytes:
         end = self._offset + length
         if end > len(self._data):
-            left = self._size - self.position
-            if length > left:
-                raise bad_gguf(self._path, f"ends within {what}: {length} bytes, and it has {left}")
+            rest = self._size - self.position
+            if length > rest:
+                raise bad_gguf(self._path, f"ends within {what}: {length} bytes, and it has {rest}")
             if self.position + length > MAX_HEADER_BYTES:
                 raise bad_gguf(self._path, f"has a header of over {MAX_HEADER_BYTES} bytes")
             self._start, self._offset, end = self.position, 0, length
             self._data = self._files.read(
-                self._path, self._start, min(max(length, _CHUNK_BYTES), left)
+                self._path, self._start, min(max(length, _CHUNK_BYTES), rest)
             )
-        taken = self._data[self._offset : end]
+        piece = self._data[self._offset : end]
         self._offset = end
-        return taken
+        return piece
 
 
 def _counts(path: str, head: bytes) -> tuple[int, int]:
-    """The counts of tensors and of metadata entries."""
+    """Returns the counts of tensors and of metadata entries."""
     if len(head) < _HEADER.size:
         raise bad_gguf(path, "is too short for a GGUF header")
     magic, version, tensors, metadata = _HEADER.unpack(head)
@@ -284,7 +287,8 @@ def _checked_tensor(
         raise InspectionError(
             FailureCode.UNSUPPORTED_FORMAT,
             f"{path} has tensor {quoted(name)} of the type {kind}, which cannot be read here. "
-            f"Quantize the model again as one of: {', '.join(one for one, *_ in BLOCKS.values())}.",
+            "Quantize the model again as one of: "
+            f"{', '.join(item for item, *_ in BLOCKS.values())}.",
             path,
         )
     stored, numbers, size = BLOCKS[kind]

@@ -1,6 +1,6 @@
-"""What model a GGUF file is, and whether it can be served.
+"""Identifies the model of a GGUF file and checks whether it can be served.
 
-Files of more kinds would load: those listed here come out as the model that they were made of,
+Files of more kinds would load. The kinds listed here produce the model that they were made from,
 which tests compare.
 """
 
@@ -16,18 +16,20 @@ from stoker.inspection.gguf import GgufArray, GgufHeader, Value, bad_gguf
 
 @dataclass(frozen=True)
 class _Architecture:
-    """One that can be served: transformers' class and name of the kind, and what it may have."""
+    """Architecture that can be served: transformers' class and name of the kind, and its optional
+    features.
+    """
 
     name: str
     model_type: str
     tensors: str = ""
-    """Pattern of the names that a layer's tensors have besides a llama's."""
+    """Pattern of the names of a layer's tensors that a llama does not have."""
     scalings: frozenset[str] = frozenset({"none", "linear"})
 
 
 _YARN = frozenset({"none", "linear", "yarn"})
 _GEMMA = "|post_attention_norm|post_ffw_norm"
-# By `general.architecture`. Llamas are also most models of Mistral and SmolLM.
+# By `general.architecture`. Most models of Mistral and SmolLM are llamas, too.
 ARCHITECTURES = {
     "gemma2": _Architecture("Gemma2ForCausalLM", "gemma2", _GEMMA),
     "gemma3": _Architecture("Gemma3ForCausalLM", "gemma3_text", f"|attn_[qk]_norm{_GEMMA}"),
@@ -38,13 +40,14 @@ ARCHITECTURES = {
 }
 TOKENIZER = "tokenizer.json"
 
-# llama_ftype of https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h, where the name
-# says more than the type of most tensors: mixtures of several.
+# llama_ftype of https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h, for mixtures of
+# several types. Their names say more than the type of most tensors.
 _FILE_TYPES = {
     11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
     17: "Q5_K_M", 21: "Q2_K_S", 22: "IQ3_XS", 27: "IQ3_M", 29: "IQ2_M",
 }  # fmt: skip
-# After the architecture's name; whole numbers up to a bound. The first five every model needs.
+# Keys that follow the architecture's name: integers up to a limit. Every model needs the first
+# five.
 _SIZES = {
     "context_length": 1 << 26,
     "embedding_length": 1 << 20,
@@ -58,7 +61,7 @@ _SIZES = {
 }
 _OPTIONAL = frozenset(list(_SIZES)[5:])
 _SCALING_KEYS = frozenset({"type", "factor", "original_context_length", "finetuned"})
-# `tokenizer.ggml.pre` of byte-level tokenizers that transformers splits texts by as their own do.
+# `tokenizer.ggml.pre` of byte-level tokenizers that transformers splits like the original ones.
 PRE_TOKENIZERS = frozenset(
     {
         "dbrx",
@@ -86,7 +89,7 @@ _FLOATS = (
     "rope.scaling.factor",
 )
 _SAMPLING = ("temp", "top_k", "top_p", "min_p", "penalty_repeat")
-# A llama's tensors a layer, and those of them that may have a bias.
+# A llama's tensors per layer, and those that may have a bias.
 _BIASED = "attn_[qkv]|attn_output|ffn_gate|ffn_up|ffn_down"
 _LAYER = f"{_BIASED}|attn_norm|ffn_norm"
 _MAX_SHOWN = 3
@@ -95,13 +98,13 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class GgufModel:
-    """The metadata of a GGUF file that can be served.
+    """Metadata of a GGUF file that can be served.
 
     Attributes:
         architecture: transformers' class that it is loaded as.
         model_type: transformers' name for the kind of model.
-        dtype: how most of its weights are quantized, as in `Q4_K_M`.
-        tokens: how many tokens it knows.
+        dtype: the quantization of most of its weights, as in `Q4_K_M`.
+        tokens: the number of tokens in its vocabulary.
         has_template: whether it has a chat template.
     """
 
@@ -113,7 +116,7 @@ class GgufModel:
 
 
 def refuse_shards(paths: Collection[str]) -> None:
-    """Refuse parts of a file that was split.
+    """Rejects parts of a file that was split.
 
     Raises:
         InspectionError: `UNSUPPORTED_FORMAT`.
@@ -123,14 +126,14 @@ def refuse_shards(paths: Collection[str]) -> None:
 
 
 def find_model(path: str, header: GgufHeader, beside: Collection[str]) -> GgufModel:
-    """What a GGUF file's metadata says of the model.
+    """Returns the model that a GGUF file's metadata describes.
 
     Args:
         beside: the names of the files in the same folder.
 
     Raises:
         InspectionError: `UNSUPPORTED_ARCHITECTURE`, `UNSUPPORTED_FORMAT` for a part of a split file
-            or positions scaled in a way that is not known, `MISSING_TOKENIZER`, `BAD_GGUF`.
+            or for positions with unknown scaling, `MISSING_TOKENIZER`, `BAD_GGUF`.
     """
     metadata = header.metadata
     kind = metadata.get("general.architecture")
@@ -159,7 +162,7 @@ def find_model(path: str, header: GgufHeader, beside: Collection[str]) -> GgufMo
 
 
 def _tokens(path: str, header: GgufHeader, beside: Collection[str]) -> int:
-    """The count of tokens, once the tokenizer has been found to be one that can be used."""
+    """Returns the number of tokens, after checking that the tokenizer is usable."""
     metadata = header.metadata
     tokens = metadata.get("tokenizer.ggml.tokens")
     count = len(tokens) if isinstance(tokens, list) else getattr(tokens, "count", 0)
@@ -185,25 +188,25 @@ def _refuse_tokenizer(path: str, metadata: dict[str, Value]) -> None:
         lacking = "tokenizer.ggml.merges" not in metadata
         if pre in PRE_TOKENIZERS and not lacking:
             return
-        what = "no merges" if lacking else f"the pre-tokenizer {quoted(str(pre))}"
+        flaw = "no merges" if lacking else f"the pre-tokenizer {quoted(str(pre))}"
     elif kind == "llama":
         lacking = "tokenizer.ggml.scores" not in metadata
         is_gemma = str(metadata["general.architecture"]).startswith("gemma")
         if is_gemma or (not lacking and metadata.get("tokenizer.ggml.add_space_prefix", True)):
             return
-        what = "no scores" if lacking else "no space before a text"
+        flaw = "no scores" if lacking else "no space before a text"
     else:
-        what = f"the kind {quoted(str(kind))}"
+        flaw = f"the kind {quoted(str(kind))}"
     raise InspectionError(
         FailureCode.MISSING_TOKENIZER,
-        f"{path} has a tokenizer with {what}, which would not be read as it was meant. Upload the "
+        f"{path} has a tokenizer with {flaw}, which would not be read as it was meant. Upload the "
         f"original model's {TOKENIZER} and tokenizer_config.json beside it.",
         path,
     )
 
 
 def _refuse_tensors(path: str, kind: str, header: GgufHeader) -> None:
-    """Refuse tensors that would be left out: the model would be another without them."""
+    """Rejects tensors that the loader would ignore: the model would differ without them."""
     layers = _LAYER + ARCHITECTURES[kind].tensors
     known = re.compile(
         rf"(?:token_embd|output_norm|output|blk\.\d+\.(?:{layers}))\.weight"
@@ -215,7 +218,7 @@ def _refuse_tensors(path: str, kind: str, header: GgufHeader) -> None:
 
 
 def _check_kinds(path: str, kind: str, metadata: dict[str, Value]) -> None:
-    """Refuse what the loader would take for a number or a text and is none."""
+    """Rejects metadata that the loader would read as a number or text although it is none."""
     for name in _FLOATS:
         value = metadata.get(f"{kind}.{name}", 1.0)
         if not isinstance(value, float) or not 0 < value < math.inf:
@@ -229,7 +232,7 @@ def _check_kinds(path: str, kind: str, metadata: dict[str, Value]) -> None:
 
 
 def _refuse_part_rotation(path: str, kind: str, metadata: dict[str, Value]) -> None:
-    """Refuse heads of which only a part is rotated, but for the kind that knows it."""
+    """Rejects heads that are rotated only in part, except for the kind that supports this."""
     width, heads, head, rotated = (
         metadata.get(f"{kind}.{name}", 0)
         for name in (
@@ -247,16 +250,16 @@ def _refuse_part_rotation(path: str, kind: str, metadata: dict[str, Value]) -> N
 
 
 def _refuse_scaling(path: str, kind: str, header: GgufHeader) -> None:
-    """Refuse positions that are scaled in a way that the loader does not know."""
+    """Rejects positions with a scaling that the loader does not support."""
     start = f"{kind}.rope.scaling."
-    given = {key.removeprefix(start) for key in header.metadata if key.startswith(start)}
+    keys = {key.removeprefix(start) for key in header.metadata if key.startswith(start)}
     scaling = header.metadata.get(f"{start}type", "none")
     known = scaling in ARCHITECTURES[kind].scalings
-    if not known or (scaling != "none" and not given <= _SCALING_KEYS):
+    if not known or (scaling != "none" and not keys <= _SCALING_KEYS):
         raise _not_read(
             path,
             f"scales its positions as {quoted(str(scaling))} by "
-            f"{', '.join(quoted(one) for one in sorted(given)[:_MAX_SHOWN])}",
+            f"{', '.join(quoted(key_name) for key_name in sorted(keys)[:_MAX_SHOWN])}",
         )
     if scaling != "none" and not isinstance(header.metadata.get(f"{start}factor"), float):
         raise bad_gguf(path, "scales its positions without a factor")

@@ -1,4 +1,4 @@
-"""Looks through an uploaded file set and says what model it is, or why it is refused."""
+"""Inspects an uploaded file set. Identifies its model, or reports why it is rejected."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,21 +49,21 @@ from stoker.models.stages.sentence_modules import PROMPTS
 MAX_FILES = 2_000
 MAX_TENSORS = 500_000
 
-# What a forward pass holds beside the weights; see `Inspection.memory_bytes`.
+# Memory of a forward pass in addition to the weights; see `Inspection.memory_bytes`.
 WORKING_SHARE = 5
 MIN_WORKING_BYTES = 128 << 20
 
-# The parsed documents that later steps ask for. The others, a tokenizer among them, can be large
-# and are dropped once they have been searched.
+# Parsed documents that later steps need. Others, such as a tokenizer, can be large and are dropped
+# after the search.
 _KEPT = DOCUMENTS | {CONFIG_OF_ADAPTER, MODULES, PROMPTS, TRANSFORMERS.index}
 _TEMPLATES = frozenset({"chat_template.jinja", "tokenizer_config.json"})
-# Of a dequantized number.
+# Bytes of a dequantized number.
 _SINGLE_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What an accepted file set is.
+    """Result of inspecting an accepted file set.
 
     Attributes:
         pipeline: the task that it serves, by its Hugging Face hub name.
@@ -71,19 +71,19 @@ class Inspection:
             `StableDiffusionPipeline`, or is loaded as from GGUF.
         model_type: transformers' name for the kind of model, as in `bert`; `diffusers` for its
             pipelines.
-        parameters: how many numbers all weight tensors hold.
-        weight_bytes: how many bytes those take.
-        memory_bytes: an estimate of what loading and running takes beside the libraries' own
-            memory: the weights in the dtype that they are stored in, for GGUF in single precision,
-            and a fifth of that, but at least 128 MiB, for activations and buffers, or what
-            dequantizing takes where that is more. It is for admission before the first load; what
-            was measured afterwards takes its place.
-        dtype: the safetensors dtype that most weight bytes have, as in `F32`; for GGUF its type or
+        parameters: the number of values in all weight tensors.
+        weight_bytes: the bytes of these tensors.
+        memory_bytes: an estimate of the memory for loading and running, without the libraries' own.
+            It includes the weights in their stored dtype, for GGUF in single precision. It adds a
+            fifth of that, but at least 128 MiB, for activations and buffers, or the memory for
+            dequantizing if that is more. It serves for admission before the first load and is later
+            replaced by measurements.
+        dtype: the safetensors dtype of most weight bytes, as in `F32`; for GGUF its type or
             mixture, as in `Q4_K_M`.
         engines: the engines that can load it, the preferred one first.
-        warnings: what is odd without being wrong, in words for the uploader.
-        adapter: of an adapter, its largest rank, the modules that it adapts by their own names, and
-            the base that it says it was trained on.
+        warnings: oddities that are not errors, in words for the uploader.
+        adapter: for an adapter, its largest rank, the modules that it adapts by their own names,
+            and the base that it says it was trained on.
     """
 
     pipeline: str
@@ -101,16 +101,16 @@ class Inspection:
 def inspect(
     files: FileReader, pipeline: str | None, pipelines: Mapping[str, Sequence[str]]
 ) -> Inspection:
-    """Inspect one file set by content. Synchronous; reads headers and small files only.
+    """Inspects one file set by content. Synchronous; reads only headers and small files.
 
     Args:
         files: the uploaded files.
-        pipeline: the pipeline that the uploader asks for; None to find it.
+        pipeline: the pipeline that the uploader requests; None to find it.
         pipelines: for each pipeline served, patterns of the architectures that it serves; see
             `stoker.models.tasks.architectures.matching`.
 
     Raises:
-        InspectionError: the files are refused; `FailureCode` lists the reasons. Errors of the
+        InspectionError: the files are rejected; `FailureCode` lists the reasons. Errors of the
             reader itself pass through.
     """
     file_set = FileSet(files)
@@ -132,25 +132,25 @@ def inspect(
             f"the model with {TRANSFORMERS.index}.",
         )
     hints = find_hints(file_set, documents)
-    found = find_pipeline(config.architecture, pipeline, hints, pipelines)
-    refuse_unfit_reranker(found, documents, file_set, asked=pipeline is not None)
-    refuse_unserved_writer(found, config, documents)
-    refuse_unfit_modules(found, file_set, documents, headers)
-    asked = pipeline is not None or found in hints
-    refuse_other_senses(found, config.architecture, documents, asked=asked)
+    served = find_pipeline(config.architecture, pipeline, hints, pipelines)
+    refuse_unfit_reranker(served, documents, file_set, asked=pipeline is not None)
+    refuse_unserved_writer(served, config, documents)
+    refuse_unfit_modules(served, file_set, documents, headers)
+    is_named = pipeline is not None or served in hints
+    refuse_other_senses(served, config.architecture, documents, asked=is_named)
     refuse_drawn_questions(documents)
-    refuse_missing_tokenizer(found, file_set, documents, config.architecture)
+    refuse_missing_tokenizer(served, file_set, documents, config.architecture)
     refuse_unspeakable(config.architecture, file_set, documents)
     refuse_missing_rows(documents, find_template(file_set, documents))
     refuse_claims(documents, headers.values())
     loaded = [header for path, header in headers.items() if "/" not in path]
-    refuse_other_shapes(found, config.architecture, documents, loaded)
-    warnings = refuse_missing_packages(found, file_set, documents)
-    warnings += warn_of_unused_layers(found, documents, loaded)
-    refuse_missing_processor(found, config.architecture, file_set, documents)
+    refuse_other_shapes(served, config.architecture, documents, loaded)
+    warnings = refuse_missing_packages(served, file_set, documents)
+    warnings += warn_of_unused_layers(served, documents, loaded)
+    refuse_missing_processor(served, config.architecture, file_set, documents)
     warnings += tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
     return _of_weights(
-        weights, found, config.architecture, config.model_type, engine="torch", warnings=warnings
+        weights, served, config.architecture, config.model_type, engine="torch", warnings=warnings
     )
 
 
@@ -161,10 +161,10 @@ def _inspect_diffusers(
     pipelines: Mapping[str, Sequence[str]],
 ) -> Inspection:
     architecture, components = read_index(files)
-    found = find_pipeline(architecture, pipeline, find_hints(files, {}), pipelines)
+    served = find_pipeline(architecture, pipeline, find_hints(files, {}), pipelines)
     refuse_components(components)
     weights = find_pipeline_weights(files, headers, components)
-    return _of_weights(weights, found, architecture, "diffusers", engine="diffusers")
+    return _of_weights(weights, served, architecture, "diffusers", engine="diffusers")
 
 
 def _of_weights(
@@ -202,7 +202,9 @@ def _check_names(files: FileSet) -> None:
 
 
 def _read_files(files: FileSet) -> tuple[dict[str, Header], dict[str, Json], list[str]]:
-    """Check every file; the headers, the kept documents, and the top folder's GGUF files."""
+    """Checks every file. Returns the headers, the kept documents, and the top folder's GGUF
+    files.
+    """
     headers: dict[str, Header] = {}
     documents: dict[str, Json] = {}
     gguf_paths: list[str] = []
@@ -305,7 +307,7 @@ def _inspect_gguf(
 
 
 def _loading_bytes(header: GgufHeader) -> int:
-    """What dequantizing holds for a while: the file, and its largest tensor twice over."""
+    """Returns the temporary memory for dequantizing: the file, and twice its largest tensor."""
     largest = max(tensor.numbers for tensor in header.tensors.values())
     return sum(header.bytes_by_kind().values()) + 2 * largest * _SINGLE_BYTES
 

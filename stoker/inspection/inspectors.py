@@ -1,4 +1,6 @@
-"""Inspection in worker processes: bounded in number, memory and time, shared by account."""
+"""Inspection in worker processes, with limits on number, memory and time, shared fairly by
+accounts.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,18 +16,18 @@ from stoker.models.adapters.merge_job import Job
 from stoker.store.blobs import Blobs, Files, Folder
 
 MEMORY_BYTES = 2 << 30
-"""Address space of one process: the largest tokenizers take a quarter of it."""
+"""Address space of one process in bytes. The largest tokenizers take a quarter of it."""
 DEADLINE_S = 120.0
-"""Longest inspection; one of a large model takes a second."""
+"""Longest inspection in seconds. A large model takes one second."""
 _AHEAD_BYTES = 4 << 20
 
 
 class InspectorError(Exception):
-    """The files could not be read. Says nothing of them."""
+    """The files could not be read. This says nothing about their content."""
 
 
 class Inspectors:
-    """A pool of inspecting processes."""
+    """Pool of inspecting processes."""
 
     def __init__(
         self,
@@ -40,32 +42,32 @@ class Inspectors:
     async def inspect(
         self, account: str, blobs: Blobs, files: Files, pipeline: str | None
     ) -> Inspection:
-        """Inspects files that were uploaded.
+        """Inspects uploaded files.
 
-        Raises `InspectionError` if they are refused, `InspectorError` if they could not be read,
-        and as `Blobs.read` does.
+        Raises `InspectionError` if they are rejected, `InspectorError` if they could not be read,
+        and the errors of `Blobs.read`.
         """
         root = str(blobs.root) if isinstance(blobs, Folder) else ""
-        found = await self._found(account, Ask(root, dict(files), pipeline), _Ahead(blobs, files))
-        if found.inspection is None:
+        reply = await self._found(account, Ask(root, dict(files), pipeline), _Ahead(blobs, files))
+        if reply.inspection is None:
             raise InspectorError("the process answered nothing")
-        return found.inspection
+        return reply.inspection
 
     async def fit(
         self, account: str, adapter: Mapping[str, Path], base: Path, why_unshared: str
     ) -> Fit:
-        """Compares an adapter with a base, from their headers.
+        """Compares an adapter with a base by their headers.
 
         Args:
             adapter: its two files, by their names.
-            why_unshared: why no adapter shares the base's replicas; empty: any may.
+            why_unshared: why no adapter shares the base's replicas; empty if any may.
 
-        Raises `InspectionError` if it is no adapter, and `InspectorError`.
+        Raises `InspectionError` if it is not an adapter, and `InspectorError`.
         """
-        found = await self._found(account, AskFit(_named(adapter), str(base), why_unshared))
-        if found.fit is None:
+        reply = await self._found(account, AskFit(_named(adapter), str(base), why_unshared))
+        if reply.fit is None:
             raise InspectorError("the process answered nothing")
-        return found.fit
+        return reply.fit
 
     async def plan_merge(
         self,
@@ -76,15 +78,15 @@ class Inspectors:
         *,
         is_single: bool,
     ) -> Job:
-        """Returns what is to be written into a folder so that it has an adapter in its base.
+        """Returns a plan for writing a base with a merged adapter into a folder.
 
         Raises `UnmergeableError`, `InspectionError`, and `InspectorError`.
         """
         ask = AskPlan(_named(adapter), str(base), str(building), is_single)
-        found = await self._found(account, ask)
-        if found.job is None:
-            raise UnmergeableError(found.why_not)
-        return found.job
+        reply = await self._found(account, ask)
+        if reply.job is None:
+            raise UnmergeableError(reply.why_not)
+        return reply.job
 
     async def close(self) -> None:
         await self._workers.close()
@@ -102,14 +104,14 @@ class Inspectors:
             raise _too_complex(f"more than {mib} MiB of memory") from None
         except WorkerError as error:
             raise InspectorError(str(error)) from error
-        found = msgspec.json.decode(content, type=Found)
-        if found.code is not None:
-            raise InspectionError(FailureCode(found.code), found.message, found.path)
-        return found
+        reply = msgspec.json.decode(content, type=Found)
+        if reply.code is not None:
+            raise InspectionError(FailureCode(reply.code), reply.message, reply.path)
+        return reply
 
 
 class _Ahead:
-    """Reads a little more than is wanted: headers and text are asked for piece by piece."""
+    """Read-ahead buffer: headers and text are requested piece by piece."""
 
     def __init__(self, blobs: Blobs, files: Files) -> None:
         self._blobs = blobs
@@ -121,8 +123,8 @@ class _Ahead:
 
     async def read(self, wanted: Wanted) -> bytes:
         start = wanted.offset - self._begin
-        there = wanted.path == self._path and 0 <= start <= len(self._block) - wanted.length
-        if not there:
+        is_buffered = wanted.path == self._path and 0 <= start <= len(self._block) - wanted.length
+        if not is_buffered:
             key, size = self._files[wanted.path]
             length = max(wanted.length, _AHEAD_BYTES)
             self._block = await self._blobs.read(key, size, wanted.offset, length)

@@ -1,4 +1,4 @@
-"""Language models: which kinds are served, and the error for an upload of another one."""
+"""Served kinds of language models, and the error for other kinds."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from stoker.models.llm.model_types import ENCODERS, TEXT, TEXT_GENERATION, UNFIT
 def refuse_unserved_writer(
     pipeline: str, model: ModelConfig, documents: Mapping[str, Json]
 ) -> None:
-    """Refuse a language model for text of a kind that would not load, or not answer rightly.
+    """Rejects a language model for text of a kind that would not load, or not answer correctly.
 
     Raises:
         InspectionError: `UNSUPPORTED_ARCHITECTURE`, `UNSUPPORTED_MODEL`.

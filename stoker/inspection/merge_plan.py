@@ -1,6 +1,6 @@
-"""How an adapter becomes a part of its base's weights: found out from the headers of both.
+"""Plans how to merge an adapter into its base's weights, from the headers of both.
 
-Headers are as large as their owner likes: a worker process reads them (`Inspectors`).
+The owner determines the size of headers, so a worker process reads them (`Inspectors`).
 """
 
 import struct
@@ -17,26 +17,28 @@ from stoker.models.adapters.lora import WEIGHTS, Lora
 from stoker.models.adapters.merge_job import BYTES, Change, Job, Part, Tensor, Written
 
 _DEEPEST = 3
-"""Leading parts of a module's name that may be those of a model around the base."""
+"""Maximum number of leading parts of a module's name that may belong to a model that wraps the
+base.
+"""
 _TIED = frozenset({"embed_out", "lm_head"})
 _TRANSPOSED = frozenset({"c_attn", "c_fc", "c_proj", "q_attn"})
 _TRANSPOSED_OF = frozenset({"decision_transformer", "gpt2", "imagegpt", "openai-gpt"})
-"""Kinds of models with layers of these names whose weights lie as (in, out)."""
+"""Kinds of models in which layers of these names store weights as (in, out)."""
 
 
 class UnmergeableError(Exception):
-    """An adapter that cannot be merged into a base; the message says why."""
+    """The adapter cannot be merged into the base. The message contains the reason."""
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """A base's weights."""
+    """Weights of a base."""
 
     files: Mapping[str, Mapping[str, Part]]
-    """By the files' names, and the tensors'."""
+    """Tensors by file name and tensor name."""
     model_type: str
     ends: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    """The ends of the tensors' names → their names; None where several end so."""
+    """Maps the end of a tensor's name to the name. None means that several names have this end."""
 
     def __post_init__(self) -> None:
         for name in self.parts:
@@ -44,18 +46,18 @@ class _Stored:
                 if name.count(".") > depth:
                     end = name.split(".", depth)[-1]
                     self.ends[end] = None if end in self.ends else name
-        # A whole name means itself, whatever others end with it.
+        # A complete name refers to itself, even if other names end with it.
         self.ends.update({name: name for name in self.parts})
 
     @property
     def parts(self) -> dict[str, Part]:
-        return {name: part for one in self.files.values() for name, part in one.items()}
+        return {name: part for tensors in self.files.values() for name, part in tensors.items()}
 
 
 def why_unmergeable(adapter: Mapping[str, Path], base: Path) -> str | None:
-    """Why an adapter cannot be merged into a base; None: it can. It reads headers only.
+    """Returns why an adapter cannot be merged into a base, or None if it can. Reads headers only.
 
-    Raises `InspectionError`, and `OSError`.
+    Raises `InspectionError` and `OSError`.
     """
     try:
         _changes(*_read(adapter, base))
@@ -65,9 +67,9 @@ def why_unmergeable(adapter: Mapping[str, Path], base: Path) -> str | None:
 
 
 def _read(adapter: Mapping[str, Path], base: Path) -> tuple[Lora, Mapping[str, Part], _Stored]:
-    found = load_adapter(adapter)
+    lora = load_adapter(adapter)
     files = FileSet(Paths({WEIGHTS: adapter[WEIGHTS]}))
-    own = _parts(files, WEIGHTS, adapter[WEIGHTS])
+    adapter_parts = _parts(files, WEIGHTS, adapter[WEIGHTS])
     stored = FileSet(FolderReader(base))
     names = [path for path in stored.sizes if path.endswith(".safetensors") and "/" not in path]
     if not names:
@@ -75,15 +77,15 @@ def _read(adapter: Mapping[str, Path], base: Path) -> tuple[Lora, Mapping[str, P
     config = load_json(stored, "config.json") if "config.json" in stored else None
     kind = str(config.get("model_type", "")) if isinstance(config, dict) else ""
     parts = {name: _parts(stored, name, base / name) for name in sorted(names)}
-    return found, own, _Stored(parts, kind)
+    return lora, adapter_parts, _Stored(parts, kind)
 
 
 def _parts(files: FileSet, name: str, path: Path) -> dict[str, Part]:
     (length,) = struct.unpack("<Q", files.head(name, LENGTH_BYTES))
     start = LENGTH_BYTES + length
     return {
-        tensor: Part(str(path), start + one.begin, one.end - one.begin, one.dtype, one.shape)
-        for tensor, one in read_header(files, name).tensors.items()
+        tensor: Part(str(path), start + item.begin, item.end - item.begin, item.dtype, item.shape)
+        for tensor, item in read_header(files, name).tensors.items()
     }
 
 
@@ -94,17 +96,17 @@ class _Changed:
 
 
 def _changes(adapter: Lora, own: Mapping[str, Part], base: _Stored) -> dict[str, _Changed]:
-    """The base's tensors that become others. Raises `UnmergeableError`."""
+    """Returns the base's tensors that change. Raises `UnmergeableError`."""
     replaced = {**adapter.copied, **adapter.saved}
-    wanted = [f"{module}.weight" for module in adapter.modules] + [*adapter.saved]
-    names = _names(wanted, base)
-    found: dict[str, _Changed] = {}
+    weight_names = [f"{module}.weight" for module in adapter.modules] + [*adapter.saved]
+    names = _names(weight_names, base)
+    changes: dict[str, _Changed] = {}
     parts = base.parts
     for parameter, (tensor, _) in replaced.items():
         name = names.get(parameter) or base.ends.get(parameter)
         if name is None:
             if parameter.split(".")[-2] in _TIED:
-                # It is the same as the embeddings.
+                # The layer is tied to the embeddings.
                 continue
             raise UnmergeableError(f"that has {parameter[:120]!a}, which this one has not.")
         if own[tensor].shape != parts[name].shape:
@@ -112,59 +114,63 @@ def _changes(adapter: Lora, own: Mapping[str, Part], base: _Stored) -> dict[str,
                 f"its own {parameter[:120]!a} is {[*own[tensor].shape]}, and this one's "
                 f"{[*parts[name].shape]}."
             )
-        found[name] = _Changed(own[tensor])
-    for module, one in adapter.modules.items():
+        changes[name] = _Changed(own[tensor])
+    for module, item in adapter.modules.items():
         name = names[f"{module}.weight"]
-        value = found[name].value if name in found else parts[name]
+        value = changes[name].value if name in changes else parts[name]
         magnitude = adapter.magnitudes.get(module)
         change = Change(
-            own[one.down],
-            own[one.up],
-            one.scale,
+            own[item.down],
+            own[item.up],
+            item.scale,
             _is_transposed(adapter, module, value.shape, base.model_type),
             own[magnitude] if magnitude else None,
         )
-        found[name] = _Changed(value, change)
+        changes[name] = _Changed(value, change)
         if added := adapter.added_biases.get(module):
             bias = f"{name.removesuffix('weight')}bias"
             if bias not in parts or parts[bias].shape != own[added].shape:
                 raise UnmergeableError(f"that has a bias of {module[:120]!a}, this one has not.")
-            before = found[bias].value if bias in found else parts[bias]
-            found[bias] = _Changed(before, Change(scale=one.scale, added=own[added]))
-    for name, one in found.items():
-        if one.value.dtype not in BYTES or parts[name].dtype not in BYTES:
+            before = changes[bias].value if bias in changes else parts[bias]
+            changes[bias] = _Changed(before, Change(scale=item.scale, added=own[added]))
+    for name, item in changes.items():
+        if item.value.dtype not in BYTES or parts[name].dtype not in BYTES:
             raise UnmergeableError(
                 f"this one's {name[:120]!a} is stored in {parts[name].dtype}: merged is into "
                 f"{', '.join(BYTES)}."
             )
-    return found
+    return changes
 
 
 def _names(wanted: list[str], base: _Stored) -> dict[str, str]:
-    """The base's names of what the adapter has something for: either model may be around the
-    other one, and then all names begin otherwise."""
+    """Maps the adapter's names to the base's.
+
+    Either model may wrap the other, in which case all names begin differently.
+    """
     for depth in range(_DEEPEST + 1):
         inner = {
             name: name.split(".", depth)[-1] if name.count(".") > depth else name for name in wanted
         }
-        found = {name: base.ends.get(end) for name, end in inner.items()}
-        names = {name: own for name, own in found.items() if own is not None}
-        if len(names) == len(found):
+        matches = {name: base.ends.get(end) for name, end in inner.items()}
+        names = {name: match for name, match in matches.items() if match is not None}
+        if len(names) == len(matches):
             return names
     lost = next((name for name in wanted if not base.ends.get(name)), wanted[0])
     raise UnmergeableError(f"that has {lost[:120]!a}, which this one has not.")
 
 
 def _is_transposed(adapter: Lora, module: str, shape: tuple[int, ...], kind: str) -> bool:
-    """Whether a weight lies as (in, out). Raises `UnmergeableError` where it is of another size."""
-    one = adapter.modules[module]
-    if shape not in ((one.outputs, one.inputs), (one.inputs, one.outputs)):
+    """Returns True if a weight is stored as (in, out). Raises `UnmergeableError` if its size
+    differs.
+    """
+    target = adapter.modules[module]
+    if shape not in ((target.outputs, target.inputs), (target.inputs, target.outputs)):
         raise UnmergeableError(
-            f"its matrices of {module[:120]!a} are for {one.inputs} inputs and {one.outputs} "
+            f"its matrices of {module[:120]!a} are for {target.inputs} inputs and {target.outputs} "
             f"outputs, and this one's weights there are {[*shape]}."
         )
-    if one.inputs != one.outputs:
-        return shape == (one.inputs, one.outputs)
+    if target.inputs != target.outputs:
+        return shape == (target.inputs, target.outputs)
     is_known = kind in _TRANSPOSED_OF and module.rsplit(".", maxsplit=1)[-1] in _TRANSPOSED
     if adapter.fan_in_fan_out and not is_known:
         raise UnmergeableError(f"which way the weights of {module[:120]!a} lie is not known.")
@@ -172,16 +178,16 @@ def _is_transposed(adapter: Lora, module: str, shape: tuple[int, ...], kind: str
 
 
 def plan(adapter: Mapping[str, Path], base: Path, building: Path, *, is_single: bool) -> Job:
-    """Returns what is to be written into a folder.
+    """Returns the files to write into a folder.
 
     Args:
-        is_single: whether changed weights are written in float32; else as the base's.
+        is_single: whether changed weights are written in float32 rather than in the base's dtype.
 
     Raises:
         UnmergeableError, InspectionError, OSError
     """
-    found, own, stored = _read(adapter, base)
-    changes = _changes(found, own, stored)
+    lora, adapter_parts, stored = _read(adapter, base)
+    changes = _changes(lora, adapter_parts, stored)
     files: list[Written] = []
     for file, parts in stored.files.items():
         tensors: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""Questions and answers of the process that inspects: JSON within the frames of `workers`."""
+"""Questions to the inspecting process and its answers: JSON in the frames of `workers`."""
 
 import msgspec
 
@@ -7,12 +7,12 @@ from stoker.models.adapters.merge_job import Job
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
-    """Inspect these files."""
+    """Requests the inspection of files."""
 
     root: str
-    """The folder of the blobs. Empty: the process requests what it reads, as `Wanted`."""
+    """Folder of the blobs. If empty, the process requests its reads as `Wanted`."""
     files: dict[str, tuple[str, int]]
-    """path → (blob key, size in bytes)"""
+    """Maps a path to its blob key and size in bytes."""
     pipeline: str | None
 
 
@@ -23,23 +23,25 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class AskFit(msgspec.Struct, frozen=True, tag=True):
-    """Does this adapter fit this base?"""
+    """Requests a check of whether an adapter fits a base."""
 
     adapter: dict[str, str]
-    """The paths of its two files, by their names."""
+    """Paths of the adapter's two files, by their names."""
     base: str
-    """A folder."""
+    """Path of the base's folder."""
     why_unshared: str
-    """Why no adapter shares the base's replicas: then it has to be mergeable. Empty: any may."""
+    """Reason why no adapter shares the base's replicas, so that it must be mergeable. Empty if any
+    may share them.
+    """
 
 
 class AskPlan(msgspec.Struct, frozen=True, tag=True):
-    """What is to be written so that this adapter is a part of its base's weights?"""
+    """Requests a plan for merging an adapter into its base's weights."""
 
     adapter: dict[str, str]
     base: str
     building: str
-    """The folder that is written into."""
+    """Destination folder of the merged weights."""
     is_single: bool
 
 
@@ -48,21 +50,23 @@ Question = Ask | AskFit | AskPlan
 
 class Fit(msgspec.Struct, frozen=True):
     why_alone: str
-    """Why the adapter needs replicas of its own; empty: it can share its base's."""
+    """Reason why the adapter needs separate replicas. Empty if it can share its base's."""
     why_unfit: str
-    """Why it is for another base, or cannot be merged into this one; empty: it fits."""
+    """Reason why the adapter is for another base, or cannot be merged into this one. Empty if it
+    fits.
+    """
 
 
 class Found(msgspec.Struct, frozen=True):
-    """An answer, or a refusal."""
+    """Answer or rejection."""
 
     inspection: Inspection | None = None
     fit: Fit | None = None
     job: Job | None = None
-    """The plan of merging."""
+    """Plan of the merge."""
     why_not: str = ""
-    """Why there is no plan."""
+    """Reason for a missing plan."""
     code: str | None = None
-    """The files were refused: a `FailureCode`, with message and path."""
+    """`FailureCode` if the files were rejected, with message and path."""
     message: str = ""
     path: str | None = None

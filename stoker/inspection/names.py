@@ -1,7 +1,7 @@
-"""The paths that uploaded files may have.
+"""Rules for the paths of uploaded files.
 
-A path is refused here rather than repaired: it becomes a file name on the machine of whoever
-runs the model, whatever its file system, so only names that mean the same everywhere pass.
+An invalid path is rejected here and not repaired. It becomes a file name on any machine that runs
+the model, on any file system. Only names that mean the same everywhere are accepted.
 """
 
 import re
@@ -13,9 +13,9 @@ MAX_PATH_CHARACTERS = 255
 MAX_PART_CHARACTERS = 128
 MAX_DEPTH = 4
 
-# ASCII only: no look-alike letter, no direction mark, no combining accent passes.
+# ASCII only: look-alike letters, direction marks and combining accents are rejected.
 _PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9_+-])?")
-# Every repository on a Git-backed hub has this one; nothing reads it.
+# Every repository on a Git-backed hub has this file. No code reads it.
 _HIDDEN = frozenset({".gitattributes"})
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
@@ -23,12 +23,12 @@ _DEVICES = frozenset(
 
 
 def validate_path(path: str) -> None:
-    """Refuse a path that a file of a model may not have.
+    """Rejects a path that a file of a model may not have.
 
     A path is one to four parts joined by `/`, at most 255 characters. A part has at most 128
-    characters of `A-Z a-z 0-9 . _ + -`, begins with a letter or digit and does not end with a
-    dot; it holds no `..` and is no Windows device name (`CON`, `nul.txt`). The only hidden file
-    is `.gitattributes`.
+    characters of `A-Z a-z 0-9 . _ + -`, begins with a letter or digit and does not end with a dot.
+    It contains no `..` and is not a Windows device name (`CON`, `nul.txt`). The only hidden file is
+    `.gitattributes`.
 
     Raises:
         InspectionError: `BAD_PATH`.
@@ -45,10 +45,10 @@ def validate_path(path: str) -> None:
 
 
 def refuse_clashes(paths: Iterable[str]) -> None:
-    """Refuse paths that cannot stand beside each other on every file system.
+    """Rejects paths that cannot coexist on every file system.
 
-    That is: two that differ by upper and lower case only, in a file's or in a folder's name, and
-    a file whose path is another file's folder.
+    These are two paths that differ only by case, in a file's or a folder's name, and a file with a
+    path that is another file's folder.
 
     Raises:
         InspectionError: `PATH_CLASH`.

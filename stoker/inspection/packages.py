@@ -1,4 +1,4 @@
-"""Refuses at the push what would never load, because a package is not installed here."""
+"""Rejects models at upload that could never load because a package is not installed here."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,24 +29,24 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 PREPROCESSOR_CONFIG = "preprocessor_config.json"
 PROCESSOR_CONFIG = "processor_config.json"
 DOCUMENTS = frozenset({CONFIG, TOKENIZER_CONFIG, PREPROCESSOR_CONFIG, PROCESSOR_CONFIG})
-"""The files that are read here."""
+"""Files that this module reads."""
 
 _TOKENIZER = "tokenizer.json"
 _EXTRACTING = "question-answering"
-# Words of the names of pipelines that are given images.
+# Words in the names of pipelines that accept images.
 _SEEING = ("image", "object", "depth", "mask-generation", "video", "visual", "document")
 _OWN_BACKBONE = "Save it with a backbone of transformers' own, described in 'backbone_config'."
 
 
 @dataclass(frozen=True)
 class Need:
-    """A package that something in a model needs.
+    """Package that a part of a model needs.
 
     Attributes:
-        who: what needs it, as in `FSMTTokenizer`.
+        who: the part that needs it, as in `FSMTTokenizer`.
         package: its name on the package index.
-        path: the file that says so.
-        instead: what to do where no extra of ours brings it.
+        path: the file that shows the need.
+        instead: the alternative if none of our extras installs it.
     """
 
     who: str
@@ -61,18 +61,18 @@ class Need:
     def error(self) -> InspectionError:
         extra = next((name for name, packages in EXTRAS.items() if self.package in packages), None)
         if extra is None:
-            what = f"{self.package}, which is not there and comes with no extra. {self.instead}"
+            need = f"{self.package}, which is not there and comes with no extra. {self.instead}"
         else:
-            what = (
+            need = (
                 f"{self.package}: {install_command(extra)} where the server runs, start it "
                 "again and upload the model once more."
             )
-        message = f"{self.path}: {self.who} needs {what}".rstrip()
+        message = f"{self.path}: {self.who} needs {need}".rstrip()
         return InspectionError(FailureCode.MISSING_PACKAGE, message, self.path)
 
 
 def is_installed(package: str) -> bool:
-    """Whether the package of this name on the index is in this environment."""
+    """True if the package with this index name is installed in this environment."""
     try:
         version(package)
     except PackageNotFoundError:
@@ -81,21 +81,21 @@ def is_installed(package: str) -> bool:
 
 
 def is_seeing(pipeline: str) -> bool:
-    """Whether a pipeline's models are given images."""
+    """True if a pipeline's models accept images."""
     return any(word in pipeline for word in _SEEING)
 
 
 def refuse_missing_packages(
     pipeline: str, files: FileSet, documents: Mapping[str, Json]
 ) -> tuple[str, ...]:
-    """Refuse a model whose classes need a package that is not installed here.
+    """Rejects a model with classes that need a package that is not installed here.
 
     Args:
-        pipeline: what the model will serve.
-        documents: the parsed JSON files of `DOCUMENTS` that there are, by path.
+        pipeline: the pipeline that the model will serve.
+        documents: the existing parsed JSON files of `DOCUMENTS`, by path.
 
     Returns:
-        Warnings: what only an engine with an environment of its own may load.
+        Warnings: parts that only an engine with a separate environment may load.
 
     Raises:
         InspectionError: `MISSING_PACKAGE`, `UNSUPPORTED_MODEL`.
@@ -126,7 +126,7 @@ def refuse_missing_packages(
 
 
 def refuse_components(components: Iterable[Component]) -> None:
-    """Refuse the components of a diffusers pipeline that would never load here.
+    """Rejects components of a diffusers pipeline that could never load here.
 
     Raises:
         InspectionError: `MISSING_PACKAGE`, `UNSUPPORTED_MODEL`.
@@ -155,7 +155,7 @@ def _refuse_missing(needs: Iterable[Need]) -> None:
 
 
 def _of_model(config: Mapping[str, Json]) -> Iterator[Need]:
-    """What the model's own class and its backbone need."""
+    """Yields the needs of the model's own class and its backbone."""
     vision, encoder = _object(config.get("vision_config")), _object(config.get("encoder"))
     for part in (config, vision, encoder):
         backbone = _object(part.get("backbone_config"))
@@ -171,14 +171,16 @@ def _of_model(config: Mapping[str, Json]) -> Iterator[Need]:
 
 
 def _of_backbone(config: Mapping[str, Json]) -> Iterator[Need]:
-    """What a backbone that is only named needs; one that is described stands for itself."""
+    """Yields the needs of a backbone that is only named. A described backbone is checked by
+    itself.
+    """
     kind, name = _text(config, "model_type"), _text(config, "backbone")
     if config.get("backbone_config") is not None or kind in MODELS:
         return
     by_default = kind in TIMM_BY_DEFAULT
     if config.get("use_timm_backbone", by_default) and (name or by_default):
-        who = f"the backbone {quoted(name)}" if name else "its backbone"
-        yield Need(who, "timm", CONFIG, _OWN_BACKBONE)
+        subject = f"the backbone {quoted(name)}" if name else "its backbone"
+        yield Need(subject, "timm", CONFIG, _OWN_BACKBONE)
     elif "use_timm_backbone" in config and name:
         raise _unfit(
             CONFIG,
@@ -187,10 +189,12 @@ def _of_backbone(config: Mapping[str, Json]) -> Iterator[Need]:
 
 
 def _of_images(config: Mapping[str, Json], documents: Mapping[str, Json]) -> Iterator[Need]:
-    """What the image processor needs. That of processor_config.json goes first, as in loading."""
+    """Yields the needs of the image processor. processor_config.json takes precedence, as in
+    loading.
+    """
     nested = _object(_object(documents.get(PROCESSOR_CONFIG)).get("image_processor"))
-    own = _object(documents.get(PREPROCESSOR_CONFIG))
-    path, settings = (PROCESSOR_CONFIG, nested) if nested else (PREPROCESSOR_CONFIG, own)
+    preprocessor = _object(documents.get(PREPROCESSOR_CONFIG))
+    path, settings = (PROCESSOR_CONFIG, nested) if nested else (PREPROCESSOR_CONFIG, preprocessor)
     name = _text(settings, "image_processor_type") or _text(config, "image_processor_type")
     cls = name.removesuffix("Fast")
     if cls in NEEDS_TORCHVISION:
@@ -198,7 +202,9 @@ def _of_images(config: Mapping[str, Json], documents: Mapping[str, Json]) -> Ite
 
 
 def _tokenizer_class(config: Mapping[str, Json], settings: Mapping[str, Json]) -> tuple[str, str]:
-    """The file that decides it, and the class's name; empty where that is left to the library."""
+    """Returns the file that names the class, and the class. The name is empty if the library
+    chooses the class.
+    """
     if name := _text(settings, "tokenizer_class"):
         return TOKENIZER_CONFIG, name.removesuffix("Fast")
     name = _text(config, "tokenizer_class").removesuffix("Fast")
@@ -206,51 +212,53 @@ def _tokenizer_class(config: Mapping[str, Json], settings: Mapping[str, Json]) -
 
 
 def _of_tokenizer(cls: str, path: str, settings: Mapping[str, Json]) -> Iterator[Need]:
-    """What the tokenizer's class needs, with its settings."""
+    """Yields the needs of the tokenizer's class with its settings."""
     if package := TOKENIZERS.get(cls):
         yield Need(cls, package, path)
     elif cls == "BertJapaneseTokenizer":
         yield from _of_japanese(settings)
     elif cls == "BertweetTokenizer" and settings.get("normalization"):
-        # It would keep the emoji that the model has never seen, and say nothing.
+        # It would silently keep the emoji that the model has never seen.
         yield Need(f"{cls} with 'normalization'", "emoji", path)
     elif cls == "VitsTokenizer" and settings.get("is_uroman"):
-        # It would leave out all letters but Roman ones, and say nothing.
+        # It would silently leave out all letters that are not Roman.
         yield Need(f"{cls} with 'is_uroman'", "uroman", path)
 
 
 def _of_files(files: FileSet) -> Iterator[Need]:
-    """What the tokenizer's files need, where there is no tokenizer.json."""
+    """Yields the needs of the tokenizer's files if tokenizer.json is missing."""
     if _TOKENIZER in files:
         return
     for path in sorted(files.sizes):
-        # A SentencePiece model is no text.
+        # A SentencePiece model is not text.
         is_model = "/" not in path and path.endswith(".model")
         if is_model and recognise(files, path) is FileKind.TEXT:
             yield Need("a tokenizer of tiktoken", "tiktoken", path)
 
 
 def _of_japanese(settings: Mapping[str, Json]) -> Iterator[Need]:
-    """What splits the words; by default that is BERT's own way, which needs nothing."""
+    """Yields the needs of the word splitter. The default is BERT's own method, which needs
+    nothing.
+    """
     kind = _text(settings, "word_tokenizer_type")
     if settings.get("do_word_tokenize") is False or kind in ("", "basic"):
         return
     mecab = _object(settings.get("mecab_kwargs"))
     dictionary = _text(mecab, "mecab_dic") if "mecab_dic" in mecab else "unidic_lite"
     if kind != "mecab" or dictionary not in DICTIONARIES or mecab.get("mecab_option"):
-        # Options could name any file of the machine, also one to write.
+        # Options could name any file of the machine, including one to write.
         raise _unfit(
             TOKENIZER_CONFIG,
             "has words split in a way that is not there. Splitting by 'mecab' with the 'mecab_dic' "
             f"{' or '.join(DICTIONARIES)} is, without options of its own.",
         )
-    who = f"BertJapaneseTokenizer with {dictionary}"
-    yield Need(who, "fugashi", TOKENIZER_CONFIG)
-    yield Need(who, DICTIONARIES[dictionary], TOKENIZER_CONFIG)
+    subject = f"BertJapaneseTokenizer with {dictionary}"
+    yield Need(subject, "fugashi", TOKENIZER_CONFIG)
+    yield Need(subject, DICTIONARIES[dictionary], TOKENIZER_CONFIG)
 
 
 def _of_weights(config: Mapping[str, Json]) -> Iterator[Need]:
-    """What reads quantized weights."""
+    """Yields the needs of quantized weights."""
     quantization = _object(config.get("quantization_config"))
     method = _text(quantization, "quant_method")
     if not method and (quantization.get("load_in_8bit") or quantization.get("load_in_4bit")):

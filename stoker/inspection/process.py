@@ -1,4 +1,4 @@
-"""`python -m stoker.inspection.process`: inspects uploaded files, as a worker of `Inspectors`."""
+"""`python -m stoker.inspection.process`: worker of `Inspectors` that inspects uploaded files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from stoker.store.blobs import Folder
 
 
 class _Sent:
-    """Files that the server sends on request: this process has no access to a bucket."""
+    """Files that the server sends on request. This process has no access to a bucket."""
 
     def __init__(self, files: Mapping[str, tuple[str, int]], fetch: Fetch) -> None:
         self._files = files
@@ -30,12 +30,12 @@ class _Sent:
 
 
 def answer(question: bytes, fetch: Fetch) -> bytes:
-    """Raises what reading a file raises."""
+    """Answers a question. Raises the errors of reading a file."""
     try:
-        found = _answered(msgspec.json.decode(question, type=Question), fetch)
+        reply = _answered(msgspec.json.decode(question, type=Question), fetch)
     except InspectionError as error:
-        found = Found(code=error.code, message=error.message, path=error.path)
-    return msgspec.json.encode(found)
+        reply = Found(code=error.code, message=error.message, path=error.path)
+    return msgspec.json.encode(reply)
 
 
 def _answered(asked: Question, fetch: Fetch) -> Found:
@@ -46,17 +46,17 @@ def _answered(asked: Question, fetch: Fetch) -> Found:
         case AskFit(adapter, base, why_unshared):
             return Found(fit=_fit(_paths(adapter), Path(base), why_unshared))
         case AskPlan(adapter, base, building, is_single):
-            given = (_paths(adapter), Path(base), Path(building))
+            arguments = (_paths(adapter), Path(base), Path(building))
             try:
-                return Found(job=plan(*given, is_single=is_single))
+                return Found(job=plan(*arguments, is_single=is_single))
             except UnmergeableError as error:
                 return Found(why_not=str(error))
 
 
 def _fit(adapter: Mapping[str, Path], base: Path, why_unshared: str) -> Fit:
-    found = load_adapter(adapter)
-    why_alone = why_unshared or found.alone
-    why = why_unmergeable(adapter, base) if why_alone else why_other_base(found, base)
+    lora = load_adapter(adapter)
+    why_alone = why_unshared or lora.alone
+    why = why_unmergeable(adapter, base) if why_alone else why_other_base(lora, base)
     return Fit(why_alone, why or "")
 
 

@@ -1,4 +1,4 @@
-"""Whether a model that sees or hears has the settings of its preprocessing."""
+"""Checks whether a model for images or sound has its preprocessing settings."""
 
 from collections.abc import Mapping
 
@@ -15,13 +15,13 @@ _HEARING = frozenset(
 _WITHOUT = frozenset(
     {"LayoutLMForQuestionAnswering", "TimmWrapperForImageClassification", "TimmWrapperModel"}
 )
-"""Architectures that read no pixels, or whose preprocessing config.json describes."""
+"""Architectures that read no pixels, or with preprocessing that config.json describes."""
 
 
 def refuse_missing_processor(
     pipeline: str, architecture: str, files: FileSet, documents: Mapping[str, Json]
 ) -> None:
-    """Refuse a model whose images or recordings nothing says how to prepare.
+    """Rejects a model without settings for preparing its images or recordings.
 
     The settings are preprocessor_config.json, or are part of processor_config.json.
 

@@ -1,11 +1,11 @@
-"""Files as inspection reads them: see `FileReader`."""
+"""File readers for inspection: see `FileReader`."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 
 class FolderReader:
-    """An operator's folder as inspection reads it."""
+    """Reader of an operator's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -21,7 +21,7 @@ class FolderReader:
 
 
 class Paths:
-    """Files that lie in different places."""
+    """Reader of files in different locations."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths

@@ -1,7 +1,8 @@
-"""What a file is, told from its first and last bytes.
+"""Recognises a file's format from its first and last bytes.
 
-There is no list of bad content to slip past: what is not one of the few kinds that a model may
-have is refused, known or not. Knowing other formats serves to say clearly what was found.
+A file is rejected unless it is one of the few kinds that a model may have. A list of bad content
+could be bypassed, so this module has none. It recognises other formats only for clear error
+messages.
 """
 
 import codecs
@@ -19,7 +20,7 @@ TAIL_BYTES = 16
 
 
 class FileKind(Enum):
-    """The kinds of content that a model may have."""
+    """Kinds of content that a model may have."""
 
     SAFETENSORS = auto()
     GGUF = auto()
@@ -30,7 +31,7 @@ class FileKind(Enum):
 
 @dataclass(frozen=True)
 class Foreign:
-    """A format that is known only to be refused: the reason, and what to call it."""
+    """Known format that is always rejected: the reason and its name in messages."""
 
     code: FailureCode
     name: str
@@ -43,7 +44,7 @@ _TORCH = Foreign(FailureCode.PICKLE, "a PyTorch checkpoint, which is made of pic
 _ZIP = Foreign(FailureCode.ARCHIVE, "a zip archive")
 _MACH_O = Foreign(FailureCode.EXECUTABLE, "a Mach-O program or library")
 
-# Magic numbers as in https://github.com/file/file/tree/master/magic/Magdir; the first match counts.
+# Magic numbers from https://github.com/file/file/tree/master/magic/Magdir. The first match counts.
 _BINARY_FORMATS: tuple[tuple[bytes, Foreign], ...] = (
     (rb"PK\x03\x04.*/data\.pkl", _TORCH),
     (rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", _ZIP),
@@ -64,7 +65,7 @@ _BINARY_FORMATS: tuple[tuple[bytes, Foreign], ...] = (
     (rb"\x93NUMPY", Foreign(FailureCode.UNSUPPORTED_FORMAT, "a NumPy array")),
     # PROTO, then 2 to 5.
     (rb"\x80[\x02-\x05]", _PICKLE),
-    # ir_version, then producer_name: how exporters begin the ModelProto of
+    # ir_version, then producer_name: the start of the ModelProto that exporters write. See
     # https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
     (
         rb"\x08[\x01-\x1f]\x12[\x01-\x40][\x20-\x7e]",
@@ -73,9 +74,9 @@ _BINARY_FORMATS: tuple[tuple[bytes, Foreign], ...] = (
 )
 _BINARY_PATTERNS = [(re.compile(start, re.DOTALL), what) for start, what in _BINARY_FORMATS]
 
-# Pickle protocols 0 and 1 have no magic number and are mostly printable. This recognises what
-# picklers and known exploits write; one that gets past it still has to be well-formed text under
-# a name of text, which nothing unpickles.
+# Pickle protocols 0 and 1 have no magic number and are mostly printable. This pattern recognises
+# the output of picklers and known exploits. Content that passes it must still be well-formed text
+# under a text name, which no code unpickles.
 _OLD_PICKLE = re.compile(
     rb"""[(\]})]*+(?:
         (?<=[(\]})])[dlt]?(?:p[0-9]+\n|q[\x00-\x1f])            # a container that is memoised
@@ -92,13 +93,13 @@ _LFS_START = b"version https://git-lfs.github.com/spec/"
 
 
 def recognise(files: FileSet, path: str) -> FileKind | Foreign | None:
-    """What a file's bytes are, whatever its name.
+    """Returns the format of a file's bytes, regardless of its name.
 
-    JSON comes out as text, an empty file too. SentencePiece models have no magic number: they
-    come out as None, like everything else of no known format.
+    JSON and empty files count as text. SentencePiece models have no magic number. They return None,
+    like everything else of no known format.
     """
     head = files.head(path, HEAD_BYTES)
-    # Before pickles: a header of 640 bytes begins with the two bytes of a pickle.
+    # Checked before pickles: a header of 640 bytes begins with the two bytes of a pickle.
     if looks_like_safetensors(head):
         return FileKind.SAFETENSORS
     if _OLD_PICKLE.match(head) and files.tail(path, TAIL_BYTES).rstrip().endswith(b"."):
@@ -107,7 +108,7 @@ def recognise(files: FileSet, path: str) -> FileKind | Foreign | None:
         return _recognise_text(head)
     if head.startswith(gguf.MAGIC):
         return FileKind.GGUF
-    return next((what for start, what in _BINARY_PATTERNS if start.match(head)), None)
+    return next((file_format for start, file_format in _BINARY_PATTERNS if start.match(head)), None)
 
 
 def _recognise_text(head: bytes) -> FileKind | Foreign:

@@ -1,7 +1,8 @@
-"""What classes of transformers and diffusers need beside the packages of every install.
+"""Packages that classes of transformers and diffusers need in addition to those of every install.
 
-The libraries say it only when they make an object, and the gateway imports neither, so it stands
-here; `tests/inspection/test_requirements.py` compares it with the libraries.
+The libraries report this only when they create an object, and the gateway imports neither. The
+requirements are therefore listed here. `tests/inspection/test_requirements.py` compares them with
+the libraries.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "languages": ("emoji", "rjieba", "sacremoses", "tiktoken", "uroman"),
     "tables": ("pandas",),
 }
-"""Extras of Stoker that bring what some models need → its packages, by their index's names."""
+"""Maps an extra of Stoker that some models need to its packages, by their index names."""
 
 TOKENIZERS: Mapping[str, str] = {
     "BioGptTokenizer": "sacremoses",
@@ -23,10 +24,12 @@ TOKENIZERS: Mapping[str, str] = {
     "TapasTokenizer": "pandas",
     "XLMTokenizer": "sacremoses",
 }
-"""Tokenizer's class → what it always needs. Other classes need something by their settings."""
+"""Maps a tokenizer's class to the package that it always needs. Other classes need packages
+depending on their settings.
+"""
 
 DICTIONARIES: Mapping[str, str] = {"ipadic": "ipadic", "unidic_lite": "unidic-lite"}
-"""Dictionaries of Japanese words → the package of each."""
+"""Maps a dictionary of Japanese words to its package."""
 
 BY_MODEL_TYPE: Mapping[str, str] = {
     "biogpt": "BioGptTokenizer",
@@ -38,7 +41,7 @@ BY_MODEL_TYPE: Mapping[str, str] = {
     "vits": "VitsTokenizer",
     "xlm": "XLMTokenizer",
 }
-"""Model type → the tokenizer's class where no file names one."""
+"""Maps a model type to the tokenizer's class if no file names one."""
 
 WITHOUT_PLACES = frozenset(
     {
@@ -80,7 +83,7 @@ WITHOUT_PLACES = frozenset(
         "XLMTokenizer",
     }
 )
-"""Tokenizers that do not tell which characters a token stands for."""
+"""Tokenizers that do not report which characters a token stands for."""
 
 MODELS: Mapping[str, str] = {
     "dinat": "natten",
@@ -94,7 +97,7 @@ MODELS: Mapping[str, str] = {
     "timm_backbone": "timm",
     "timm_wrapper": "timm",
 }
-"""Model type, of the model or of a part of it → what it needs."""
+"""Maps a model type, of the model or of a part of it, to the package that it needs."""
 
 TIMM_BY_DEFAULT = frozenset(
     {
@@ -106,7 +109,7 @@ TIMM_BY_DEFAULT = frozenset(
         "table-transformer",
     }
 )
-"""Model types whose backbone is timm's where the configuration describes none."""
+"""Model types with a backbone from timm if the configuration describes none."""
 
 NEEDS_TORCHVISION = frozenset(
     {
@@ -175,7 +178,9 @@ QUANTIZED: Mapping[str, str] = {
     "torchao": "torchao",
     "vptq": "vptq",
 }
-"""Method of `quantization_config` → what loads it. Others are read by transformers itself."""
+"""Maps a method of `quantization_config` to the package that loads it. transformers itself reads
+others.
+"""
 
 SCHEDULERS = frozenset({"CosineDPMSolverMultistepScheduler", "DPMSolverSDEScheduler"})
-"""Schedulers of diffusers that draw their noise with torchsde, which takes no generator."""
+"""Schedulers of diffusers that draw their noise with torchsde, which accepts no generator."""

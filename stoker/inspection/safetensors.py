@@ -1,14 +1,14 @@
-"""The header of a safetensors file, read and checked without touching the weights.
+"""Reads and checks the header of a safetensors file without touching the weights.
 
-Format (https://github.com/huggingface/safetensors#format): eight bytes, the length of the header
-as an unsigned little-endian number; the header, a JSON object beginning with `{`; the tensors'
-bytes to the end of the file. The header maps each tensor's name to
-`{"dtype": str, "shape": [int, ...], "data_offsets": [begin, end]}`, offsets counted from the end
-of the header, and may map `__metadata__` to an object of strings.
+Format (https://github.com/huggingface/safetensors#format): eight bytes, the length of the header as
+an unsigned little-endian number; the header, a JSON object beginning with `{`; the tensors' bytes
+to the end of the file. The header maps each tensor's name to `{"dtype": str, "shape": [int, ...],
+"data_offsets": [begin, end]}`, offsets counted from the end of the header, and may map
+`__metadata__` to an object of strings.
 
-The header is read by a scanner for exactly that grammar and not by a JSON parser: it stops at the
-first thing out of place, sees a key that is given twice, cannot recurse, and never builds more
-than the tensors that the limits allow, whatever the 100 MB that a header may have hold.
+A scanner for exactly that grammar reads the header, not a JSON parser. It stops at the first error,
+detects duplicate keys and cannot recurse. It never builds more than the tensors that the limits
+allow, regardless of the content of a header, which may have 100 MB.
 """
 
 import json
@@ -25,13 +25,13 @@ MAX_TENSORS = 100_000
 MAX_METADATA = 100_000
 MAX_NAME_CHARACTERS = 512
 MAX_DIMENSIONS = 64
-# The format's own library multiplies in 64 bits; a file that needs the last one is lying.
+# The format's own library multiplies in 64 bits. A file that needs the last bit is invalid.
 MAX_BITS = 1 << 63
 
 LENGTH_BYTES = 8
 
-# Bits of one number, for every dtype that safetensors 0.8 knows. Four- and six-bit numbers are
-# packed: a tensor of them fills whole bytes.
+# Bits per number, for every dtype of safetensors 0.8. Numbers of four and six bits are packed: a
+# tensor of them fills whole bytes.
 DTYPE_BITS = {
     "BOOL": 8,
     "F4": 4,
@@ -64,8 +64,8 @@ _NUMBER = r"(?:0|[1-9][0-9]{0,19}+)"
 _NUMBERS = re.compile(
     rf"\[{_SPACE}({_NUMBER}(?:{_SPACE},{_SPACE}{_NUMBER}){{0,{MAX_DIMENSIONS - 1}}}+)?{_SPACE}\]"
 )
-# A tensor as the format's own library and Python's json write it, which is nearly every tensor:
-# one match in place of some twenty.
+# A tensor as the format's own library and Python's json write it, which covers nearly every tensor.
+# One match replaces some twenty.
 _WRITTEN_TENSOR = re.compile(
     rf'"([^"\\\x00-\x1f]{{0,{MAX_NAME_CHARACTERS}}}+)": ?\{{"dtype": ?"([A-Z0-9_]++)", ?'
     rf'"shape": ?\[((?:{_NUMBER}(?:, ?{_NUMBER}){{0,{MAX_DIMENSIONS - 1}}}+)?)\], ?'
@@ -76,8 +76,7 @@ _DECODER = json.JSONDecoder(strict=True)
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of a header: its dtype, its count of numbers, where its bytes begin and end, and
-    its shape."""
+    """One tensor of a header: dtype, count of numbers, begin and end of its bytes, and shape."""
 
     dtype: str
     numbers: int
@@ -88,18 +87,18 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What a safetensors header says, checked against the size of its file."""
+    """Content of a safetensors header, checked against the size of its file."""
 
     tensors: dict[str, Tensor]
     data_bytes: int
 
     @property
     def parameters(self) -> int:
-        """How many numbers the file's tensors hold."""
+        """Returns the number of values in the file's tensors."""
         return sum(tensor.numbers for tensor in self.tensors.values())
 
     def bytes_by_dtype(self) -> dict[str, int]:
-        """How many bytes the tensors of each dtype take."""
+        """Returns the number of bytes of the tensors of each dtype."""
         totals: dict[str, int] = {}
         for tensor in self.tensors.values():
             totals[tensor.dtype] = totals.get(tensor.dtype, 0) + tensor.end - tensor.begin
@@ -107,7 +106,7 @@ class Header:
 
 
 def looks_like_safetensors(head: bytes) -> bool:
-    """Whether a file that begins with these bytes can be safetensors."""
+    """True if a file that begins with these bytes can be safetensors."""
     return (
         len(head) > LENGTH_BYTES
         and struct.unpack_from("<Q", head)[0] <= MAX_HEADER_BYTES
@@ -116,12 +115,13 @@ def looks_like_safetensors(head: bytes) -> bool:
 
 
 def read_header(files: FileSet, path: str) -> Header:
-    """Read and check one file's header.
+    """Reads and checks one file's header.
 
-    Checked, at least as strictly as the format's own library does: the header's length against
-    the file's, the grammar, keys given twice, dtypes, shapes (whole numbers, no overflow), each
-    tensor's bytes against its shape and dtype, and that the tensors fill the rest of the file
-    with no overlap, hole or remainder. At most 100,000 tensors, names of at most 512 characters.
+    The checks are at least as strict as those of the format's own library. They cover the header's
+    length against the file's, the grammar, duplicate keys, dtypes, shapes (integers, no overflow),
+    and each tensor's bytes against its shape and dtype. They also ensure that the tensors fill the
+    rest of the file with no overlap, hole or remainder. At most 100,000 tensors, names of at most
+    512 characters.
 
     Raises:
         InspectionError: `BAD_SAFETENSORS`, `TRUNCATED`.
@@ -145,17 +145,17 @@ def read_header(files: FileSet, path: str) -> Header:
 
 
 class _Scanner:
-    """Reads a header's grammar from left to right."""
+    """Scanner that reads a header's grammar from left to right."""
 
     def __init__(self, path: str, text: str) -> None:
         self._path = path
         self._text = text
         self._position = 0
-        # The tensor that is being read, for messages.
+        # The current tensor, for messages.
         self._tensor_name: str | None = None
 
     def header(self) -> dict[str, Tensor]:
-        """The whole header, and nothing after it but white space."""
+        """Reads the whole header. Only white space may follow it."""
         tensors: dict[str, Tensor] = {}
         has_metadata = False
         if not self._text.startswith("{"):
@@ -182,14 +182,14 @@ class _Scanner:
         return tensors
 
     def _metadata(self) -> None:
-        seen: set[str] = set()
+        keys: set[str] = set()
         more = self._open("__metadata__")
         while more:
             key = self._key("a key of __metadata__")
-            if key in seen:
+            if key in keys:
                 raise _bad(self._path, f"gives {quoted(key)} twice in __metadata__")
-            seen.add(key)
-            if len(seen) > MAX_METADATA:
+            keys.add(key)
+            if len(keys) > MAX_METADATA:
                 raise _bad(self._path, f"holds more than {MAX_METADATA} entries in __metadata__")
             self._string("a value of __metadata__")
             more = self._more("__metadata__")
@@ -226,7 +226,7 @@ class _Scanner:
         return _checked_tensor(self._path, name, dtype, shape, offsets)
 
     def _open(self, where: str) -> bool:
-        """Pass the `{` of an object; whether it has members."""
+        """Consumes the `{` of an object. Returns True if it has members."""
         if self._next() != "{":
             self._expected("an object", where)
         self._position += 1
@@ -236,7 +236,7 @@ class _Scanner:
         return False
 
     def _more(self, where: str) -> bool:
-        """Pass the `,` or `}` after a member; whether another follows."""
+        """Consumes the `,` or `}` after a member. Returns True if another follows."""
         mark = self._next()
         if mark not in {",", "}"}:
             self._expected("a ',' or '}'", where)
@@ -259,26 +259,27 @@ class _Scanner:
             return plain[1]
         try:
             value, self._position = _DECODER.raw_decode(self._text, self._position)
-            # Half a surrogate pair is no text; the format's own library refuses it, too.
+            # Half a surrogate pair is not text. The format's own library rejects it, too.
             str(value).encode("utf-8")
         except ValueError:
             self._expected("a string", where)
         return str(value)
 
     def _numbers(self, where: str) -> list[int]:
-        found = _NUMBERS.match(self._text, self._position) if self._next() == "[" else None
-        if not found:
+        match = _NUMBERS.match(self._text, self._position) if self._next() == "[" else None
+        if not match:
             self._expected(f"a list of at most {MAX_DIMENSIONS} non-negative whole numbers", where)
-        self._position = found.end()
-        return [int(number) for number in found[1].split(",")] if found[1] else []
+        self._position = match.end()
+        return [int(number) for number in match[1].split(",")] if match[1] else []
 
     def _next(self) -> str:
-        """The next character that is no white space; empty at the end."""
+        """Returns the next character that is not white space. Returns an empty text at the end."""
         self._skip_space()
         return self._text[self._position : self._position + 1]
 
     def _skip_space(self) -> None:
-        # Written headers have hardly any, so the pattern is not worth trying each time.
+        # Real headers have hardly any white space, so trying the pattern each time is not
+        # worthwhile.
         if self._text[self._position : self._position + 1].isspace():
             space = _WHITESPACE.match(self._text, self._position)
             self._position = space.end() if space else self._position
@@ -299,7 +300,7 @@ def _checked_tensor(
         raise _bad(path, f"has tensor {quoted(name)} of the unknown dtype {quoted(dtype)}")
     if len(offsets) != 2:
         raise _bad(path, f"gives tensor {quoted(name)} {len(offsets)} data_offsets instead of two")
-    # Zeros count as ones here so that a nonsensical dimension beside one is still seen.
+    # Zeros count as ones here, so that an invalid dimension next to a zero is still detected.
     bound = bits
     for dimension in shape:
         bound *= dimension or 1

@@ -1,4 +1,4 @@
-"""What sentence-transformers wrote: refused at the push where it would be at the load."""
+"""Rejects at upload the sentence-transformers settings that would fail at load."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -29,12 +29,13 @@ T = TypeVar("T")
 def refuse_unfit_reranker(
     pipeline: str, documents: Mapping[str, Json], files: FileSet, *, asked: bool
 ) -> None:
-    """Refuse a cross-encoder whose modules or activation are not served.
+    """Rejects a cross-encoder with modules or an activation that are not served.
 
-    A classifier of texts serves its other endpoints whatever its activation is.
+    A classifier of texts serves its other endpoints with any activation.
 
     Args:
-        asked: the uploader names the pipeline: a language model that ranks may write texts, too.
+        asked: whether the uploader names the pipeline. A language model that ranks may write texts,
+            too.
 
     Raises:
         InspectionError: `UNSUPPORTED_MODEL`.
@@ -47,7 +48,9 @@ def refuse_unfit_reranker(
 
 
 def _described(read: Callable[[Read], T], files: FileSet) -> T:
-    """Settings of sentence-transformers' files. Raises `InspectionError`: `UNSUPPORTED_MODEL`."""
+    """Returns the settings of sentence-transformers' files. Raises `InspectionError`:
+    `UNSUPPORTED_MODEL`.
+    """
     try:
         return read(lambda path: load_json(files, path) if path in files else {})
     except UnfitError as error:
@@ -60,12 +63,12 @@ def refuse_unfit_modules(
     documents: Mapping[str, Json],
     headers: Mapping[str, Header],
 ) -> None:
-    """Refuse a model whose modules ask for what is not served, or lack their weights.
+    """Rejects a model with modules that are not served or lack their weights.
 
     Args:
-        pipeline: None while it is not known: a model without config.json may be one of words only,
-            which has no transformer.
-        headers: of its safetensors files.
+        pipeline: None while it is unknown: a model without config.json may use words only, without
+            a transformer.
+        headers: the headers of its safetensors files.
 
     Raises:
         InspectionError: `UNSUPPORTED_MODEL`, `MISSING_WEIGHTS`.
@@ -76,18 +79,18 @@ def refuse_unfit_modules(
 
     about = _described(sentence_modules.described, files)
     projected = about.interaction and MODULES not in documents
-    if projected and not any(STANFORD_PROJECTION in one.tensors for one in headers.values()):
+    if projected and not any(STANFORD_PROJECTION in module.tensors for module in headers.values()):
         raise InspectionError(
             FailureCode.MISSING_WEIGHTS,
             f"The weights lack {STANFORD_PROJECTION}, the last layer of a {STANFORD}.",
             CONFIG,
         )
-    for one in (*about.tokens, *about.after):
-        path = f"{one.path}/{WEIGHTS}"
-        if one.kind in WEIGHTED and path not in files:
+    for module in (*about.tokens, *about.after):
+        path = f"{module.path}/{WEIGHTS}"
+        if module.kind in WEIGHTED and path not in files:
             raise InspectionError(
                 FailureCode.MISSING_WEIGHTS,
-                f"{path} is missing, the weights of the module {one.kind}. Save the model with "
+                f"{path} is missing, the weights of the module {module.kind}. Save the model with "
                 "sentence-transformers, as safetensors.",
                 path,
             )

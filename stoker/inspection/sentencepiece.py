@@ -23,7 +23,7 @@ _MAX_VARINT_BITS = 35
 
 
 def check_sentencepiece(files: FileSet, path: str) -> None:
-    """Refuse a file that is not a SentencePiece model of at most 16 MiB and 500,000 pieces.
+    """Rejects a file that is not a SentencePiece model of at most 16 MiB and 500,000 pieces.
 
     Raises:
         InspectionError: `FILE_TOO_LARGE`, `BAD_SENTENCEPIECE`.

@@ -1,8 +1,8 @@
-"""Whether the weights have the shapes that config.json says.
+"""Checks whether the weights have the shapes of config.json.
 
-transformers refuses a tensor of another shape when it loads a model. Checked here is what is the
-same for all architectures: the rows of the table of tokens, and the labels of a classifier. A
-replica checks the rest as it loads.
+transformers rejects a tensor of another shape when it loads a model. This module checks the parts
+that all architectures share: the rows of the token table, and the labels of a classifier. A replica
+checks the rest as it loads.
 """
 
 import re
@@ -14,7 +14,7 @@ from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.safetensors import Header, Tensor
 
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-"""Other numbers are quantized: several of them may share an element."""
+"""Dtypes of plain numbers. Others are quantized: several numbers may share an element."""
 _TOKEN_TABLES = ("word_embeddings.weight", "embed_tokens.weight", "shared.weight", "wte.weight")
 _CLASSIFIERS = frozenset(
     {
@@ -24,7 +24,7 @@ _CLASSIFIERS = frozenset(
         "score.weight",
     }
 )
-"""Last layers whose rows are the labels."""
+"""Last layers with labels as rows."""
 _CLASSIFYING = frozenset(
     {
         "audio-classification",
@@ -50,10 +50,10 @@ _CLASSES = (
 def refuse_other_shapes(
     pipeline: str, architecture: str, documents: Mapping[str, Json], headers: Iterable[Header]
 ) -> None:
-    """Refuse weights that contradict the vocabulary or the labels of config.json.
+    """Rejects weights that contradict the vocabulary or the labels of config.json.
 
     Args:
-        headers: of the safetensors files in the top folder.
+        headers: the headers of the safetensors files in the top folder.
 
     Raises:
         InspectionError: `BAD_CONFIG`, with the tensor's name and both shapes.
@@ -75,10 +75,10 @@ def refuse_other_shapes(
 def warn_of_unused_layers(
     pipeline: str, documents: Mapping[str, Json], headers: Iterable[Header]
 ) -> tuple[str, ...]:
-    """Warn of an encoder whose weights have more layers than its configuration names.
+    """Returns warnings for an encoder with more layers in its weights than in its configuration.
 
-    transformers leaves the others out without a word. Language models are not looked at: their last
-    layers may be for drafts.
+    transformers silently leaves the others out. Language models are not checked: their last layers
+    may be for drafts.
     """
     config = documents.get(CONFIG)
     if not isinstance(config, dict) or pipeline not in TEXT_PIPELINES - _WRITING:
@@ -86,13 +86,13 @@ def warn_of_unused_layers(
     layers = config.get("num_hidden_layers")
     if type(layers) is not int or any("num_hidden_layers" in part for part in _parts(config)):
         return ()
-    found = [
+    indices = [
         int(match[1])
         for header in headers
         for name in header.tensors
         if (match := _LAYER.search(name)) and "decoder" not in name
     ]
-    stored = 1 + max(found, default=-1)
+    stored = 1 + max(indices, default=-1)
     if stored <= layers:
         return ()
     return (
@@ -104,11 +104,11 @@ def warn_of_unused_layers(
 
 def _refuse_tokens(config: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> None:
     size = config.get("vocab_size")
-    # The parts of a composite model have vocabularies of their own.
+    # The parts of a composite model have separate vocabularies.
     has_several = "src_vocab_size" in config or any("vocab_size" in part for part in _parts(config))
     if type(size) is not int or has_several:
         return
-    tables = {name: one for name, one in tensors.items() if _is_token_table(name)}
+    tables = {name: tensor for name, tensor in tensors.items() if _is_token_table(name)}
     if not tables or any(table.shape[0] == size for table in tables.values()):
         return
     name, table = min(tables.items())
@@ -122,13 +122,13 @@ def _refuse_tokens(config: Mapping[str, Json], tensors: Mapping[str, Tensor]) ->
 
 
 def _is_token_table(name: str) -> bool:
-    return any(name == one or name.endswith(f".{one}") for one in _TOKEN_TABLES)
+    return any(name == table or name.endswith(f".{table}") for table in _TOKEN_TABLES)
 
 
 def _refuse_labels(config: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> None:
     names, count = config.get("id2label"), config.get("num_labels")
     if isinstance(names, dict):
-        # transformers counts these, whatever num_labels says.
+        # transformers counts these and ignores num_labels.
         count, key = len(names), f"{len(names)} labels in 'id2label'"
     else:
         names = {}

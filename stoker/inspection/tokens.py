@@ -1,7 +1,7 @@
-"""The tokenizer against the embedding: tokens that every text needs must have a row there.
+"""Checks the tokenizer against the embedding: tokens that every text needs must have a row in it.
 
-Further tokens beyond the embedding are common and harmless: a text that contains one is refused
-when it is sent. Here are only the tokens that no text can do without.
+Further tokens beyond the embedding are common and harmless: a request with a text that contains one
+is rejected. This module covers only tokens that no text can do without.
 """
 
 import re
@@ -21,34 +21,37 @@ _TEMPLATE_BLOCK = re.compile(r"\{%-?\s*(\w+)([^%]*)-?%\}")
 _OPTIONAL = re.compile(
     r"tool|image|video|audio|think|reason|document|type|function|builtin|content"
 )
-"""Of a condition or a loop: what it guards is not a part of every conversation."""
+"""Words in a condition or loop of a template. Such a block is not part of every conversation."""
 
 
 def essentials(tokenizer: Json) -> Json:
-    """The parts of a tokenizer.json that are looked at here; its vocabulary may be large."""
-    found = tokenizer if isinstance(tokenizer, dict) else {}
-    return {name: found[name] for name in _KEPT if name in found}
+    """Returns the parts of a tokenizer.json that this module reads. Its vocabulary may be large."""
+    parts = tokenizer if isinstance(tokenizer, dict) else {}
+    return {name: parts[name] for name in _KEPT if name in parts}
 
 
 def find_template(files: FileSet, documents: Mapping[str, Json]) -> str | None:
-    """The chat template; of several, the default."""
+    """Returns the chat template, or the default one of several."""
     if files.sizes.get(_TEMPLATE, _MOST_BYTES) < _MOST_BYTES:
         return files.whole(_TEMPLATE).decode("utf-8", "replace")
     config = documents.get(_TOKENIZER_CONFIG)
     template = config.get("chat_template") if isinstance(config, dict) else None
-    named = [one for one in template if isinstance(one, dict)] if isinstance(template, list) else []
-    default = [one.get("template") for one in named if one.get("name") == "default"]
-    found = default[0] if default else template
-    return found if isinstance(found, str) else None
+    named = (
+        [item for item in template if isinstance(item, dict)] if isinstance(template, list) else []
+    )
+    default = [item.get("template") for item in named if item.get("name") == "default"]
+    chosen = default[0] if default else template
+    return chosen if isinstance(chosen, str) else None
 
 
 def refuse_missing_rows(documents: Mapping[str, Json], template: str | None) -> None:
-    """Refuse a tokenizer that puts a token around every text, or into every conversation, that the
-    model's embedding has no row for.
+    """Rejects a tokenizer with required tokens that have no row in the model's embedding.
+
+    Required tokens surround every text or appear in every conversation.
 
     Args:
-        documents: with config.json and tokenizer.json, if there is one.
-        template: the chat template of a language model; None: there is none.
+        documents: with config.json and tokenizer.json, if it exists.
+        template: the chat template of a language model, or None.
 
     Raises:
         InspectionError: `TOKENIZER_MISMATCH`.
@@ -77,17 +80,17 @@ def _refuse_beyond(name: str, token: int, rows: int, why: str) -> None:
 
 
 def _rows(config: Json) -> int | None:
-    """Rows of the embedding for texts."""
+    """Returns the number of rows of the text embedding."""
     if not isinstance(config, dict):
         return None
     nested = [config.get(name) for name in _NESTED]
-    places = [config, *(one for one in nested if isinstance(one, dict))]
-    sizes = [size for one in places if isinstance(size := one.get("vocab_size"), int)]
+    places = [config, *(place for place in nested if isinstance(place, dict))]
+    sizes = [size for place in places if isinstance(size := place.get("vocab_size"), int)]
     return max(sizes, default=0) or None
 
 
 def _around(processor: Json) -> Iterator[tuple[str, int]]:
-    """Special tokens of a post-processor of tokenizers, with their ids."""
+    """Yields the special tokens of a tokenizer's post-processor, with their ids."""
     if not isinstance(processor, dict):
         return
     parts = processor.get("processors")
@@ -100,16 +103,16 @@ def _around(processor: Json) -> Iterator[tuple[str, int]]:
     special = processor.get("special_tokens")
     if isinstance(special, dict):
         used = str(processor.get("single"))
-        for name, one in special.items():
-            ids = one.get("ids") if isinstance(one, dict) else None
+        for name, entry in special.items():
+            ids = entry.get("ids") if isinstance(entry, dict) else None
             if isinstance(ids, list) and repr(name) in used:
                 yield from _pairs((name, token) for token in ids)
 
 
 def _added(tokens: Json) -> Iterator[tuple[str, int]]:
-    for one in tokens if isinstance(tokens, list) else ():
-        if isinstance(one, dict) and one.get("content"):
-            yield from _pairs([(one.get("content"), one.get("id"))])
+    for entry in tokens if isinstance(tokens, list) else ():
+        if isinstance(entry, dict) and entry.get("content"):
+            yield from _pairs([(entry.get("content"), entry.get("id"))])
 
 
 def _pairs(pairs: Iterable[tuple[Json, Json]]) -> Iterator[tuple[str, int]]:
@@ -119,19 +122,19 @@ def _pairs(pairs: Iterable[tuple[Json, Json]]) -> Iterator[tuple[str, int]]:
 
 
 def _always_written(template: str) -> str:
-    """What of a chat template does not stand below a condition about what may be absent."""
-    kept: list[str] = []
+    """Returns the parts of a chat template that are outside of conditions on optional content."""
+    pieces: list[str] = []
     guards: list[bool] = []
     place = 0
     for block in _TEMPLATE_BLOCK.finditer(template):
         if not any(guards):
-            kept.append(template[place : block.start()])
+            pieces.append(template[place : block.start()])
         place = block.end()
         word, rest = block[1], block[2]
         if word in ("if", "for"):
             guards.append(bool(_OPTIONAL.search(rest)))
         elif word in ("elif", "else") and guards:
-            # The other branch of a condition is as optional as the first.
+            # Other branches of a condition are as optional as the first.
             guards[-1] = guards[-1] or bool(_OPTIONAL.search(rest))
         elif word in ("endif", "endfor") and guards:
             guards.pop()
@@ -139,5 +142,5 @@ def _always_written(template: str) -> str:
             guards.append(True)
         elif word == "endmacro" and guards:
             guards.pop()
-    kept.append("" if any(guards) else template[place:])
-    return "".join(kept)
+    pieces.append("" if any(guards) else template[place:])
+    return "".join(pieces)

@@ -1,4 +1,4 @@
-"""Architectures that are not served, and why: the text of the error."""
+"""Architectures that are not served, and the reasons for the error text."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from stoker.inspection.documents import Json
 from stoker.inspection.failure import FailureCode, InspectionError
 
-# The first pattern that matches tells.
+# The first matching pattern applies.
 _REASONS = {
     "EdgeTam*": "it needs timm, which is not there",
     "Sam3*": "its image processor needs torchvision, which is not there",
@@ -20,11 +20,11 @@ _REASONS = {
     "PixArt*": "its pipeline does not tell of its steps, which progress and giving up need",
 }
 
-# Pipelines whose patterns match nearly any architecture, so that they also match by accident.
+# Pipelines with patterns that match nearly any architecture, and thus also match by accident.
 GENERAL = frozenset({"feature-extraction", "fill-mask"})
-# Keys of config.json for the parts of a model of several senses.
+# Keys of config.json for the parts of a multimodal model.
 _PARTS = frozenset({"text_config", "vision_config", "audio_config"})
-# Keys of config.json that only models of something else than text have.
+# Keys of config.json that only models of other data than text have.
 _OTHER_SENSES = (
     ("vision_config", "images"),
     ("image_config", "images"),
@@ -45,19 +45,21 @@ _OTHER_SENSES = (
 
 
 def reason(architecture: str) -> str:
-    """Why an architecture is not served, as the end of a sentence; empty where none is known."""
-    found = (why for pattern, why in _REASONS.items() if fnmatchcase(architecture, pattern))
-    return next((f": {why}" for why in found), "")
+    """Returns why an architecture is not served, as the end of a sentence. Returns an empty text if
+    no reason is known.
+    """
+    reasons = (why for pattern, why in _REASONS.items() if fnmatchcase(architecture, pattern))
+    return next((f": {why}" for why in reasons), "")
 
 
 def refuse_other_senses(
     pipeline: str, architecture: str, documents: Mapping[str, Json], *, asked: bool
 ) -> None:
-    """Refuse a model of images or sound that nothing but a general pattern of texts took.
+    """Rejects a model of images or sound that matched only a general pattern for texts.
 
     Args:
-        asked: the uploader or the model's own files name the pipeline. A model with a part for
-            each sense may embed texts alone, and then that is what it is for.
+        asked: whether the uploader or the model's own files name the pipeline. A multimodal model
+            may embed only texts, and then serves that purpose.
 
     Raises:
         InspectionError: `UNSUPPORTED_ARCHITECTURE`.
@@ -78,7 +80,7 @@ def refuse_other_senses(
 
 
 def refuse_drawn_questions(documents: Mapping[str, Json]) -> None:
-    """Refuse a Pix2Struct that reads questions: they are drawn above the image.
+    """Rejects a Pix2Struct that reads questions, because they are drawn above the image.
 
     Raises:
         InspectionError: `UNSUPPORTED_MODEL`.

@@ -1,4 +1,4 @@
-"""Which of a model's weight files a loader would load, and whether they are all there."""
+"""Finds a model's weight files that a loader would load, and checks that they are complete."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True)
 class WeightNames:
-    """What a library calls the weights that it saves, as in `model` + `.safetensors`."""
+    """A library's names for the weights that it saves, as in `model` + `.safetensors`."""
 
     stem: str
 
@@ -39,13 +39,13 @@ DIFFUSERS = WeightNames("diffusion_pytorch_model")
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights that are loaded.
+    """Weights that are loaded.
 
     Attributes:
-        parameters: how many numbers they hold.
-        weight_bytes: how many bytes they take.
-        dtype: the dtype that takes most of those bytes.
-        warnings: what is odd about the files without being wrong.
+        parameters: the number of values that they contain.
+        weight_bytes: their size in bytes.
+        dtype: the dtype of most of those bytes.
+        warnings: oddities of the files that are not errors.
     """
 
     parameters: int
@@ -55,22 +55,23 @@ class Weights:
 
 
 def find_weights(headers: Mapping[str, Header], documents: Mapping[str, Json]) -> Weights | None:
-    """The safetensors weights of a model: `model.safetensors`, or the shards that the index names.
+    """Returns the safetensors weights of a model: `model.safetensors`, or the shards that the index
+    names.
 
-    Counted with them is the `model.safetensors` of every folder that `modules.json` lists
-    (sentence-transformers keeps its dense layers there), and what a model that speaks has beside
-    it. Other safetensors files are not loaded and are warned of.
+    The total includes the `model.safetensors` of every folder that `modules.json` lists, as
+    sentence-transformers keeps its dense layers there. It also includes additional files of a
+    speech model. Other safetensors files are not loaded and cause a warning.
 
     Args:
         headers: the checked header of every safetensors file, by path.
         documents: the parsed JSON files, by path.
 
     Returns:
-        The weights; None where there is none.
+        The weights, or None if the model has none.
 
     Raises:
         InspectionError: `AMBIGUOUS_WEIGHTS`, `BAD_INDEX`, `MISSING_INDEX`, `MISSING_SHARD`, or
-            `MISSING_WEIGHTS` where the files are there but hold no tensor or have the wrong name.
+            `MISSING_WEIGHTS` if the files exist but hold no tensor or have the wrong name.
     """
     warnings: list[str] = []
     used = find_files(headers, documents, TRANSFORMERS, warnings)
@@ -91,13 +92,13 @@ def find_files(
     names: WeightNames,
     warnings: list[str],
 ) -> set[str]:
-    """The weight files of one folder that a loader would load; none where there are none.
+    """Returns the weight files of one folder that a loader would load.
 
     Args:
         headers: the checked headers of its safetensors files, by path below it.
         documents: its parsed JSON files.
-        names: what the loader calls the weights.
-        warnings: what is odd without being wrong is added to them.
+        names: the loader's names for the weights.
+        warnings: a list to which oddities that are not errors are added.
 
     Raises:
         InspectionError: as `find_weights`.
@@ -140,11 +141,11 @@ def _main_files(
 
 def _missing_index(shards: set[str], names: WeightNames) -> InspectionError:
     missing = {names.index}
-    found = names.shard(min(shards))
-    # More shards than a set may have files are a lie that is not worth spelling out.
-    if found and int(found[4]) <= len(shards) + _MAX_SHOWN:
-        numbers = range(1, int(found[4]) + 1)
-        missing |= {f"{found[1]}{n:05}{found[3]}{found[4]}{found[5]}" for n in numbers} - shards
+    match = names.shard(min(shards))
+    # More shards than a set may have files are invalid and not worth listing.
+    if match and int(match[4]) <= len(shards) + _MAX_SHOWN:
+        numbers = range(1, int(match[4]) + 1)
+        missing |= {f"{match[1]}{n:05}{match[3]}{match[4]}{match[5]}" for n in numbers} - shards
     return InspectionError(
         FailureCode.MISSING_INDEX,
         f"The weights are in shards ({_some(shards)}), which are not complete without "
@@ -156,7 +157,9 @@ def _missing_index(shards: set[str], names: WeightNames) -> InspectionError:
 def _indexed_files(
     headers: Mapping[str, Header], index: Json, names: WeightNames, warnings: list[str]
 ) -> set[str]:
-    """The shards of an index, each of which holds just the tensors that the index puts there."""
+    """Returns the shards of an index. Each must hold exactly the tensors that the index assigns to
+    it.
+    """
     placed = _placed_tensors(index, names)
     for shard, tensors in placed.items():
         if shard not in headers:
@@ -166,11 +169,11 @@ def _indexed_files(
                 "Upload it, too.",
                 names.index,
             )
-        held = headers[shard].tensors.keys()
-        if missing := tensors - held:
-            what = f"puts tensors into {shard} that are not in it: {_some(missing)}"
-            raise _bad_index(names, what)
-        if extra := held - tensors:
+        stored = headers[shard].tensors.keys()
+        if missing := tensors - stored:
+            problem = f"puts tensors into {shard} that are not in it: {_some(missing)}"
+            raise _bad_index(names, problem)
+        if extra := stored - tensors:
             raise _bad_index(names, f"does not mention tensors that {shard} holds: {_some(extra)}")
     if extra := {path for path in headers if names.shard(path)} - placed.keys():
         raise _bad_index(names, f"does not mention the shards {_some(extra)}")
@@ -221,7 +224,9 @@ def _refuse_misnamed(headers: Mapping[str, Header], names: WeightNames) -> None:
 
 
 def summed(headers: list[Header], warnings: tuple[str, ...]) -> Weights:
-    """What weight files hold together. Raises `InspectionError`: `MISSING_WEIGHTS` for nothing."""
+    """Returns the sum of weight files. Raises `InspectionError` (`MISSING_WEIGHTS`) if they are
+    empty.
+    """
     totals: dict[str, int] = {}
     for header in headers:
         for dtype, count in header.bytes_by_dtype().items():

@@ -1,1 +1,1 @@
-"""What clients send as images, audio and video: fetched, recognised, decoded."""
+"""Images, audio and video that clients send: fetched, recognised, decoded."""

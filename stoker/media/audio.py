@@ -1,4 +1,4 @@
-"""Sound from bytes or numbers: mono, at the model's sampling rate."""
+"""Decodes sound from bytes or numbers: mono, at the model's sampling rate."""
 
 import io
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ from stoker.media.errors import MediaError, refusing
 from stoker.media.timeline import Timeline
 
 MIN_RATE = 1_000
-"""Lowest sampling rate taken, in Hz."""
+"""Lowest accepted sampling rate, in Hz."""
 MAX_RATE = 768_000
-"""Highest sampling rate taken, in Hz."""
+"""Highest accepted sampling rate, in Hz."""
 
 _CODECS = (
     "pcm_u8,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,"
@@ -26,11 +26,15 @@ _CODECS = (
     "flac,alac,vorbis,opus,libopus,mp3,mp3float,aac"
 )
 _BARE = ("mp3", "aac")
-"""Streams without a container, in which players skip what is no sound: tags, padding, a cut."""
+"""Streams without a container, in which players skip everything that is not sound: tags, padding, a
+cut.
+"""
 _VALUES_PER_SECOND = 8 * 48_000
-"""Samples of all channels together: silence of many channels packs into a few bytes."""
+"""Maximum number of samples of all channels together per second: silence of many channels packs
+into a few bytes.
+"""
 _CHUNK = 1 << 16
-"""Samples resampled at a time."""
+"""Number of samples resampled at a time."""
 
 Samples = NDArray[numpy.float32]
 
@@ -38,20 +42,21 @@ Samples = NDArray[numpy.float32]
 class Sound(NamedTuple):
     samples: Samples
     timeline: Timeline
-    """Where the samples are in their container."""
+    """Positions of the samples in their container."""
 
 
 def decode(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) -> Samples:
-    """The first sound of a file: see `decode_timed`."""
+    """Decodes the first sound of a file: see `decode_timed`."""
     return decode_timed(data, sampling_rate, limits).samples
 
 
 def decode_timed(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) -> Sound:
-    """The first sound of a file: float32 of shape (samples,), from -1 to 1, at `sampling_rate` Hz.
+    """Decodes the first sound of a file: float32 of shape (samples,), from -1 to 1, at
+    `sampling_rate` Hz.
 
-    WAV, FLAC, Ogg, MP3, AAC, MP4 and WebM, recognised by content. Channels are averaged; FFmpeg's
-    own mix to mono would add up to 3 dB. A file that ends early gives what it holds, where its
-    format shows that: WAV, MP3, AAC.
+    Accepts WAV, FLAC, Ogg, MP3, AAC, MP4 and WebM, recognised by content. Channels are averaged;
+    FFmpeg's own mix to mono would add up to 3 dB. A file that ends early yields its existing
+    content if its format shows that: WAV, MP3, AAC.
 
     Raises `MediaError` for another format, for more than `limits.audio_s` seconds (as decoded: a
     header may lie), for a sound that is empty or not finite, and for a damaged file.
@@ -83,10 +88,10 @@ def decode_timed(data: bytes | memoryview, sampling_rate: int, limits: MediaLimi
 
 
 def _placed(frames: Iterable[Any], rate: int, begin_s: float, timeline: Timeline) -> Iterator[Any]:
-    """Passes frames on, and enters into a timeline when they are played.
+    """Passes frames on and enters the times when they are played into a timeline.
 
     Args:
-        begin_s: the earliest time in the container, of any stream.
+        begin_s: the earliest time of any stream in the container.
     """
     samples = 0
     for frame in frames:
@@ -99,11 +104,12 @@ def _placed(frames: Iterable[Any], rate: int, begin_s: float, timeline: Timeline
 def from_samples(
     samples: Samples | bytes | memoryview, rate: int, sampling_rate: int, limits: MediaLimits
 ) -> Samples:
-    """Numbers given by a client, of shape (samples,) or a buffer of float32, at `sampling_rate` Hz.
+    """Resamples a client's numbers, of shape (samples,) or a buffer of float32, to `sampling_rate`
+    Hz.
 
-    `rate`, in Hz, is what they were sampled at. Raises `MediaError` for a rate outside `MIN_RATE`
-    to `MAX_RATE`, for more than `limits.audio_s` seconds, and for what is empty, not finite, or of
-    more than one dimension.
+    `rate` is their original sampling rate in Hz. Raises `MediaError` for a rate outside `MIN_RATE`
+    to `MAX_RATE`, for more than `limits.audio_s` seconds, and for input that is empty, not finite,
+    or of more than one dimension.
     """
     _check_rate(rate)
     with refusing("audio"):
@@ -117,7 +123,7 @@ def from_samples(
 def _as_array(samples: Any) -> Samples:
     if not isinstance(samples, numpy.ndarray):
         return numpy.frombuffer(samples, numpy.float32)
-    # Numbers beyond float32 become infinite, which is refused below.
+    # Numbers beyond float32 become infinite, which is rejected below.
     with numpy.errstate(over="ignore"):
         return cast(NDArray[Any], samples).astype(numpy.float32, copy=False)
 
@@ -128,7 +134,9 @@ def _chunks(array: Samples) -> Iterator[Samples]:
 
 
 def _frames(packets: Iterable[Any], *, skipping: bool) -> Iterator[Any]:
-    """The decoded frames; `skipping` those that are damaged, or raising FFmpeg's error."""
+    """Yields the decoded frames. With `skipping`, skips damaged ones; otherwise raises FFmpeg's
+    error.
+    """
     for packet in packets:
         try:
             frames = packet.decode()
@@ -140,8 +148,8 @@ def _frames(packets: Iterable[Any], *, skipping: bool) -> Iterator[Any]:
 
 
 def _mono(frames: Iterable[Any], rate: int, limits: MediaLimits) -> Iterator[Samples]:
-    """Each frame as float32 of shape (samples,), until the ceilings."""
-    # Interleaved by FFmpeg, which also scales integers to -1 to 1: PyAV 18 reads past the end of
+    """Yields each frame as float32 of shape (samples,), within the limits."""
+    # FFmpeg interleaves the channels and scales integers to -1 to 1. PyAV 18 reads past the end of
     # the planes of a frame that has eight or more.
     packer: Any = av.AudioResampler(format="flt")
     samples = values = 0
@@ -156,14 +164,14 @@ def _mono(frames: Iterable[Any], rate: int, limits: MediaLimits) -> Iterator[Sam
             raise MediaError("The audio has more samples than are served.")
         for packed in packer.resample(frame):
             by_channel = packed.to_ndarray().reshape(-1, channels)
-            # What is not finite is refused when all is joined.
+            # Values that are not finite are rejected when all chunks are joined.
             with numpy.errstate(invalid="ignore", over="ignore"):
                 mono = by_channel.mean(axis=1, dtype=numpy.float32)
             yield mono
 
 
 def _finish(chunks: Iterable[Samples], rate: int, sampling_rate: int) -> Samples:
-    """The chunks joined, at `sampling_rate`."""
+    """Joins the chunks, resampled to `sampling_rate`."""
     if rate != sampling_rate:
         chunks = _resample(chunks, rate, sampling_rate)
     parts = [chunk for chunk in chunks if chunk.size]

@@ -1,4 +1,4 @@
-"""Brings the media of a request in before it goes to a replica."""
+"""Collects the media of a request before the request goes to a replica."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -12,19 +12,19 @@ from stoker.media.inline import Inline
 from stoker.media.media import Media
 
 AT_ONCE = 4
-"""Media of one request that are fetched at the same time."""
+"""Maximum number of one request's media that are fetched at the same time."""
 
 
 class Request(Protocol):
-    """What may hold media."""
+    """Protocol of a request that may hold media."""
 
     def media(self) -> Iterator[tuple[str, Media]]:
-        """Its media, each with the path of its field."""
+        """Yields the request's media, each with the path of its field."""
         ...
 
 
 class Collector:
-    """Gets media from wherever a client says they are, within limits."""
+    """Loads media from the sources that a client names, within limits."""
 
     def __init__(
         self, fetcher: Fetcher, *, folders: Sequence[Path], limit_bytes: int, request_bytes: int
@@ -35,7 +35,7 @@ class Collector:
         self._request_bytes = request_bytes
 
     async def collect(self, request: Request) -> None:
-        """Fill in the content of a request's media; equal sources are fetched once.
+        """Fills in the content of a request's media. Equal sources are fetched once.
 
         Raises `InvalidMediaError` with the path of the field at fault.
         """

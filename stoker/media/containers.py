@@ -1,8 +1,8 @@
-"""Which container a file is, recognised by its first bytes.
+"""Recognises a file's container by its first bytes.
 
-FFmpeg's own probing also knows playlists, session descriptions and image lists, whose demuxers
-open the files and addresses that they name. So a container is named before the file is opened,
-and only containers that hold their own content are named here.
+FFmpeg's own probing also knows playlists, session descriptions and image lists. Their demuxers open
+the files and addresses that they name. So a container is named before the file is opened, and only
+containers that hold their own content are named here.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,9 @@ from stoker.media.errors import MediaError
 _IMAGE_BRANDS = frozenset({b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1"})
 _QUICKTIME_BOXES = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
 _MOST_TABLE_ENTRIES = 1 << 24
-"""Far more packets than a file within the ceilings has, and 400 MB of FFmpeg's index."""
+"""Maximum number of table entries: far more packets than a file within the limits has, and 400 MB
+of FFmpeg's index.
+"""
 
 AUDIO = frozenset({"wav", "flac", "ogg", "mp3", "aac", "mov", "matroska"})
 VIDEO = frozenset({"mov", "matroska", "avi", "gif"})
@@ -28,22 +30,22 @@ _NAMES = {
     "ogg": "Ogg",
     "wav": "WAV",
 }
-"""FFmpeg's names of demuxers → what people call the formats."""
+"""Maps FFmpeg's names of demuxers to the common names of the formats."""
 
-# No protocol has this name. A demuxer reads the bytes it is given; the whitelists also bind those
-# that it starts, such as the one that AVI starts for subtitles by probing them.
+# No protocol has this name. A demuxer reads only the bytes that it receives. The whitelists also
+# bind demuxers that it starts, such as the one that AVI starts for subtitles by probing them.
 _NO_PROTOCOL = "none"
 
 
 def container(data: bytes | memoryview, allowed: frozenset[str], kind: str) -> str:
-    """FFmpeg's name of the demuxer for a file, one of `allowed`.
+    """Returns FFmpeg's name of the demuxer for a file, one of `allowed`.
 
-    Raises `MediaError` for every other file, and for an MP4 whose tables claim more than a file
+    Raises `MediaError` for every other file, and for an MP4 with tables that claim more than a file
     can hold.
     """
     name = _sniff(bytes(data[:64]), data)
     if name not in allowed:
-        known = ", ".join(sorted(_NAMES[one] for one in allowed))
+        known = ", ".join(sorted(_NAMES[demuxer] for demuxer in allowed))
         raise MediaError(f"The {kind} is of a format that is not served. These are: {known}.")
     if name == "mov":
         _check_tables(memoryview(data), kind)
@@ -51,12 +53,12 @@ def container(data: bytes | memoryview, allowed: frozenset[str], kind: str) -> s
 
 
 def is_video(data: bytes | memoryview) -> bool:
-    """Whether a file is a video and no image; a GIF, which may be either, counts as an image."""
+    """True if a file is a video and not an image. A GIF may be either and counts as an image."""
     return _sniff(bytes(data[:64]), data) in VIDEO - {"gif"}
 
 
 def options(demuxer: str, codecs: str) -> dict[str, str]:
-    """FFmpeg's options that confine a file to one demuxer and to the named decoders."""
+    """Returns FFmpeg's options that confine a file to one demuxer and to the named decoders."""
     return {
         "format_whitelist": demuxer,
         "codec_whitelist": codecs,
@@ -77,7 +79,7 @@ def _sniff(head: bytes, data: bytes | memoryview) -> str | None:  # noqa: PLR091
         if head.startswith(magic):
             return name
     if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
-        # MPEG audio: layer III is MP3, and the layer that never was marks an ADTS stream of AAC.
+        # MPEG audio: layer III is MP3. The unused layer number marks an ADTS stream of AAC.
         return {0b01: "mp3", 0b00: "aac"}.get(head[1] >> 1 & 0b11)
     return None
 
@@ -92,7 +94,9 @@ _MAGICS = {
 
 
 def _after_id3(head: bytes, data: bytes | memoryview) -> bytes:
-    """The first bytes after an ID3v2 tag, whose size is in four groups of seven bits."""
+    """Returns the first bytes after an ID3v2 tag. The tag's size is in four groups of seven
+    bits.
+    """
     size = 0
     for byte in head[6:10]:
         size = size << 7 | byte & 0x7F
@@ -100,10 +104,10 @@ def _after_id3(head: bytes, data: bytes | memoryview) -> bytes:
 
 
 def _check_tables(data: memoryview, kind: str) -> None:
-    """Refuse the tables that name a count and nothing per entry, if the count is absurd.
+    """Rejects absurd counts in tables that name a count and store nothing per entry.
 
-    FFmpeg builds its index, 24 bytes an entry, from the count in `stsz` (when all samples have one
-    size) and in `trun` (when they have the defaults), so that twenty bytes would cost gigabytes.
+    FFmpeg builds its index, 24 bytes per entry, from the count in `stsz` (when all samples have one
+    size) and in `trun` (when they have the defaults). So twenty bytes would cost gigabytes.
     """
     for box in _boxes(data, kind):
         for name, offset in ((b"stsz", 12), (b"trun", 8)):
@@ -116,7 +120,9 @@ def _check_tables(data: memoryview, kind: str) -> None:
 
 
 def _boxes(data: memoryview, kind: str) -> Iterator[bytes]:
-    """The outermost boxes of an MP4 but those of media data, which are not structure."""
+    """Yields the outermost boxes of an MP4, without those of media data, which are not
+    structure.
+    """
     at = 0
     while at + 8 <= len(data):
         size = int.from_bytes(data[at : at + 4], "big")

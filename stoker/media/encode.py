@@ -1,4 +1,4 @@
-"""Frames into files: MP4 and WebP. The same frames give the same bytes."""
+"""Encodes frames as MP4 and WebP files. Equal frames produce equal bytes."""
 
 import io
 from collections.abc import Iterator
@@ -12,28 +12,31 @@ from numpy.typing import NDArray
 from PIL import Image
 
 _QUALITY = "18"
-"""x264's constant rate factor: hardly told from the frames."""
+"""x264's constant rate factor. At this value the result is hardly distinguishable from the
+frames.
+"""
 _WHOLE_VECTORS = 128
-"""Pixels. Of smaller frames x264's macroblock tree reads more than it has written, and comes out
-otherwise each time."""
+"""Minimum side in pixels for x264's macroblock tree. For smaller frames it reads more than it
+wrote, and its result differs each time.
+"""
 _BT709 = 1
-"""In the tables of ITU-T H.273: primaries, transfer and matrix alike."""
+"""Number of BT.709 in the tables of ITU-T H.273: the same for primaries, transfer and matrix."""
 _THUMBNAIL_QUALITY = 85
 
 
 def mp4(frames: NDArray[numpy.uint8], fps: int) -> bytes:
-    """H.264 in MP4, from RGB frames of shape (frames, height, width, 3) with even sides.
+    """Encodes RGB frames of shape (frames, height, width, 3) with even sides as H.264 in MP4.
 
-    4:2:0 in BT.709, a constant rate, and the index before the content, so that it can be played
-    while it is loaded.
+    The video is 4:2:0 in BT.709 with a constant rate. The index precedes the content, so that it
+    can be played while it loads.
     """
-    # The index cannot be moved to the front of a file in memory: room is left for it there.
+    # The index of a file in memory cannot be moved to the front later, so space is reserved there.
     room = 4096 + 64 * len(frames)
     options = {"moov_size": str(room), "fflags": "+bitexact"}
     buffer = io.BytesIO()
     file: Any = av.open(buffer, "w", format="mp4", options=options)
     with file:
-        # A lone thread: the rate control of several depends on their timing.
+        # A single thread: the rate control of several threads depends on their timing.
         coding = {"crf": _QUALITY, "preset": "medium", "threads": "1"}
         if min(frames.shape[1:3]) < _WHOLE_VECTORS:
             coding["x264-params"] = "mbtree=0"
@@ -62,7 +65,7 @@ def _in_yuv(frames: NDArray[numpy.uint8]) -> Iterator[Any]:
 
 
 def webp(pixels: NDArray[numpy.uint8]) -> bytes:
-    """An RGB image of shape (height, width, 3)."""
+    """Encodes an RGB image of shape (height, width, 3) as WebP."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "WEBP", quality=_THUMBNAIL_QUALITY)
     return buffer.getvalue()

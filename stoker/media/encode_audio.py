@@ -1,4 +1,4 @@
-"""Sound as a file, written piece by piece while it is made."""
+"""Encodes sound as a file, piece by piece while it is generated."""
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,19 +13,21 @@ from numpy.typing import NDArray
 from stoker.media.tempo import Tempo
 
 PCM_RATE = 24_000
-"""Of `pcm`, which has no header to tell it: as OpenAI's."""
+"""Sampling rate of `pcm` in Hz, the same as OpenAI's. The format has no header to state it."""
 
 _BIT_RATE = 64_000
-"""Of what is lossy: one voice needs no more, and every sampling rate allows it."""
+"""Bit rate of lossy formats: one voice needs no more, and every sampling rate allows it."""
 _OPUS_RATES = (8_000, 12_000, 16_000, 24_000, 48_000)
 _MP3_RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 _AAC_RATES = (7_350, *_MP3_RATES, 64_000, 88_200, 96_000)
 _UNKNOWN = 0xFFFFFFFF
-"""For a length that is not known yet: readers then read to the end."""
+"""Stands for a length that is not known yet. Readers then read to the end."""
 _HEADER = 36
-"""Bytes of a WAV file between its own length and that of its samples."""
+"""Number of bytes of a WAV file between its own length and that of its samples."""
 _SHORTEST = 100
-"""A sound has at least this part of a second: of much less, resamplers give nothing."""
+"""A sound lasts at least this fraction of a second (1/100). From much less, resamplers produce
+nothing.
+"""
 
 Samples = NDArray[numpy.float32]
 
@@ -35,17 +37,19 @@ class _Codec:
     name: str
     container: str
     rates: tuple[int, ...] = ()
-    """Sampling rates, in Hz, that it takes, ascending; empty: any."""
+    """Accepted sampling rates in Hz, ascending. Empty means any."""
     options: Mapping[str, str] | None = None
-    """Of the container."""
+    """Options of the container."""
 
     def rate(self, given: int) -> int:
-        """The lowest rate that keeps all of a sound."""
+        """Returns the lowest accepted rate that preserves the whole sound, or else the highest
+        one.
+        """
         return next((rate for rate in self.rates if rate >= given), max(self.rates, default=given))
 
 
 _CODECS: Mapping[str, _Codec] = {
-    # Without the header that tells the length, and which would be written last.
+    # Without the header that states the length, which would be written last.
     "mp3": _Codec("libmp3lame", "mp3", _MP3_RATES, {"write_xing": "0", "id3v2_version": "0"}),
     "opus": _Codec("libopus", "ogg", _OPUS_RATES, {"page_duration": "200000"}),
     "aac": _Codec("aac", "adts", _AAC_RATES),
@@ -55,22 +59,23 @@ FORMATS = (*_CODECS, "wav", "pcm")
 
 
 class AudioEncoder(Protocol):
-    """One channel of sound → the bytes of one file. Not thread-safe."""
+    """Encodes one channel of sound as the bytes of one file. Not thread-safe."""
 
     def add(self, samples: Samples, *, last: bool) -> bytes:
-        """Write float32 samples of shape (n,), from -1 to 1; the bytes that are ready.
+        """Writes float32 samples of shape (n,), from -1 to 1, and returns the bytes that are ready.
 
-        With `last`, they are all that was missing.
+        With `last`, returns all remaining bytes.
         """
         ...
 
 
 def encoder(form: str, rate: int, speed: float = 1.0) -> AudioEncoder:
-    """What writes a sound of `rate` Hz as one of `FORMATS`, so many times as fast, at its pitch.
+    """Returns an encoder of sound at `rate` Hz to one of `FORMATS`, `speed` times as fast at the
+    same pitch.
 
     `pcm` is signed 16-bit little-endian at `PCM_RATE`. `wav` and `flac` have 16 bits and the
-    sound's own rate, the others the nearest higher one that they know. A `wav` of several pieces
-    says that its length is unknown, with 0xFFFFFFFF in its two places.
+    sound's own rate; the others have the nearest higher rate that they support. A `wav` of several
+    pieces marks its length as unknown, with 0xFFFFFFFF in both places.
     """
     pieces = _Pieces(rate, speed)
     if form in _CODECS:
@@ -79,7 +84,7 @@ def encoder(form: str, rate: int, speed: float = 1.0) -> AudioEncoder:
 
 
 class _Pieces:
-    """A sound at its speed, with silence behind it where it is too short."""
+    """Sound at its speed, followed by silence if it is too short."""
 
     def __init__(self, rate: int, speed: float) -> None:
         self._tempo = Tempo(rate, speed)
@@ -94,7 +99,7 @@ class _Pieces:
 
 
 class _Plain:
-    """Samples as they are, with a WAV file's header or none."""
+    """Uncompressed samples, with or without a WAV file's header."""
 
     def __init__(self, rate: int, pieces: _Pieces, *, headed: bool) -> None:
         self._rate = rate if headed else PCM_RATE
@@ -118,7 +123,7 @@ class _Plain:
         return self._header(len(content) if last else None) + content
 
     def _header(self, size: int | None) -> bytes:
-        """Of a RIFF file of one channel of 16-bit samples, as in
+        """Returns the header of a RIFF file of one channel of 16-bit samples, as in
         https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html
         """
         whole, data = (_UNKNOWN, _UNKNOWN) if size is None else (size + _HEADER, size)
@@ -133,7 +138,7 @@ class _Compressed:
         self._pieces = pieces
         self._sink = _Sink()
         options = {"flush_packets": "1", **(codec.options or {})}
-        # The sink cannot seek, so nothing is written that would have to be mended later.
+        # The sink cannot seek, so nothing is written that would need a later correction.
         self._file: Any = av.open(self._sink, "w", format=codec.container, options=options)
         self._stream = self._file.add_stream(codec.name, rate=codec.rate(rate), layout="mono")
         self._stream.bit_rate = _BIT_RATE
@@ -159,7 +164,7 @@ class _Compressed:
 
 
 class _Sink:
-    """A file that is only written to, at its end."""
+    """Append-only file in memory."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -169,7 +174,7 @@ class _Sink:
         return len(data)
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Returns the bytes written since the last call."""
         content = b"".join(self._parts)
         self._parts.clear()
         return content

@@ -1,11 +1,11 @@
-"""What is said when media from outside cannot be served."""
+"""Errors for media from outside that cannot be served."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
 
 
 class MediaError(Exception):
-    """An image, a sound or a video cannot be served; the message is for the client."""
+    """An image, a sound or a video cannot be served. The message is for the client."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -14,10 +14,11 @@ class MediaError(Exception):
 
 @contextmanager
 def refusing(kind: str) -> Generator[None]:
-    """Turn whatever a decoder raises into `MediaError`; `kind` names the medium, as in "image".
+    """Turns any error of a decoder into `MediaError`. `kind` names the medium, as in "image".
 
-    Decoders document no closed set of errors, and damaged bytes reach their rarest lines. Their
-    texts may hold addresses and parts of the file, so they stay in the cause, for the log.
+    Decoders document no closed set of errors, and damaged bytes reach their rarest code paths.
+    Their messages may contain addresses and parts of the file, so they stay in the cause, for the
+    log.
     """
     try:
         yield

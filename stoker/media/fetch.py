@@ -1,7 +1,7 @@
-"""The one fetcher of URLs that clients give. Nothing else in the server opens such a connection.
+"""Fetches URLs from clients. Nothing else in the server opens such a connection.
 
-Server-side request forgery is met in `hosts`, where a socket is opened; here are the parser whose
-view of a URL is the only one, redirects followed by hand, and limits that hold while reading.
+`hosts` prevents server-side request forgery when a socket is opened. This module has the only URL
+parser that counts, follows redirects by hand, and enforces limits while reading.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from stoker.media.hosts import (
 
 URL_LIMIT_CHARS = 8192
 REDIRECTS = {301, 302, 303, 307, 308}
-# An answer that is decompressed could grow past every limit, so none is asked for.
+# A compressed answer could grow past every limit, so none is requested.
 HEADERS = (("User-Agent", "stoker"), ("Accept", "*/*"), ("Accept-Encoding", "identity"))
 
 log = logging.getLogger(__name__)
 
 
 def shown_size(size_bytes: int) -> str:
-    """A size as messages show it: MiB where it is a whole number of them, else bytes."""
+    """Formats a size for messages: in MiB if it is a whole number of them, otherwise in bytes."""
     mib, rest = divmod(size_bytes, 1024 * 1024)
     return f"{mib} MiB" if mib and not rest else f"{size_bytes} bytes"
 
@@ -43,12 +43,13 @@ def shown_size(size_bytes: int) -> str:
 class Fetcher:
     """Fetches media by URL.
 
-    allowed_hosts: the only hosts fetched from (with allowed_private); empty: all public ones.
-    allowed_private: hosts whose addresses need not be global.
-    ceiling_s: longest fetch, seconds, whatever the client wishes.
-    concurrency: most fetches at once, shared out by account; further ones wait, and their deadline
-        runs.
-    resolve: host and port to addresses; raises OSError where there are none.
+    Args:
+        allowed_hosts: the only hosts to fetch from (with allowed_private). Empty: all public hosts.
+        allowed_private: hosts with addresses that need not be global.
+        ceiling_s: maximum duration of a fetch in seconds, regardless of the client's timeout.
+        concurrency: maximum number of concurrent fetches, shared fairly among accounts. Further
+            ones wait while their deadline runs.
+        resolve: maps host and port to addresses. Raises OSError if none exist.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Fetcher:
         resolve: Resolve | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Raises ValueError for a host entry that is malformed."""
+        """Raises ValueError for a malformed host entry."""
         self._max_redirects = max_redirects
         self._connect_timeout_s = connect_timeout_s
         self._ceiling_s = ceiling_s
@@ -71,9 +72,9 @@ class Fetcher:
         self._resolver = Resolver(concurrency)
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context or trusted(),
-            # A kept connection would spare the next fetch its check.
+            # The next fetch through a kept connection would skip the check of its host.
             max_keepalive_connections=0,
-            # The slots are the limit; the pool knows no accounts.
+            # The slots are the limit; the pool does not know accounts.
             max_connections=None,
             network_backend=CheckedBackend(
                 resolve or self._resolver, allowed_hosts, allowed_private
@@ -81,10 +82,12 @@ class Fetcher:
         )
 
     async def fetch(self, url: str, *, limit_bytes: int, timeout_s: float | None) -> bytes:
-        """The body of the answer to a GET of `url`, at most `limit_bytes` long.
+        """Returns the body of the answer to a GET of `url`, at most `limit_bytes` long.
 
-        timeout_s: deadline of it all, seconds; None: the server's ceiling.
-        Raises InvalidMediaError for anything but that.
+        Raises InvalidMediaError for any other outcome.
+
+        Args:
+            timeout_s: deadline of the whole fetch in seconds. None: the server's ceiling.
         """
         deadline_s = self._ceiling_s if timeout_s is None else min(timeout_s, self._ceiling_s)
         target = checked_url(url)
@@ -138,7 +141,7 @@ class Fetcher:
         )
 
     async def _get(self, url: httpx2.URL, limit_bytes: int) -> bytes | httpx2.URL:
-        """The body, or where the answer redirects to."""
+        """Returns the body, or the URL that the answer redirects to."""
         target = httpcore2.URL(
             scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
         )
@@ -160,13 +163,13 @@ class Fetcher:
 
 
 def checked_url(url: str) -> httpx2.URL:
-    """The URL as it is fetched: this parser's view is the only one that counts.
+    """Returns the URL as it will be fetched: only this parser's view counts.
 
-    Raises InvalidMediaError for what is not a plain http or https URL.
+    Raises InvalidMediaError for anything but a plain http or https URL.
     """
     if len(url) > URL_LIMIT_CHARS:
         raise InvalidMediaError(f"The URL is longer than {URL_LIMIT_CHARS} characters.")
-    # Parsers disagree about these, which is how one host is checked and another one asked.
+    # Parsers disagree about these, so one host could be checked and another one contacted.
     if "\\" in url or any(char.isspace() or not char.isprintable() for char in url):
         raise InvalidMediaError(
             "The URL contains backslashes, blanks or control characters. Percent-encode them."
@@ -189,10 +192,10 @@ def checked_url(url: str) -> httpx2.URL:
 
 
 def redirected(url: httpx2.URL, location: bytes) -> httpx2.URL:
-    """Where an answer to a URL redirects to. Raises as `checked_url`."""
+    """Returns the URL that an answer redirects to. Raises as `checked_url`."""
     try:
         relative = location.decode("utf-8")
-        # Looked at before it is joined, because joining would quote what is refused.
+        # Checked before joining, because joining would quote the rejected characters.
         if "\\" in relative:
             raise ValueError("backslash")
         return checked_url(str(url.join(relative)))

@@ -1,8 +1,8 @@
-"""Which hosts may be reached for a client, checked where the socket is opened.
+"""Decides which hosts a client's request may reach, checked when the socket is opened.
 
-The name is resolved once, every address is checked, and exactly a checked address is connected
-to. Redirects, odd IPv4 literals and names that resolve differently the second time all pass
-through this one place.
+The name is resolved once, every address is checked, and only a checked address is connected to.
+Redirects, odd IPv4 literals and names that resolve differently the second time all pass through
+this check.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 ADDRESS_ATTEMPTS = 4
 
-# RFC 1123, and the underscore that real names have.
+# RFC 1123, and the underscore that real names contain.
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\Z")
 
-# Only 2000::/3 is global unicast: that alone leaves out IPv4-mapped and -compatible addresses,
-# NAT64 (64:ff9b::/96), unique local, link-local and multicast ones.
+# Only 2000::/3 is global unicast. This alone excludes IPv4-mapped and -compatible addresses, NAT64
+#     (64:ff9b::/96), unique local, link-local and multicast ones.
 _GLOBAL_V6 = IPv6Network("2000::/3")
-# Global by the registries' letter, yet they lead back inside, or carry an IPv4 address that does.
+# Global according to the registries, but they lead back inside, or carry an IPv4 address that does.
 _INWARD: tuple[IPv4Network | IPv6Network, ...] = tuple(
     ip_network(network)
     for network in (
@@ -47,19 +47,19 @@ _INWARD: tuple[IPv4Network | IPv6Network, ...] = tuple(
 )
 
 UNREACHABLE = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
-"""What is raised where a host that may be reached does not answer as it should."""
+"""Errors raised if an allowed host does not answer as it should."""
 
 log = logging.getLogger(__name__)
 
 
 @functools.cache
 def trusted() -> ssl.SSLContext:
-    """TLS with the certificates of this machine, which take a moment to read."""
+    """Returns a TLS context with this machine's certificates, which take a moment to read."""
     return httpx2.create_ssl_context()
 
 
 def is_global(address: str) -> bool:
-    """Whether an address belongs to the public internet and to a single host there."""
+    """True if an address belongs to the public internet and to a single host there."""
     ip = ip_address(address)
     if isinstance(ip, IPv6Address) and (ip.scope_id or ip not in _GLOBAL_V6):
         return False
@@ -67,7 +67,7 @@ def is_global(address: str) -> bool:
 
 
 def canonical_host(host: str) -> str:
-    """The one spelling of a host. Raises ValueError for what is not a host."""
+    """Returns the canonical spelling of a host. Raises ValueError for anything but a host."""
     if ":" in host:
         address = IPv6Address(host)
         if address.scope_id:
@@ -80,8 +80,8 @@ def canonical_host(host: str) -> str:
 
 
 class HostRefusedError(Exception):
-    """A host without an address that may be reached, or without any: told apart, clients could
-    ask which names exist inside.
+    """The host has no allowed address, or none. Separate errors would let clients probe for
+    internal names.
     """
 
 
@@ -92,19 +92,19 @@ class HostUnknownError(HostRefusedError):
 
 
 class ResolverSilentError(httpcore2.ConnectError):
-    """No name server has answered: nothing is known of the name, which is the argument."""
+    """No name server answered. Nothing is known about the name, which is the argument."""
 
 
 class HostNotListedError(HostRefusedError):
-    """The operator has listed the hosts that may be reached, and this is none of them."""
+    """The host is not in the operator's list of reachable hosts."""
 
 
 @dataclass(frozen=True)
 class HostRule:
-    """An entry of a setting that lists hosts: `host`, `.domain` or `host:port`.
+    """Entry of a setting that lists hosts: `host`, `.domain` or `host:port`.
 
-    `.example.org` means every name below `example.org`, not that name itself. Without a port,
-    all ports are meant.
+    `.example.org` means every name below `example.org`, not that name itself. An entry without a
+    port means all ports.
     """
 
     host: str
@@ -114,7 +114,7 @@ class HostRule:
     def parse(cls, entry: str) -> "HostRule":
         """Raises ValueError for an entry that is not a host with or without a port."""
         try:
-            # Without a scheme no port is anybody's default, and none is dropped.
+            # Without a scheme the URL has no default port, so no port is dropped.
             url = httpx2.URL(f"//{entry}")
             name = url.raw_host.decode("ascii")
             host = canonical_host(name.removeprefix("."))
@@ -131,9 +131,10 @@ class HostRule:
 
 
 class Resolver:
-    """Resolves names in threads of its own: slow ones must not hold up the server's others.
+    """Resolves names in separate threads: slow names must not hold up the server's other threads.
 
-    They are shared out by account, and a name that hangs counts until its thread is free again.
+    The threads are shared fairly among accounts. A name that hangs counts until its thread is free
+    again.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -146,11 +147,11 @@ class Resolver:
 
         def free(_: object) -> None:
             with contextlib.suppress(RuntimeError):
-                # Where the loop has ended, nobody waits any more.
+                # If the loop has ended, no caller waits any more.
                 loop.call_soon_threadsafe(self._slots.release, account)
 
         looking = self._threads.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        # Whoever waits may be gone by then.
+        # The waiting caller may have ended before the thread does.
         looking.add_done_callback(free)
         infos = await asyncio.wrap_future(looking)
         return [str(address[0]) for *_, address in infos]
@@ -160,15 +161,16 @@ class Resolver:
 
 
 class CheckedBackend(httpcore2.AsyncNetworkBackend):
-    """Opens TCP connections to hosts that may be reached, and to no others.
+    """Opens TCP connections to allowed hosts only.
 
-    allowed: the only hosts (with `private`); empty: all public ones.
-    private: hosts whose addresses need not be global.
-    resolve: host and port to addresses; raises OSError where there are none.
+    Args:
+        allowed: the only hosts (with `private`). Empty: all public hosts.
+        private: hosts with addresses that need not be global.
+        resolve: maps host and port to addresses. Raises OSError if none exist.
     """
 
     def __init__(self, resolve: Resolve, allowed: Sequence[str], private: Sequence[str]) -> None:
-        """Raises ValueError for an entry that is malformed; see `HostRule`."""
+        """Raises ValueError for a malformed entry; see `HostRule`."""
         self._resolve = resolve
         self._allowed = [HostRule.parse(entry) for entry in allowed]
         self._private = [HostRule.parse(entry) for entry in private]
@@ -183,7 +185,9 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Raises HostRefusedError for a refused host, httpcore2.NetworkError for a dead one."""
+        """Raises HostRefusedError for a rejected host, httpcore2.NetworkError for an unreachable
+        one.
+        """
         failure: Exception = httpcore2.ConnectError()
         for address in (await self._checked(host, port))[:ADDRESS_ATTEMPTS]:
             try:
@@ -195,7 +199,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         raise failure
 
     async def _checked(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of a host that may be reached."""
+        """Returns the addresses of an allowed host."""
         private = any(rule.matches(host, port) for rule in self._private)
         allowed = private or any(rule.matches(host, port) for rule in self._allowed)
         if self._allowed and not allowed:
@@ -206,10 +210,11 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
             addresses = await self._resolve(host, port)
         except OSError as error:
             if error.errno == socket.EAI_AGAIN:
-                # Of whether there is such a name, this tells nothing.
+                # This does not show whether the name exists.
                 raise ResolverSilentError(host) from error
             cause, refusal = repr(error), HostUnknownError(host)
-        # One inward address is enough: which one gets connected to would be left to chance.
+        # A single inward address suffices to reject the host: chance would decide which address is
+        # connected to.
         if addresses and (private or all(is_global(address) for address in addresses)):
             return addresses
         log.info("host refused", extra={"host": host, "port": port, "cause": cause})

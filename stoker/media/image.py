@@ -1,10 +1,10 @@
-"""Images from bytes, as the model is to see them.
+"""Decodes images from bytes as the model should see them.
 
-An image without transparency comes out as transformers' `load_image` gives it, upright and in RGB.
-Two kinds do not:
+An image without transparency has the same result as transformers' `load_image`, upright and in RGB.
+Two kinds differ:
 
-- Transparent pixels are laid on white. `load_image` drops the alpha channel, which brings to light
-  whatever colour an editor left under it, usually black: a drawing in black becomes a black square.
+- Transparent pixels are laid on white. `load_image` drops the alpha channel, which exposes the
+  colour that an editor left under it, usually black: a drawing in black becomes a black square.
 - Grey of 16 bits is scaled to 8. `load_image` clips it, which leaves white.
 
 Colour profiles are ignored, as `load_image` ignores them.
@@ -21,29 +21,33 @@ from stoker.base.media_limits import MediaLimits
 from stoker.media.errors import MediaError, refusing
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
-"""Told by content. Pillow knows many more, some of which start other programs."""
+"""Served formats, recognised by content. Pillow knows many more, some of which start other
+programs.
+"""
 
 _OPAQUE, _HALF = 255, 128
 
-# Between its ceiling and twice that, Pillow would only warn.
+# Between its ceiling and twice its ceiling, Pillow would only warn.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
 
 
 def decode(data: bytes | memoryview, limits: MediaLimits) -> Image.Image:
-    """The image in a file, upright, in mode RGB; of an animation, the first frame.
+    """Decodes the image in a file, upright, in mode RGB. Of an animation, the first frame.
 
     Raises `MediaError` for a format not in `FORMATS`, for more than `limits.image_pixels` pixels
-    (read from the header, before anything is decoded), for none, and for a damaged or short file.
+    (read from the header, before anything is decoded), for no pixels, and for a damaged or short
+    file.
     """
     with refusing("image"):
         return _to_rgb(_upright(data, limits))
 
 
 def decode_mask(data: bytes | memoryview, limits: MediaLimits) -> Image.Image:
-    """The image in a file as a mask: mode L, 255 where it marks and 0 elsewhere, upright.
+    """Decodes the image in a file as an upright mask: mode L, 255 for marked pixels and 0
+    elsewhere.
 
-    Transparent pixels mark, as in OpenAI's API; without any, white ones do, as in diffusers. What
-    lies between is rounded to the nearer. Raises `MediaError` as `decode` does.
+    Transparent pixels mark, as in OpenAI's API. Without any, white pixels do, as in diffusers.
+    Values between are rounded to the nearer. Raises `MediaError` as `decode` does.
     """
     with refusing("image"):
         image = _upright(data, limits)
@@ -91,10 +95,10 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _from_16_bit(image: Image.Image) -> Image.Image:
-    """Grey of 16 bits by its high byte, which is how Pillow reads colours of 16 bits.
+    """Converts grey of 16 bits by its high byte, as Pillow reads colours of 16 bits.
 
-    Mode I also holds grey of 32 bits, whose range no file names: it is read as 16 bits, and clipped
-    there.
+    Mode I also holds grey of 32 bits, with a range that no file names: it is read as 16 bits, and
+    clipped there.
     """
     grey = numpy.asarray(image).astype(numpy.int64)
     return Image.fromarray((grey.clip(0, 0xFFFF) >> 8).astype(numpy.uint8))

@@ -1,4 +1,4 @@
-"""Media that stand in a JSON body, as they were received: never a part of what is parsed as one."""
+"""Media in a JSON body, kept as received: never parsed together with the body."""
 
 from array import array
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import msgspec
 from pydantic_core import from_json
 
 _PIECE = 256 * 1024
-"""Parsing holds the interpreter's lock, so it goes by steps between which others run."""
+"""Bytes parsed per step. Parsing holds the GIL, so other threads run between steps."""
 _ESCAPE = 6
 """Bytes of the longest: \\uXXXX."""
 _HIGH_SURROGATES = (b"\\ud8", b"\\ud9", b"\\uda", b"\\udb")
@@ -16,7 +16,7 @@ _numbers = msgspec.json.Decoder(list[float])
 
 
 class Inline:
-    """What stood between the quotes of a string, or between the brackets of a list of numbers."""
+    """Raw content of a string between its quotes, or of a list of numbers between its brackets."""
 
     __slots__ = ("is_numbers", "raw")
 
@@ -25,7 +25,7 @@ class Inline:
         self.is_numbers = is_numbers
 
     def text(self) -> bytearray:
-        """The string in UTF-8, without escapes. Takes long. Raises ValueError."""
+        """Returns the string in UTF-8, without escapes. Slow. Raises ValueError."""
         if b"\\" not in self.raw:
             return self.raw
         return bytearray().join(
@@ -33,17 +33,17 @@ class Inline:
         )
 
     def samples(self) -> bytes:
-        """The numbers as native float32. Takes long. Raises ValueError."""
-        found = array("f")
+        """Returns the numbers as native float32. Slow. Raises ValueError."""
+        numbers = array("f")
         start = 0
         while start < len(self.raw):
             end = self.raw.find(b",", start + _PIECE)
             end = len(self.raw) if end < 0 else end
-            found.extend(_numbers.decode(b"[%b]" % self.raw[start:end]))
+            numbers.extend(_numbers.decode(b"[%b]" % self.raw[start:end]))
             if end == len(self.raw) - 1:
                 raise ValueError("a comma too many")
             start = end + 1
-        return found.tobytes()
+        return numbers.tobytes()
 
 
 def _between_escapes(raw: bytearray) -> Iterator[bytearray]:
@@ -53,7 +53,7 @@ def _between_escapes(raw: bytearray) -> Iterator[bytearray]:
         if end < len(raw):
             end = _before_escape(raw, start, end)
             if raw[max(start, end - _ESCAPE) : end].lower().startswith(_HIGH_SURROGATES):
-                # Its other half is in the next one.
+                # The low surrogate is in the next escape.
                 end -= _ESCAPE
         # Bytes of one character stay together.
         while end < len(raw) and raw[end] & 0xC0 == 0x80:
@@ -63,7 +63,7 @@ def _between_escapes(raw: bytearray) -> Iterator[bytearray]:
 
 
 def _before_escape(raw: bytearray, start: int, end: int) -> int:
-    """An end that stands in no escape."""
+    """Returns an end that is not inside an escape."""
     for back in range(1, _ESCAPE):
         at = end - back
         if raw[at] != ord("\\"):

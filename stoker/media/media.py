@@ -1,4 +1,4 @@
-"""A piece of media on its way: from a client's word for it to bytes in a replica."""
+"""A piece of media on its way from a client's source to bytes in a replica."""
 
 from typing import Literal
 
@@ -8,10 +8,10 @@ MediaKind = Literal["image", "audio", "video"]
 
 
 class Media:
-    """An image, a recording or a video of a request, before it is decoded.
+    """Image, recording or video of a request, before it is decoded.
 
-    The gateway fills `content` in from `source`; a replica only ever sees content. The same object
-    may stand in several items: one image with several questions is fetched and decoded once.
+    The gateway fills in `content` from `source`; a replica only sees content. Several items may
+    share one object: one image with several questions is fetched and decoded once.
 
     Not a dataclass: msgspec would put one into a message as a plain map.
     """
@@ -28,8 +28,8 @@ class Media:
     ) -> None:
         self.kind = kind
         self.source = source
-        """What the client wrote: a URL, a data URI, base64, a path, or numbers."""
+        """The client's source: a URL, a data URI, base64, a path, or numbers."""
         self.content = content
         """An encoded file; with `sampling_rate` set, native float32 samples."""
         self.sampling_rate = sampling_rate
-        """Of raw samples, Hz; 0: the model's own."""
+        """Sampling rate of raw samples in Hz. 0 means the model's own."""

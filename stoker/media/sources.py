@@ -1,4 +1,4 @@
-"""What a client's string means as media: a URL, a data URI, a local path or base64."""
+"""Loads media from a client's string: a URL, a data URI, a local path or base64."""
 
 import asyncio
 import binascii
@@ -15,16 +15,16 @@ from stoker.media.inline import Inline
 
 FORMS = "Give an http(s) URL, a data URI (data:image/png;base64,…) or base64."
 
-# Decoding more than this would be felt by the other requests of the event loop.
+# Decoding more than this would delay the other requests of the event loop.
 INLINE_LIMIT_CHARS = 1024 * 1024
-# Decoding holds the interpreter's lock, so it goes by steps between which others run.
+# Decoding holds the GIL, so it runs in steps between which other threads run.
 STEP = 1024 * 1024
 PATH_LIMIT_CHARS = 4096
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 _BLANKS = b" \t\r\n\f\v"
 _STANDARD = bytes.maketrans(b"-_", b"+/")
-# How base64 begins where its first byte is 0xFF: JPEG, and the frames of MPEG audio and ADTS.
+# Beginnings of base64 with the first byte 0xFF: JPEG, and the frames of MPEG audio and ADTS.
 _NOT_A_PATH = ("/9j/", "//", "/+")
 
 
@@ -36,11 +36,13 @@ async def load(
     limit_bytes: int,
     timeout_s: float | None,
 ) -> bytes:
-    """The bytes that a string stands for, at least one and at most `limit_bytes`.
+    """Returns the bytes that a string stands for, at least one and at most `limit_bytes`.
 
-    folders: those below which a local path may lie; empty: no path is read.
-    timeout_s: deadline of fetching a URL, seconds; None: the server's ceiling.
     Raises InvalidMediaError.
+
+    Args:
+        folders: folders that may contain a local path. Empty: no path is read.
+        timeout_s: deadline for fetching a URL in seconds. None: the server's ceiling.
     """
     if isinstance(source, Inline):
         known = await asyncio.to_thread(_decode_inline, source, limit_bytes)
@@ -69,14 +71,14 @@ async def load(
 
 
 def _decode_inline(source: Inline, limit_bytes: int) -> bytes | str:
-    """The bytes that it stands for, or the string where it is neither base64 nor a data URI."""
+    """Returns the decoded bytes, or the string if it is neither base64 nor a data URI."""
     try:
         if source.is_numbers:
             return source.samples()
         text = source.text()
     except ValueError as error:
-        what = "array of numbers" if source.is_numbers else "string"
-        raise InvalidMediaError(f"The media is no valid {what}.") from error
+        form = "array of numbers" if source.is_numbers else "string"
+        raise InvalidMediaError(f"The media is no valid {form}.") from error
     begin = text[:PATH_LIMIT_CHARS].lstrip().decode("utf-8", "replace")
     scheme = _SCHEME.match(begin)
     if scheme is None and (len(text) > PATH_LIMIT_CHARS or not _is_absolute_path(begin)):
@@ -94,7 +96,7 @@ def _decode_inline(source: Inline, limit_bytes: int) -> bytes | str:
 
 
 def _is_absolute_path(source: str) -> bool:
-    """Whether it is meant as one; longer than any path, it is base64 that begins like one."""
+    """True if the source is an absolute path. A longer string is base64 that begins like a path."""
     return (
         source.startswith("/")
         and not source.startswith(_NOT_A_PATH)
@@ -103,7 +105,7 @@ def _is_absolute_path(source: str) -> bool:
 
 
 def _decode_data_uri(text: str, limit_bytes: int) -> bytes:
-    """RFC 2397. The type is not believed: what the bytes are, the bytes show."""
+    """Decodes a data URI (RFC 2397). Ignores its media type: the content decides."""
     header, comma, payload = text.partition(",")
     if not comma or not payload.isascii():
         raise InvalidMediaError(
@@ -112,7 +114,7 @@ def _decode_data_uri(text: str, limit_bytes: int) -> bytes:
         )
     if header.split(";")[-1].strip().lower() == "base64":
         return _decode_base64(unquote(payload), limit_bytes)
-    # Three characters become one where they are percent-encoded.
+    # A percent-encoded character takes three characters.
     if len(payload) - 2 * payload.count("%") > limit_bytes:
         raise _too_large(limit_bytes)
     media = unquote_to_bytes(payload)
@@ -122,7 +124,7 @@ def _decode_data_uri(text: str, limit_bytes: int) -> bytes:
 
 
 def _decode_base64(text: "_Text", limit_bytes: int) -> bytes:
-    """RFC 4648, either alphabet, with or without padding, broken into lines or not."""
+    """Decodes base64 (RFC 4648), in either alphabet, with or without padding and line breaks."""
     try:
         encoded = b"".join(
             _ascii(text[start : start + STEP]).translate(_STANDARD, _BLANKS)
@@ -150,7 +152,7 @@ def _ascii(text: _Text) -> bytes:
 
 
 def _read_path(source: str, folders: Sequence[Path], limit_bytes: int) -> bytes:
-    # One answer whatever is wrong: clients learn nothing about files outside.
+    # The same error for every cause: clients learn nothing about files outside.
     refusal = InvalidMediaError(
         f"The local path is not a file that this server reads (STOKER_MEDIA_DIRS). {FORMS}"
     )
@@ -159,7 +161,7 @@ def _read_path(source: str, folders: Sequence[Path], limit_bytes: int) -> bytes:
     path = Path(_unquoted(source))
     try:
         allowed = [folder.resolve() for folder in folders]
-        # Before the disk is asked about it: how long that takes would tell, too.
+        # Checked before any disk access, because its duration would reveal something, too.
         if ".." in path.parts or not any(map(path.is_relative_to, (*folders, *allowed))):
             raise refusal
         resolved = path.resolve(strict=True)
@@ -178,7 +180,8 @@ def _read_path(source: str, folders: Sequence[Path], limit_bytes: int) -> bytes:
 
 
 def _open_below(folder: Path, relative: Path) -> int:
-    """A descriptor of a regular file; no link swapped in meanwhile leads out of `folder`.
+    """Opens a regular file and returns its descriptor. No link swapped in meanwhile leads out of
+    `folder`.
 
     Raises OSError.
     """
@@ -199,13 +202,13 @@ def _open_below(folder: Path, relative: Path) -> int:
 
 
 def _unquoted(source: str) -> str:
-    """The path of a `file:` URL (RFC 8089), or the path itself."""
+    """Returns the path of a `file:` URL (RFC 8089), or the path itself."""
     if source.startswith("/"):
         return source
     path = source[len("file:") :]
     if path.startswith("//"):
         host, _, rest = path[2:].partition("/")
-        # Another host's file is none of ours: its name stays in front and lies below no folder.
+        # A URL of another host keeps the host's name in front, so it lies in no folder.
         path = f"/{rest}" if host.lower() in ("", "localhost") else path[2:]
     return unquote(path)
 

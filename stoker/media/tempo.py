@@ -1,4 +1,4 @@
-"""Faster or slower sound of the same pitch."""
+"""Changes the speed of sound without changing its pitch."""
 
 import math
 from collections.abc import Iterator
@@ -12,20 +12,20 @@ from av.filter import Graph
 from numpy.typing import NDArray
 
 _CHUNK = 1 << 16
-"""Samples handed to FFmpeg at a time."""
+"""Number of samples passed to FFmpeg at a time."""
 _PADDING = 2
-"""Of silence, this part of a second: more than the windows of a chain."""
+"""The final silence lasts this fraction of a second (1/2): more than the windows of a chain."""
 
 Samples = NDArray[numpy.float32]
 
 
 class Tempo:
-    """FFmpeg's `atempo` (https://ffmpeg.org/ffmpeg-filters.html#atempo), piece by piece.
+    """FFmpeg's `atempo` (https://ffmpeg.org/ffmpeg-filters.html#atempo), applied piece by piece.
 
-    It is chained, because one instance takes no less than 0.5, and above 2 skips sound.
+    Filters are chained, because one instance accepts no less than 0.5, and above 2 skips sound.
 
-    It gives whole windows only: of a shorter sound nothing, of others more or less than their end.
-    So silence follows the last piece, and what comes out is cut to its length.
+    `atempo` outputs whole windows only: nothing for a shorter sound, and more or less than the end
+    of others. So silence follows the last piece, and the output is cut to its length.
     """
 
     def __init__(self, rate: int, speed: float) -> None:
@@ -34,19 +34,19 @@ class Tempo:
         self._graph = _graph(rate, speed) if speed != 1 else None
 
     def add(self, samples: Samples, *, last: bool) -> Iterator[Samples]:
-        """What there is, of shape (n,), once these samples, of such a shape, were added."""
+        """Adds samples of shape (n,) and yields the output that is ready, in the same shape."""
         if self._graph is None:
             yield from _chunks(samples)
             return
         sounding = self._given + samples.size
         yield from self._passed(samples)
         if last:
-            left = math.ceil(sounding / self._speed) - self._taken
+            remaining = math.ceil(sounding / self._speed) - self._taken
             silence = numpy.zeros(self._rate // _PADDING, numpy.float32)
             for piece in self._passed(silence, last=True):
-                if left > 0:
-                    yield piece[:left]
-                left -= piece.size
+                if remaining > 0:
+                    yield piece[:remaining]
+                remaining -= piece.size
 
     def _passed(self, samples: Samples, *, last: bool = False) -> Iterator[Samples]:
         graph: Any = self._graph

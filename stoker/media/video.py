@@ -1,4 +1,4 @@
-"""Frames of a video from bytes."""
+"""Decodes frames of a video from bytes."""
 
 import io
 import os
@@ -19,10 +19,11 @@ _CODECS = (
     "rawvideo,prores"
 )
 _PIXELS_PER_SECOND = 250_000_000
-"""Work allowed for a second of `limits.video_s`: 4K at 30 frames. Still frames pack into a few
-bytes each, so neither a file's size nor its length bounds the work."""
+"""Pixels that may be decoded per second of `limits.video_s`: 4K at 30 frames. Still frames pack
+into a few bytes each, so neither a file's size nor its length bounds the work.
+"""
 _MOST_THREADS = 4
-"""Each decoding thread holds frames of its own."""
+"""Maximum number of decoding threads. Each thread holds its own frames."""
 
 Frame = NDArray[numpy.uint8]
 
@@ -34,42 +35,44 @@ def decode(
     frame_sampling_rate: int | None,
     limits: MediaLimits,
 ) -> list[Frame]:
-    """Frames of the first video stream: upright RGB, each uint8 of shape (height, width, 3).
+    """Decodes frames of the first video stream: upright RGB, each uint8 of shape (height, width,
+    3).
 
-    MP4, QuickTime, WebM, Matroska, AVI and GIF, recognised by content. Frames are picked by
-    their index, whatever the time between them:
+    Accepts MP4, QuickTime, WebM, Matroska, AVI and GIF, recognised by content. Frames are picked by
+    their index, regardless of the time between them:
 
     - without a rate, frame i of n is index `i * total // n`, over the whole clip, as in
-      transformers' `default_sample_indices_fn`. That one refuses a clip of fewer than n frames;
-      here such a clip repeats frames.
-    - with a rate, the indices of its VideoClassificationPipeline,
-      `linspace(0, n * frame_sampling_rate - 1, n)`. An index past the end, for which the pipeline
-      gives fewer frames than its model takes, repeats the last frame.
+      transformers' `default_sample_indices_fn`. That function refuses a clip of fewer than n
+      frames; here such a clip repeats frames.
+    - with a rate, the indices of its VideoClassificationPipeline, `linspace(0, n *
+      frame_sampling_rate - 1, n)`. An index past the end repeats the last frame, while the pipeline
+      yields fewer frames than its model needs.
     - without `num_frames`, every frame, or every `frame_sampling_rate`-th.
 
-    A repeated frame is one array, listed again. A file that ends early gives what it holds.
+    A repeated frame is one array, listed again. A file that ends early yields the frames that it
+    contains.
 
-    Raises `MediaError` for another format, a damaged file, a clip without frames, and whatever lies
+    Raises `MediaError` for another format, a damaged file, a clip without frames, and anything
     beyond `limits`.
     """
     _check_numbers(num_frames, frame_sampling_rate, limits)
     with refusing("video"):
         clip = _survey(data, limits)
         indices = _indices(clip.frames, num_frames, frame_sampling_rate)
-        kept, seen = _pick(data, clip, indices, limits)
-        if len(kept) < len(set(indices)):
-            # Not every packet gave a frame. Now that their number is known, pick again.
-            if not seen:
+        frames, decoded_count = _pick(data, clip, indices, limits)
+        if len(frames) < len(set(indices)):
+            # Not every packet yielded a frame. Their number is known now, so pick again.
+            if not decoded_count:
                 raise MediaError("The video has no frames.")
-            indices = _indices(seen, num_frames, frame_sampling_rate)
-            kept, _ = _pick(data, clip, indices, limits)
-        return [kept[index] for index in indices]
+            indices = _indices(decoded_count, num_frames, frame_sampling_rate)
+            frames, _ = _pick(data, clip, indices, limits)
+        return [frames[index] for index in indices]
 
 
 @dataclass(frozen=True)
 class _Clip:
     frames: int
-    """Frames to expect, counted from the packets."""
+    """Expected number of frames, counted from the packets."""
     width: int
     height: int
 
@@ -84,10 +87,10 @@ def _check_numbers(
 
 
 def _open(data: bytes | memoryview, limits: MediaLimits) -> Any:
-    """The file, and in it a video stream that is confined as the file is."""
+    """Opens the file. Its video stream is confined as the file is."""
     demuxer = containers.container(data, containers.VIDEO, "video")
-    # Should a frame be larger than the header says, the decoder must not allocate it. Decoders
-    # round the size of a frame up, so twice the ceiling lets every frame within it pass.
+    # The decoder must not allocate a frame that is larger than the header says. Decoders round the
+    # size of a frame up, so twice the limit accepts every frame within it.
     confined = {"codec_whitelist": _CODECS, "max_pixels": str(2 * limits.image_pixels)}
     file: Any = av.open(
         io.BytesIO(data),
@@ -98,13 +101,13 @@ def _open(data: bytes | memoryview, limits: MediaLimits) -> Any:
     if not file.streams.video:
         file.close()
         raise MediaError("The file holds no video.")
-    # The file's options bind only the probing of its streams.
+    # The file's options apply only to the probing of its streams.
     file.streams.video[0].codec_context.options = confined
     return file
 
 
 def _survey(data: bytes | memoryview, limits: MediaLimits) -> _Clip:
-    """Count the frames and measure the clip from its packets, without decoding one."""
+    """Counts the frames and measures the clip from its packets, without decoding any."""
     with _open(data, limits) as file:
         stream = file.streams.video[0]
         width, height = stream.width, stream.height
@@ -128,7 +131,7 @@ def _survey(data: bytes | memoryview, limits: MediaLimits) -> _Clip:
 
 
 def _indices(total: int, num_frames: int | None, frame_sampling_rate: int | None) -> list[int]:
-    """Which frames of a clip of `total` are wanted, in ascending order."""
+    """Returns the indices of the requested frames of a clip of `total`, in ascending order."""
     if num_frames is None:
         return list(range(0, total, frame_sampling_rate or 1))
     if frame_sampling_rate is None:
@@ -140,12 +143,12 @@ def _indices(total: int, num_frames: int | None, frame_sampling_rate: int | None
 def _pick(
     data: bytes | memoryview, clip: _Clip, indices: Collection[int], limits: MediaLimits
 ) -> tuple[dict[int, Frame], int]:
-    """The frames at the given indices, and how many were decoded to find them."""
-    wanted = set(indices)
-    last = max(wanted)
-    _check_work(clip, len(wanted), last + 1, limits)
-    kept: dict[int, Frame] = {}
-    seen = 0
+    """Returns the frames at the indices and the number of decoded frames."""
+    wanted_indices = set(indices)
+    last = max(wanted_indices)
+    _check_work(clip, len(wanted_indices), last + 1, limits)
+    frames: dict[int, Frame] = {}
+    decoded_count = 0
     with _open(data, limits) as file:
         stream = file.streams.video[0]
         stream.thread_type = "AUTO"
@@ -153,12 +156,12 @@ def _pick(
         for index, frame in enumerate(file.decode(stream)):
             if (frame.width, frame.height) != (clip.width, clip.height):
                 raise MediaError("The video changes its size.")
-            seen = index + 1
-            if index in wanted:
-                kept[index] = _upright(frame)
+            decoded_count = index + 1
+            if index in wanted_indices:
+                frames[index] = _upright(frame)
             if index == last:
                 break
-    return kept, seen
+    return frames, decoded_count
 
 
 def _check_work(clip: _Clip, kept: int, decoded: int, limits: MediaLimits) -> None:
@@ -174,7 +177,9 @@ def _check_work(clip: _Clip, kept: int, decoded: int, limits: MediaLimits) -> No
 
 
 def _upright(frame: Any) -> Frame:
-    """A decoded frame as RGB of shape (height, width, 3), turned as its display matrix says."""
+    """Converts a decoded frame to RGB of shape (height, width, 3), rotated by its display
+    matrix.
+    """
     array: Frame = frame.to_ndarray(format="rgb24")
     matrix = frame.side_data.get("DISPLAYMATRIX")
     if matrix is None:

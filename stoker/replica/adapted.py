@@ -1,4 +1,4 @@
-"""The adapter that a request names, loaded."""
+"""Returns the loaded adapter that a request names."""
 
 from stoker.models.adapters.applying import Adapter, Adapters, UnfitError
 from stoker.models.adapters.lora import FormatError
@@ -6,7 +6,10 @@ from stoker.models.stages.base import InputError
 
 
 def adapted(adapters: Adapters | None, name: str) -> Adapter | None:
-    """None where it names none. Raises `InputError` for one that the model cannot have."""
+    """Returns the adapter with this name, or None if the name is empty.
+
+    Raises `InputError` if the model cannot have the adapter.
+    """
     if not name:
         return None
     if adapters is None:

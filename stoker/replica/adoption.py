@@ -1,4 +1,4 @@
-"""A converted model on its way to the thread that runs the model."""
+"""Hands a converted model over to the thread that runs the model."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Prepare = Callable[[Execution], Callable[[], None]]
 
 
 class Adoption:
-    """Has a converted model made ready beside the passes, and holds it until there is none."""
+    """Prepares a converted model while passes run. Holds it until no pass runs."""
 
     def __init__(
         self,
@@ -23,9 +23,9 @@ class Adoption:
     ) -> None:
         """
         Args:
-            prepare: None: the model stays as it is.
-            wake: has the model's thread look whether something is pending, from any thread.
-            ended: is told whether what was offered was taken.
+            prepare: prepares a converted model. None: the model stays as it is.
+            wake: makes the model's thread check for a pending model. Callable from any thread.
+            ended: receives True if the offered model was adopted.
         """
         self._prepare = prepare
         self._wake = wake
@@ -38,7 +38,9 @@ class Adoption:
         return self._take_over is not None
 
     def offer(self, execution: Execution) -> None:
-        """Have it made ready. Once: nothing else is offered before that has ended."""
+        """Starts to prepare the model. No other model may be offered before this offer has
+        ended.
+        """
         prepare = self._prepare
         if prepare is None:
             self._ended(False)
@@ -54,11 +56,11 @@ class Adoption:
             self.is_preparing = False
             self._wake()
 
-        # What it starts goes on to compute for the engine.
+        # Threads started here go on to compute for the engine.
         NamedThread("engine", work).start()
 
     def adopt(self) -> None:
-        """On the model's thread: take over what is pending."""
+        """Takes over the pending model. Runs on the model's thread."""
         take_over, self._take_over = self._take_over, None
         if take_over is None:
             return

@@ -1,10 +1,12 @@
-"""Which samples go into a forward pass together.
+"""Chooses the samples that share a forward pass.
 
-The budget counts *padded* tokens: a batch costs its longest sample times its size; pixels and sound
-are counted as so many tokens. There is no wait window: the engine takes what is queued when it
-asks, so a lone request never waits for company. Inputs of many samples, such as the sentences of a
-text that is spoken, take turns: what comes later waits for one of them, not for all. So do requests
-of different keys: what comes late waits for one of each other key, not for a thousand of one.
+The budget counts *padded* tokens: a batch costs its longest sample times its size. Pixels and sound
+are counted as tokens, too. The queue has no wait window: the engine takes all queued entries when
+it asks, so a lone request never waits for others.
+
+Inputs of many samples, such as the sentences of a spoken text, take turns: a later input waits for
+one of them, not for all. Requests of different keys take turns, too: a late request waits for one
+of each other key, not for a thousand of one key.
 """
 
 import math
@@ -16,26 +18,28 @@ from typing import Any
 from stoker.models.stages.base import Sample, bucket
 
 STRETCH = 2
-"""How much longer a sample may take for its padding, than it would alone."""
+"""Maximum ratio of a sample's time with padding to its time alone."""
 _STARTS_A_BUDGET = 14
-"""How often the budget's tokens take as long as a pass does before its first one.
+"""Ratio of the time of a full budget's tokens to the start time of a pass.
 
-A pass of n tokens takes a + b n. Calibration doubles n while that gains a twentieth, so that of the
-budget it finds, a / b lies between a tenth and a nineteenth.
+A pass of n tokens takes a + b n. Calibration doubles n while that gains a twentieth, so a / b lies
+between a tenth and a nineteenth of the budget that it finds.
 """
 
 _NEAR = 127
-"""Most others that a batch is chosen among: finding the best split takes time, too."""
+"""Maximum number of other entries that a batch is chosen from. Finding the best split takes time,
+too.
+"""
 
 
 def cost(length: int, fixed: int) -> int:
-    """What one sample of a batch costs whose longest has `length` tokens."""
+    """Returns the cost of one sample in a batch with a longest sample of `length` tokens."""
     return bucket(length) + fixed
 
 
 @dataclass(eq=False)
 class Entry:
-    """A sample that waits for the engine, with the request and the place it belongs to."""
+    """Sample that waits for the engine, with its request and its place in it."""
 
     request_id: int
     item: int
@@ -43,63 +47,64 @@ class Entry:
     sample: Sample
     owner: Any = field(repr=False)
     length: int
-    """Of the dimension that a batch pads."""
+    """Length in the dimension that a batch pads."""
     fixed_cost: int = 0
     key: Hashable = ()
-    """Entries share a batch only where it is the same."""
+    """Batch key. Entries share a batch only if their keys are equal."""
     turn: int = 0
-    """Those of an earlier one are taken first; the queue counts them."""
+    """Turn, assigned by the queue. Entries of earlier turns run first."""
     party: str = ""
-    """The API key that it is for."""
+    """API key of the entry's request."""
 
 
 class BatchQueue:
-    """Samples waiting for the engine, first those whose turn it is. Thread-safe."""
+    """Samples that wait for the engine, ordered by turn. Thread-safe."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self._entries: list[Entry] = []
         self._turn = 0
-        """Of what was taken last."""
+        """Turn of the last batch."""
         self._turns = Turns()
         self._changed = threading.Condition()
         self._closed = self._woken = False
 
     def put(self, entries: Sequence[Entry], party: str = "") -> None:
-        """Add the samples of one input: one a turn, the first in the turn that comes next.
+        """Adds the samples of one input: one per turn, starting with the next turn.
 
-        party: the API key that it is for.
+        Args:
+            party: the API key of the request.
         """
         with self._changed:
             for turn, entry in enumerate(entries, self._turn + 1):
                 entry.turn, entry.party = turn, party
             self._entries.extend(entries)
-            # Stable: in each turn, the oldest comes first.
+            # The sort is stable: in each turn, the oldest comes first.
             self._entries.sort(key=lambda entry: entry.turn)
             self._changed.notify()
 
     def drop(self, request_id: int) -> int:
-        """Forget a request's samples; how many were still waiting."""
+        """Removes a request's samples. Returns how many were still waiting."""
         with self._changed:
-            kept = [entry for entry in self._entries if entry.request_id != request_id]
-            dropped = len(self._entries) - len(kept)
-            self._entries = kept
+            remaining = [entry for entry in self._entries if entry.request_id != request_id]
+            dropped = len(self._entries) - len(remaining)
+            self._entries = remaining
             return dropped
 
     def wake(self) -> None:
-        """Have `wait` return: now, or the next time that it would wait."""
+        """Makes `wait` return: now, or the next time that it would wait."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """`wait` returns False once what is queued has been taken."""
+        """Closes the queue. `wait` returns False once the queue is empty."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for work, for `timeout` seconds at most, or to be woken; False when closed and
+        """Waits for work or `wake`, for at most `timeout` seconds. Returns False if closed and
         empty.
         """
         with self._changed:
@@ -108,10 +113,10 @@ class BatchQueue:
             return bool(self._entries) or not self._closed
 
     def take(self) -> list[Entry]:
-        """The next batch; nothing where there is no work.
+        """Returns the next batch, or an empty list if no work waits.
 
-        Of the key whose turn it is, the oldest entry of the earliest turn is always in it, so that
-        nothing starves. Its company are entries near to it in length: see `choose`.
+        The batch always contains the oldest entry of the earliest turn of the next key, so that
+        nothing starves. It is filled with entries of similar length: see `choose`.
         """
         with self._changed:
             if not self._entries:
@@ -123,7 +128,7 @@ class BatchQueue:
             return batch
 
     def _in_turn(self) -> list[Entry]:
-        """The entries, first the one that may not wait any longer."""
+        """Returns the entries, with the one that must run next in front."""
         party = self._turns.next(dict.fromkeys(entry.party for entry in self._entries))
         first = next(entry for entry in self._entries if entry.party == party)
         if first is self._entries[0]:
@@ -135,14 +140,16 @@ class BatchQueue:
 
 
 class Turns:
-    """Whose turn it is, of the parties that wait: of the one that has had none for longest."""
+    """Rotation among waiting parties. The party that has waited longest since its last turn is
+    next.
+    """
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
         self._number = 0
 
     def next(self, waiting: Collection[str]) -> str:
-        """Of at least one."""
+        """Returns the next party. `waiting` must not be empty."""
         self._taken = {party: at for party, at in self._taken.items() if party in waiting}
         chosen = min(waiting, key=lambda party: self._taken.get(party, 0))
         self._number += 1
@@ -151,9 +158,10 @@ class Turns:
 
 
 def choose(entries: Sequence[Entry], budget: int) -> list[Entry]:
-    """The first entry's batch, of which it is the first, where those nearest to it in length are
-    split so that all their passes together take the least: within the budget, none stretched by
-    padding.
+    """Returns the batch of the first entry, with that entry in front.
+
+    The entries nearest to it in length are split so that all their passes together take the least
+    time. Each batch stays within the budget, and padding stretches no sample beyond `STRETCH`.
     """
     oldest = entries[0]
     fixed = oldest.fixed_cost
@@ -161,28 +169,28 @@ def choose(entries: Sequence[Entry], budget: int) -> list[Entry]:
         return [oldest]
     able = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
     able.sort(key=lambda entry: abs(entry.length - oldest.length))
-    # Stable: of one length, the oldest comes first.
+    # The sort is stable: among equal lengths, the oldest comes first.
     near = sorted([oldest, *able[:_NEAR]], key=lambda entry: entry.length)
     costs = [cost(entry.length, fixed) for entry in near]
     at = next(place for place, entry in enumerate(near) if entry is oldest)
-    batch = next(one for one in split(costs, budget) if at in one)
+    batch = next(places for places in split(costs, budget) if at in places)
     return [oldest, *(near[place] for place in batch if place != at)]
 
 
 def split(costs: Sequence[int], budget: int) -> list[range]:
-    """Batches of samples next to each other, whose passes take the least time in all.
+    """Splits neighbouring samples into batches with the least total time of their passes.
 
-    A pass of n padded tokens takes as long as n tokens and what it costs to start (see
-    `_STARTS_A_BUDGET`), so neither the fewest passes nor the least padding is the best.
+    A pass of n padded tokens takes the time of n tokens and its start time (see
+    `_STARTS_A_BUDGET`). So neither the fewest passes nor the least padding is best.
 
     Args:
-        costs: of samples, each in padded tokens if it were the longest, in rising order.
+        costs: cost of each sample in padded tokens if it were the longest, in rising order.
     """
     start = budget / _STARTS_A_BUDGET
     least, begins = [0.0], [0]
     for end in range(1, len(costs) + 1):
         longest = costs[end - 1]
-        best, found = math.inf, end - 1
+        best, best_begin = math.inf, end - 1
         for begin in range(end - 1, -1, -1):
             rows = end - begin
             is_stretched = start + longest > STRETCH * (start + costs[begin])
@@ -190,9 +198,9 @@ def split(costs: Sequence[int], budget: int) -> list[range]:
                 break
             passes = least[begin] + start + rows * longest
             if passes < best:
-                best, found = passes, begin
+                best, best_begin = passes, begin
         least.append(best)
-        begins.append(found)
+        begins.append(best_begin)
     batches: list[range] = []
     end = len(costs)
     while end:

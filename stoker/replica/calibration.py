@@ -1,8 +1,9 @@
-"""Finds the batch budget: how many padded tokens, or their like, a forward pass is best at.
+"""Measures the batch budget: the number of padded tokens at which a forward pass is most efficient.
 
 The best batch differs by engine and machine: on two cores OpenVINO is fastest one by one, torch at
-about eight. So it is measured, in the replica's idle moments after loading, in steps so short that
-a request never waits for more than one of them; the gateway keeps the result with the artifact.
+about eight. Calibration runs in the replica's idle moments after loading. Its steps are so short
+that a request never waits for more than one of them. The gateway stores the result with the
+artifact.
 """
 
 import logging
@@ -21,16 +22,16 @@ DEFAULT_BUDGET = 512
 PROBE_TOKENS = 32
 SIZES = (1, 2, 4, 8, 16, 32)
 STEP_S = 1.5
-"""No forward pass longer than this is measured: a request may have to wait for it."""
+"""Maximum duration in seconds of a measured forward pass: a request may have to wait for it."""
 LIMIT_S = 3.0
 LIMIT_PASSES = 15
-"""Large models get the time of so many passes of one sample, where that is longer."""
-# A larger batch costs its first request latency: it must gain at least this much in throughput.
+"""Large models get the time of this many passes of one sample, if that is longer."""
+# A larger batch costs its first request latency, so it must gain at least this much throughput.
 WORTH = 1.05
 
 
 class Calibration:
-    """The batch budget of the engine that runs now, `begin` having named it."""
+    """Batch budget of the running engine, which `begin` names."""
 
     def __init__(self, known: Mapping[str, int]) -> None:
         self._known = dict(known)
@@ -46,30 +47,30 @@ class Calibration:
 
     @property
     def is_done(self) -> bool:
-        """Whether the budget of the engine that runs now is known."""
+        """True if the budget of the running engine is known."""
         return self._engine in self._known
 
     def step(self, engine: Engine, stages: Stages) -> bool:
-        """Measure a little; True once the budget has just been found."""
+        """Runs one short measurement. Returns True if it found the budget."""
         if self.is_done:
             return False
         if self._steps is None:
             self._steps = _measure(engine, stages)
-        found = next(self._steps, self.budget)
-        if found is None:
+        budget = next(self._steps, self.budget)
+        if budget is None:
             return False
-        self._known[self._engine] = self.budget = found
-        self._news = (self._engine, found)
+        self._known[self._engine] = self.budget = budget
+        self._news = (self._engine, budget)
         return True
 
     def news(self) -> tuple[str, int] | None:
-        """An engine and the budget found for it, given once."""
+        """Returns an engine and its new budget, only once."""
         news, self._news = self._news, None
         return news
 
 
 def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
-    """Yields None between forward passes, the budget at the end."""
+    """Yields None between forward passes and the budget at the end."""
     sample = stages.probe(PROBE_TOKENS)
     if sample is None:
         yield DEFAULT_BUDGET
@@ -77,7 +78,7 @@ def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
     best_size, best_rate, spent, limit = 1, 0.0, 0.0, LIMIT_S
     for size in SIZES:
         seconds: list[float] = []
-        # The first pass of a shape builds its kernels, and a neighbour may disturb any of them.
+        # The first pass of a shape builds its kernels, and other processes may disturb any pass.
         while sum(seconds) < math.inf and len(seconds) < (3 if sum(seconds) < LIMIT_S / 2 else 2):
             seconds.append(_timed(engine, [sample] * size))
             yield None
@@ -93,7 +94,9 @@ def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
 
 
 def _timed(engine: Engine, samples: list[Sample]) -> float:
-    """Seconds of a forward pass; infinite where it takes too long, or more memory than there is."""
+    """Returns the seconds of a forward pass, or infinity if it takes too long or fails, such as for
+    lack of memory.
+    """
     started = time.perf_counter()
     try:
         engine.forward(samples, _Deadline())
@@ -106,7 +109,7 @@ def _timed(engine: Engine, samples: list[Sample]) -> float:
 
 
 class _Deadline(Watch):
-    """Ends a pass of many steps that takes too long."""
+    """Deadline that ends a pass of many steps if it takes too long."""
 
     def __init__(self) -> None:
         self._ends_at = time.perf_counter() + STEP_S

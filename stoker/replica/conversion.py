@@ -1,8 +1,8 @@
-"""Converts a model for OpenVINO, in a process of its own.
+"""Converts a model for OpenVINO in a separate process.
 
-`torch.export` → `openvino.convert_model`. Of models that run in many steps, it is these that are
-exported (`stoker.models.stages.base.Steps`). A `trial` finds out whether the result is right and
-fast on a machine.
+The steps are `torch.export` → `openvino.convert_model`. For models that run in many steps, their
+steps are exported (`stoker.models.stages.base.Steps`). A `trial` checks whether the result is
+correct and fast on a machine.
 """
 
 import logging
@@ -39,18 +39,18 @@ from stoker.wire.protocol import Conversion
 log = logging.getLogger(__name__)
 
 NICENESS = 10
-"""Requests come first."""
+"""Niceness of a conversion's process. Requests have priority."""
 _EXPORTED_BATCH = 2
 
 GENERATE = "generate"
-"""The `call` of a language model's form."""
+"""Value of `call` in a language model's form."""
 _FILE = "model.xml"
 
 
 def run(job: Conversion) -> int:
-    """Convert, and write the verdict into the job's folder. Returns the process's exit code."""
+    """Converts and writes the verdict into the job's folder. Returns the process's exit code."""
     if is_rounding(job):
-        # NNCF takes all the cores that it may run on.
+        # NNCF uses all cores that it may run on.
         cores = list(os.sched_getaffinity(0))
         os.sched_setaffinity(0, random.sample(cores, min(job.threads, len(cores))))
     walls.around_conversion(job)
@@ -60,7 +60,7 @@ def run(job: Conversion) -> int:
 
 
 def convert(job: Conversion) -> None:
-    """Convert in this process, and write the verdict into the job's folder."""
+    """Converts in this process and writes the verdict into the job's folder."""
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -76,7 +76,7 @@ def convert(job: Conversion) -> None:
 
 
 def is_rounding(job: Conversion) -> bool:
-    """Whether what it makes has fewer bits than the model."""
+    """True if the conversion has fewer bits than the model."""
     return job.in_int8 or job.weight_format is not None
 
 
@@ -105,17 +105,17 @@ def _form(job: Conversion, folder: Path) -> Form:
 
 
 def _round(job: Conversion, engine: TorchEngine, folder: Path) -> None:
-    """Take what was exported to as few bits as it is to have."""
+    """Rounds the exported model to the job's number of bits."""
     if not is_rounding(job):
         return
     if find_spec("nncf") is None:
         raise NotExportableError("NNCF, which rounds it, is not installed on the server.")
     steps = engine.stages.steps
-    batches = [batch_of(engine, one, 1) for one in examples(engine.stages, CALIBRATED_BY)]
+    batches = [batch_of(engine, item, 1) for item in examples(engine.stages, CALIBRATED_BY)]
     for path in sorted(folder.glob("*.xml")):
         started = time.perf_counter()
-        given = [steps.inputs(path.name, one) if steps else one.values() for one in batches]
-        arrays = [[value.numpy() for value in one] for one in given if one]
+        inputs = [steps.inputs(path.name, item) if steps else item.values() for item in batches]
+        arrays = [[value.numpy() for value in item] for item in inputs if item]
         if job.in_int8 and arrays:
             rounding.quantize(path, arrays)
         else:
@@ -125,7 +125,7 @@ def _round(job: Conversion, engine: TorchEngine, folder: Path) -> None:
 
 @torch.no_grad()
 def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
-    """Write the OpenVINO IR of what the engine does with samples like this one."""
+    """Writes the OpenVINO IR of the engine's pass for samples like this one."""
     started = time.perf_counter()
     batch = batch_of(engine, sample, _EXPORTED_BATCH)
     padding = engine.stages.padding
@@ -145,31 +145,33 @@ def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
         raise NotExportableError("It takes or gives something else once it is converted.")
     library.save_model(model, path, compress_to_fp16=False)
     log.info("written in %.1f s", time.perf_counter() - started)
-    # An IR may take any size where only one was exported, and computes nonsense of the others.
+    # An IR may accept any size even if only one was exported, and computes nonsense for the others.
     shapes = {
         name: [
             None if axis in dynamic[name] and size.is_dynamic else value.shape[axis]
-            for axis, size in enumerate(given.partial_shape)
+            for axis, size in enumerate(model_input.partial_shape)
         ]
-        for (name, value), given in zip(batch.items(), model.inputs, strict=True)
+        for (name, value), model_input in zip(batch.items(), model.inputs, strict=True)
     }
     return Form(repr(sample.call), path.name, shapes, outputs, _layers(program))
 
 
 def _layers(program: torch.export.ExportedProgram) -> dict[str, str]:
-    """Node → module, of the linear layers: what is converted is called by the nodes."""
+    """Maps the node of each linear layer to its module. Converted layers have the names of their
+    nodes.
+    """
     parameters = program.graph_signature.inputs_to_parameters
-    found: dict[str, str] = {}
+    layers: dict[str, str] = {}
     for node in program.graph.nodes:
         if node.target is torch.ops.aten.linear.default:
             module, _, kind = parameters.get(node.args[1].name, "").rpartition(".")
             if kind == "weight":
-                found[node.name] = module.removeprefix("model.")
-    return found
+                layers[node.name] = module.removeprefix("model.")
+    return layers
 
 
 class _Called(torch.nn.Module):
-    """What `Stages.run` does for one `call`, as a module."""
+    """`Stages.run` for one `call`, as a module."""
 
     def __init__(self, engine: TorchEngine, call: Hashable) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How much a replica has done since its start, and whether its threads get on."""
+"""Counts a replica's work since its start and detects threads that make no progress."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,19 +8,21 @@ from stoker.wire.protocol import Batches
 
 
 class Pulse:
-    """One thread's: it alone counts, others read. `with pulse:` it is at work, a step of it."""
+    """Progress of one thread. Only that thread counts; others read. `with pulse:` marks one step of
+    work.
+    """
 
     __slots__ = ("_waits", "is_working", "steps")
 
     def __init__(self, waits: Callable[[], bool] = lambda: False) -> None:
         """
         Args:
-            waits: whether there is work for the thread that it has not taken up.
+            waits: returns True if work waits that the thread has not begun.
         """
         self.steps = 0
-        """Grows with every step of work done."""
+        """Number of completed steps of work."""
         self.is_working = False
-        """It has begun something that it has not left, whether or not anyone waits for it."""
+        """True while the thread is in work that it began, even if no caller waits for it."""
         self._waits = waits
 
     @property
@@ -40,46 +42,50 @@ class Pulse:
 
 @dataclass(eq=False)
 class Counters:
-    """Plain numbers, for the heartbeat to read whenever it is due."""
+    """Plain numbers that each heartbeat reads."""
 
     busy_s: float = 0.0
     """Seconds spent in forward passes."""
     batches: Batches = field(default_factory=Batches)
-    """The passes that worked for requests; of language models, those that gave them tokens."""
+    """Passes that worked for requests. For language models, passes that produced tokens for
+    requests.
+    """
     pulses: list[Pulse] = field(default_factory=list[Pulse])
-    """Of the threads that work on requests."""
+    """Pulses of the threads that work on requests."""
 
     @property
     def progress(self) -> int:
-        """Grows with every step of work done."""
-        return sum(one.steps for one in self.pulses)
+        """Number of completed steps of all threads."""
+        return sum(pulse.steps for pulse in self.pulses)
 
     @property
     def at_work(self) -> int:
-        """Threads that have something to do, or have not left what they began."""
-        return sum(one.is_busy for one in self.pulses)
+        """Number of threads that have waiting or unfinished work."""
+        return sum(pulse.is_busy for pulse in self.pulses)
 
     def pulse(self, waits: Callable[[], bool] = lambda: False) -> Pulse:
-        """For one thread more."""
+        """Adds and returns the pulse of another thread."""
         self.pulses.append(made := Pulse(waits))
         return made
 
     def passed(self, size: int, seconds: float) -> None:
-        """Count a forward pass of so many samples."""
+        """Counts a forward pass of `size` samples."""
         self.busy_s += seconds
         self.batches.count(size)
 
 
 class Stalls:
-    """Finds the thread that does not get on, however well the others do."""
+    """Finds the thread that makes no progress, even while others do."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: dict[int, tuple[int, float]] = {}
-        """By the pulse's number: its steps, and since when there were so many while it was busy."""
+        """Maps a pulse's number to its steps and the time since when it is busy without a new
+        step.
+        """
 
     def look(self, pulses: Sequence[Pulse]) -> float:
-        """For how many seconds a busy thread has made no step: the longest of all."""
+        """Returns the longest time in seconds for which a busy thread has completed no step."""
         now, longest = self._clock(), 0.0
         for number, pulse in enumerate(pulses):
             steps = pulse.steps

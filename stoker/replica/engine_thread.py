@@ -1,4 +1,6 @@
-"""The thread that owns an engine: takes batches, runs them, calibrates and adopts between them."""
+"""The thread that owns an engine: takes batches, runs them, and calibrates and adopts between
+them.
+"""
 
 import logging
 import time
@@ -25,30 +27,33 @@ _IDLE_S = 0.25
 
 
 class Listener(Protocol):
-    """Gets what comes of samples, on the engine's thread: it must not keep that."""
+    """Receives the results of samples on the engine's thread. It must not delay that thread."""
 
     def following(self, entry: Entry, output: Mapping[str, Any]) -> list[Entry]:
         """Returns the entries that can be queued now that an entry has an output.
 
-        The one with the same position continues the entry. Runs on the engine's thread to its end.
+        The entry with the same position continues the passed entry. Runs entirely on the engine's
+        thread.
         """
         ...
 
     def finished(self, batch: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
-        """These entries have their outputs, one each."""
+        """Receives entries that have their outputs, one output each."""
         ...
 
     def partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
-        """There is something of a sample to be sent on, of which more is to come."""
+        """Receives part of a sample's output to send on. More follows."""
         ...
 
     def failed(self, entry: Entry) -> None:
-        """The model fails on a sample, which was run alone. The error is logged."""
+        """Receives an entry with a sample that the model failed on when it ran alone. The error is
+        logged.
+        """
         ...
 
 
 class EngineThread:
-    """Runs the batches of a queue until that is closed and empty."""
+    """Runs the batches of a queue until the queue is closed and empty."""
 
     def __init__(
         self,
@@ -80,11 +85,11 @@ class EngineThread:
         self._thread.start()
 
     def finish(self) -> None:
-        """Run what is queued, then end the thread. Waits for the queue to be closed."""
+        """Runs queued entries, then ends the thread. Waits for the queue to be closed."""
         self._thread.join()
 
     def adopt(self, execution: Execution) -> None:
-        """Go on with the converted model, once that is ready, after the batch that runs then."""
+        """Continues with the converted model once it is ready, after the batch that runs then."""
         self._adoption.offer(execution)
 
     def _run(self) -> None:
@@ -92,7 +97,7 @@ class EngineThread:
         while self._queue.wait(self._patience_s):
             is_idle = not len(self._queue)
             if not is_idle:
-                # What comes while it waits for its turn is still taken in.
+                # Entries that arrive while this replica waits for its turn still join the batch.
                 with self._passes:
                     if batch := self._queue.take():
                         with self._pulse:
@@ -106,7 +111,9 @@ class EngineThread:
 
     @property
     def _patience_s(self) -> float | None:
-        """How long to wait for work. Idle, with nothing to measure, it is to cost nothing."""
+        """Timeout in seconds for work. None if nothing is left to measure, so that idling costs
+        nothing.
+        """
         return None if self._calibration.is_done else _IDLE_S
 
     def _calibrate(self) -> None:
@@ -146,7 +153,7 @@ class EngineThread:
         self._listener.finished(ended, last)
 
     def _continue(self, entry: Entry, output: Mapping[str, Any]) -> bool:
-        """Queues what follows an output. Returns whether it continues the entry."""
+        """Queues the entries that follow an output. Returns True if they continue the entry."""
         try:
             following = self._listener.following(entry, output)
         except Exception:
@@ -154,13 +161,13 @@ class EngineThread:
             self._listener.failed(entry)
             return True
         self._queue.put(following, entry.party)
-        if not any(one.position == entry.position for one in following):
+        if not any(successor.position == entry.position for successor in following):
             return False
         self._listener.partial(entry, output)
         return True
 
     def _isolate(self, batch: Sequence[Entry]) -> None:
-        """Run a failed batch's entries one by one, so that only the bad one fails."""
+        """Runs a failed batch's entries one by one, so that only the bad one fails."""
         if len(batch) == 1:
             self._listener.failed(batch[0])
             return

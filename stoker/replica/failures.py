@@ -1,10 +1,10 @@
-"""Whose fault a failure is, and what is said of it.
+"""Attributes a failure to its cause and chooses the message that reports it.
 
-- The input's: an `InputError` of a step that reads inputs or outputs. The client gets its message.
-- The model's: whatever else a step of the work raises. It is logged, and the client learns which
-  step failed, not how. The request fails alone; of a batch, only those that fail by themselves.
-- The replica's: a model that cannot be loaded (`load_failure`), or that says of itself that it
-  cannot compute any more (`Serving.alive`). The process ends.
+- Input: an `InputError` of a step that reads inputs or outputs. The client receives its message.
+- Model: any other error of a step. It is logged, and the client learns which step failed, but not
+  how. The request fails alone. In a batch, only requests that fail by themselves fail.
+- Replica: a model that cannot be loaded (`load_failure`), or that reports that it cannot compute
+  any more (`Serving.alive`). The process ends.
 """
 
 import logging
@@ -19,7 +19,9 @@ from stoker.wire.protocol import Failure, LoadFailed
 log = logging.getLogger(__name__)
 
 Place = Callable[[InputError | None], str | None]
-"""The request's field that is at fault; of None, the one that the model failed on."""
+"""Returns the request's field at fault for an error. For None: the field that the model failed
+on.
+"""
 
 _REASON_CHARACTERS = 600
 _NAMED_PARTS = 3
@@ -32,8 +34,8 @@ _LASTING = (
     TypeError,
     ValueError,
 )
-"""Errors that a load fails with again, however long it waits: a package is missing, a class or a
-value does not fit, a file may not be read. Disks, memory and devices may be there the next time.
+"""Errors that a retried load raises again: a package is missing, a class or a value does not fit,
+or a file may not be read. Errors of disks, memory and devices may be temporary.
 """
 _LACKING: Sequence[tuple[re.Pattern[str], str]] = tuple(
     (re.compile(pattern), message)
@@ -66,21 +68,23 @@ _LACKING: Sequence[tuple[re.Pattern[str], str]] = tuple(
         (r"(Unable to load vocabulary .*)", r"\1"),
     )
 )
-"""What transformers says, in an OSError, of a folder that lacks something → what is said of it. It
-names the folder, and a hub that is never asked.
+"""Maps a pattern of transformers' OSError for an incomplete folder to the message that replaces it.
+The original names the folder and a hub that is never contacted.
 """
 _PATH = re.compile(r"(?:(?<=[\s'\"(=])|^)(?:[a-z]+:/)?/[^\s'\"),;]+")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A part of the work on a request, and what is said where it fails."""
+    """Part of the work on a request, with the messages for its failure."""
 
     logged: str
     message: str
-    """For the client, where the fault is the model's."""
+    """Message for the client if the model is at fault."""
     reads_input: bool = False
-    """Whether an `InputError` of it is the input's fault; else it is as good as any other."""
+    """True if an `InputError` of this step is the input's fault. Otherwise it counts like any other
+    error.
+    """
 
 
 PREPARE_INPUT = Step(
@@ -104,7 +108,7 @@ WRITE_ANSWER = Step("an answer could not be written", "The answer was unreadable
 
 
 def failure(request_id: int, step: Step, error: Exception, place: Place) -> Failure:
-    """What a request is answered whose step has raised an error."""
+    """Returns the answer to a request with a step that raised an error."""
     if step.reads_input and isinstance(error, InputError):
         return Failure(request_id, error.code, error.message, place(error))
     log.error(step.logged, exc_info=error)
@@ -112,15 +116,15 @@ def failure(request_id: int, step: Step, error: Exception, place: Place) -> Fail
 
 
 def model_failure(request_id: int, message: str, param: str | None = None) -> Failure:
-    """What a request is answered on which the model has failed."""
+    """Returns the answer to a request that the model failed on."""
     return Failure(request_id, "inference_failed", message, param)
 
 
 def load_failure(error: Exception, folder: str = "") -> LoadFailed:
-    """What is said of a model that cannot be loaded, and whether trying again may help.
+    """Returns the report of a model that cannot be loaded, including whether a retry may help.
 
     Args:
-        folder: of the model: the message names its files by their paths below.
+        folder: the model's folder. The message names its files by their relative paths.
     """
     out_of_memory = _is_out_of_memory(error)
     return LoadFailed(
@@ -133,23 +137,25 @@ def _is_lasting(error: Exception) -> bool:
 
 
 def _lacking(error: Exception) -> str | None:
-    """What a model's folder lacks; None: the error is about something else."""
-    # Errors of the system have a number.
+    """Returns a message about the file that a model's folder lacks. None if the error has another
+    cause.
+    """
+    # Errors of the operating system have a number.
     if not isinstance(error, OSError) or error.errno is not None:
         return None
     line = " ".join(str(error).split())
-    found = ((pattern.fullmatch(line), message) for pattern, message in _LACKING)
-    return next((match.expand(message) for match, message in found if match), None)
+    matches = ((pattern.fullmatch(line), message) for pattern, message in _LACKING)
+    return next((match.expand(message) for match, message in matches if match), None)
 
 
 def _reason(error: Exception, folder: str) -> str:
-    """An error in one line, without folders of this machine; a long one ends with a word.
+    """Returns an error as one line without this machine's folders. A long line is cut after a word.
 
-    Of a file outside the model's folder that cannot be opened, the end of the path is named: it
-    says which package the file is of.
+    For a file outside the model's folder that cannot be opened, the line names the end of the path.
+    It shows the package of the file.
     """
     line = _lacking(error) or " ".join(str(error).split())
-    line = _PATH.sub(lambda found: _shown(found[0], folder), line)
+    line = _PATH.sub(lambda match: _shown(match[0], folder), line)
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
         path = Path(error.filename)
         if not (folder and path.is_relative_to(folder)):
@@ -162,7 +168,7 @@ def _reason(error: Exception, folder: str) -> str:
 
 
 def _shown(path: str, folder: str) -> str:
-    """A file of the model by its path in its folder, any other one by its name alone."""
+    """Returns a path relative to the model's folder, or only the name of a file outside it."""
     bare, folder = path.rstrip(".:"), folder.rstrip("/")
     rest = path[len(bare) :]
     if folder and bare.rstrip("/") == folder:
@@ -173,7 +179,7 @@ def _shown(path: str, folder: str) -> str:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    # torch raises a plain RuntimeError, "DefaultCPUAllocator: can't allocate memory", and of a GPU
-    # one that says "CUDA out of memory. Tried to allocate 2.00 GiB."
-    said = ("allocate memory", "CUDA out of memory")
-    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
+    # torch raises a plain RuntimeError: "DefaultCPUAllocator: can't allocate memory" for a CPU, and
+    # "CUDA out of memory. Tried to allocate 2.00 GiB." for a GPU.
+    phrases = ("allocate memory", "CUDA out of memory")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in phrases)

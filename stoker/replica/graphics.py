@@ -1,4 +1,6 @@
-"""Which graphics devices a replica sees, and what it holds of them."""
+"""Restricts the graphics devices that a replica sees and measures the memory that it holds
+there.
+"""
 
 import os
 import sys
@@ -8,18 +10,18 @@ from stoker.wire.protocol import ReplicaSpec
 
 
 def restrict(spec: ReplicaSpec) -> None:
-    """Have CUDA see the devices that were claimed, and no others.
+    """Makes only the claimed devices visible to CUDA.
 
-    CUDA reads it when it is first used, which no process does before it is forked.
+    CUDA reads the variable on first use, which no process makes before it is forked.
     """
     if spec.visible_devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = spec.visible_devices
 
 
 def held(spec: ReplicaSpec) -> int | None:
-    """What torch holds of the device that it has most of, bytes, with what it keeps for later.
+    """Returns the bytes that torch reserves on the device with the most, including its cache.
 
-    None where nobody knows: no device was claimed, or an engine has it by other means than torch.
+    None if unknown: no device was claimed, or an engine other than torch uses the device.
     """
     if not spec.visible_devices or spec.environment:
         return None
@@ -27,7 +29,7 @@ def held(spec: ReplicaSpec) -> int | None:
     if torch is None:
         return None
     if torch.version.cuda is None:
-        # A build for CPUs, which is what `auto` then means.
+        # With a build for CPUs, `auto` means the CPU.
         return 0
     if not torch.cuda.is_initialized():
         return None

@@ -1,10 +1,11 @@
-"""The engine host: one single-threaded process with the heavy imports done, which forks replicas.
+"""The engine host: a single-threaded process that imports heavy libraries and forks replicas.
 
-A forked replica has torch and transformers imported already and shares their memory. Rules: nothing
-here may start a thread, an OpenMP pool or a CUDA context before the fork; `gc.freeze()` keeps the
-collector from touching, and so copying, the shared pages. Commands come as JSON lines on standard
-input, events go to what was standard output. When the gateway is gone the input ends, and with it
-the host and, by their parent-death signal, all replicas.
+A forked replica has torch and transformers imported already and shares their memory. Nothing here
+may start a thread, an OpenMP pool or a CUDA context before the fork. `gc.freeze()` keeps the
+collector from touching, and so copying, the shared pages.
+
+Commands arrive as JSON lines on standard input. Events go to the original standard output. The
+input ends with the gateway. Then the host ends, and its parent-death signal ends all replicas.
 """
 
 import gc
@@ -54,11 +55,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 _ORPHANS_S = 1.0
-"""How long a process may live that a replica's child has left behind."""
+"""Maximum lifetime in seconds of a process that a replica's child left behind."""
 
 
 class Host:
-    """Obeys commands until its input ends. Events go to the descriptor `events`."""
+    """Executes commands until its input ends. Events go to the descriptor `events`."""
 
     def __init__(self, events: int) -> None:
         self._events = events
@@ -77,7 +78,8 @@ class Host:
         while True:
             readable, _, _ = select.select([0, self._wake_read], [], [], _ORPHANS_S)
             if not readable:
-                # No signal tells of a process whose parent, a replica's child, has ended.
+                # No signal reports an orphan: a process with an ended parent that was a replica's
+                # child.
                 self._end_orphans()
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
@@ -99,7 +101,7 @@ class Host:
             case Try(job=job):
                 self._fork(job.id, lambda: _try_out(job))
             case Signal():
-                # Only a child that has not been reaped yet: its id cannot have been given anew.
+                # Only a child that has not been reaped: its process id cannot have been reused.
                 if pid := self._children.get(command.replica_id):
                     os.kill(pid, command.signal)
             case Ping():
@@ -131,7 +133,7 @@ class Host:
         except BaseException:
             logging.getLogger(__name__).exception("the child failed")
         finally:
-            # Not sys.exit: the host's own clean-up must not run in the child.
+            # Not sys.exit: the host's own cleanup must not run in the child.
             logging.shutdown()
             os._exit(code)
 
@@ -145,7 +147,7 @@ class Host:
         self._end_orphans()
 
     def _end_orphans(self) -> None:
-        """What a replica has started and left behind ends with it."""
+        """Kills processes that an ended replica started and left behind."""
         for pid in sandbox.children():
             if pid not in self._children.values():
                 os.kill(pid, signal.SIGKILL)
@@ -158,15 +160,15 @@ class Host:
 
 
 class Locks:
-    """Those by which replicas take turns (`stoker.replica.passes`), by the name that they share."""
+    """Locks by which replicas take turns (`stoker.replica.passes`), by the name that they share."""
 
     def __init__(self) -> None:
         self._locks: dict[str, SharedLock] = {}
         self._names: dict[str, str] = {}
-        """Of the replicas that have one."""
+        """Maps a replica's id to the name of its lock."""
 
     def of(self, spec: ReplicaSpec) -> SharedLock | None:
-        """The lock for a replica that is about to be forked; None: it takes no turns."""
+        """Returns the lock for a replica that is about to be forked. None if it takes no turns."""
         name = spec.turns_with
         if not name:
             return None
@@ -179,13 +181,13 @@ class Locks:
         return self._locks[name]
 
     def forget_all_but(self, lock: SharedLock | None) -> None:
-        """In a fork, which the others are no business of."""
+        """Closes all other locks in a fork."""
         for other in self._locks.values():
             if other is not lock:
                 other.close()
 
     def ended(self, replica_id: str) -> None:
-        """A lock goes with the last replica that has it."""
+        """Closes a lock after the last replica that uses it."""
         name = self._names.pop(replica_id, None)
         if name and name not in self._names.values():
             self._locks.pop(name).close()
@@ -206,18 +208,18 @@ def _try_out(job: Trial) -> int:
 
 
 def _noted(_signal: int, _frame: FrameType | None) -> None:
-    """A handler must be there for the wake-up descriptor to be written to."""
+    """Does nothing. Python writes to the wake-up descriptor only if a handler is installed."""
 
 
 class LineReader:
-    """Cuts what comes of a descriptor into lines."""
+    """Splits a descriptor's input into lines."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._rest = b""
 
     def read(self) -> list[bytes] | None:
-        """The lines that have come, or None at the end of the input."""
+        """Returns the lines that arrived, or None at the end of the input."""
         data = os.read(self._descriptor, 65536)
         if not data:
             return None
@@ -233,7 +235,7 @@ def _thread_count() -> int:
 
 
 def _import_heavy() -> None:
-    """What every torch replica needs, imported once for all of them."""
+    """Imports the modules that every torch replica needs, once for all of them."""
     for name in (
         "torch",
         "transformers",
@@ -248,11 +250,12 @@ def _import_heavy() -> None:
         *(name for record in ENGINES.values() for name in record.preloads),
     ):
         importlib.import_module(name)
-    # Bars are of no use in a log.
+    # Progress bars are of no use in a log.
     library: Any = importlib.import_module("transformers")
     library.logging.disable_progress_bar()
-    # Loading any model first builds a table of about a thousand regular expressions, 0.1 s: here
-    # once instead of in every fork. It is not part of the library's interface, so it may be gone.
+    # The first load of a model builds a table of about a thousand regular expressions in 0.1 s. It
+    # is built here once instead of in every fork. The table is not public API, so it may be
+    # missing.
     try:
         mapping: Any = importlib.import_module("transformers.conversion_mapping")
         mapping.get_checkpoint_conversion_mapping("bert")
@@ -261,7 +264,9 @@ def _import_heavy() -> None:
 
 
 def _import_model_code(model_type: str) -> None:
-    """Import an architecture's own module. The name comes from an artifact: looked up, not used."""
+    """Imports an architecture's module. The name comes from an artifact, so it is only looked up in
+    a table.
+    """
     auto: Any = importlib.import_module("transformers.models.auto.configuration_auto")
     if model_type not in auto.CONFIG_MAPPING_NAMES:
         return
@@ -273,14 +278,14 @@ def _import_model_code(model_type: str) -> None:
 
 
 def _import_pipeline_code(name: str) -> None:
-    """Import a diffusers pipeline with the models that it is made of; looked up among those served.
+    """Imports a diffusers pipeline with its models, if the name is among the served pipelines.
 
-    What one of them imports serves the others of its family, which share its components.
+    Pipelines of a family share components, so one import serves the others, too.
     """
     from stoker.models.tasks.registry import SERVED
 
-    served = [one for one in SERVED.values() if one.kind is ModelKind.DRAWING]
-    if not any(name in one.architectures for one in served):
+    served = [pipeline for pipeline in SERVED.values() if pipeline.kind is ModelKind.DRAWING]
+    if not any(name in pipeline.architectures for pipeline in served):
         return
     try:
         importlib.import_module("stoker.models.engines.diffusers")
@@ -293,10 +298,11 @@ _IMPORTERS = {"transformers": _import_model_code, "diffusers": _import_pipeline_
 
 
 def main() -> None:
-    # Libraries print: standard output becomes the log, its descriptor stays ours for events.
+    # Libraries print, so standard output becomes the log. A copy of its descriptor is kept for
+    # events.
     events = os.dup(1)
     os.set_inheritable(events, False)
-    # What has started this process may have left its ends of these open here, for replicas to find.
+    # The parent process may have left descriptors open. Replicas must not find them.
     os.closerange(3, events)
     os.closerange(events + 1, MOST_DESCRIPTORS)
     os.dup2(2, 1)
@@ -305,10 +311,10 @@ def main() -> None:
     sandbox.die_with_parent()
     sandbox.keep_to_itself()
     sandbox.tell_nobody()
-    # What is imported stays; looking for garbage among it takes a tenth of the time.
+    # Imported objects stay, and searching them for garbage takes a tenth of the time.
     gc.disable()
     _import_heavy()
-    # Looked for once, instead of in every fork.
+    # Searched once, instead of in every fork.
     places.libraries()
     places.listed()
     gc.enable()

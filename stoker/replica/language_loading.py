@@ -21,13 +21,13 @@ from stoker.wire.protocol import ReplicaSpec, Send
 def load_language_model(
     spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
 ) -> LanguageWorker:
-    """What serves a language model. Raises whatever the libraries raise."""
+    """Returns the worker of a language model. Passes on all errors of the libraries."""
     kind = SERVED[spec.pipeline].kind
     record = catalogue.chosen(spec.engine, spec.pipeline, kind)
     folder = Path(spec.model_dir)
-    # Before there are threads, and anything large.
+    # Created before any thread or large object exists.
     renderer = Renderer()
-    # Reading weights and compiling leave the interpreter's lock alone.
+    # Reading weights and compiling release the GIL.
     with ThreadPoolExecutor(max_workers=1) as beside:
         tokenizer = beside.submit(load_tokenizer, folder)
         engine: LanguageEngine = catalogue.loaded(record.for_language)(spec, progress)
@@ -41,12 +41,12 @@ def load_language_model(
     )
     model = engine.begin(prompts.defaults.ends)
     prepare = engine.prepare if engine.convertible else None
-    # Engines of other packages may not know of any.
+    # Engines of other packages may not have adapters.
     adapters = getattr(engine, "adapters", None)
     worker = LanguageWorker(model, prompts, send, flight, prepare, passes=passes, adapters=adapters)
     worker.sharing = engine.sharing
-    own = prompts.defaults
-    # Engines with a loop of their own do not know of the rules.
-    unruled = () if isinstance(model, Scheduler) else own.unruled
-    worker.notices = [*own.notices, *unruled, *prompts.dialect.notices]
+    defaults = prompts.defaults
+    # Engines with their own loop ignore the rules.
+    unruled = () if isinstance(model, Scheduler) else defaults.unruled
+    worker.notices = [*defaults.notices, *unruled, *prompts.dialect.notices]
     return worker

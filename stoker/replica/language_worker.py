@@ -1,7 +1,8 @@
-"""A replica's work for a language model: prepare → steps → text, as it comes.
+"""A replica's work for a language model: prepare → steps → text, as it is generated.
 
-Four threads: the caller's (input and output), one that prepares prompts, one that owns the model,
-one that turns tokens into text. A forward pass releases the GIL, so the others work beside it.
+It uses four threads: the caller's (input and output), one that prepares prompts, one that owns the
+model, and one that turns tokens into text. A forward pass releases the GIL, so the others work at
+the same time.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,9 @@ from stoker.wire.protocol import Execution, Failure, Generate, Send, Sharing
 
 
 class LanguageWorker:
-    """See `Serving`. Requests are prompts, each of them sequences for the model's scheduler."""
+    """`Serving` of a language model. A request has prompts, each with sequences for the
+    scheduler.
+    """
 
     is_settled = True
 
@@ -46,9 +49,9 @@ class LanguageWorker:
     ) -> None:
         """
         Args:
-            adapters: those that requests may name.
-            prepare: see `LanguageEngine.prepare`; None: the model stays as it is.
-            passes: whose turn it is to compute; None: always this one's.
+            adapters: adapters that requests may name.
+            prepare: see `LanguageEngine.prepare`. None: the model stays as it is.
+            passes: turns to compute. None: the replica computes without waiting for a turn.
         """
         self._model = model
         self._adapters = adapters
@@ -120,9 +123,9 @@ class LanguageWorker:
         self._model_thread.adopt(execution)
 
     def cancel(self, request_id: int) -> None:
-        """Free what a request holds, at the latest after the step that runs."""
+        """Frees what a request holds, at the latest after the current step."""
         if request := self._close(request_id):
-            # Before its first token nobody knows how much of the prompt was read.
+            # Before the first token, the number of processed prompt tokens is unknown.
             self._replies.cancelled(request_id, request.counts if request.has_output else {})
 
     # --- the prompts' thread ---
@@ -150,13 +153,14 @@ class LanguageWorker:
         request.phases.enter("first_token")
         self._model_thread.submit(submissions)
         if request.done:
-            # It was cancelled meanwhile, when not all of this was there to be forgotten.
+            # The request was cancelled meanwhile, before all its sequences could be dropped.
             self._forget(request)
 
     # --- the text's thread ---
 
     def _write(self, outputs: Sequence[Output]) -> None:
-        # One message a step, for all streams: it costs both ends more than what it holds.
+        # A single message per step for all streams: a message costs both ends more than its
+        # content.
         parts: list[tuple[int, bytes]] = []
         for output in outputs:
             choice = self._sequences.choice(output.id)
@@ -178,7 +182,7 @@ class LanguageWorker:
         self._replies.parts(parts)
 
     def _written(self, choice: Choice, output: Output) -> bytes:
-        """What a step adds to the stream of a request."""
+        """Returns the bytes that a step adds to the stream of a request."""
         request = choice.request
         if not request.has_output:
             request.has_output = True
@@ -187,7 +191,7 @@ class LanguageWorker:
         if choice.ended:
             self._sequences.drop(choice.sequence)
             if choice.stopped and not output.finish:
-                # The model has not noticed: it reads tokens, not text.
+                # The model does not notice the end by itself: it reads tokens, not text.
                 self._model_thread.forget([choice.sequence])
         return request.writer.add(choice.index, events) if events else b""
 
@@ -204,20 +208,22 @@ class LanguageWorker:
         if request is None:
             return
         if request.streaming:
-            # Its status was sent: only the stream itself can tell.
+            # The status was sent already, so only the stream can report the failure.
             end = request.writer.fail(failure.code, failure.message)
             self._replies.result(request.id, end, request.counts, {})
         else:
             self._replies.failure(failure)
 
     def _close(self, request_id: int) -> TextRequest | None:
-        """Take a request out to answer it; None where it was answered or cancelled before."""
+        """Removes and returns a request to answer it. None if it was answered or cancelled
+        before.
+        """
         if request := self._requests.close(request_id):
             self._forget(request)
         return request
 
     def _forget(self, request: TextRequest) -> None:
-        """Have the model drop what has not ended of a request."""
+        """Makes the model drop a request's unfinished sequences."""
         ended: list[int] = []
         for choice in request.choices:
             if not choice.ended:
@@ -228,7 +234,7 @@ class LanguageWorker:
 
 
 def _failure(choice: Choice, output: Output) -> Failure | None:
-    """What the client gets where the model could not go on."""
+    """Returns the failure for the client if the model could not continue."""
     request = choice.request
     if not output.error:
         return None
@@ -239,5 +245,5 @@ def _failure(choice: Choice, output: Output) -> Failure | None:
 
 
 def _field(error: InputError | None) -> str | None:
-    """The request's field at fault for an error."""
+    """Returns the request's field at fault for an error."""
     return error.field if error else None

@@ -16,22 +16,25 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 30.0
 LINGER_S = 2.0
-"""How long what was not taken yet may take at the end."""
+"""Timeout in seconds for sending unsent messages when the link closes."""
 _READ_BYTES = 1 << 18
 _MOST_PIECES = 64
-"""Of one call of `sendmsg`."""
+"""Maximum number of pieces per call of `sendmsg`."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Link:
-    """Only its owner's thread touches the socket; others queue and wake it."""
+    """Connection to the gateway. Only its owner's thread uses the socket; others queue and wake
+    it.
+    """
 
     def __init__(self, path: str, secret: bytes) -> None:
-        """Raises `OSError` where nobody is there.
+        """Raises `OSError` if no gateway listens.
 
         Args:
-            secret: by which the gateway knows whom it gives requests to, and takes answers from.
+            secret: identifies this replica to the gateway before requests and answers are
+                exchanged.
         """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_S)
@@ -40,7 +43,7 @@ class Link:
         self._is_heard = True
         self._reader = FrameReader()
         self._unsent: deque[memoryview] = deque()
-        """Already encoded; the gateway bounds what is outstanding."""
+        """Encoded pieces to send. The gateway bounds the number of outstanding requests."""
         self._outbox: deque[tuple[FromReplica, bytes | None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
@@ -51,27 +54,27 @@ class Link:
         self._push()
 
     def send(self, message: FromReplica, content: bytes | None = None) -> None:
-        """Queue a message, from any thread."""
+        """Queues a message. Callable from any thread."""
         self._outbox.append((message, content))
         self.wake()
 
     def wake(self) -> None:
-        """Have `receive` return, from any thread."""
+        """Makes `receive` return. Callable from any thread."""
         os.eventfd_write(self._wake, 1)
 
     def send_now(self, message: FromReplica, content: bytes | None = None) -> None:
-        """Send from the owner's thread."""
+        """Sends a message from the owner's thread."""
         self._add(message, content)
         self._push()
 
     def flush(self) -> None:
-        """Send what is queued, from the owner's thread."""
+        """Sends queued messages from the owner's thread."""
         while self._outbox:
             self._add(*self._outbox.popleft())
         self._push()
 
     def receive(self, timeout_s: float) -> list[ToReplica]:
-        """Send what is queued and return what has come, waiting at most `timeout_s`."""
+        """Sends queued messages and returns received ones. Waits at most `timeout_s` seconds."""
         events = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._wake in events:
             os.eventfd_read(self._wake)
@@ -99,7 +102,7 @@ class Link:
             except ConnectionError:
                 piece = b""
             if not piece:
-                # The gateway has ended, or wants nothing more of this replica: it is ended, too.
+                # The gateway ended or closed this connection. This process is ended, too.
                 self._is_heard = False
                 self._poller.unregister(self._socket)
                 return messages
@@ -112,7 +115,7 @@ class Link:
         self._unsent.extend(map(memoryview, framed(frames)))
 
     def _push(self) -> None:
-        """As much as the socket takes; `receive` goes on once it takes more."""
+        """Sends as much as the socket accepts. `receive` continues once the socket accepts more."""
         events = select.POLLIN
         try:
             while self._unsent:
@@ -120,14 +123,14 @@ class Link:
         except BlockingIOError:
             events |= select.POLLOUT
         except ConnectionError:
-            # The gateway has ended, and this process with it in a moment.
+            # The gateway ended, and this process ends soon, too.
             self._unsent.clear()
         if events != self._events and self._is_heard:
             self._poller.modify(self._socket, events)
             self._events = events
 
     def _sent(self, count: int) -> None:
-        """Forget so many bytes."""
+        """Drops the first `count` bytes, which are sent."""
         while count:
             first = self._unsent.popleft()
             if count < len(first):

@@ -1,4 +1,4 @@
-"""A replica: one process, one model. Runs in the child that the engine host has forked."""
+"""A replica: one process with one model. Runs in the child that the engine host forked."""
 
 import logging
 import math
@@ -39,29 +39,31 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
 WEIGHING_S, IDLE_WEIGHING_S = 5.0, 60.0
-"""Between measurements of memory, with work done since and without: the kernel walks every page,
-12 ms of a core for BERT-base, which fifty models that wait for work would take all the time.
+"""Seconds between measurements of memory: after work and while idle.
+
+The kernel walks every page, which takes 12 ms of a core for BERT-base. Fifty idle models would need
+that all the time.
 """
 
 
 def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
-    """Load the model and serve until told to stop. Returns the process's exit code.
+    """Loads the model and serves until a shutdown message. Returns the process's exit code.
 
     Args:
-        lock: of those that compute one after the other.
+        lock: lock of the replicas that compute one after the other.
     """
     configure_log(spec.id, spec.log_path)
     secret = _taken(Path(spec.secret_path))
     graphics.restrict(spec)
     walls.around_replica(spec)
-    # Threads take turns more often than every 5 ms: requests are that short.
+    # Threads switch more often than every 5 ms, because requests are that short.
     sys.setswitchinterval(0.001)
     link = Link(spec.address, secret)
     try:
         if not spec.environment and not walls.may_use_gpu(spec):
-            # What runs a model on a GPU, or below, may want some of its own.
+            # Libraries for GPUs and the model's child processes may need their own sockets.
             sandbox.seal()
-        # On a GPU, passes take care of themselves.
+        # Passes on a GPU need no turns.
         passes = Passes(None if walls.may_use_gpu(spec) else lock)
         return _serve(spec, link, passes)
     finally:
@@ -69,13 +71,13 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
 
 
 def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
-    """Returns what the model's owner should know."""
+    """Returns the notices for the model's owner."""
     from stoker.models.engines.precision import emulated
     from stoker.models.engines.torch import device_of
 
     message = emulated(spec.dtype, device_of(spec.device))
-    own = [Notice("emulated_dtype", message)] if message else []
-    return bounded([*own, *worker.notices])
+    dtype_notices = [Notice("emulated_dtype", message)] if message else []
+    return bounded([*dtype_notices, *worker.notices])
 
 
 def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
@@ -111,7 +113,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
             link.send_now(_heartbeat(spec, worker, scales.weight, 0.0))
             return 0
         if not worker.alive and not worker.accepted:
-            # All have been told why; the gateway starts another replica in this one's place.
+            # All callers were notified. The gateway starts another replica instead of this one.
             link.flush()
             return 1
         if time.monotonic() >= next_beat:
@@ -124,7 +126,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
 
 
 class Stopping(threading.Thread):
-    """Stops the worker beside the loop: what hangs while it stops is to be noticed as ever."""
+    """Thread that stops the worker while the loop continues, so that a hang is still detected."""
 
     def __init__(self, worker: Serving, wake: Callable[[], None]) -> None:
         super().__init__(name="stop", daemon=True)
@@ -134,7 +136,7 @@ class Stopping(threading.Thread):
 
     def run(self) -> None:
         self._worker.stop()
-        # Not `is_alive`: whom this wakes looks once, while this thread lives a little on.
+        # Not `is_alive`: the woken loop checks once, while this thread still lives a little longer.
         self.is_done = True
         self._wake()
 
@@ -163,14 +165,14 @@ def _load(spec: ReplicaSpec, link: Link, passes: Passes) -> Serving:
 
 
 def _taken(path: Path) -> bytes:
-    """What is in a file that is nobody else's to read."""
-    found = path.read_bytes()
+    """Returns the content of a private file and deletes the file."""
+    content = path.read_bytes()
     path.unlink()
-    return found
+    return content
 
 
 def configure_log(name: str, path: str) -> None:
-    """Send what this process prints and logs to a file."""
+    """Redirects this process's output and log to a file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
@@ -185,16 +187,18 @@ def configure_log(name: str, path: str) -> None:
 
 
 class Weight(NamedTuple):
-    """Bytes of memory."""
+    """Memory use in bytes."""
 
     proportional: int = 0
-    """Pages shared with the host and others count by their share."""
+    """Bytes in pages, with shared pages divided among the processes that share them."""
     own: int = 0
-    """Pages that nobody else has."""
+    """Bytes in pages that no other process shares."""
 
 
 class Scales:
-    """Weighs a replica, seldom while it has nothing to do, and has it give back what it kept."""
+    """Measures a replica's memory, less often while it is idle, and returns its freed memory to the
+    kernel.
+    """
 
     def __init__(self) -> None:
         self.weight = Weight()
@@ -203,19 +207,19 @@ class Scales:
         self._has_rested = False
 
     def look(self, worker: Serving) -> None:
-        now, seen = time.monotonic(), (worker.engine, worker.counters.progress)
-        is_idle = seen == self._seen and not worker.accepted
+        now, state = time.monotonic(), (worker.engine, worker.counters.progress)
+        is_idle = state == self._seen and not worker.accepted
         rests = is_idle and self._has_rested
         if now - self._last >= (IDLE_WEIGHING_S if rests else WEIGHING_S):
             if is_idle and not rests:
                 allocator.give_back()
             self._has_rested = is_idle
             self.weight = weigh((os.getpid(), *worker.children))
-            self._last, self._seen = now, seen
+            self._last, self._seen = now, state
 
 
 def weigh(processes: Iterable[int]) -> Weight:
-    """All of them together; those that have ended count nothing."""
+    """Returns the memory of all processes together. Ended processes count as zero."""
     sizes: Counter[str] = Counter()
     for process in processes:
         try:
@@ -230,6 +234,8 @@ def weigh(processes: Iterable[int]) -> Weight:
 
 
 def ignore_interrupts() -> None:
-    """A terminal's Ctrl-C reaches the whole group; the gateway decides when replicas end."""
+    """Ignores Ctrl-C, which a terminal sends to the whole group. The gateway decides when replicas
+    end.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The thread that owns a language model: takes sequences in and runs steps while there are any."""
+"""The thread that owns a language model: accepts sequences and runs steps while any remain."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class ModelThread:
-    """Other threads leave sequences here, and those to be forgotten."""
+    """Thread of a language model. Other threads submit and drop sequences through its inbox."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class ModelThread:
     ) -> None:
         """
         Args:
-            prepare: see `LanguageEngine.prepare`; None: the model stays as it is.
-            adopted: is told whether a converted model that was offered was taken.
-            stepped: gets the outputs of each step that has some, on this thread.
+            prepare: see `LanguageEngine.prepare`. None: the model stays as it is.
+            adopted: receives True if an offered converted model was adopted.
+            stepped: receives the outputs of each step that has some, on this thread.
         """
         self._model = model
         self._sequences = sequences
@@ -47,7 +47,7 @@ class ModelThread:
         self._passes = passes
         self._stepped = stepped
         self._inbox: deque[Submission | int] = deque()
-        """Sequences to continue, numbers of those to forget."""
+        """Sequences to continue, and numbers of sequences to drop."""
         self._news = threading.Event()
         self._stopping = False
         self._pulse = counters.pulse(lambda: bool(self._inbox) or model.at_work)
@@ -57,27 +57,29 @@ class ModelThread:
         self._thread.start()
 
     def finish(self) -> None:
-        """Run what was submitted to its end, then end the thread."""
+        """Runs submitted sequences to their end, then ends the thread."""
         self._stopping = True
         self._wake()
         self._thread.join()
 
     def submit(self, submissions: Iterable[Submission]) -> None:
-        """From any thread: they take part from the next step on."""
+        """Submits sequences, which take part from the next step on. Callable from any thread."""
         self._inbox.extend(submissions)
         self._wake()
 
     def forget(self, sequences: Iterable[int]) -> None:
-        """From any thread: free what sequences hold, at the latest after the step that runs."""
+        """Frees what sequences hold, at the latest after the current step. Callable from any
+        thread.
+        """
         self._inbox.extend(sequences)
         self._wake()
 
     def adopt(self, execution: Execution) -> None:
-        """Go on with the converted model, once that is ready, after the step that runs then."""
+        """Continues with the converted model once it is ready, after the step that runs then."""
         self._adoption.offer(execution)
 
     def _wake(self) -> None:
-        """There is news for the thread, whether it waits for work or for a step."""
+        """Wakes the thread, whether it waits for work or for a step."""
         self._news.set()
         self._model.wake()
 
@@ -122,7 +124,7 @@ class ModelThread:
         self._pulse.stepped()
         if outputs:
             batches = self._counters.batches
-            # There may be several of a sequence.
+            # A sequence may have several outputs.
             batches.count(len({output.id for output in outputs}))
             batches.drafted, batches.accepted = self._model.speculated
             self._stepped(outputs)

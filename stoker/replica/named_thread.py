@@ -8,17 +8,19 @@ from stoker.sandbox import kernel
 
 
 class NamedThread(threading.Thread):
-    """A thread that `top -H` shows by its name, and what it starts, such as an engine's workers,
-    too: whoever looks sees what computes. It is no reason to stay.
+    """Daemon thread with a name that `top -H` shows.
 
-    Python itself tells the kernel from 3.14 on.
+    Threads that it starts, such as an engine's workers, inherit the name, so `top -H` shows what
+    computes. The thread does not keep the process alive.
+
+    Python itself passes the name to the kernel from 3.14 on.
     """
 
     def __init__(self, name: str, target: Callable[[], object]) -> None:
         super().__init__(target=target, name=name, daemon=True)
 
     def run(self) -> None:
-        # The kernel keeps 15 bytes of it.
+        # The kernel keeps 15 bytes of the name.
         name = ctypes.create_string_buffer(self.name.encode())
         kernel.prctl(kernel.PR_SET_NAME, ctypes.addressof(name))
         super().run()

@@ -1,17 +1,17 @@
-"""The requests that a replica has accepted and not answered yet."""
+"""The accepted requests of a replica that have no answer yet."""
 
 from typing import Generic, Protocol, TypeVar
 
 
 class Answerable(Protocol):
-    """What a request must have to be kept here."""
+    """Protocol of a request that `OpenRequests` can hold."""
 
     done: bool
-    """Whether it was answered or cancelled: no more work is due on it."""
+    """True if the request was answered or cancelled, so that no more work is due on it."""
 
     @property
     def id(self) -> int:
-        """The gateway's number of it."""
+        """The gateway's number of the request."""
         ...
 
 
@@ -19,7 +19,9 @@ Request = TypeVar("Request", bound=Answerable)
 
 
 class OpenRequests(Generic[Request]):
-    """Each gets one answer: whoever closes it sends that. Thread-safe."""
+    """Accepted requests without an answer. The caller that closes a request sends its only answer.
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}
@@ -34,8 +36,10 @@ class OpenRequests(Generic[Request]):
         self._requests[request.id] = request
 
     def close(self, request_id: int) -> Request | None:
-        """Take a request out to answer it; None where it was answered or cancelled before."""
-        # One of two threads gets it: `pop` is atomic.
+        """Removes and returns a request to answer it. None if it was answered or cancelled
+        before.
+        """
+        # `pop` is atomic: only one of two threads gets the request.
         request = self._requests.pop(request_id, None)
         if request is not None:
             request.done = True

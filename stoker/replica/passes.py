@@ -1,7 +1,8 @@
-"""Forward passes of replicas that share few cores: one after the other.
+"""Runs forward passes of replicas that share few cores one after the other.
 
-A pass computes on all cores, and its threads wait for one another spinning: on two cores, two
-models with half of the clients each made three quarters of what one makes with all of them.
+A pass computes on all cores, and its threads spin while they wait for one another. On two cores,
+two models with half of the clients each reached three quarters of the throughput of one model with
+all of them.
 """
 
 import time
@@ -10,27 +11,30 @@ from types import TracebackType
 from stoker.replica.shared_lock import SharedLock
 
 PATIENCE = 4
-"""How many of its own passes one waits for its turn: that of several that are like it."""
+"""Maximum wait for a turn, as a multiple of the replica's own pass: the turns of several similar
+replicas.
+"""
 MOST_S = 0.5
 FIRST_S = 0.05
-"""How long a pass is taken to be of which nothing is known."""
+"""Assumed duration in seconds of an unknown pass."""
 
 
 class Passes:
-    """`with passes:` it is this replica's turn, or was not in a time that is worth waiting for.
+    """Turns to compute. `with passes:` waits for this replica's turn, but only as long as that
+    pays.
 
-    Whoever has long passes is not waited for by those with short ones: beside it they take twice as
-    long, and not as long as it.
+    Replicas with short passes do not wait for long passes. Next to a long pass, a short one takes
+    twice its time, which is less than the long pass takes.
     """
 
     def __init__(self, lock: SharedLock | None = None) -> None:
         """
         Args:
-            lock: of all that take turns; None: nobody does.
+            lock: lock of all replicas that take turns. None: no turns.
         """
         self._lock = lock
         self._own_s = FIRST_S
-        """How long the last pass took."""
+        """Duration of the last pass in seconds."""
         self._is_held = False
         self._began = 0.0
 

@@ -19,12 +19,14 @@ class _Put(NamedTuple, Generic[Item]):
 
 
 class Lanes(Generic[Item]):
-    """What waits: first what is nobody's, then one of each party's in rotation, then the last."""
+    """Waiting items: first items without a party, then one item per party in rotation, then last
+    items.
+    """
 
     def __init__(self) -> None:
         self._first: deque[Item] = deque()
         self._parties: dict[str, deque[Item]] = {}
-        """In the order of their turns."""
+        """Items by party, in the order of the parties' turns."""
         self._last: deque[Item] = deque()
 
     def __bool__(self) -> bool:
@@ -39,7 +41,7 @@ class Lanes(Generic[Item]):
             self._parties.setdefault(party, deque()).append(item)
 
     def next(self) -> Item:
-        """Of at least one."""
+        """Removes and returns the next item. At least one must wait."""
         if self._first:
             return self._first.popleft()
         if not self._parties:
@@ -53,13 +55,13 @@ class Lanes(Generic[Item]):
 
 
 class QueueThread(Generic[Item]):
-    """Handles what is put, one at a time. What the handler raises ends the thread."""
+    """Handles queued items, one at a time. An error of the handler ends the thread."""
 
     def __init__(self, name: str, handle: Callable[[Item], None], counters: Counters) -> None:
         self._handle = handle
         self._queue: queue.SimpleQueue[_Put[Item] | None] = queue.SimpleQueue()
         self._lanes: Lanes[Item] = Lanes()
-        """The thread's own."""
+        """Lanes that only this thread uses."""
         self._is_ending = False
         self._pulse = counters.pulse(lambda: bool(self._lanes) or not self._queue.empty())
         self._thread = NamedThread(name, self._run)
@@ -68,16 +70,17 @@ class QueueThread(Generic[Item]):
         self._thread.start()
 
     def put(self, item: Item, party: str | None = None, *, is_last: bool = False) -> None:
-        """From any thread.
+        """Queues an item. Callable from any thread.
 
         Args:
-            party: whose it is: parties take turns. None: it is handled before theirs, in order.
-            is_last: it is handled when nothing else is there.
+            party: owner of the item. Parties take turns. None: handled before all parties, in
+                order.
+            is_last: handled when nothing else waits.
         """
         self._queue.put(_Put(item, party, is_last))
 
     def finish(self) -> None:
-        """Handle what was put until now, then end the thread."""
+        """Handles the items queued until now, then ends the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -87,14 +90,14 @@ class QueueThread(Generic[Item]):
             self._take_in()
             if not self._lanes:
                 return
-            # Not `with`: a thread that its handler has ended is one that does not get on.
+            # Not `with`: a thread that its handler ended must count as stalled.
             self._pulse.is_working = True
             self._handle(self._lanes.next())
             self._pulse.stepped()
             self._pulse.is_working = False
 
     def _take_in(self) -> None:
-        """Sort in what was put; waits for something where there is nothing to do."""
+        """Sorts queued items into the lanes. Waits for an item if the lanes are empty."""
         while not self._queue.empty() or not (self._lanes or self._is_ending):
             put = self._queue.get()
             if put is None:

@@ -1,4 +1,4 @@
-"""What a replica sends to the gateway of its work."""
+"""The messages about its work that a replica sends to the gateway."""
 
 from collections.abc import Sequence
 
@@ -6,35 +6,35 @@ from stoker.wire.protocol import Adopted, Cancelled, Failure, Parts, Progress, R
 
 
 class Replies:
-    """Writes the messages, from any thread."""
+    """Writes the messages. Callable from any thread."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
 
     def parts(self, parts: Sequence[tuple[int, bytes]]) -> None:
-        """The next pieces of streams, each with its request's id, in one message."""
+        """Sends the next pieces of streams, each with its request's id, in one message."""
         if parts:
             ids, contents = zip(*parts, strict=True)
             sizes = [len(content) for content in contents]
             self._send(Parts(list(ids), sizes), b"".join(contents))
 
     def progress(self, request_id: int, fraction: float) -> None:
-        """So much of a request's work is done, 0 to 1."""
+        """Reports the completed share of a request's work, 0 to 1."""
         self._send(Progress(request_id, fraction), None)
 
     def result(
         self, request_id: int, content: bytes, counts: dict[str, int], times: dict[str, int]
     ) -> None:
-        """The answer, or the rest of one that was streamed."""
+        """Sends the answer, or the rest of a streamed one."""
         self._send(Result(request_id, counts, times), content)
 
     def failure(self, failure: Failure) -> None:
         self._send(failure, None)
 
     def adopted(self, is_taken: bool) -> None:
-        """What came of a converted model that was offered."""
+        """Reports whether an offered converted model was adopted."""
         self._send(Adopted(is_taken), None)
 
     def cancelled(self, request_id: int, counts: dict[str, int]) -> None:
-        """A request was cancelled, for which so much was done."""
+        """Reports a cancelled request with the counts of its completed work."""
         self._send(Cancelled(request_id, counts), None)

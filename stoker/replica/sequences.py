@@ -1,4 +1,6 @@
-"""What a language model is to continue for a request, and the choices that read what it gives."""
+"""The sequences that a language model continues for a request, and the choices that read its
+output.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +19,7 @@ from stoker.wire.generation_request import MAX_SCORED, Conversation, Generation,
 class Sequences:
     """Numbers sequences and keeps the choice of each until it ends.
 
-    One thread makes them, others look them up and drop them.
+    One thread creates them; others look them up and drop them.
     """
 
     def __init__(self, prompts: Prompts, vocabulary: int) -> None:
@@ -32,24 +34,25 @@ class Sequences:
         self._last = 0
 
     def choice(self, sequence: int) -> Choice | None:
-        """The choice of a sequence that has not ended."""
+        """Returns the choice of a sequence that has not ended."""
         return self._choices.get(sequence)
 
     def drop(self, sequence: int) -> None:
         self._choices.pop(sequence, None)
 
     def request_ids(self) -> set[int]:
-        """The requests whose sequences have not ended."""
+        """Returns the requests with sequences that have not ended."""
         return {choice.request.id for choice in list(self._choices.values())}
 
     def prepare(self, request: TextRequest) -> list[Submission]:
-        """One sequence for each answer to each prompt, and a choice in the request for each.
+        """Creates a sequence for each answer to each prompt, and a choice in the request for each.
 
-        Raises `InputError`. None are made where only tokens are to be counted.
+        Raises `InputError`. Creates none if only tokens are counted.
         """
         generation = request.generation
         if generation.sampling.logprobs is not None:
-            # They are reported with tokens' bytes, of which a table is made here, before any step.
+            # Log probabilities are reported with the tokens' bytes. This builds their table before
+            # any step.
             _ = self._forms.problem
         submissions: list[Submission] = []
         for place, prompt in enumerate(generation.prompts):
@@ -67,12 +70,12 @@ class Sequences:
     def _answers(
         self, request: TextRequest, place: int, prompt: Prompt, prepared: Prepared
     ) -> Iterator[Submission]:
-        """The sequences of one prompt. Those after the first share its computation."""
+        """Yields the sequences of one prompt. Sequences after the first share its computation."""
         generation = request.generation
         sampling = self._prompts.limited(prepared, generation, generation.place(place))
         after = self._dialect.end_of_reasoning(prepared.text)
         ends = self._dialect.ends(prepared.text)
-        # Texts that are completed are no conversation: nothing of them is reasoning.
+        # A text to complete is no conversation and contains no reasoning.
         talks = isinstance(prompt, Conversation)
         may_reason = talks and self._dialect.may_reason(prepared.text)
         form = self._forms.form(generation, after, ends, may_reason=may_reason)
@@ -138,7 +141,7 @@ class Sequences:
 
 
 def _check_scored(request: TextRequest) -> None:
-    """Raise `InputError` where more tokens of prompts are to be scored than an answer may hold."""
+    """Raises `InputError` if more prompt tokens need scores than an answer may hold."""
     generation = request.generation
     tokens = request.usage.prompt * generation.n
     if generation.sampling.prompt_logprobs is not None and tokens > MAX_SCORED:

@@ -1,4 +1,4 @@
-"""What a replica does with the requests that reach it, by the kind of its model."""
+"""A replica's work on its requests, by the kind of its model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,75 +17,75 @@ if TYPE_CHECKING:
 
 
 class Serving(Protocol):
-    """Works on requests in threads of its own; answers go out by the `Send` that it was given."""
+    """Works on requests in separate threads. Sends answers by the `Send` that it received."""
 
     counters: Counters
-    """What was done since the start."""
+    """Counts of the work since the start."""
     sharing: Sharing | None
-    """What may share a forward pass, where that was looked for."""
+    """Samples that may share a forward pass. None if this was not examined."""
     notices: Sequence[Notice]
-    """What the model's owner should know."""
+    """Notices for the model's owner."""
 
     @property
     def accepted(self) -> int:
-        """Requests that have no answer yet."""
+        """Number of requests that have no answer yet."""
         ...
 
     @property
     def engine(self) -> str:
-        """What runs the model now."""
+        """Name of the engine that runs the model now."""
         ...
 
     @property
     def convertible(self) -> bool:
-        """Whether a conversion of the model may be tried."""
+        """True if a conversion of the model may be tried."""
         ...
 
     @property
     def cache_usage(self) -> float | None:
-        """The share of the key-value cache that requests hold, of language models."""
+        """Share of a language model's KV cache that requests hold."""
         ...
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to be measured in idle moments."""
+        """True if no measurement remains for idle moments."""
         ...
 
     @property
     def alive(self) -> bool:
-        """False once nothing can be computed any more: the process should end."""
+        """False once the model cannot compute any more. The process should end then."""
         ...
 
     @property
     def children(self) -> Sequence[int]:
-        """Processes below this one, whose memory is its own."""
+        """Child processes. Their memory counts as this process's memory."""
         ...
 
     def start(self) -> None: ...
 
     def stop(self) -> None:
-        """Finish what was accepted, then end the threads."""
+        """Finishes accepted requests, then ends the threads."""
         ...
 
     def submit(self, message: Any) -> None: ...
 
     def cancel(self, request_id: int) -> None:
-        """Drop a request and report what was done for it; one that has ended is no error."""
+        """Drops a request and reports its completed work. An ended request is no error."""
         ...
 
     def adopt(self, execution: Execution) -> None:
-        """Go on with the converted model, between two passes."""
+        """Continues with the converted model, between two passes."""
         ...
 
     def measured(self) -> tuple[str, int] | None:
-        """An engine and its batch budget, when it was newly measured."""
+        """Returns an engine and its batch budget if they were newly measured."""
         ...
 
 
 def serving(
     spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
 ) -> Serving:
-    """Load a model and return what serves it. Raises whatever the libraries raise."""
+    """Loads a model and returns its `Serving`. Passes on all errors of the libraries."""
     from stoker.models.tasks.registry import GENERATING
 
     progress(0.0, "reading the tokenizer")

@@ -1,7 +1,7 @@
-"""A lock that processes share which were forked from one that has made it.
+"""A lock shared by processes that were forked from its creator.
 
-Python's own between processes are semaphores, which stay taken where their holder is killed. This
-is a robust mutex of POSIX threads: the kernel gives it on.
+Python's locks between processes are semaphores, which stay locked if their holder is killed. This
+is a robust mutex of POSIX threads: the kernel passes it on.
 """
 
 import ctypes
@@ -13,19 +13,19 @@ import time
 _libc = ctypes.CDLL(None, use_errno=False)
 _SHARED = _ROBUST = 1
 _NOTE_AT = 64
-"""Behind the mutex, which has 40 bytes on x86-64 and 48 on ARM."""
+"""Offset of the note behind the mutex, which has 40 bytes on x86-64 and 48 on ARM."""
 _NOTE = struct.Struct("d")
 _CLOCK_MONOTONIC = 1
 
 
 class UnsupportedError(Exception):
-    """The system's library has no such locks."""
+    """The system's library has no robust mutexes."""
 
 
 class SharedLock:
-    """Taken and given back by one thread of one process; its end gives it back, too.
+    """Lock of one thread of one process. The end of the process releases it, too.
 
-    With it goes a number that its holder leaves there for the others.
+    It carries a number that its holder leaves for the others.
     """
 
     def __init__(self) -> None:
@@ -46,20 +46,20 @@ class SharedLock:
             raise UnsupportedError(errno.errorcode.get(failed, str(failed)))
 
     def take(self, timeout_s: float) -> bool:
-        """Whether it was to be had within the time."""
+        """Returns True if the lock was acquired within the timeout."""
         until = time.monotonic() + timeout_s
-        given = (ctypes.c_long * 2)(int(until), int(until % 1 * 1e9))
-        found = self._wait(self._mutex, _CLOCK_MONOTONIC, given)
-        if found == errno.EOWNERDEAD:
-            found = _libc.pthread_mutex_consistent(self._mutex)
-        return found == 0
+        deadline = (ctypes.c_long * 2)(int(until), int(until % 1 * 1e9))
+        error_code = self._wait(self._mutex, _CLOCK_MONOTONIC, deadline)
+        if error_code == errno.EOWNERDEAD:
+            error_code = _libc.pthread_mutex_consistent(self._mutex)
+        return error_code == 0
 
     def give(self) -> None:
         _libc.pthread_mutex_unlock(self._mutex)
 
     @property
     def note(self) -> float:
-        """What the last holder has left; 0.0 at first."""
+        """Number that the last holder left. 0.0 at first."""
         return _NOTE.unpack_from(self._memory, _NOTE_AT)[0]
 
     @note.setter
@@ -67,6 +67,6 @@ class SharedLock:
         _NOTE.pack_into(self._memory, _NOTE_AT, value)
 
     def close(self) -> None:
-        """Forget it in this process, which must not hold it."""
+        """Releases the lock's memory in this process, which must not hold the lock."""
         del self._mutex, self._place
         self._memory.close()

@@ -1,4 +1,4 @@
-"""A request for a task while it is worked on: items, their samples, and what came of them."""
+"""The state of a task's request during the work on it: items, their samples and outputs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,44 +14,44 @@ from stoker.wire.phases import Phases
 from stoker.wire.protocol import Work
 
 _REPORTED_EVERY = 0.005
-"""Progress is reported in steps of at least this share of the work."""
+"""Minimum share of the work between two progress reports."""
 _CHECKED = (Mapping, list, tuple, float)
-"""Results that `_check_numbers` looks into, as it does into arrays."""
+"""Types of results that `_check_numbers` examines inside, in addition to arrays."""
 _WRITTEN: Mapping[str, Any] = {}
-"""Takes the place of an output that is not needed any more."""
+"""Replaces an output that is no longer needed."""
 
 
 class NoNumbersError(ValueError):
-    """A result holds a NaN or an infinity."""
+    """A result contains a NaN or an infinity."""
 
 
 @dataclass(eq=False)
 class TaskRequest:
-    """What is known of a request; the threads of its `Worker` share it."""
+    """State of a request, shared by the threads of its `Worker`."""
 
     work: Work
     missing: int = field(init=False)
-    """Items without a result yet."""
+    """Number of items without a result."""
     results: list[Any] = field(init=False)
-    """One an item, None until it is there."""
+    """Results by item. None until it is complete."""
     waiting: dict[int, int] = field(default_factory=dict[int, int])
-    """Item → samples without an output yet."""
+    """Maps an item to its number of samples without an output."""
     outputs: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
-    """Item → an output a sample, None until it is there."""
+    """Maps an item to one output per sample. None until it arrives."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    """What was worked on so far, as `Result.counts`."""
+    """Counts of the completed work, as `Result.counts`."""
     held: dict[int, list[Entry]] = field(default_factory=dict[int, list[Entry]])
-    """Item → its samples that wait for the first output of its first sample."""
+    """Maps an item to its samples that wait for the first output of its first sample."""
     samples: int = 0
-    """Of its items that were prepared."""
+    """Number of samples of the prepared items."""
     fractions: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
-    """Item and position of a sample → how much of it is computed, 0 to 1."""
+    """Maps an item and a sample's position to the computed share of the sample, 0 to 1."""
     reported: float = 0.0
-    """The progress that was reported last, 0 to 1."""
+    """Progress that was reported last, 0 to 1."""
     writer: StreamWriter | None = None
-    """Of an answer that is streamed."""
+    """Writer of a streamed answer."""
     written: int = 0
-    """Samples whose outputs the writer has had."""
+    """Number of samples with outputs that the writer received."""
     done: bool = False
     phases: Phases = field(default_factory=lambda: Phases("prepare"))
 
@@ -64,18 +64,18 @@ class TaskRequest:
         return self.work.id
 
     def prepared(self, item: int, samples: int) -> None:
-        """An item was made so many samples of, whose outputs are to come."""
+        """Records the number of samples of a prepared item. Their outputs follow."""
         self.samples += samples
         self.waiting[item] = samples
         self.outputs[item] = [None] * samples
 
     def add(self, item: int, position: int, output: Mapping[str, Any]) -> None:
-        """Take the output of a sample."""
+        """Adds the output of a sample."""
         self.outputs[item][position] = output
         self.waiting[item] -= 1
 
     def next_output(self) -> Mapping[str, Any] | None:
-        """Of a stream, the next sample's output in their order; None where it is not there yet."""
+        """Returns a stream's next output in the samples' order. None if it has not arrived."""
         outputs = self.outputs[0]
         if self.written == len(outputs) or outputs[self.written] is None:
             return None
@@ -85,11 +85,11 @@ class TaskRequest:
 
     @property
     def is_written(self) -> bool:
-        """Of a stream, whether the writer has had all outputs."""
+        """True if a stream's writer received all outputs."""
         return self.written == len(self.outputs[0])
 
     def progress(self) -> float | None:
-        """The share of its work that is done, 0 to 1; None where that is hardly news."""
+        """Returns the completed share of the work, 0 to 1. None if it hardly changed."""
         share = sum(self.fractions.values()) / max(1, self.samples)
         if share < self.reported + _REPORTED_EVERY:
             return None
@@ -97,7 +97,9 @@ class TaskRequest:
         return share
 
     def place(self, item: int, error: InputError | None) -> str:
-        """The request's field at fault for an error, or the item itself without one."""
+        """Returns the request's field at fault for an error, or the item itself if `error` is
+        None.
+        """
         task = WORKS[self.work.task]
         if error:
             indexed = error.of_item and not self.work.single
@@ -105,33 +107,38 @@ class TaskRequest:
         return task.input_field if self.work.single else task.place(task.input_field, item)
 
     def encoded(self) -> bytes:
-        """The answer, once each item has its result. Raises `NoNumbersError`."""
-        # Checked before they may become base64, and after it if they are computed at the end only.
+        """Returns the answer once each item has its result. Raises `NoNumbersError`."""
+        # Checked before numbers may become base64. Checked again below if they are computed only at
+        # the end.
         _check_numbers(self.results)
         result = WORKS[self.work.task].finish(self.work, self.results)
         if isinstance(result, bytes):
             return result
-        if not all(isinstance(one, _CHECKED) or hasattr(one, "dtype") for one in self.results):
+        if not all(
+            isinstance(value, _CHECKED) or hasattr(value, "dtype") for value in self.results
+        ):
             _check_numbers(result)
         return msgspec.json.encode(result, enc_hook=_plain)
 
 
 def _check_numbers(value: Any) -> None:
-    """Raise `NoNumbersError` if a NaN or an infinity is in a result: JSON would have null there."""
+    """Raises `NoNumbersError` if a result contains a NaN or an infinity. JSON would have null
+    there.
+    """
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NoNumbersError
     elif isinstance(value, Mapping):
-        for one in cast("Mapping[Any, Any]", value).values():
-            _check_numbers(one)
+        for element in cast("Mapping[Any, Any]", value).values():
+            _check_numbers(element)
     elif isinstance(value, list | tuple):
         listed = cast("Sequence[Any]", value)
         if len(listed) > 1 and set(map(type, listed)) == {float}:
-            # Their sum is finite only if all of them are.
+            # The sum is finite only if all numbers are.
             _check_numbers(float(sum(listed)))
         else:
-            for one in listed:
-                _check_numbers(one)
+            for element in listed:
+                _check_numbers(element)
     elif "float" in str(getattr(value, "dtype", "")):
         import numpy
 
@@ -140,7 +147,7 @@ def _check_numbers(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """numpy and torch scalars and arrays as JSON numbers and lists."""
+    """Converts numpy and torch scalars and arrays to JSON numbers and lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a result holds a {type(value).__name__}")

@@ -1,9 +1,9 @@
-"""Runs a converted model for the first time, as it will serve, in a process that may die of it.
+"""Runs a converted model for the first time, as it will serve, in a process that may crash.
 
-Libraries choose their kernels by processor, precision and number of threads, and some of these
-combinations crash, hang or compute something else. So each is tried here before a replica has it:
-alone, in a batch and in pieces, compared with what torch gives. Should this process end or hang,
-that is the verdict, and the gateway writes it.
+Libraries choose their kernels by processor, precision and number of threads. Some of these
+combinations crash, hang or compute something else. So each is tried here before a replica uses it:
+alone, in a batch and in pieces, compared with torch's output. If this process ends or hangs, the
+gateway writes that as the verdict.
 """
 
 import logging
@@ -45,21 +45,21 @@ from stoker.wire.protocol import Precision, Trial, TrialVerdict, sign_of
 log = logging.getLogger(__name__)
 
 TOLERANCES: Mapping[Precision, float] = {"f32": 1e-3, "bf16": 0.1}
-"""Largest difference, as a share of the largest output. bfloat16 keeps 8 bits of a number: what is
-in order differs by a hundredth or two, what is not by as much as the outputs themselves.
+"""Maximum difference, as a share of the largest output. bfloat16 keeps 8 bits of a number: correct
+outputs differ by a hundredth or two, wrong ones by as much as the outputs themselves.
 """
 PROBED_BATCHES = (1, 3)
 TIMED_BATCHES = (1, 4)
 PASSES, TIMED_S = 4, 6.0
-"""Passes of both to time, or two where they take longer than so many seconds."""
+"""Number of timed passes of both, and the seconds after which two passes suffice."""
 
 
 class FailedError(Exception):
-    """It is not fit to serve; the message tells why."""
+    """The model is not fit to serve. The message explains why."""
 
 
 def run(job: Trial) -> int:
-    """Try it, and write the verdict. Returns the process's exit code."""
+    """Tries the model and writes the verdict. Returns the process's exit code."""
     walls.around_trial(job)
     os.nice(NICENESS)
     try_out(job)
@@ -67,7 +67,7 @@ def run(job: Trial) -> int:
 
 
 def try_out(job: Trial) -> None:
-    """Try it in this process, and write the verdict."""
+    """Tries the model in this process and writes the verdict."""
     try:
         verdict = _tried(job)
     except (FailedError, NotExportableError) as error:
@@ -118,8 +118,8 @@ def _language_model(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
     runner.enter_thread()
     alive()
     known = probes.Probes.read(folder)
-    found = known.difference(probes.computed(runner, known.prompts, alive))
-    return TrialVerdict(passed=True, difference=_accepted(found, execution.precision))
+    worst = known.difference(probes.computed(runner, known.prompts, alive))
+    return TrialVerdict(passed=True, difference=_accepted(worst, execution.precision))
 
 
 # --- all others ---
@@ -133,9 +133,9 @@ def _stages(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
     engine = TorchEngine("cpu", "float32", job.threads)
     stages.attach(engine.load(folder, stages, lambda _fraction, _step: None))
     engine.enter_thread()
-    # Where nothing is padded, all of them are the same.
+    # Without padding, all samples have the same length.
     lengths = PROBED_TOKENS if stages.padding else PROBED_TOKENS[:1]
-    samples = [one for one in map(stages.probe, lengths) if one is not None]
+    samples = [sample for sample in map(stages.probe, lengths) if sample is not None]
     if not samples:
         raise FailedError("There is no sample to compare it by.")
     forms = opened(job.execution, stages, job.threads)
@@ -146,9 +146,9 @@ def _stages(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
         worst = max(_differs(form, engine, samples, PROBED_BATCHES, alive) for form in forms)
         if stages.padding and (long := stages.probe(LONG_TOKENS)):
             worst = max(worst, *(_differs(form, engine, [long], (1,), alive) for form in forms))
-        found = _accepted(worst, job.execution.precision)
-        verdict = TrialVerdict(passed=True, difference=found)
-    # What it would replace.
+        accepted = _accepted(worst, job.execution.precision)
+        verdict = TrialVerdict(passed=True, difference=accepted)
+    # The engine that the converted model would replace.
     rival = _in_bf16(job, folder, stages) if job.execution.precision == "bf16" else engine
     speedup = math.prod(_speedup(form, engine, rival, samples[0], alive) for form in forms)
     return msgspec.structs.replace(verdict, speedup=speedup ** (1 / len(forms)))
@@ -161,9 +161,9 @@ def _agreed(
     precision: Precision,
     alive: Callable[[], None],
 ) -> TrialVerdict:
-    """The verdict on a rounded model, by examples that it was not rounded by."""
-    found = Agreement()
-    # Probes are for what fails; nobody asks for anything like them.
+    """Returns the verdict on a rounded model, by examples that were not used to round it."""
+    agreement = Agreement()
+    # Probes only detect failures; no caller sends similar inputs.
     for sample in (*probes, *examples(engine.stages, RETRIED_BY)):
         is_example = all(sample is not one for one in probes)
         for form in forms:
@@ -173,34 +173,37 @@ def _agreed(
                     raise FailedError("It takes one size only once it is converted.")
                 ours, theirs = form.beside(engine, sample.call, batch)
                 if is_example:
-                    found.add(*(_read(engine.stages, sample, one) for one in (ours, theirs)))
+                    agreement.add(*(_read(engine.stages, sample, one) for one in (ours, theirs)))
                 alive()
     least = LEAST_COSINE if precision == "i8" else LEAST_COSINE_OF_WEIGHTS
-    if not math.isfinite(found.difference):
+    if not math.isfinite(agreement.difference):
         raise FailedError("Once rounded, it computes what is no number, or of another shape.")
-    if not found.cosine >= least:
+    if not agreement.cosine >= least:
         raise FailedError(
             "Once rounded, its answers turn away from torch's: the least cosine is "
-            f"{found.cosine:.3f}, and has to be {least:g}."
+            f"{agreement.cosine:.3f}, and has to be {least:g}."
         )
-    if found.labels < LEAST_LABELS:
+    if agreement.labels < LEAST_LABELS:
         raise FailedError(
-            f"Once rounded, {found.labels:.1%} of the labels that led clearly stay on top, and "
+            f"Once rounded, {agreement.labels:.1%} of the labels that led clearly stay on top, and "
             f"{LEAST_LABELS:.0%} have to."
         )
     return TrialVerdict(
-        passed=True, difference=found.difference, cosine=found.cosine, labels=found.labels
+        passed=True,
+        difference=agreement.difference,
+        cosine=agreement.cosine,
+        labels=agreement.labels,
     )
 
 
 def _read(
     stages: Stages, sample: Sample, outputs: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Without what padding made, which nobody reads."""
-    own = stages.length(sample)
-    kept = slice(0, own) if stages.padding_side == "right" else slice(-own, None)
+    """Returns the outputs without the padded positions, which no caller reads."""
+    length = stages.length(sample)
+    positions = slice(0, length) if stages.padding_side == "right" else slice(-length, None)
     return {
-        name: value[:, kept] if name in stages.per_token else value
+        name: value[:, positions] if name in stages.per_token else value
         for name, value in outputs.items()
     }
 
@@ -212,7 +215,7 @@ def _differs(
     sizes: Sequence[int],
     alive: Callable[[], None],
 ) -> float:
-    """The largest difference from torch."""
+    """Returns the largest difference from torch."""
     worst = 0.0
     for sample in samples:
         for size in sizes:
@@ -238,13 +241,15 @@ def _speedup(
     sample: Sample,
     alive: Callable[[], None],
 ) -> float:
-    """Over `rival`: the geometric mean of a batch of each size. `engine` makes the form's."""
+    """Returns the speedup over `rival`: the geometric mean over batch sizes. `engine` makes the
+    form's batches.
+    """
     ratios: list[float] = []
     for size in TIMED_BATCHES:
-        theirs, own = batch_of(rival, sample, size), batch_of(engine, sample, size)
+        theirs, batch_of_form = batch_of(rival, sample, size), batch_of(engine, sample, size)
         seconds, ours = _fastest(
             lambda batch=theirs: rival.run(sample.call, batch),
-            lambda batch=own: form(sample.call, batch),
+            lambda batch=batch_of_form: form(sample.call, batch),
         )
         ratios.append(seconds / ours)
         alive()
@@ -252,11 +257,13 @@ def _speedup(
 
 
 def _fastest(*works: Callable[[], object]) -> list[float]:
-    """Seconds that each takes, at best. They take turns, so that what else runs slows all alike."""
+    """Returns the least seconds of each work. They take turns, so that other load slows all
+    alike.
+    """
     rounds: list[list[float]] = []
     while len(rounds) < 2 or (len(rounds) < PASSES and sum(map(sum, rounds)) < TIMED_S):
         rounds.append([_seconds(work) for work in works])
-    return [min(one) for one in zip(*rounds, strict=True)]
+    return [min(durations) for durations in zip(*rounds, strict=True)]
 
 
 def _seconds(work: Callable[[], object]) -> float:

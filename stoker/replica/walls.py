@@ -1,4 +1,4 @@
-"""Which files the processes that run a model are left with."""
+"""Limits the files that processes with a model can access."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,13 +15,13 @@ def around_replica(spec: ReplicaSpec) -> Standing:
     return _confined(
         spec.cell,
         spec.model_dir,
-        reads=[one for one in (spec.conversions, spec.adapters) if one],
+        reads=[path for path in (spec.conversions, spec.adapters) if path],
         gpu=may_use_gpu(spec),
         **(
             {
-                # The cache holds code that others run.
+                # The cache contains code that other processes run.
                 "runs": [*_environment(own_python), Path(environment.cache_dir)],
-                "writes": [Path(one) for one in [environment.compiled_dir] if one],
+                "writes": [Path(path) for path in [environment.compiled_dir] if path],
                 "has_child": True,
             }
             if environment and own_python
@@ -59,6 +59,8 @@ def _confined(cell: Cell, model_dir: str, *, reads: Iterable[str] = (), **others
 
 
 def _environment(python: Path) -> list[Path]:
-    """The folders of an interpreter's environment, and of what that was made of."""
+    """Returns the folders of an interpreter's environment and of the Python that it was made
+    from.
+    """
     real = python.resolve()
     return [*places.inside(python.parent.parent), *places.inside(real.parent.parent)]

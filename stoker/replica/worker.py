@@ -1,7 +1,8 @@
-"""The replica's work on batches of samples: prepare → batch → forward → finish.
+"""A replica's work on batches of samples: prepare → batch → forward → finish.
 
-Three threads: the caller's (input and output), one that prepares inputs and finishes outputs, and
-one that owns the engine. The forward pass releases the GIL, so the others work beside it.
+It uses three threads: the caller's (input and output), one that prepares inputs and finishes
+outputs, and one that owns the engine. The forward pass releases the GIL, so the others work at the
+same time.
 """
 
 import logging
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Worker:
-    """See `Serving`. Requests are items for a task, each of them samples for the engine."""
+    """`Serving` of a task's model. A request has items, each with samples for the engine."""
 
     cache_usage: float | None = None
     alive = True
@@ -51,8 +52,8 @@ class Worker:
     ) -> None:
         """
         Args:
-            adapters: those that requests may name.
-            passes: whose turn it is to compute; None: always this one's.
+            adapters: adapters that requests may name.
+            passes: turns to compute. None: the replica computes without waiting for a turn.
         """
         self._engine = engine
         self._adapters = adapters
@@ -86,7 +87,7 @@ class Worker:
         self._engine_thread.start()
 
     def stop(self) -> None:
-        # Behind the preparation of all inputs.
+        # Runs after the preparation of all inputs.
         self._side.put(self._queue.close, is_last=True)
         self._engine_thread.finish()
         self._side.finish()
@@ -120,7 +121,7 @@ class Worker:
         self._engine_thread.adopt(execution)
 
     def cancel(self, request_id: int) -> None:
-        """Drop what the engine has not begun; what it has begun is not answered."""
+        """Drops samples that the engine has not begun. Running samples are not answered."""
         if request := self._close(request_id):
             self._replies.cancelled(request_id, dict(request.counts))
 
@@ -146,7 +147,10 @@ class Worker:
         entries = [self._entry(request, index, at, sample) for at, sample in enumerate(samples)]
         request.held[index] = [entry for entry in entries if entry.sample.is_held]
         request.phases.enter("queue")
-        self._queue.put([one for one in entries if not one.sample.is_held], request.work.key)
+        self._queue.put(
+            [free_entry for free_entry in entries if not free_entry.sample.is_held],
+            request.work.key,
+        )
 
     def _entry(self, request: TaskRequest, item: int, position: int, sample: Sample) -> Entry:
         return Entry(
@@ -196,11 +200,11 @@ class Worker:
             for name, value in self._stages.counts(output).items():
                 request.counts[name] = request.counts.get(name, 0) + value
         except Exception:
-            # The answer is worth more than its statistics.
+            # A failed count must not fail the answer.
             log.exception("output could not be counted")
 
     def _write(self, request: TaskRequest, writer: StreamWriter) -> None:
-        """Send on what has come in the samples' order."""
+        """Sends the outputs that arrived, in the samples' order."""
         try:
             while (output := request.next_output()) is not None:
                 self._send_part(request, writer.add(output))
@@ -256,12 +260,14 @@ class Worker:
             self._replies.failure(failure)
 
     def _close(self, request_id: int) -> TaskRequest | None:
-        """Take a request out to answer it; None where it was answered or cancelled before."""
+        """Removes and returns a request to answer it. None if it was answered or cancelled
+        before.
+        """
         if request := self._requests.close(request_id):
             self._queue.drop(request_id)
         return request
 
-    # --- of the engine's thread (see `Listener`) ---
+    # --- on the engine's thread (see `Listener`) ---
 
     def following(self, entry: Entry, output: Mapping[str, Any]) -> list[Entry]:
         request: TaskRequest = entry.owner
@@ -269,8 +275,11 @@ class Worker:
             return []
         next_sample = self._stages.following(output)
         samples = [] if next_sample is None else [(entry.position, next_sample)]
-        held = request.held.pop(entry.item, []) if entry.position == 0 else []
-        samples += [(one.position, self._stages.released(one.sample, output)) for one in held]
+        held_entries = request.held.pop(entry.item, []) if entry.position == 0 else []
+        samples += [
+            (held_entry.position, self._stages.released(held_entry.sample, output))
+            for held_entry in held_entries
+        ]
         for _, sample in samples:
             sample.adapter = entry.sample.adapter
         return [self._entry(request, entry.item, at, sample) for at, sample in samples]

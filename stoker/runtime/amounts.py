@@ -1,7 +1,7 @@
-"""Amounts of memory as messages say them."""
+"""Formats amounts of memory for messages."""
 
 
 def in_words(size: int) -> str:
-    """Bytes as MiB or GiB."""
+    """Formats bytes as MiB or GiB."""
     mib = size / (1 << 20)
     return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"

@@ -1,7 +1,7 @@
-"""Which runtime runs the deployments: the one that the setting `STOKER_RUNTIME` names.
+"""Selects the runtime that runs the deployments from the setting `STOKER_RUNTIME`.
 
-A name is one of `RUNTIMES`, or `module:attribute` of a runtime that is installed beside the server.
-Nothing else knows where a runtime is built, and none is imported but the one that is chosen.
+A name is one of `RUNTIMES`, or `module:attribute` of a runtime that is installed next to the
+server. No other module knows how to build a runtime. Only the selected runtime is imported.
 """
 
 import pkgutil
@@ -16,11 +16,11 @@ RUNTIMES: Mapping[str, str] = {
     "nodes": "stoker.runtime.nodes.runtime:NodesRuntime",
     "ray": "stoker.runtime.nodes.runtime:with_ray",
 }
-"""Name → what builds it."""
+"""Maps a name to the path of its builder."""
 
 
 class Builder(Protocol):
-    """What a name stands for: a class or function that makes a runtime, which is not begun yet."""
+    """Class or function that builds a runtime without starting it."""
 
     def __call__(
         self,
@@ -30,19 +30,19 @@ class Builder(Protocol):
     ) -> Runtime:
         """
         Args:
-            unfunded: the accounts that cannot pay for anything to stay loaded.
+            unfunded: returns the accounts that cannot pay to keep replicas loaded.
         """
         ...
 
 
 class UnknownRuntimeError(ValueError):
-    """The message is for the operator."""
+    """Raised for an unknown runtime. The message is for the operator."""
 
 
 def builder(name: str) -> Builder:
-    """What builds the runtime of this name.
+    """Returns the builder of the runtime with this name.
 
-    Raises `UnknownRuntimeError` where there is none, or it cannot be imported.
+    Raises `UnknownRuntimeError` if no such runtime exists or it cannot be imported.
     """
     place = RUNTIMES.get(name, name)
     if ":" not in place:
@@ -51,12 +51,12 @@ def builder(name: str) -> Builder:
             "given as 'module:attribute'."
         )
     try:
-        found: object = pkgutil.resolve_name(place)
+        candidate: object = pkgutil.resolve_name(place)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnknownRuntimeError(
             f"The runtime '{name}' cannot be imported: {error}. It is a module and what builds a "
             f"runtime in it, as in '{RUNTIMES['local']}'."
         ) from error
-    if not callable(found):
+    if not callable(candidate):
         raise UnknownRuntimeError(f"The runtime '{name}' is nothing that builds one.")
-    return cast("Builder", found)
+    return cast("Builder", candidate)

@@ -1,4 +1,4 @@
-"""What a specification asks of graphics devices, as far as it says so by itself."""
+"""Derives the GPU requirements of a specification from its own fields."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,23 @@ from stoker.models.tasks.registry import SERVED, engines
 from stoker.runtime.specification import DeploymentSpec
 
 MOST_DEVICES = 64
-"""Of one machine."""
+"""Maximum number of devices per machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Graphics:
-    """What one replica is to have."""
+    """GPU requirements of one replica."""
 
     count: int = 1
-    """Over so many devices it is spread."""
+    """Number of devices that the replica is spread over."""
     index: int | None = None
-    """The only device of a machine that will do; None: any."""
+    """Index of the only acceptable device of a machine. None means any device."""
     is_optional: bool = False
-    """Without, it runs on the CPU."""
+    """True if the replica can run on the CPU without a device."""
 
 
 def graphics_of(spec: DeploymentSpec) -> Graphics | None:
-    """None: it runs on the CPU, whatever there is."""
+    """Returns the GPU requirements of a replica. None means that it always runs on the CPU."""
     if not _may_use_gpu(spec):
         return None
     record = ENGINES.get(spec.engine)
@@ -39,18 +39,19 @@ def graphics_of(spec: DeploymentSpec) -> Graphics | None:
 
 
 def needs_device(spec: DeploymentSpec) -> bool:
-    """Whether it can run on no machine without."""
+    """Returns True if the deployment cannot run on a machine without a device."""
     graphics = graphics_of(spec)
     return graphics is not None and not graphics.is_optional
 
 
 def _may_use_gpu(spec: DeploymentSpec) -> bool:
-    """Whether a replica comes to run on a GPU where there is one."""
+    """Returns True if a replica runs on a GPU when the machine has one."""
     if spec.device == "cpu" or spec.pipeline not in SERVED:
         return False
     kind = SERVED[spec.pipeline].kind
     names = engines(spec.pipeline) if spec.engine == AUTO else [spec.engine]
     records = [ENGINES[name] for name in names if name in ENGINES]
     return any(
-        "cuda" in one.devices and spec.dtype in (AUTO, *one.serves.get(kind, ())) for one in records
+        "cuda" in record.devices and spec.dtype in (AUTO, *record.serves.get(kind, ()))
+        for record in records
     )

@@ -1,4 +1,6 @@
-"""The one seam for scale. Nothing above it knows whether replicas are processes or Ray actors."""
+"""Interface between Stoker and its runtimes: the one place that changes with scale. Code above it
+does not know whether replicas are processes or Ray actors.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,7 @@ from stoker.wire.generation_request import AdapterName, Generation
 
 
 class LoadError(Exception):
-    """The model could not be loaded; the message is for its owner."""
+    """Raised if the model could not be loaded. The message is for its owner."""
 
     def __init__(
         self,
@@ -26,9 +28,10 @@ class LoadError(Exception):
     ) -> None:
         """
         Args:
-            reason: where it is neither that the load failed nor that memory lacked.
-            lasting: waiting changes nothing.
-            has_fallback: what it was loaded with is quarantined, the next start goes without it.
+            reason: set if the reason is neither a failed load nor a lack of memory.
+            lasting: waiting does not help.
+            has_fallback: the execution it was loaded with is quarantined, and the next start does
+                not use it.
         """
         super().__init__(message)
         self.out_of_memory = out_of_memory
@@ -38,44 +41,44 @@ class LoadError(Exception):
 
 
 class ModelLocator(Protocol):
-    """Where deployments' models lie."""
+    """Locates the models of deployments."""
 
     async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
-        """A folder in Hugging Face format, on the machine that this is called on. It stays as long
-        as a replica of the specification runs.
+        """Returns a folder in Hugging Face format on the machine that runs this call. The folder
+        stays as long as a replica of the specification runs.
 
         Args:
-            is_ahead: nobody waits for it yet: nothing else is to go for it.
+            is_ahead: no caller waits for the model yet, so no other model may be evicted for it.
 
-        Raises `LoadError` where there is none.
+        Raises `LoadError` if the model is missing.
         """
         ...
 
     async def adapters(self, spec: DeploymentSpec) -> Path:
-        """The folder of those that calls of a deployment may name, each in one of its own. They
-        come and go while it is used.
+        """Returns the folder of the adapters that calls of a deployment may name. Each adapter has
+        its own subfolder. Adapters are added and removed while the folder is in use.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One request to a deployment: its items are batched with those of other requests.
+    """Request to a deployment. Its items are batched with those of other requests.
 
-    `task` is one that the deployment's pipeline serves.
+    `task` must be served by the deployment's pipeline.
     """
 
     task: str
     items: Sequence[Any]
     parameters: Mapping[str, Any]
     single: bool
-    """True: the answer is the one item's result; False: a list of results."""
+    """True if the answer is the result of the one item. False if it is a list of results."""
     finishing: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the task needs to make one answer of all results."""
+    """Arguments that the task needs to make one answer of all results."""
     stream: bool = False
-    """True, with `Runtime.stream`: the one item's answer comes in parts, as it is made."""
+    """True with `Runtime.stream`: the answer of the one item is streamed in parts as it is made."""
     adapter: AdapterName | None = None
-    """What is to be added to the model for it."""
+    """Adapter that is applied to the model for this call."""
 
 
 OnProgress = Callable[[float], None]
@@ -85,56 +88,59 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class Runtime(Protocol):
-    """Runs what specifications describe: the versions of deployments. Cancelling the task that
-    awaits `call` cancels the work in the engine.
+    """Runs specifications: the versions of deployments. Cancelling the task that awaits `call`
+    cancels the work in the engine.
 
-    Everything is called on the one event loop; what is no coroutine must not block it.
+    All methods are called on one event loop. Methods that are not coroutines must not block it.
     """
 
     is_remote: bool
-    """Whether others, where the replicas are, write down what is observed of them: events, what
-    they need, what they hold."""
+    """True if other processes, next to the replicas, store the observations of them: events, memory
+    needs and held memory.
+    """
 
     async def start(self, listeners: Sequence[RuntimeListener]) -> None:
-        """Begin to work; called once, on the event loop that all else is called on.
+        """Starts the runtime. Called once, on the event loop that makes all other calls.
 
-        Waits for no replica, nor for what `why_not_ready` names.
+        Does not wait for replicas or for the obstacles that `why_not_ready` reports.
         """
         ...
 
     async def stop(self) -> None:
-        """Let the work in flight finish within the grace time, then end every replica.
+        """Lets calls in flight finish within the grace time, then ends every replica.
 
-        Waits for their ends.
+        Waits until the replicas have ended.
         """
         ...
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
-        """Make a deployment known or change it; replicas of an older spec are replaced.
+        """Registers or changes a deployment. Replicas of an older spec are replaced.
 
-        `running` is what its owner wants; False ends its replicas and refuses calls. Waits for
-        nothing: what comes of it is notified to the listeners.
+        `running` is the state that the owner wants. False ends its replicas and rejects calls. Does
+        not wait: the listeners are notified of the outcome.
         """
         ...
 
     def check_fits(self, spec: DeploymentSpec) -> None:
-        """Raises `CapacityError` where a `hot` deployment's memory could not be kept for it."""
+        """Raises `CapacityError` if the memory of a `hot` deployment could not be kept for it."""
         ...
 
     def check_beside(self, spec: DeploymentSpec, live_id: str) -> None:
-        """Raises `CapacityError` where this cannot be loaded while another one stays."""
+        """Raises `CapacityError` if the specification cannot be loaded while the live one stays
+        loaded.
+        """
         ...
 
     async def remove(self, spec_id: str) -> None:
-        """End the replicas of a specification and forget it; waits for their ends. A deployment's
-        log goes with its last one.
+        """Ends the replicas of a specification and forgets it. Waits until the replicas have ended.
+        A deployment's log is deleted with its last specification.
 
-        Nothing, for one that is not known.
+        Does nothing for an unknown specification.
         """
         ...
 
     async def sweep_strays(self) -> None:
-        """Drop what is kept of deployments that are not known, as of one that was deleted while
+        """Deletes stored data of unknown deployments, such as a deployment that was deleted while
         its server was killed.
         """
         ...
@@ -148,13 +154,14 @@ class Runtime(Protocol):
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        """The answer's bytes: JSON, or what the task makes.
+        """Returns the answer's bytes: JSON, or the format of the task.
 
-        Waits at most `wait_s` for a replica to be ready, then at most `timeout_s` for the answer.
-        `on_progress` is notified of how much is done, 0 to 1, of work that takes many steps.
+        Waits at most `wait_s` for a ready replica, then at most `timeout_s` for the answer.
+        `on_progress` is notified of the completed fraction, 0 to 1, of work with many steps.
+
         Raises `ModelLoadingError`, `RateLimitError`, `InferenceTimeoutError`, `CapacityError`,
-        `InferenceError`, `InvalidRequestError`, `ConflictError` where the deployment is stopped,
-        and `NotFoundError` where it is not known.
+        `InferenceError`, `InvalidRequestError`, `ConflictError` if the deployment is stopped, and
+        `NotFoundError` if it is unknown.
         """
         ...
 
@@ -167,50 +174,58 @@ class Runtime(Protocol):
         timeout_s: float,
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        """The answer's parts as they come, ready to be sent; closing it cancels the work.
+        """Yields the parts of the answer as they arrive, ready to send. Closing the generator
+        cancels the work.
 
-        Waits as `call` does; `timeout_s` is the longest silence. The first part comes once the
-        request was found good, before that it raises as `call` does. `keep_alive` is sent now and
-        then while there is nothing else to send; nothing, where it is empty.
+        Waits as `call` does. `timeout_s` is the longest silence. The first part is sent after the
+        request was validated. Until then, errors are raised as by `call`. `keep_alive` is sent from
+        time to time while no other part is available. If it is empty, it is not sent.
         """
         ...
 
     def stats(self, spec_id: str) -> DeploymentStats | None:
-        """The observed state, or None for what is not known."""
+        """Returns the observed state, or None for an unknown specification."""
         ...
 
     def machine(self) -> MachineStats:
-        """What replicas run on, as of now; cheap enough to be asked every second."""
+        """Returns the current state of the machine that runs the replicas. Cheap enough to call
+        every second.
+        """
         ...
 
     def nodes(self) -> Sequence[NodeStats]:
-        """The machines that run replicas, in the order of their ids.
+        """Returns the machines that run replicas, ordered by id.
 
-        Empty where this server runs them itself: `machine` tells of it.
+        Empty if this server runs the replicas itself. `machine` reports on it then.
         """
         ...
 
     def at_work(self, besides: str) -> bool:
-        """Whether calls wait or are worked on, of any specification but this one."""
+        """Returns True if calls of any other specification are queued or in progress."""
         ...
 
     async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
-        """The last lines that the deployment's replicas wrote, oldest first, `limit` at most.
+        """Returns the last lines that the deployment's replicas wrote, oldest first, at most
+        `limit`.
 
-        Empty for a deployment that is not known or whose replicas wrote nothing, and where this
-        runtime keeps no logs.
+        Empty if the deployment is unknown, its replicas wrote nothing, or this runtime keeps no
+        logs.
         """
         ...
 
     @property
     def meter(self) -> Meter:
-        """What the replicas hold of memory, and for how long; the gateway bills by it."""
+        """Measures how much memory the replicas hold, and for how long. The gateway bills by it."""
         ...
 
     def why_not_ready(self) -> str | None:
-        """What keeps replicas from being started without delay, in words; None: nothing does."""
+        """Returns the reason that replicas cannot start without delay, in words. None means no
+        obstacle.
+        """
         ...
 
     def check(self) -> str | None:
-        """What keeps the runtime from making progress, in words; None: all is well."""
+        """Returns the reason that the runtime makes no progress, in words. None means that it
+        works.
+        """
         ...

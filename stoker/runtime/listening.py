@@ -1,4 +1,4 @@
-"""What a runtime tells of: changes, loads, and calls that have ended."""
+"""Notifications of a runtime: changes, loads and ended calls."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -12,63 +12,67 @@ log = logging.getLogger(__name__)
 
 OK, CANCELLED = "ok", "cancelled"
 CANCELLED_STATUS = 499
-"""nginx's, of a client that closed the connection first."""
+"""nginx's status of a client that closed the connection first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """How a call went."""
+    """Outcome of one call."""
 
     account_id: str
     deployment_id: str
     model: str
     outcome: str
-    """`OK`, `CANCELLED` or the `code` of the error that it ended with."""
+    """`OK`, `CANCELLED` or the `code` of the error that ended the call."""
     status: int = 200
-    """`CANCELLED_STATUS`, or that of the error."""
+    """HTTP status: 200, `CANCELLED_STATUS` or the status of the error."""
     waited_s: float
-    """For a replica that was ready."""
+    """Seconds that the call waited for a ready replica."""
     seconds: float
-    """With that replica: its queue, preparing, computing."""
+    """Seconds with that replica: queue, preparation and computation."""
     counts: Mapping[str, int]
-    """What was worked on, as the replica counted it: `Result.counts` of the protocol."""
+    """Amounts of processed work, as counted by the replica: `Result.counts` of the protocol."""
     version_id: str = ""
-    """Which version has answered; nothing: the deployment has none of its own, as an adapter."""
+    """Version that answered. Empty if the deployment has no own version, such as an adapter."""
     is_copy: bool = False
-    """A mirror has answered, and nobody waited for it."""
+    """True if a mirror answered and no caller waited for it."""
     times: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Of the replica's phases, microseconds: `Result.times`."""
+    """Durations of the replica's phases in microseconds: `Result.times`."""
 
 
 class RuntimeListener:
-    """Is notified of what happens. Called on the event loop; must not block."""
+    """Receives notifications of a runtime. Called on the event loop; must not block."""
 
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
-        """The observed state of what a specification describes has changed."""
+        """The observed state of a specification has changed."""
 
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
-        """A replica became ready, so long after it was asked for."""
+        """A replica became ready, `seconds` after it was requested."""
 
     def noticed(self, spec: DeploymentSpec, notices: Sequence[Notice]) -> None:
-        """A replica that has just loaded says this of its model, in place of earlier notices."""
+        """A replica that has just loaded reports notices about its model. They replace earlier
+        notices.
+        """
 
     def waits(self) -> None:
-        """A call has to wait for a replica that is ready. Called in the context of its task."""
+        """A call starts to wait for a ready replica. Called in the context of the call's task."""
 
     def given(self) -> None:
-        """A call that has waited is about to be given to a replica. Called as `waits` is."""
+        """A call that waited is about to be sent to a replica. Called in the context of the call's
+        task.
+        """
 
     def served(self, call: Served) -> None:
-        """A call has ended. Called in the context of its task; of one that was cancelled, as soon
-        as the replica has reported what it came to.
+        """A call has ended. Called in the context of the call's task. For a cancelled call, called
+        as soon as the replica has reported its outcome.
         """
 
     def measured(self, spec: DeploymentSpec) -> None:
-        """What one replica needs, `spec.memory_bytes`, was measured."""
+        """The memory need of one replica, `spec.memory_bytes`, was measured."""
 
 
 class Listeners(RuntimeListener):
-    """Notifies all of them. A listener that fails is logged: what has happened has happened."""
+    """Notifies all listeners. A listener that fails is logged and does not undo the event."""
 
     def __init__(self) -> None:
         self._listeners: list[RuntimeListener] = []

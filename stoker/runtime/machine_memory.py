@@ -1,4 +1,4 @@
-"""How much memory there is, and what of it is for replicas."""
+"""Size of the machine's memory and of the replicas' part of it."""
 
 from pathlib import Path
 
@@ -7,26 +7,31 @@ import psutil
 from stoker.base.config import MIB
 
 SHARE = 0.8
-"""Of the machine's memory, what replicas may take where no setting says so: the rest is for the
-server, the engines' shared code, conversions and the files that the kernel keeps."""
+"""Fraction of the machine's memory that replicas may use if no setting limits it. The rest is for
+the server, the engines' shared code, conversions and the kernel's file cache.
+"""
 
 _CGROUP_LIMITS = ("memory.max", "memory.limit_in_bytes")
 _CGROUP_ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
 
 
 def machine_bytes() -> int:
-    """The machine's memory, or less where a control group allows less."""
+    """Returns the machine's memory in bytes, or the limit of a control group if that is lower."""
     return min([psutil.virtual_memory().total, *_cgroup_limits()])
 
 
 def budget_bytes(given_mib: int) -> int:
-    """What replicas may take together: what is given, or else the machine's share of it."""
+    """Returns the bytes that all replicas together may use: the setting, or the default share of
+    the machine's memory if it is 0.
+    """
     return given_mib * MIB or int(machine_bytes() * SHARE)
 
 
 def _cgroup_limits() -> list[int]:
-    """The limits of this process' control group and its parents, of either version."""
-    found: list[int] = []
+    """Returns the memory limits of this process' control group and its parents, of either
+    version.
+    """
+    limits: list[int] = []
     for folder in control_groups():
         for name in _CGROUP_LIMITS:
             try:
@@ -34,12 +39,12 @@ def _cgroup_limits() -> list[int]:
             except OSError:
                 continue
             if text.isdecimal():
-                found.append(int(text))
-    return found
+                limits.append(int(text))
+    return limits
 
 
 def control_groups() -> list[Path]:
-    """The folders of this process' control group and its parents, of either version."""
+    """Returns the folders of this process' control group and its parents, of either version."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -50,6 +55,9 @@ def control_groups() -> list[Path]:
         if controllers not in ("", "memory"):
             continue
         for root in _CGROUP_ROOTS:
-            own = root / path.lstrip("/")
-            folders += [own, *(one for one in own.parents if one.is_relative_to(root))]
+            group_folder = root / path.lstrip("/")
+            folders += [
+                group_folder,
+                *(parent for parent in group_folder.parents if parent.is_relative_to(root)),
+            ]
     return folders

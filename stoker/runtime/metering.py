@@ -1,4 +1,6 @@
-"""What workers hold of memory and for how long, from the supervisor's own record of their lives."""
+"""Metering of the memory that workers hold over time, from the supervisor's own record of their
+life cycles.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,10 +12,10 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """The memory that one worker held during one hour, so far.
+    """Memory that one worker has held during one hour, so far.
 
-    It grows until the hour or the worker is over: taken again, it replaces what was taken before,
-    and nothing is counted twice.
+    The amounts grow until the hour or the worker ends. A later holding of the same hour replaces an
+    earlier one, so that nothing is counted twice.
     """
 
     worker_id: str
@@ -24,13 +26,13 @@ class Holding:
     version_id: str
     model: str
     start_ms: int
-    """Since 1970 in UTC."""
+    """Milliseconds since 1970 in UTC."""
     end_ms: int
     mib_ms: int
     """MiB-milliseconds; memory is rounded up to whole MiB."""
     peak_mib: int
     is_final: bool
-    """Nothing is added to it any more."""
+    """True if no further memory is added to it."""
 
 
 @dataclass(eq=False)
@@ -51,18 +53,20 @@ class _Worker:
     model: str
     mib: int
     since_ms: int
-    """Of the monotonic clock: what is before is counted."""
+    """Milliseconds of the monotonic clock. Memory before this time is already counted."""
     is_over: bool = False
     is_forgotten: bool = False
-    """Its deployment is gone: what it still holds is billed, and no total of."""
+    """True if its deployment was deleted. The memory that it still holds is billed, but added to no
+    total.
+    """
     hours: dict[int, _Hour] = field(default_factory=dict[int, _Hour])
 
 
 class Meter:
-    """Adds up memory times time, exactly, in whole MiB and milliseconds.
+    """Sums memory times time, exactly, in whole MiB and milliseconds.
 
-    Durations come from the monotonic clock, so that a jump of the wall clock changes in which hour
-    something stands and never how much it is.
+    Durations come from the monotonic clock. A jump of the wall clock only changes the hour of an
+    amount, not the amount.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class Meter:
         memory_bytes: int,
         version_id: str = "",
     ) -> None:
-        """A worker begins to load; it holds what is expected of it until it was measured."""
+        """Starts to meter a loading worker. It counts with its expected memory until that was
+        measured.
+        """
         self._workers[worker_id] = _Worker(
             account_id,
             deployment_id,
@@ -96,43 +102,45 @@ class Meter:
         )
 
     def resize(self, worker_id: str, memory_bytes: int) -> None:
-        """From now on a worker holds so much."""
+        """Sets the memory that a worker holds from now on."""
         worker = self._workers.get(worker_id)
         if worker and not worker.is_over and worker.mib != _mib(memory_bytes):
             self._advance(worker)
             worker.mib = _mib(memory_bytes)
 
     def end(self, worker_id: str) -> None:
-        """A worker's process has ended."""
+        """Stops metering a worker that has ended."""
         worker = self._workers.get(worker_id)
         if worker and not worker.is_over:
             self._advance(worker)
             worker.is_over = True
 
     def totals(self) -> Mapping[str, int]:
-        """Deployment → MiB-milliseconds that its workers have held in this process' life."""
+        """Returns the MiB-milliseconds that each deployment's workers have held since this process
+        started.
+        """
         for worker in self._workers.values():
             if not worker.is_over:
                 self._advance(worker)
         return self._totals
 
     def forget(self, deployment_id: str) -> None:
-        """A deployment was deleted: it has no total any more."""
+        """Removes the total of a deleted deployment."""
         self._totals.pop(deployment_id, None)
         for worker in self._workers.values():
             worker.is_forgotten = worker.is_forgotten or worker.deployment_id == deployment_id
 
     def take(self) -> list[Holding]:
-        """All that has changed since it was acknowledged."""
+        """Returns all holdings that changed since they were acknowledged."""
         this_hour = self._wall_ms() // HOUR_MS
-        found: list[Holding] = []
+        holdings: list[Holding] = []
         for worker_id, worker in self._workers.items():
             if not worker.is_over:
                 self._advance(worker)
-            for hour, held in worker.hours.items():
+            for hour, usage in worker.hours.items():
                 is_final = worker.is_over or hour < this_hour
-                if held.acknowledged != (held.mib_ms, is_final):
-                    found.append(
+                if usage.acknowledged != (usage.mib_ms, is_final):
+                    holdings.append(
                         Holding(
                             worker_id=worker_id,
                             hour=hour,
@@ -140,17 +148,19 @@ class Meter:
                             deployment_id=worker.deployment_id,
                             version_id=worker.version_id,
                             model=worker.model,
-                            start_ms=held.start_ms,
-                            end_ms=held.end_ms,
-                            mib_ms=held.mib_ms,
-                            peak_mib=held.peak_mib,
+                            start_ms=usage.start_ms,
+                            end_ms=usage.end_ms,
+                            mib_ms=usage.mib_ms,
+                            peak_mib=usage.peak_mib,
                             is_final=is_final,
                         )
                     )
-        return found
+        return holdings
 
     def acknowledge(self, holdings: list[Holding]) -> None:
-        """They are written down; what is over can be forgotten."""
+        """Marks holdings as stored. Workers that have ended are forgotten once all their holdings
+        are stored.
+        """
         for holding in holdings:
             worker = self._workers.get(holding.worker_id)
             hour = worker.hours.get(holding.hour) if worker else None
@@ -158,12 +168,12 @@ class Meter:
                 continue
             hour.acknowledged = (holding.mib_ms, holding.is_final)
             if worker.is_over and all(
-                one.acknowledged == (one.mib_ms, True) for one in worker.hours.values()
+                usage.acknowledged == (usage.mib_ms, True) for usage in worker.hours.values()
             ):
                 del self._workers[holding.worker_id]
 
     def _advance(self, worker: _Worker) -> None:
-        """Count from when it was last done until now, split at the hours of the wall clock."""
+        """Counts the time since the last call, split at the hours of the wall clock."""
         now_ms, wall_ms = self._monotonic_ms(), self._wall_ms()
         start_ms = wall_ms - (now_ms - worker.since_ms)
         if not worker.is_forgotten:
@@ -173,11 +183,11 @@ class Meter:
         while True:
             hour = start_ms // HOUR_MS
             end_ms = min(wall_ms, (hour + 1) * HOUR_MS)
-            held = worker.hours.setdefault(hour, _Hour(start_ms, start_ms))
-            held.start_ms = min(held.start_ms, start_ms)
-            held.end_ms = max(held.end_ms, end_ms)
-            held.mib_ms += worker.mib * (end_ms - start_ms)
-            held.peak_mib = max(held.peak_mib, worker.mib)
+            usage = worker.hours.setdefault(hour, _Hour(start_ms, start_ms))
+            usage.start_ms = min(usage.start_ms, start_ms)
+            usage.end_ms = max(usage.end_ms, end_ms)
+            usage.mib_ms += worker.mib * (end_ms - start_ms)
+            usage.peak_mib = max(usage.peak_mib, worker.mib)
             if end_ms == wall_ms:
                 return
             start_ms = end_ms

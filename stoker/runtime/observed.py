@@ -1,4 +1,4 @@
-"""What is observed of deployments, and of what runs them."""
+"""Observed state of deployments, replicas, machines and nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from stoker.wire.protocol import Batches
 
 
 class Status(StrEnum):
-    """The observed state of a deployment. What is wanted is `desired`, kept apart."""
+    """Observed state of a deployment. The wanted state is stored separately in `desired`."""
 
     STARTING = "starting"
     READY = "ready"
@@ -20,10 +20,10 @@ class Status(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a deployment is in its state."""
+    """Reason for a deployment's state."""
 
     CREATED = "created"
-    """Nothing has happened yet. Whoever makes a deployment writes it down: no runtime tells it."""
+    """Nothing has happened yet. Recorded by the creator of a deployment, never by a runtime."""
     REQUEST = "request"
     KEPT_LOADED = "kept_loaded"
     BACKLOG = "backlog"
@@ -36,18 +36,20 @@ class Reason(StrEnum):
     CHANGED = "changed"
     LOAD_FAILED = "load_failed"
     FILES_MISSING = "files_missing"
-    """Files of the model are not where the server keeps them."""
+    """Files of the model are missing from the server's storage."""
     LOAD_TIMEOUT = "load_timeout"
     WORKER_LOST = "worker_lost"
     STALLED = "stalled"
     ENGINE_SET_ASIDE = "engine_set_aside"
-    """An engine crashed, hung or was wrong with this model, and is quarantined: another serves."""
+    """An engine crashed, hung or gave wrong results with this model, and is quarantined. Another
+    engine serves.
+    """
     ENGINE_FAILED = "engine_failed"
-    """And no other one may take its place."""
+    """As `ENGINE_SET_ASIDE`, but no other engine may replace it."""
     INSUFFICIENT_MEMORY = "insufficient_memory"
     OUT_OF_MEMORY = "out_of_memory"
     MEMORY_EXCEEDED = "memory_exceeded"
-    """A replica took far more memory than it had claimed, and was ended."""
+    """A replica used far more memory than it had claimed, and was killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,19 +57,23 @@ class ReplicaStats:
     id: str
     status: Status
     pid: int | None
-    """Of its process on the machine that runs it; None: it has none of its own, or not yet."""
+    """Process id on the machine of the replica. None if it has no process of its own, or none
+    yet.
+    """
     outstanding: int
-    """Calls sent to it and not yet answered."""
+    """Number of unanswered calls that were sent to the replica."""
     memory_bytes: int | None
-    """Proportional set size, bytes: shared pages count by their share. None: not measured yet."""
+    """Proportional set size in bytes: shared pages count by their share. None if not measured
+    yet.
+    """
     progress: float
-    """How far loading has come, 0 to 1."""
+    """Loading progress, 0 to 1."""
     engine: str
-    """What runs the model now; empty before it is loaded."""
+    """Engine that runs the model now. Empty before the model is loaded."""
     cache_usage: float | None = None
-    """The share of the key-value cache that requests hold, of language models."""
+    """Fraction of a language model's key-value cache that requests hold."""
     is_settled: bool = True
-    """Whether it is as fast as it will be: there is nothing left to measure in idle moments."""
+    """True if the replica has reached its full speed, with no measurements left for idle times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +82,14 @@ class DeploymentStats:
     reason: Reason
     message: str
     max_replicas: int = 1
-    """How many there may be under load."""
+    """Maximum number of replicas under load."""
     memory_bytes: int = 0
-    """What one replica needs of memory, as far as is known."""
+    """Bytes of memory that one replica needs, as currently known."""
     replicas: Sequence[ReplicaStats] = ()
     calls: int = 0
-    """Calls that wait or are worked on."""
+    """Number of queued or running calls."""
     batches: Batches = field(default_factory=Batches)
-    """Of all its replicas, also of those that have ended."""
+    """Batches of all its replicas, including replicas that have ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,75 +100,79 @@ class WaitingForMemory:
     account_id: str
     model: str
     memory_bytes: int
-    """What it needs."""
+    """Bytes that the replica needs."""
     reason: str
-    """Why it waits, in words."""
+    """Reason that it waits, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStats:
-    """A graphics device, and what replicas hold of it together."""
+    """A GPU and the memory that replicas hold on it."""
 
     index: int
-    """As `device` names it: `cuda:N`."""
+    """Index N in the `device` setting `cuda:N`."""
     name: str
     total_bytes: int
     budget_bytes: int
-    """What replicas may hold of it together; 0: it was there, and is gone."""
+    """Bytes that all replicas together may hold on the device. 0 means that the device has
+    disappeared.
+    """
     held_bytes: int
-    """What they have claimed."""
+    """Bytes that replicas have claimed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineStats:
-    """What replicas run on, and what they hold of it together. 0: not known, or not limited."""
+    """The machine of the replicas, and the memory that they hold. 0 means unknown or unlimited."""
 
     host: str = ""
-    """The same for all processes that share one machine's memory; empty: unknown."""
+    """Id that all processes with the same machine memory share. Empty if unknown."""
     cores: int = 0
     processor: str = ""
     total_bytes: int = 0
-    """Memory that there is."""
+    """Total memory in bytes."""
     budget_bytes: int = 0
-    """What replicas may hold of it together."""
+    """Bytes that all replicas together may hold."""
     held_bytes: int = 0
-    """What they have claimed."""
+    """Bytes that replicas have claimed."""
     used_bytes: int = 0
     """Measured memory of all replicas: the sum of their proportional set sizes."""
     reserved_bytes: int = 0
-    """What is kept for `hot` deployments, loaded or not."""
+    """Bytes reserved for `hot` deployments, loaded or not."""
     waiting: Sequence[WaitingForMemory] = ()
-    """In their turn."""
+    """Waiting replicas, in order."""
     devices: Sequence[DeviceStats] = ()
-    """None: there are none, or they are not counted."""
+    """GPUs. Empty if the machine has none, or they are not counted."""
 
 
 class NodeStatus(StrEnum):
-    """How one server finds a node of its fleet."""
+    """State of a node as seen by one server."""
 
     READY = "ready"
     STARTING = "starting"
-    """Its engine host still imports: replicas would wait for it."""
+    """The node's engine host still imports, so replicas would wait for it."""
     DRAINING = "draining"
-    """It is about to end, and gets nothing new."""
+    """The node is about to end, and accepts no new work."""
     UNREACHABLE = "unreachable"
-    """This server has no connection to it; others may have."""
+    """This server has no connection to the node. Other servers may have one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseStats:
-    """A node's leave to run one specification, and what it makes of it."""
+    """A node's lease for one specification, and its replicas."""
 
     spec_id: str
     deployment_id: str
-    """A trial's id, of a specification that is tried and is no deployment's."""
+    """Id of the deployment, or of the trial if the specification belongs to a trial."""
     account_id: str | None
     model: str | None
-    """None, both: this server does not know it, as the trials of others."""
+    """`account_id` and `model` are None if this server does not know the specification, such as
+    other servers' trials.
+    """
     generation: int
-    """Grows with each lease there ever was: the newer one has the higher."""
+    """Number that grows with each lease. A newer lease has a higher one."""
     replicas: Sequence[ReplicaStats] = ()
-    """With process ids of the node's machine. None, of a node that is unreachable."""
+    """Replicas with process ids of the node's machine. Empty for an unreachable node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,16 +182,16 @@ class NodeStats:
     id: str
     name: str
     address: str
-    """`host:port`, where servers reach it."""
+    """`host:port` that servers connect to."""
     status: NodeStatus
     pid: int
-    """Of its host, on its machine."""
+    """Process id of the node host on its machine."""
     version: str
-    """Of Stoker."""
+    """Version of Stoker."""
     python: str
     started_at: datetime
     seen_at: datetime
-    """Its last sign of life, by the database's clock."""
+    """Time of the last heartbeat, by the database's clock."""
     machine: MachineStats
     leases: Sequence[LeaseStats] = ()
-    """The oldest first."""
+    """Leases, oldest first."""

@@ -1,22 +1,23 @@
-"""An answer, piece by piece, for who waits for it."""
+"""Streams an answer in parts to its waiting caller."""
 
 import asyncio
 
 
 class Parts:
-    """What has come of an answer and was not taken yet."""
+    """Parts of an answer that have arrived and were not read yet."""
 
     def __init__(self) -> None:
         self.ended = False
-        """Whether nothing more will come."""
+        """True if no more parts will arrive."""
         self._parts: list[bytes] = []
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     async def next(self, timeout_s: float | None = None) -> bytes:
-        """All that has come since the last time, waiting for something; nothing at the end.
+        """Returns all parts that arrived since the last call, and waits for at least one. Empty at
+        the end.
 
-        Raises `TimeoutError` when nothing came in that time, and the error that `fail` was given.
+        Raises `TimeoutError` if no part arrived in that time, and the error passed to `fail`.
         """
         while not self._parts:
             if self._error:
@@ -29,7 +30,7 @@ class Parts:
         return content
 
     async def _wait(self, timeout_s: float | None) -> None:
-        # Every token waits here: a bare timer costs a fraction of `asyncio.timeout`.
+        # Every token waits here. A plain timer costs a fraction of `asyncio.timeout`.
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         timer = loop.call_later(timeout_s, _late, waiter) if timeout_s is not None else None
@@ -49,7 +50,7 @@ class Parts:
         self._wake()
 
     def fail(self, error: Exception) -> None:
-        """End it with an error, which comes after what is there already."""
+        """Ends the answer with an error, which is raised after the parts that have arrived."""
         if not self.ended:
             self._error = error
             self.end()

@@ -1,4 +1,4 @@
-"""What a runtime is told of a deployment."""
+"""Specification of a deployment, as a runtime receives it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,17 +23,19 @@ class Readiness(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentSpec:
-    """What a runtime needs to know to run a deployment."""
+    """All data that a runtime needs to run a deployment."""
 
     id: str
-    """What the runtime knows it by: of a version, where a deployment has several."""
+    """Id in the runtime: the version's id if the deployment has versions."""
     account_id: str
     model: str
     pipeline: str
     source: str
     """Id of the artifact's live upload, or the name of an operator's folder."""
     deployment_id: str = ""
-    """Whose version it is; nothing: `id` names the deployment itself. See `deployment`."""
+    """Id of the deployment with this version. Empty if `id` is the deployment itself. See
+    `deployment`.
+    """
     readiness: Readiness = Readiness.COLD
     engine: str = "auto"
     device: str = "auto"
@@ -43,24 +45,26 @@ class DeploymentSpec:
     idle_timeout_s: float = 300.0
     max_queue: int = 256
     memory_bytes: int = 0
-    """What one replica needs of memory, as far as is known: measured before, or estimated."""
+    """Bytes of memory that one replica needs, as currently known: measured before, or estimated."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     has_adapters: bool = False
-    """Whether calls may name adapters: what runs it has a place for them."""
+    """True if calls may name adapters and replicas have a folder for them."""
 
     @property
     def deployment(self) -> str:
-        """The id of what is billed, counted and logged: all versions of a deployment alike."""
+        """Id for billing, counts and logs. All versions of a deployment share it."""
         return self.deployment_id or self.id
 
     @property
     def version(self) -> str:
-        """The id of the version that it is; empty for a trial, which is of none."""
+        """Id of the version. Empty for a trial, which belongs to no version."""
         is_trial = is_a(Prefix.TRIAL, self.deployment_id)
         return self.id if self.deployment_id and not is_trial else ""
 
     def runs_like(self, other: "DeploymentSpec") -> bool:
-        """Whether replicas of one can serve the other, and need as much memory."""
+        """Returns True if replicas of one specification can serve the other with the same
+        memory.
+        """
         return self._process == other._process
 
     @property

@@ -1,7 +1,7 @@
-"""What a replica gives up before it touches a model: the walls between it and all else.
+"""Sandbox of a replica: the walls that it puts up before it reads a model.
 
-Each is best effort, as kernels and containers differ: what is missing is logged where a replica
-begins, and `stoker doctor` shows it. docs/security.md says what each of them is for.
+Each wall is best effort, because kernels and containers differ. Missing walls are logged when a
+replica starts, and `stoker doctor` shows them. docs/security.md describes the purpose of each.
 """
 
 from stoker.sandbox.walls import (

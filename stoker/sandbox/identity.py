@@ -1,4 +1,4 @@
-"""Who a process is: a user of its own where root starts it, and no capability."""
+"""Identity of a process: a separate user if root starts it, and no capabilities."""
 
 import ctypes
 import errno
@@ -10,13 +10,15 @@ from pathlib import Path
 from stoker.sandbox import kernel
 
 _READ_ALL = 2
-"""CAP_DAC_READ_SEARCH: files are read whatever their permissions say."""
+"""CAP_DAC_READ_SEARCH: allows reading files regardless of their permissions."""
 _LAST = 64
 _CAP_V3 = 0x20080522
 
 
 def is_mapped(first: int, last: int) -> bool:
-    """Whether these users exist where this process lives: containers often have few of them."""
+    """Returns True if these users exist in this process's user namespace. Containers often have few
+    users.
+    """
     try:
         lines = Path("/proc/self/uid_map").read_text().splitlines()
     except OSError:
@@ -26,10 +28,10 @@ def is_mapped(first: int, last: int) -> bool:
 
 
 def become(user: int, *, reads: Callable[[], bool]) -> None:
-    """Be this user and group, and of no other group. Raises `OSError`.
+    """Changes to this user and group, and to no other group. Raises `OSError`.
 
     Args:
-        reads: whether it can read what it needs, as who it is then; see `drop_capabilities`.
+        reads: returns True if the new user can read the required files; see `drop_capabilities`.
     """
     kernel.prctl(kernel.PR_SET_KEEPCAPS, 1)
     _drop_bounds()
@@ -41,11 +43,12 @@ def become(user: int, *, reads: Callable[[], bool]) -> None:
 
 
 def drop_capabilities(*, reads: Callable[[], bool] = lambda: True) -> None:
-    """Have no capability, nor get one by what is executed. Raises `OSError`.
+    """Drops all capabilities, also for executed programs. Raises `OSError`.
 
     Args:
-        reads: whether it can read what it needs without. If not, it keeps the one to read what
-            belongs to others: a model and an interpreter of root's. Landlock says where they are.
+        reads: returns True if the process can read the required files without capabilities.
+            Otherwise it keeps the capability to read the files of other users, such as root's model
+            and interpreter. Landlock limits these files.
     """
     _drop_bounds()
     _set(0, _status("CapPrm"), 0)
@@ -54,24 +57,27 @@ def drop_capabilities(*, reads: Callable[[], bool] = lambda: True) -> None:
 
 def _drop_bounds() -> None:
     kernel.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL)
-    for one in range(_LAST):
-        if one != _READ_ALL:
-            # What the kernel does not know, or what this process may not change.
-            kernel.prctl(kernel.PR_CAPBSET_DROP, one)
+    for capability in range(_LAST):
+        if capability != _READ_ALL:
+            # Fails for capabilities that the kernel does not know or that this process may not
+            # change.
+            kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
 
 
 def _keep_reading(reads: Callable[[], bool]) -> None:
-    """With no capability in effect: decide on the one, and drop all others."""
+    """Decides whether to keep the read capability, and drops all others. No capability may be in
+    effect.
+    """
     may_keep = _status("CapPrm") >> _READ_ALL & 1
-    kept = 1 << _READ_ALL if may_keep and not reads() else 0
-    _set(kept, kept, kept)
-    if kept:
-        # For what it executes.
+    kept_mask = 1 << _READ_ALL if may_keep and not reads() else 0
+    _set(kept_mask, kept_mask, kept_mask)
+    if kept_mask:
+        # Keeps the capability for executed programs.
         kernel.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_RAISE, _READ_ALL)
 
 
 def capabilities() -> int:
-    """Those that this process may use."""
+    """Returns the effective capabilities of this process."""
     return _status("CapEff")
 
 
@@ -86,7 +92,7 @@ def _set(effective: int, permitted: int, inheritable: int) -> None:
     head = ctypes.create_string_buffer(struct.pack("=Ii", _CAP_V3, 0))
     sets = (effective, permitted, inheritable)
     halves = [
-        struct.pack("=III", *(one >> shift & 0xFFFFFFFF for one in sets)) for shift in (0, 32)
+        struct.pack("=III", *(mask >> shift & 0xFFFFFFFF for mask in sets)) for shift in (0, 32)
     ]
     if kernel.libc.capset(head, ctypes.create_string_buffer(b"".join(halves))) != 0:
         raise OSError(ctypes.get_errno() or errno.EPERM, "capabilities could not be dropped")

@@ -1,4 +1,4 @@
-"""Calls of the kernel that Python has no function for."""
+"""Kernel calls for which Python has no function."""
 
 import ctypes
 import os
@@ -22,17 +22,17 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 
 def prctl(option: int, first: int, second: int = 0) -> bool:
-    """False where the kernel refuses."""
-    given = [ctypes.c_ulong(one) for one in (first, second, 0, 0)]
-    return libc.prctl(option, *given) == 0
+    """Calls prctl. Returns False if the kernel rejects the call."""
+    converted = [ctypes.c_ulong(value) for value in (first, second, 0, 0)]
+    return libc.prctl(option, *converted) == 0
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Raises `OSError`."""
-    given = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    """Makes a system call and returns its result. Raises `OSError`."""
+    converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     libc.syscall.restype = ctypes.c_long
-    found: int = libc.syscall(ctypes.c_long(number), *given)
-    if found < 0:
+    result: int = libc.syscall(ctypes.c_long(number), *converted)
+    if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
-    return found
+    return result

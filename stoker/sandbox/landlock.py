@@ -1,6 +1,7 @@
-"""Landlock: the files that a process may open, and whom it may signal. It needs no privilege.
+"""Landlock: limits the files that a process may open and the processes that it may signal. It needs
+no privilege.
 
-What was opened before stays open. https://docs.kernel.org/userspace-api/landlock.html
+Files that are already open stay open. https://docs.kernel.org/userspace-api/landlock.html
 """
 
 import ctypes
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from stoker.sandbox import kernel
 
-# The same on all processors.
+# These numbers are the same on all processors.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION = 1
 _PATH_BENEATH = 1
@@ -21,13 +22,13 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL_OF = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""From a version on: all rights over files that it knows."""
+"""Maps a Landlock version to all file rights that it supports."""
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 LIST = _READ_DIR
 READ = _READ_FILE | _READ_DIR
 RUN = READ | _EXECUTE
-# No links, sockets or pipes: who reads such a folder from outside is to find plain files.
+# Excludes links, sockets and pipes, so that a reader outside of the sandbox finds only plain files.
 WRITE = READ | _WRITE_FILE | _TRUNCATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
 DEVICE = _READ_FILE | _WRITE_FILE | _READ_DIR | _IOCTL_DEV
 
@@ -37,11 +38,13 @@ _SCOPES = 0b11
 """Abstract sockets and signals."""
 
 _held: list[int] = []
-"""What rules are about in /proc: it makes an inode anew that nobody holds, which they then miss."""
+"""Descriptors of paths in /proc that rules refer to. Without an open descriptor /proc recreates the
+inode, which the rule then does not match.
+"""
 
 
 def version() -> int:
-    """Of the kernel's Landlock; 0: it has none."""
+    """Returns the version of the kernel's Landlock. 0 if it has none."""
     try:
         return kernel.syscall(_CREATE_RULESET, None, 0, _VERSION)
     except OSError:
@@ -57,13 +60,13 @@ def restricts_tcp() -> bool:
 
 
 class Ruleset:
-    """Everything is forbidden but what was allowed, once it is `enforced`."""
+    """Landlock rules. After `enforce`, everything that was not allowed is forbidden."""
 
     def __init__(self, *, tcp: bool) -> None:
-        """Raises `OSError` where there is no Landlock.
+        """Raises `OSError` if Landlock is not available.
 
         Args:
-            tcp: whether TCP is allowed.
+            tcp: True if TCP is allowed.
         """
         known = version()
         self._handled = max(
@@ -71,14 +74,19 @@ class Ruleset:
         )
         nets = _TCP if known >= _TCP_SINCE and not tcp else 0
         scopes = _SCOPES if known >= _SCOPES_SINCE else 0
-        given = struct.pack("=QQQ", self._handled, nets, scopes)
-        # Older kernels take a longer structure if they do not know of zeros only.
+        attributes = struct.pack("=QQQ", self._handled, nets, scopes)
+        # Older kernels accept a longer structure if the unknown part is zero.
         self._descriptor = kernel.syscall(
-            _CREATE_RULESET, ctypes.create_string_buffer(given, len(given)), len(given), 0
+            _CREATE_RULESET,
+            ctypes.create_string_buffer(attributes, len(attributes)),
+            len(attributes),
+            0,
         )
 
     def allow(self, rights: int, paths: Iterable[Path]) -> None:
-        """Allow it for files, and for all that lies in folders. What is not there is left out."""
+        """Allows the rights for files, and for the content of folders. Missing paths are
+        ignored.
+        """
         for path in paths:
             try:
                 descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -93,12 +101,14 @@ class Ruleset:
     def _add(self, rights: int, descriptor: int) -> None:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _OF_FILES
-        given = struct.pack("=Qi", rights, descriptor)
+        attributes = struct.pack("=Qi", rights, descriptor)
         kernel.syscall(
-            _ADD_RULE, self._descriptor, _PATH_BENEATH, ctypes.create_string_buffer(given), 0
+            _ADD_RULE, self._descriptor, _PATH_BENEATH, ctypes.create_string_buffer(attributes), 0
         )
 
     def enforce(self) -> None:
-        """For this thread and all that come of it, for good. Needs `no_new_privs`."""
+        """Restricts this thread and all of its future children permanently. Needs
+        `no_new_privs`.
+        """
         kernel.syscall(_RESTRICT_SELF, self._descriptor, 0)
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""A network namespace of its own, which has no way out. Unix sockets still work."""
+"""Separate network namespace without a connection to other networks. Unix sockets still work."""
 
 import ctypes
 import fcntl
@@ -19,7 +19,9 @@ _IFF_UP = 1
 
 
 def leave() -> tuple[bool, bool]:
-    """Whether the network was left, and whether that made a user namespace of its own."""
+    """Enters a new network namespace. Returns whether this succeeded, and whether it created a user
+    namespace.
+    """
     if libc.unshare(_CLONE_NEWNET) == 0:
         _raise_loopback()
         return True, False
@@ -38,9 +40,11 @@ def leave() -> tuple[bool, bool]:
 
 
 def _raise_loopback() -> None:
-    """The namespace's own loopback: gloo, in vLLM, wants an address even for a group of one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    """Enables the namespace's loopback interface: gloo, in vLLM, requires an address even for a
+    group of one.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control_socket:
         try:
-            fcntl.ioctl(one, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+            fcntl.ioctl(control_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
         except OSError:
             log.warning("loopback of the network namespace stays down")

@@ -1,4 +1,6 @@
-"""What any process of ours may read: the system's libraries, the interpreter, packages."""
+"""Files that every Stoker process may read: the system's libraries, the interpreter and
+packages.
+"""
 
 import contextlib
 import functools
@@ -48,69 +50,72 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 
 def facts() -> list[Path]:
-    """Files that tell of the machine and of the process itself."""
-    return [Path(one) for one in _FACTS]
+    """Returns files with information about the machine and about the process itself."""
+    return [Path(name) for name in _FACTS]
 
 
 def devices() -> list[Path]:
-    return [Path(one) for one in _DEVICES]
+    return [Path(name) for name in _DEVICES]
 
 
 @functools.cache
 def gpus() -> tuple[Path, ...]:
-    """Empty where there is none that engines compute on. To be asked first outside the walls,
-    within which the folder cannot be listed.
+    """Returns the devices of GPUs that engines compute on. Empty without such a GPU. Must be called
+    first outside the walls, because the folder cannot be listed inside them.
     """
-    found = [one for one in Path("/dev").iterdir() if one.name.startswith(_GPUS)]
-    return (*found, Path("/dev/dri")) if found else ()
+    gpu_devices = [device for device in Path("/dev").iterdir() if device.name.startswith(_GPUS)]
+    return (*gpu_devices, Path("/dev/dri")) if gpu_devices else ()
 
 
 def gpu_facts() -> list[Path]:
-    return [Path(one) for one in _GPU_FACTS]
+    return [Path(name) for name in _GPU_FACTS]
 
 
 @functools.cache
 def libraries() -> tuple[Path, ...]:
-    """Files and folders with code. It takes some milliseconds, once."""
-    found = [*map(Path, _SYSTEM)]
+    """Returns files and folders with code. The first call takes some milliseconds."""
+    paths = [*map(Path, _SYSTEM)]
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix)):
-        found += inside(Path(prefix))
+        paths += inside(Path(prefix))
     for entry in sys.path:
         importable = [*_importable(Path(entry or ".").absolute())]
-        found += importable
-        found += (target for one in importable for target in _link_targets(one))
-    # Others lie below one of these.
-    real = dict.fromkeys(Path(os.path.realpath(one)) for one in found)
-    return tuple(one for one in real if one.exists() and real.keys().isdisjoint(one.parents))
+        paths += importable
+        paths += (target for path in importable for target in _link_targets(path))
+    # All other paths are below one of these.
+    real = dict.fromkeys(Path(os.path.realpath(path)) for path in paths)
+    return tuple(path for path in real if path.exists() and real.keys().isdisjoint(path.parents))
 
 
 def inside(prefix: Path) -> list[Path]:
-    """An interpreter's own folders: what else lies beside them is not its."""
+    """Returns an interpreter's own folders. Other content of the prefix does not belong to it."""
     return [prefix / name for name in _PREFIX]
 
 
 def _importable(entry: Path) -> Iterator[Path]:
-    """All that is installed there; of a folder that is no such place, what can be imported."""
+    """Yields the content of a package folder. For other folders yields only importable files and
+    packages.
+    """
     if entry.name in _PACKAGES or not entry.is_dir():
         yield entry
         return
     suffixes = (*all_suffixes(), ".zip", ".dist-info", ".egg-info")
     try:
-        found = [*entry.iterdir()]
+        entries = [*entry.iterdir()]
     except OSError:
         return
-    for path in found:
-        # Not `Path.is_file`, which raises where a folder may not be entered.
+    for path in entries:
+        # `Path.is_file` raises an error if a folder may not be entered.
         is_code = path.name.endswith(suffixes) or os.path.isfile(path / "__init__.py")  # noqa: PTH113
         if is_code and not path.name.startswith("."):
             yield path
 
 
 def _link_targets(installed: Path) -> Iterator[Path]:
-    """Where packages lead that were installed as symbolic links, by uv or Bazel for example.
+    """Yields the targets of packages that were installed as symbolic links, for example by uv or
+    Bazel.
 
-    An installer links all of a package or nothing of it: of each package a few names are read. The
-    package's folder is given where links in it lead, and not what lies beside it there.
+    An installer links all files of a package or none, so only a few files of each package are read.
+    Yields only the package's own target folder, and not other content next to it.
     """
     for package in _packages(installed):
         if package.is_symlink():
@@ -120,7 +125,7 @@ def _link_targets(installed: Path) -> Iterator[Path]:
 
 
 def _packages(installed: Path) -> Iterator[Path]:
-    """What was installed: the entries of a folder of packages, or the package itself."""
+    """Yields the entries of a folder of packages, or the package itself."""
     if installed.name not in _PACKAGES:
         yield installed
         return
@@ -129,15 +134,15 @@ def _packages(installed: Path) -> Iterator[Path]:
 
 
 def _has_links(folder: Path) -> bool:
-    """Whether there are links among the first files of a folder. Folders of folders, as namespace
-    packages are, are looked into.
+    """Returns True if the first files of a folder include links. Searches subfolders if the folder
+    has no files, as in namespace packages.
     """
     entries = _entries(folder)
-    if any(one.is_symlink() for one in entries):
+    if any(item.is_symlink() for item in entries):
         return True
-    if any(one.is_file() for one in entries):
+    if any(item.is_file() for item in entries):
         return False
-    return any(_has_links(Path(one.path)) for one in entries)
+    return any(_has_links(Path(item.path)) for item in entries)
 
 
 def _targets_within(package: Path) -> Iterator[Path]:
@@ -151,7 +156,8 @@ def _targets_within(package: Path) -> Iterator[Path]:
                 continue
             target = Path(os.path.realpath(entry.path))
             inner = Path(entry.path).relative_to(package).parts
-            # `…/numpy/linalg/x.py` leads to `/cache/numpy/linalg/x.py`: all of `/cache/numpy`.
+            # `…/numpy/linalg/x.py` leads to `/cache/numpy/linalg/x.py`, so all of `/cache/numpy` is
+            # allowed.
             whole = target.parents[len(inner) - 1] if len(target.parents) > len(inner) else target
             is_whole = whole.name == package.name and target.parts[-len(inner) :] == inner
             roots.add(whole if is_whole else target)
@@ -160,21 +166,21 @@ def _targets_within(package: Path) -> Iterator[Path]:
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return [*found]
+        with os.scandir(folder) as entries:
+            return [*entries]
     except OSError:
         return []
 
 
 @functools.cache
 def listed() -> tuple[Path, ...]:
-    """Folders in which the interpreter looks for modules: their names are read anew whenever one
-    has changed. Not the folder that the server was started in, which is a place for anything.
+    """Returns folders that the interpreter searches for modules. It lists a folder again after each
+    change. Excludes the server's working directory, which may contain any files.
     """
-    found = dict.fromkeys(Path(one).absolute() for one in sys.path if one)
-    return tuple(one for one in found if one != Path.cwd() and one.is_dir())
+    folders = dict.fromkeys(Path(path).absolute() for path in sys.path if path)
+    return tuple(path for path in folders if path != Path.cwd() and path.is_dir())
 
 
 def without(paths: Iterable[Path], kept_back: Path) -> list[Path]:
-    """Those through which one does not come to a folder."""
-    return [one for one in paths if not kept_back.is_relative_to(one)]
+    """Returns the paths that do not contain the folder `kept_back`."""
+    return [path for path in paths if not kept_back.is_relative_to(path)]

@@ -1,8 +1,8 @@
-"""How much of the cores a process gets beside others, where this one may say so.
+"""Processor priority of a process, if this process may set it.
 
-Where the kernel groups processes by session ("autogroup"; see sched(7)), the nice value of a
-process' session counts, which every user may raise and take back. Elsewhere, as in containers and
-services, its own does: to take that back needs CAP_SYS_NICE, or an RLIMIT_NICE of 20.
+If the kernel groups processes by session ("autogroup"; see sched(7)), the nice value of a process'
+session counts. Every user may raise and lower it. Otherwise, as in containers and services, the
+nice value of the process counts. Lowering that needs CAP_SYS_NICE or an RLIMIT_NICE of 20.
 """
 
 import contextlib
@@ -15,14 +15,15 @@ from stoker.sandbox import identity
 
 _SYS_NICE = 23
 _NICE_OF_ZERO = 20
-"""RLIMIT_NICE counts from 20 downwards."""
+"""RLIMIT_NICE that allows a nice value of zero. It counts down from 20."""
 _GROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 def share_cores() -> None:
-    """Have this process take turns with others, as do all that it starts, whatever it inherited.
+    """Sets the ordinary scheduling policy for this process and its future children, independent of
+    the inherited policy.
 
-    In real time a model would keep everyone else from the cores, and a replica, which may not
+    Under a real-time policy a model would block all other processes. A replica, which may not
     choose such a policy, could start no threads.
     """
     if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
@@ -30,9 +31,9 @@ def share_cores() -> None:
 
 
 def set_nice(pid: int, nice: int) -> bool:
-    """Of a process that leads a session: all of its threads, and what it has started.
+    """Sets the nice value of a session leader with all of its threads and child processes.
 
-    Returns False where it is to be tried again.
+    Returns False if the call must be repeated later.
     """
     if may_set_nice():
         with contextlib.suppress(OSError):
@@ -40,23 +41,25 @@ def set_nice(pid: int, nice: int) -> bool:
     try:
         Path(f"/proc/{pid}/autogroup").write_text(str(nice))
     except BlockingIOError:
-        # The kernel lets a plain user do so ten times a second.
+        # The kernel allows an ordinary user ten changes per second.
         return False
     except OSError:
-        # There are no groups, or the process is gone.
+        # The kernel has no autogroups, or the process has ended.
         pass
     return True
 
 
 def may_set_nice() -> bool:
-    """Whether a nice value that is given to a process can be taken back."""
+    """Returns True if this process may lower a nice value again."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
     is_allowed = soft == resource.RLIM_INFINITY or soft >= _NICE_OF_ZERO
     return is_allowed or bool(identity.capabilities() >> _SYS_NICE & 1)
 
 
 def has_groups() -> bool:
-    """Whether the kernel groups by session, at least what is in no control group of its own."""
+    """Returns True if the kernel groups processes by session, at least those without a separate
+    control group.
+    """
     try:
         return _GROUPS.read_text().strip() == "1"
     except OSError:

@@ -1,6 +1,6 @@
-"""Which walls this machine gives, found out by putting them up around this process.
+"""Program that tests which walls this machine supports, by putting them up around itself.
 
-A program: it prints JSON, each wall with None where it stands, or with what it lacks.
+It prints JSON that maps each wall to None if it works, otherwise to the problem.
 """
 
 import json
@@ -18,35 +18,37 @@ from stoker.sandbox.walls import Walls, confine, seal
 NAMES = ("files", "network", "system calls", "sockets", "signals", "processes", "capabilities")
 _SESSION_KEYRING = -3
 _OTHER = 1
-"""Some user, to whom only a privileged process gives files."""
+"""Id of another user. Only a privileged process can pass files to it."""
 
 
 def main() -> None:
-    """The argument is the user to become, where root asks; empty: none."""
+    """Runs the test. If root runs it, the argument is the user to become; empty means none."""
     logging.disable()
     user = int(sys.argv[1]) if sys.argv[1:] and sys.argv[1] else None
     sys.stdout.write(json.dumps(look(user)))
 
 
 def look(user: int | None) -> dict[str, str | None]:
-    """Of a child that is confined as a replica is. None: the wall stands."""
+    """Tests the walls in a child process that is confined like a replica. Maps each wall to its
+    problem; None means that it works.
+    """
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as other:
-        own, secret = Path(folder, "own"), Path(folder, "secret")
-        own.mkdir()
+        own_folder, secret = Path(folder, "own"), Path(folder, "secret")
+        own_folder.mkdir()
         secret.write_text("not to be read")
         port = other.getsockname()[1]
         parent = os.getppid()
-        report, told = os.pipe()
+        report, report_writer = os.pipe()
         process = os.fork()
         if process == 0:
-            found = _inside(own, secret, port, parent, user)
-            os.write(told, json.dumps(found).encode())
+            problems = _inside(own_folder, secret, port, parent, user)
+            os.write(report_writer, json.dumps(problems).encode())
             os._exit(0)
-        os.close(told)
+        os.close(report_writer)
         with os.fdopen(report, "rb") as lines:
-            said = lines.read()
+            output = lines.read()
         os.waitpid(process, 0)
-        return json.loads(said or b"{}")
+        return json.loads(output or b"{}")
 
 
 def _inside(
@@ -64,13 +66,13 @@ def _inside(
         "signals": lambda: os.kill(parent, 0),
         "capabilities": lambda: os.chown(own, _OTHER, _OTHER),
     }
-    # Who is not root stays who it is.
+    # A process without root keeps its user.
     names = (*NAMES, "user") if was_root else NAMES
-    found = {name: missing.get(name) for name in names}
+    problems = {name: missing.get(name) for name in names}
     for name, attempt in tried.items():
-        if _succeeds(attempt) and not found[name]:
-            found[name] = "it was tried and did not hold"
-    return found
+        if _succeeds(attempt) and not problems[name]:
+            problems[name] = "it was tried and did not hold"
+    return problems
 
 
 def _succeeds(attempt: Callable[[], object]) -> bool:

@@ -1,7 +1,7 @@
-"""A filter of system calls: what no engine needs is refused with EPERM.
+"""System call filter: calls that no engine needs fail with EPERM.
 
-What is refused are ways out of the other walls and large, seldom used parts of the kernel. It is
-no list of what is allowed: libraries change with every version, and so does what they call.
+It rejects calls that bypass the other walls, and large, rarely used parts of the kernel. It is not
+an allow list: libraries change the calls that they use with every version.
 """
 
 import ctypes
@@ -68,7 +68,7 @@ _FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "keyctl": (250, 219),
     "lookup_dcookie": (212, 18),
     "syslog": (103, 116),
-    # memory that outlives the process, and is shared with whoever knows its number
+    # memory that outlives the process and is shared with any process that knows its number
     "shmget": (29, 194),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -102,52 +102,58 @@ _FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
 NUMBER, KEYCTL = (
     numbers[_COLUMN.get(kernel.MACHINE, 0)] or 0 for numbers in (_SECCOMP, _FORBIDDEN["keyctl"])
 )
-"""Of system calls: of this one, and of one that is refused."""
+"""Numbers of two system calls: seccomp, and keyctl, which is rejected."""
 _MEMORY_FILES = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
-"""Memory that no measurement of a process shows while it is not mapped."""
+"""System calls for memory that no measurement of a process includes while it is not mapped."""
 _NEW_NAMESPACES = 0x7E020000
-"""All of clone's flags that make one."""
+"""All flags of clone that create a namespace."""
 _OWN_ONLY = {
-    # The first argument is a process; 0 is the caller. Those that take threads, such as
-    # sched_setaffinity, cannot be told apart: libraries say by it where theirs run.
+    # The first argument is a process; 0 is the caller. Calls with threads, such as
+    # sched_setaffinity, are allowed: libraries use them for their own threads, and the filter
+    # cannot distinguish these.
     "prlimit64": (302, 261),
     "sched_setattr": (314, 274),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
 }
 _PRIORITIES = {"setpriority": ((141, 140), 0), "ioprio_set": ((251, 30), 1)}
-"""The first argument says what the second one names; the number is the one for a process."""
+"""System calls with the kind of target in the first argument and its id in the second. The number
+is the kind for a process.
+"""
 _SCHEDULER, _ORDINARY = (144, 119), 0
 _SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131)}
 
-# Classic BPF, as of linux/filter.h and linux/seccomp.h.
+# Classic BPF, as in linux/filter.h and linux/seccomp.h.
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _SET_MODE_FILTER = 1
 _TSYNC, _SPEC_ALLOW = 1, 4
-"""For all threads; and without a mitigation that older kernels turn on and that costs speed."""
+"""Flags: apply the filter to all threads, and disable a mitigation that older kernels enable and
+that costs speed.
+"""
 
 LOCAL = (socket.AF_UNIX,)
 LOOPBACK = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)
-"""For engines that speak to themselves by an address of the loopback; 16 is AF_NETLINK."""
+"""Socket families for engines that connect to themselves over the loopback; 16 is AF_NETLINK."""
 
 _Instruction = tuple[int, int, int, int]
 
 
 def is_known() -> bool:
-    """Whether there is a filter for this processor."""
+    """Returns True if the filter supports this processor."""
     return kernel.MACHINE in _ARCHES
 
 
 def restrict(families: Collection[int], *, others: bool, signals: bool, memory_files: bool) -> None:
-    """Refuse, from now on and for good. Raises `OSError`. Needs `no_new_privs`.
+    """Installs the filter permanently. Raises `OSError`. Needs `no_new_privs`.
 
     Args:
-        families: of sockets that may be made.
-        others: whether it may have processes below it that are set priorities, limits and cores.
-        signals: whether signals may be sent to other processes, as far as the kernel lets it.
-        memory_files: whether it may make files that are memory, as drivers of GPUs do.
+        families: families of sockets that may be created.
+        others: True if the process may set priorities, limits and cores of other processes, for
+            those below it.
+        signals: True if it may send signals to other processes, within the kernel's limits.
+        memory_files: True if it may create memory files, as drivers of GPUs do.
     """
     program: list[_Instruction] = []
     for numbers in (*_FORBIDDEN.values(), *(() if memory_files else _MEMORY_FILES.values())):
@@ -157,30 +163,32 @@ def restrict(families: Collection[int], *, others: bool, signals: bool, memory_f
         _CLONE, [_argument(0), (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES), _refusal(), _allowed()]
     )
     program += _when(_SOCKET, _only(0, families))
-    # One for datagrams may send to any address; only pairs that are streams are known to be safe.
+    # A datagram socket may send to any address. Only pairs of stream sockets are known to be safe.
     program += _when(
         _SOCKETPAIR,
         [_argument(1), (_AND, 0, 0, 0xF), *_among((socket.SOCK_STREAM, socket.SOCK_SEQPACKET))],
     )
-    own = (0, os.getpid())
+    own_ids = (0, os.getpid())
     if not others:
         for numbers in _OWN_ONLY.values():
-            program += _when(numbers, _only(0, own))
+            program += _when(numbers, _only(0, own_ids))
         for numbers, process in _PRIORITIES.values():
             program += _when(
                 numbers,
-                [_argument(0), (_IF_EQUAL, 1, 0, process), _refusal(), *_only(1, own)],
+                [_argument(0), (_IF_EQUAL, 1, 0, process), _refusal(), *_only(1, own_ids)],
             )
-        # To what it is, which libraries do with their threads.
+        # Allows only the current, ordinary policy, which libraries set for their threads.
         program += _when(_SCHEDULER, _only(1, [_ORDINARY]))
     if not signals:
         for numbers in _SIGNALS.values():
-            program += _when(numbers, _only(0, own[1:]))
+            program += _when(numbers, _only(0, own_ids[1:]))
     _install(program, _SPEC_ALLOW)
 
 
 def seal() -> None:
-    """No sockets but those that are there, for all threads. Raises `OSError`."""
+    """Blocks new sockets and connections for all threads. Existing sockets keep working. Raises
+    `OSError`.
+    """
     program: list[_Instruction] = []
     for numbers in (_SOCKET, _ACCEPT4, *_ENDPOINTS.values()):
         program += _when(numbers, [_refusal()])
@@ -190,28 +198,32 @@ def seal() -> None:
 def _install(program: Sequence[_Instruction], flags: int) -> None:
     head: list[_Instruction] = [
         (_LOAD, 0, 0, _ARCH),
-        # Of another processor's calls, such as those of 32 bits, the numbers are others.
+        # Calls of another architecture, such as 32-bit calls, have different numbers.
         (_IF_EQUAL, 1, 0, _ARCHES[kernel.MACHINE]),
         _refusal(),
         (_LOAD, 0, 0, _NUMBER),
     ]
     if kernel.MACHINE == _X86_64:
         head += [(_IF_AT_LEAST, 0, 1, _X32), _refusal()]
-    packed = b"".join(struct.pack("=HBBI", *one) for one in (*head, *program, _allowed()))
+    packed = b"".join(
+        struct.pack("=HBBI", *instruction) for instruction in (*head, *program, _allowed())
+    )
     code = ctypes.create_string_buffer(packed, len(packed))
-    given = struct.pack("@HP", len(packed) // 8, ctypes.addressof(code))
+    filter_program = struct.pack("@HP", len(packed) // 8, ctypes.addressof(code))
     kernel.syscall(
         NUMBER,
         _SET_MODE_FILTER,
         flags,
-        ctypes.create_string_buffer(given, len(given)),
+        ctypes.create_string_buffer(filter_program, len(filter_program)),
     )
 
 
 def _when(
     numbers: tuple[int | None, int | None], then: Sequence[_Instruction]
 ) -> list[_Instruction]:
-    """For one system call. `then` ends with a verdict, as the number is loaded once only."""
+    """Returns the instructions for one system call. `then` must end with a verdict, because the
+    number is loaded only once.
+    """
     number = numbers[_COLUMN[kernel.MACHINE]]
     return [] if number is None else [(_IF_EQUAL, 0, len(then), number), *then]
 
@@ -221,14 +233,18 @@ def _only(argument: int, values: Collection[int]) -> list[_Instruction]:
 
 
 def _among(values: Collection[int]) -> list[_Instruction]:
-    """Whether what was loaded is one of these."""
+    """Returns instructions that allow the call if the loaded value is in `values`, and reject it
+    otherwise.
+    """
     ordered = sorted(values)
     checks = [(_IF_EQUAL, len(ordered) - place, 0, value) for place, value in enumerate(ordered)]
     return [*checks, _refusal(), _allowed()]
 
 
 def _argument(place: int) -> _Instruction:
-    """Load its lower half: all that are looked at are of 32 bits."""
+    """Returns an instruction that loads the lower half of an argument. All checked arguments have
+    32 bits.
+    """
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * place)
 
 

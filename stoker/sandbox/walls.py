@@ -18,39 +18,45 @@ log = logging.getLogger(__name__)
 
 LEAST_PROCESSES = 1024
 PROCESSES_PER_CORE = 16
-"""Threads count: libraries start as many as there are cores, several times over."""
+"""Limit per core, including threads. Libraries start several times as many threads as the machine
+has cores.
+"""
 OPEN_FILES = 8192
 _HOME = "home"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Walls:
-    """What one process is left with."""
+    """Access that remains to a confined process."""
 
     folder: Path
-    """Its own, for all that it writes; a home for libraries below it."""
+    """Own folder of the process for all files that it writes, including a home folder for
+    libraries.
+    """
     kept_back: Path
-    """The server's data: of what lies there, only what is named here is given."""
+    """The server's data folder. The process can access only its paths that are listed here."""
     user: int | None = None
-    """Whom it becomes, where root starts it."""
+    """User that the process becomes if root starts it."""
     reads: Sequence[Path] = ()
-    """Its model, among others. Links in it are followed."""
+    """Readable paths, such as the model. Links in them are followed."""
     runs: Sequence[Path] = ()
-    """Further code: an interpreter of another environment."""
+    """Additional code, such as the interpreter of another environment."""
     writes: Sequence[Path] = ()
     gpu: bool = False
     has_child: bool = False
-    """It runs its model in a process below it, which speaks to itself over the loopback."""
+    """True if the process runs its model in a child process that connects to itself over the
+    loopback.
+    """
     file_bytes: int = resource.RLIM_INFINITY
-    """The largest file that it may write."""
+    """Maximum size in bytes of a written file."""
 
 
 @dataclass
 class Standing:
-    """Which walls stand, as far as they have been tried."""
+    """Result of putting up the walls."""
 
     missing: dict[str, str] = field(default_factory=dict[str, str])
-    """Name of a wall → why it is not there."""
+    """Maps the name of a missing wall to the reason."""
 
     def put_up(self, name: str, wall: Callable[[], object]) -> bool:
         try:
@@ -62,11 +68,13 @@ class Standing:
 
 
 def confine(walls: Walls) -> Standing:
-    """Put up all walls that there can be. The process has one thread still."""
+    """Puts up all walls that the machine supports. The process must have only one thread."""
     standing = Standing()
-    # Until it is confined: files that say what it may be are not its own otherwise.
+    # Applies until the process is confined. Otherwise the files in /proc that define its privileges
+    # do not belong to it.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-    # Others of its group are other replicas: signals and priorities are given to whole groups.
+    # Other processes of the group are other replicas, and signals and priorities apply to whole
+    # groups.
     with contextlib.suppress(PermissionError):
         os.setsid()
     _be_first_to_go()
@@ -77,24 +85,24 @@ def confine(walls: Walls) -> Standing:
     is_root = os.geteuid() == 0
     has_left, has_namespace = network.leave()
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    given = _Given(walls)
-    ruleset = _ruleset(walls, given, standing)
+    allowed_files = _Given(walls)
+    ruleset = _ruleset(walls, allowed_files, standing)
     if is_root:
-        _change_user(walls, given, standing)
+        _change_user(walls, allowed_files, standing)
     else:
-        # Those that it has over its own namespaces.
+        # Drops the capabilities over its own namespaces.
         standing.put_up("capabilities", identity.drop_capabilities)
     is_alone = has_namespace or (is_root and os.geteuid() != 0)
     if is_alone:
         _lower(resource.RLIMIT_NPROC, most_processes())
     else:
         standing.missing["processes"] = "the kernel counts all of the user's together"
-    # The signal is forgotten when the user changes.
+    # Called again because a change of the user resets the signal.
     die_with_parent()
     if ruleset:
         standing.put_up("files", ruleset.enforce)
     if "files" in standing.missing:
-        # Nobody else of this user may look into its memory.
+        # Prevents other processes of this user from reading its memory.
         keep_to_itself()
     is_scoped = "files" not in standing.missing and landlock.scopes_signals()
     may_signal = is_scoped or (is_root and is_alone) or walls.has_child
@@ -109,18 +117,18 @@ def confine(walls: Walls) -> Standing:
 
 
 class _Given:
-    """The files that it is to have."""
+    """Files that a confined process may access."""
 
     def __init__(self, walls: Walls) -> None:
         self.libraries = places.without(places.libraries(), walls.kept_back)
         self.runs = [*walls.runs]
-        self.reads = [*walls.reads, *(link for one in walls.reads for link in _linked(one))]
+        self.reads = [*walls.reads, *(link for path in walls.reads for link in _linked(path))]
 
     def are_readable(self) -> bool:
-        """Without a capability."""
+        """Returns True if all files are readable without a capability."""
         return all(
-            os.access(one, os.R_OK, effective_ids=True)
-            for one in (*_walked(self.reads), *self.runs, *self.libraries)
+            os.access(path, os.R_OK, effective_ids=True)
+            for path in (*_walked(self.reads), *self.runs, *self.libraries)
         )
 
 
@@ -138,11 +146,11 @@ def _ruleset(walls: Walls, given: _Given, standing: Standing) -> landlock.Rulese
     if walls.gpu:
         ruleset.allow(landlock.DEVICE, places.gpus())
     if walls.gpu or walls.has_child:
-        # gloo, in vLLM, looks for the network's interfaces there.
+        # gloo, in vLLM, reads the network interfaces there.
         ruleset.allow(landlock.READ, places.gpu_facts())
         ruleset.allow(landlock.WRITE, [Path("/dev/shm")])  # noqa: S108 - shared memory
     if walls.has_child:
-        # Its own in there is not this process's.
+        # The child's own entry in /proc is not this process's.
         ruleset.allow(landlock.READ, [Path("/proc")])
     return ruleset
 
@@ -160,14 +168,14 @@ def _change_user(walls: Walls, given: _Given, standing: Standing) -> None:
 
 
 def _hand_over(path: Path, user: int) -> None:
-    """Give a folder and what lies in it to a user. Others of its kind may be writing there now:
-    no link is followed, and nothing given away that has another name elsewhere.
+    """Changes the owner of a folder and its content. Other replicas may be writing there at the
+    same time, so links are not followed and files with several names are skipped.
     """
     for _, names, files, folder in os.fwalk(path, follow_symlinks=False):
         os.chown(folder, user, user)
         for name in (*names, *files):
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if found.st_nlink == 1 and not stat.S_ISDIR(found.st_mode):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if status.st_nlink == 1 and not stat.S_ISDIR(status.st_mode):
                 os.chown(name, user, user, dir_fd=folder, follow_symlinks=False)
 
 
@@ -184,7 +192,7 @@ def _filter(walls: Walls, *, may_signal: bool) -> None:
 
 
 def _walked(paths: Iterable[Path]) -> Iterator[Path]:
-    """Files and folders, and all that lies in the folders."""
+    """Yields the paths and all content of folders."""
     for path in paths:
         yield path
         for folder, names, files in os.walk(path):
@@ -192,14 +200,14 @@ def _walked(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _linked(path: Path) -> Iterator[Path]:
-    """Where links in a folder lead."""
-    for one in _walked([path]):
-        if one.is_symlink():
-            yield Path(os.path.realpath(one))
+    """Yields the targets of links in a folder."""
+    for entry in _walked([path]):
+        if entry.is_symlink():
+            yield Path(os.path.realpath(entry))
 
 
 def seal() -> None:
-    """It is connected: no further sockets, for none of its threads."""
+    """Blocks new sockets for all threads. Must be called after the process has connected."""
     if seccomp.is_known():
         try:
             seccomp.seal()
@@ -208,44 +216,44 @@ def seal() -> None:
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """Send this process a signal when the one that forked it ends, however it ends."""
+    """Sends this process a signal when its parent ends for any reason."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, by)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of what a process below this one leaves behind when it ends."""
+    """Makes this process the parent of processes that its child processes leave behind."""
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children() -> list[int]:
-    """The processes of which this one, with one thread, is the parent."""
+    """Returns the ids of this process's child processes. The process must have only one thread."""
     try:
-        found = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
     except OSError:
-        # Not all kernels tell.
+        # Some kernels do not provide this file.
         return []
-    return [int(one) for one in found.split()]
+    return [int(pid) for pid in text.split()]
 
 
 def keep_to_itself() -> None:
-    """Let no other process of the same user read this one's memory and environment."""
+    """Prevents other processes of the same user from reading this one's memory and environment."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
 
 def tell_nobody() -> None:
-    """Keep libraries from telling their makers that they are used, and others what they read.
+    """Disables the telemetry of libraries, and a file cache that other processes can read.
 
-    To be called before imports.
+    Must be called before imports.
     """
-    # OpenVINO and NNCF count their users over the network, and number them in the home folder.
-    # They go on where this module is missing.
+    # OpenVINO and NNCF report their users over the network and store a user id in the home folder.
+    # They continue to work without this module.
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
-    # tiktoken keeps a copy of each file in the machine's /tmp, and reads that the next time.
+    # tiktoken caches each file in the machine's /tmp and reads it from there the next time.
     os.environ["TIKTOKEN_CACHE_DIR"] = ""
 
 
 def _be_first_to_go() -> None:
-    """Where memory runs out, the kernel is to end a replica and not the server."""
+    """Makes the kernel kill a replica and not the server if memory runs out."""
     try:
         Path("/proc/self/oom_score_adj").write_text("500")
     except OSError:
@@ -253,12 +261,12 @@ def _be_first_to_go() -> None:
 
 
 def _set_home(home: Path) -> None:
-    """Where libraries put what they like: it goes with the process."""
+    """Sets a home folder for the files of libraries. It is deleted with the process's folder."""
     home.mkdir(mode=0o700, exist_ok=True)
     for name in [name for name in os.environ if name.startswith("XDG_")]:
         del os.environ[name]
     os.environ |= {"HOME": str(home), "TMPDIR": str(home)}
-    # The user may have no name to be looked up.
+    # The user may have no name in the system.
     os.environ |= {"USER": "stoker", "LOGNAME": "stoker"}
     tempfile.tempdir = None
     os.chdir(home)
@@ -272,5 +280,5 @@ def _lower(limit: int, value: int) -> None:
 
 
 def most_processes() -> int:
-    """Of one replica, its threads included."""
+    """Returns the maximum number of processes of one replica, including its threads."""
     return max(LEAST_PROCESSES, PROCESSES_PER_CORE * (os.cpu_count() or 1))

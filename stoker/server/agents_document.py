@@ -1,4 +1,6 @@
-"""`GET /v1/agent/openapi.json`: the agents' interface, described by itself, for anyone."""
+"""`GET /v1/agent/openapi.json`: serves the OpenAPI document of the agents' interface without a
+key.
+"""
 
 from typing import Any
 
@@ -18,7 +20,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get(f"{endpoints.PREFIX}/openapi.json")
 async def agents_document(request: Request, platform: PlatformDep) -> Response:
-    """The document."""
+    """Returns the OpenAPI document of the agents' interface."""
     return await _DOCUMENT.response(prefix_of(request, platform.settings.public_url))
 
 

@@ -88,9 +88,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         summary=stoker.__doc__,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         lifespan=lifespan,
-        # Ours is made beside the event loop.
+        # Stoker builds the document itself, off the event loop.
         openapi_url=None,
-        # Our own page needs nothing from elsewhere.
+        # Stoker's own documentation page loads nothing from elsewhere.
         docs_url=None,
         redoc_url=None,
         # A redirect would be built from the client's Host header.
@@ -99,16 +99,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.services = services
     install(app, services.parts())
-    # Whichever it is.
+    # Registers the limits under their base class, because they may be `SharedLimits`.
     app.state.parts[RateLimits] = services.rate_limits
     install_error_handlers(app)
     app.include_router(health.router)
     app.include_router(apidocs.router)
-    # Before the routes that it describes: `openapi.json` is no agent's id.
+    # Comes before the routes that it describes, so that `openapi.json` is not read as an agent's
+    # id.
     app.include_router(agents_document.router)
     app.mount(apidocs.STATIC, apidocs.files)
     for router in ROUTERS:
-        # Deny by default: no route of a resource can be reached without a key.
+        # Denied by default: no route of a resource can be reached without a key.
         app.include_router(router, dependencies=[Depends(authenticate)])
     app.include_router(links)
     app.include_router(console)
@@ -118,7 +119,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def know_routes(app: FastAPI) -> None:
-    """Have all routes ready: FastAPI would prepare them while the first requests wait."""
+    """Prepares all routes. Otherwise FastAPI would prepare them while the first requests wait."""
     nowhere: dict[str, Any] = {
         "type": "http",
         "method": "GET",
@@ -132,10 +133,10 @@ def know_routes(app: FastAPI) -> None:
 
 def _middleware(services: Services) -> list[Middleware]:
     settings = services.platform.settings
-    found: list[Middleware] = []
+    middleware: list[Middleware] = []
     if settings.public_url and urlsplit(settings.public_url).path.rstrip("/"):
-        found.append(Middleware(PathPrefix, public_url=settings.public_url))
-    found.append(
+        middleware.append(Middleware(PathPrefix, public_url=settings.public_url))
+    middleware.append(
         Middleware(
             RequestContext,
             body_limit=settings.body_limit_mib * MIB,
@@ -145,11 +146,11 @@ def _middleware(services: Services) -> list[Middleware]:
         )
     )
     if settings.cors_origins:
-        # Around whatever may refuse a request: pages can read errors, too.
-        found.append(Middleware(CrossOrigin, origins=settings.cors_origins))
-    found.append(Middleware(LastResort))
+        # Wraps everything that may reject a request, so that pages can read errors, too.
+        middleware.append(Middleware(CrossOrigin, origins=settings.cors_origins))
+    middleware.append(Middleware(LastResort))
     if "*" not in settings.allowed_hosts:
-        found.append(Middleware(AllowedHosts, allowed_hosts=settings.allowed_hosts))
-    found.append(Middleware(DirectCalls, routers=ROUTERS))
-    found.append(Middleware(HeadRequests))
-    return found
+        middleware.append(Middleware(AllowedHosts, allowed_hosts=settings.allowed_hosts))
+    middleware.append(Middleware(DirectCalls, routers=ROUTERS))
+    middleware.append(Middleware(HeadRequests))
+    return middleware

@@ -1,4 +1,6 @@
-"""What works as long as the server does. What ends by itself is begun again, and told."""
+"""Background tasks that run as long as the server. A task that ends early is logged and
+restarted.
+"""
 
 import asyncio
 import logging
@@ -11,11 +13,13 @@ RESTART_S = 1.0
 
 
 async def bounded(what: str, step: Coroutine[Any, Any, None], limit_s: float) -> None:
-    """Wait for a step of the server's end, but no longer; whatever comes of it, go on."""
+    """Waits at most `limit_s` seconds for a shutdown step. Logs a timeout or failure and
+    returns.
+    """
     task = asyncio.ensure_future(step)
     await asyncio.wait([task], timeout=limit_s)
     if not task.done():
-        # It may not listen: nobody waits for that.
+        # The step may ignore the cancellation, so it is not awaited.
         task.cancel()
         log.error("shutdown step timed out", extra={"step": what})
     elif not task.cancelled() and (error := task.exception()):
@@ -29,11 +33,11 @@ class Background:
         self._ended: set[str] = set()
 
     def start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do some work until it is stopped, and again where it ends before."""
+        """Runs a task until it is stopped. Restarts the task if it ends before."""
         self._tasks[name] = asyncio.create_task(self._keep(name, work))
 
     async def stop(self, *names: str) -> None:
-        """Stop these, in any order, and return once they have ended."""
+        """Stops the named tasks and returns once they have ended. The order is not defined."""
         tasks = [self._tasks.pop(name) for name in names]
         for task in tasks:
             task.cancel()
@@ -44,7 +48,7 @@ class Background:
 
     @property
     def problem(self) -> str | None:
-        """What does not work now."""
+        """Describes the tasks that are not running. None if all run."""
         ended = self._ended | {name for name, task in self._tasks.items() if task.done()}
         if not ended:
             return None

@@ -1,4 +1,4 @@
-"""The first start: an operator key, so that somebody can get in."""
+"""First start: creates an operator key, so that a user can get access."""
 
 import json
 import logging
@@ -19,7 +19,9 @@ FILE = "operator-key"
 
 
 async def operator_key(platform: Platform) -> Path:
-    """The file with an operator key, made where no operator key exists yet."""
+    """Returns the path of the file with an operator key. Creates a key if no operator key
+    exists.
+    """
     path = platform.settings.data_dir.resolve() / FILE
     async with platform.database.transaction() as session:
         if platform.database.is_sqlite:
@@ -36,22 +38,27 @@ def _issue(session: Session) -> str:
 
 
 async def _share(session: Session, secret: ServerSecret, path: Path) -> None:
-    """Have all servers of a database write the same key: sealed, it stands there. A file with a key
-    that is good is left as it is, and becomes theirs where they have none.
+    """Makes all servers of a database write the same key. The database stores this key sealed. A
+    file with a valid key stays unchanged, and its key becomes the shared key if the servers have
+    none.
     """
     await lock_secrets(session)
     sealed = await shared(session, FILE)
     known = secret.unseal(sealed) if sealed else None
-    own = _content(path)
-    good = [one for one in (own, known) if one and await _is_good(session, one.decode())]
+    file_key = _content(path)
+    good = [
+        candidate
+        for candidate in (file_key, known)
+        if candidate and await _is_good(session, candidate.decode())
+    ]
     if not good and not await repository.operator_exists(session):
         good = [_issue(session).encode()]
     if not good:
-        # The operators have keys that no server knows.
+        # Operator keys exist, but no server knows their text.
         return
     if known not in good:
         await keep_shared(session, FILE, secret.seal(good[0]))
-    if own not in good:
+    if file_key not in good:
         write_private(path, good[0].decode() + "\n")
 
 
@@ -61,12 +68,12 @@ def _content(path: Path) -> bytes | None:
 
 async def _is_good(session: Session, key: str) -> bool:
     public_id, digest = parsed(key)
-    found = await repository.by_public_id(session, public_id)
-    return found is not None and found.scope == Scope.OPERATOR and found.secret_sha256 == digest
+    row = await repository.by_public_id(session, public_id)
+    return row is not None and row.scope == Scope.OPERATOR and row.secret_sha256 == digest
 
 
 async def announce(platform: Platform, base_url: str) -> None:
-    """Make the operator key and write where the server listens to DATA_DIR/server.json."""
+    """Creates the operator key and writes the server's base URL to DATA_DIR/server.json."""
     path = await operator_key(platform)
     state = {"base_url": base_url, "pid": os.getpid()}
     write_private(platform.settings.data_dir.resolve() / "server.json", json.dumps(state) + "\n")
@@ -74,7 +81,9 @@ async def announce(platform: Platform, base_url: str) -> None:
 
 
 def write_private(path: Path, content: str) -> None:
-    """Write a file that only the owner can read, whole or not at all."""
+    """Writes a file that only the owner can read. The file is written completely or stays as it
+    was.
+    """
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""An OpenAPI document as it is sent: made once, beside the event loop."""
+"""OpenAPI document in its serialized form. It is built once, off the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Document:
         """Returns the document for a server that is reached below a prefix such as `/models`."""
         content = await self._made()
         if prefix:
-            # The document has no servers of its own.
+            # The document itself lists no servers.
             servers = orjson.dumps({"servers": [{"url": prefix}]})
             content = servers[:-1] + b"," + content[1:]
         return Response(content, media_type="application/json", headers={"vary": HEADER})
@@ -28,6 +28,6 @@ class Document:
     async def _made(self) -> bytes:
         async with self._turn:
             if not self._content:
-                # It takes the better part of a second.
+                # This takes nearly a second.
                 self._content = await asyncio.to_thread(lambda: orjson.dumps(self._make()))
         return self._content

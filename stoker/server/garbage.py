@@ -1,8 +1,8 @@
-"""When to look for garbage among all objects: not while somebody waits.
+"""Chooses quiet moments for full garbage collections.
 
-A full collection of CPython goes through all objects that hold others, 0.5 µs each, and holds the
-event loop meanwhile. By itself it comes whenever enough was made, thus while the largest requests
-are in memory. What a request leaves behind mostly goes without it, by the count of its references.
+A full collection of CPython visits all container objects, 0.5 µs each, and blocks the event loop
+meanwhile. CPython starts it when enough objects were created, so usually while the largest requests
+are in memory. Reference counting frees most of a request's objects without it.
 """
 
 import asyncio
@@ -12,11 +12,13 @@ from collections.abc import Callable
 
 LOOK_S = 0.5
 QUIET = 0.1
-"""Share of a core that the event loop takes at most while nobody is held up."""
+"""Maximum share of a core that the event loop uses in a quiet moment."""
 MANY = 50_000
-"""Objects, some 25 ms. More of them are large requests in work, and gone in a moment."""
+"""Maximum number of objects in the oldest generation in a quiet moment; collecting them takes some
+25 ms. More objects belong to large requests in progress and are soon freed.
+"""
 MOST_WAIT_S = 60.0
-"""For a quiet moment, once it is time: a server that is never quiet collects all the same."""
+"""Maximum wait in seconds for a quiet moment. A server that is never quiet collects anyway."""
 _NEVER = 1 << 30
 
 
@@ -28,8 +30,8 @@ class Garbage:
     ) -> None:
         """
         Args:
-            clock: seconds.
-            processor: seconds that the calling thread has had.
+            clock: returns seconds.
+            processor: returns the processor seconds of the calling thread.
         """
         self._clock = clock
         self._processor = processor
@@ -39,7 +41,9 @@ class Garbage:
         self._had_s = processor()
 
     async def run(self) -> None:
-        """Collect at quiet moments, until it is cancelled. To run on the loop that is spared."""
+        """Collects garbage at quiet moments until it is cancelled. Must run on the event loop that
+        it protects.
+        """
         gc.set_threshold(self._young, self._middle, _NEVER)
         try:
             while True:
@@ -50,11 +54,12 @@ class Garbage:
             gc.set_threshold(self._young, self._middle, self._old)
 
     def is_time(self) -> bool:
-        """Whether to collect now; called again and again."""
+        """Returns True if a collection should run now. Must be called at regular intervals."""
         now, had_s = self._clock(), self._processor()
         share = (had_s - self._had_s) / max(now - self._looked_at, 1e-9)
         self._looked_at, self._had_s = now, had_s
-        # As many collections of what is younger as would have led to one of all.
+        # CPython would start a full collection after this number of collections of the younger
+        # generation.
         if gc.get_count()[2] < self._old:
             self._due_at = None
             return False

@@ -1,4 +1,6 @@
-"""Liveness and readiness: the only routes, with the API's own description, that need no key."""
+"""Liveness and readiness: these routes and the API's own description are the only ones that need no
+key.
+"""
 
 from typing import Annotated, Literal
 
@@ -50,8 +52,8 @@ def _answer(response: Response, problem: str | None, warning: str | None = None)
 
 
 def _incomplete(folders: ModelFolders) -> tuple[str | None, str | None]:
-    """The problem or the warning that files of models are missing. This route needs no key, so
-    neither names a model.
+    """Returns the problem or warning about missing model files. Neither names a model, because this
+    route needs no key.
     """
     lost, all_models = folders.incomplete, folders.looked_at
     if not lost:
@@ -65,7 +67,7 @@ def _incomplete(folders: ModelFolders) -> tuple[str | None, str | None]:
 
 @router.get("/health", responses={503: {"model": Health}})
 async def health(platform: PlatformDep, background: BackgroundDep, response: Response) -> Health:
-    """The process is alive and makes progress."""
+    """Check that the process is alive and makes progress."""
     return _answer(response, await _problem(platform, background))
 
 
@@ -73,7 +75,7 @@ async def health(platform: PlatformDep, background: BackgroundDep, response: Res
 async def ready(
     platform: PlatformDep, background: BackgroundDep, context: ContextDep, response: Response
 ) -> Health:
-    """The server can take work: models would start without delay."""
+    """Check that the server can accept work: models would start without delay."""
     problem = await _problem(platform, background)
     none_whole, warning = _incomplete(context.folders)
     return _answer(response, problem or platform.runtime.why_not_ready() or none_whole, warning)

@@ -1,4 +1,4 @@
-"""Periodic upkeep: what has expired goes, last use of keys is written down."""
+"""Periodic maintenance: deletes expired data and records the last use of keys."""
 
 import asyncio
 import logging
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 30.0
 STRAYS_EVERY_S = 3600.0
-"""Looking for them lists all files. By the monotonic clock: one that was set forward and back would
-have them wait as long.
+"""Interval in seconds between searches for stray files, which list all files. It uses the monotonic
+clock, because a wall clock that is set forward and back would delay the next search.
 """
 
 
 STRAYS_AGAIN_S = 300.0
-"""Where the object store did not answer."""
+"""Seconds until the next search if the object store did not answer."""
 
 
 class Janitor:
@@ -49,7 +49,7 @@ class Janitor:
     ) -> None:
         """
         Args:
-            is_first: whether this server does what one is enough for.
+            is_first: returns True if this server does the work that only one server must do.
         """
         self._platform = platform
         self._keyring = keyring
@@ -68,7 +68,7 @@ class Janitor:
             await asyncio.sleep(PERIOD_S)
 
     async def sweep(self, now: datetime) -> None:
-        """One round, as of `now`."""
+        """Runs one round of maintenance as of `now`."""
         database = self._platform.database
         await database.scrub_again()
         await self._keyring.flush_last_used()
@@ -82,10 +82,10 @@ class Janitor:
             await self._sweep_shared(now, is_hourly=is_hourly)
 
     async def _sweep_shared(self, now: datetime, *, is_hourly: bool) -> None:
-        """What is of all servers."""
+        """Maintains data that all servers share."""
         database, blobs = self._platform.database, self._platform.blobs
         if not database.is_sqlite:
-            # Whoever has found their server gone may have gone, too.
+            # The server that noticed a lost server may have stopped, too.
             await artifacts.reopen_lost(database)
         await idempotency.forget_old(database, now - idempotency.KEPT)
         await artifacts.expire_uploads(database, blobs, now)

@@ -1,7 +1,7 @@
-"""A node host: what runs replicas on one machine for the servers of a fleet.
+"""Node host: runs replicas on one machine for the servers of a fleet.
 
-It is no server: nobody calls it but servers, by `stoker.runtime.nodes`. What its replicas hold and
-what becomes of them it writes down itself.
+It is not a server: only servers call it, by `stoker.runtime.nodes`. It records the memory usage and
+events of its replicas itself.
 """
 
 import asyncio
@@ -55,13 +55,13 @@ log = logging.getLogger(__name__)
 BEAT_S = 1.0
 SWEEP_S = 600.0
 NODE_ID, STATE = "node-id", "node.json"
-"""Files of the data folder."""
+"""Names of files in the data folder."""
 
 
 def run(settings: Settings) -> None:
-    """Run replicas for the servers of the same PostgreSQL, until SIGTERM or SIGINT.
+    """Runs replicas for the servers of the same PostgreSQL, until SIGTERM or SIGINT.
 
-    Raises `FolderInUseError` if another process runs on the data folder.
+    Raises `FolderInUseError` if another process uses the data folder.
     """
     with locked(settings.data_dir, settings.database_url):
         logs.configure(settings.log_level, settings.log_format)
@@ -77,7 +77,8 @@ class _Host:
         self._id = node_id(data_dir)
         url = settings.resolved_database_url
         self._database = Database(url, server_id=self._id, connections=5)
-        # Its own connection: a node that waits for one of many would be taken for gone.
+        # Heartbeats use a separate connection: a node that waits for a shared one would be
+        # considered lost.
         self._own = Database(self._database.url, connections=1)
         blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)
         self._inspectors = Inspectors(
@@ -145,7 +146,7 @@ class _Host:
     async def _work(
         self, me: Registration, host: NodeHost, events: EventLog, metering: Metering
     ) -> None:
-        """Be there for servers until the end."""
+        """Serves the servers until the process is stopped."""
         await me.begin(self._own)
         self._background.start("heartbeat", lambda: self._beat(me, host))
         self._background.start("events of deployments", events.run)
@@ -159,18 +160,18 @@ class _Host:
         finally:
             await self._end(me, host, metering)
 
-    # --- while it works ---
+    # --- during operation ---
 
     async def _beat(self, me: Registration, host: NodeHost) -> None:
         async def beat() -> None:
             try:
                 machine = self._runtime.machine()
-                held = await me.beat(self._own, machine, is_draining=self._is_draining)
+                held_leases = await me.beat(self._own, machine, is_draining=self._is_draining)
             except SupersededError:
                 log.error("another process registered as this node: exiting")
                 self._ended.set()
                 return
-            if returned := host.leases.learn(held):
+            if returned := host.leases.learn(held_leases):
                 await leases.give_back(self._own, returned)
             if self._is_placed:
                 await self._tell_uses(host)
@@ -178,9 +179,13 @@ class _Host:
         await repeated(beat, BEAT_S, "telling that this node is there")
 
     async def _tell_uses(self, host: NodeHost) -> None:
-        """What has changed of the leases, for whoever places others."""
+        """Writes the changed uses of leases to the database, for the placer."""
         uses = host.leases.uses()
-        new = {one: use for one, use in uses.items() if use != self._told_uses.get(one)}
+        new = {
+            generation: use
+            for generation, use in uses.items()
+            if use != self._told_uses.get(generation)
+        }
         if new:
             await leases.tell_use(self._own, new, time.monotonic())
         self._told_uses = uses
@@ -194,19 +199,22 @@ class _Host:
         await repeated(keep, SWEEP_S, "upkeep")
 
     async def _sweep(self) -> None:
-        """What is kept here of what is no more."""
+        """Deletes local links and adapters of deployments that no longer exist."""
         async with self._database.reading() as session:
             await versions.keep_links(session, self._folders)
             self._placed.clear()
             await adapters.keep_placed(session, self._folders)
 
     async def _forget_deleted(self, host: NodeHost) -> None:
-        """What was deleted while no gateway could tell: it has no lease, and nobody asks for it."""
+        """Forgets deployments that were deleted while no gateway could send a notification. They
+        have no lease, and no caller requests them.
+        """
         unleased = host.leases.unleased()
         ids = {spec.version for spec in unleased if spec.version}
         async with self._database.reading() as session:
             deleted = ids - await versions.there(session, ids)
-        # A trial's is no version of any: one that goes on gets another lease, and is told anew.
+        # The spec of a trial belongs to no version. A trial that continues gets another lease, and
+        # its spec is sent again.
         over = {spec.id for spec in unleased if not spec.version and self._is_at_rest(spec.id)}
         await host.leases.forget(deleted | over)
 
@@ -230,10 +238,10 @@ class _Host:
         stats = self._runtime.stats(spec_id)
         return stats is None or not (stats.replicas or stats.calls)
 
-    # --- its end ---
+    # --- shutdown ---
 
     async def _end(self, me: Registration, host: NodeHost, metering: Metering) -> None:
-        """Have servers go elsewhere, finish what they wait for, and end."""
+        """Directs servers elsewhere, finishes the calls in progress, and ends."""
         self._is_draining = True
         with contextlib.suppress(Exception):
             async with asyncio.timeout(STEP_S):
@@ -252,7 +260,7 @@ class _Host:
 
 
 def node_id(data_dir: Path) -> str:
-    """Of the data folder: a node that starts again is the same."""
+    """Returns the node's id from the data folder. A node that restarts keeps its id."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = data_dir / NODE_ID
     if not path.exists():

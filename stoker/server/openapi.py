@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's own, with the bodies that task handlers read for themselves."""
+"""OpenAPI document: FastAPI's own, plus the bodies that task handlers read themselves."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -64,9 +64,9 @@ def install(app: FastAPI) -> None:
 
 
 def write_errors(document: dict[str, Any]) -> None:
-    """Leave FastAPI's own 422 out, and put what the edge may answer beside the routes' own errors.
+    """Removes FastAPI's 422 responses and adds the edge's errors to those of the routes.
 
-    Ours are 400 where FastAPI's are 422, and of another shape.
+    Stoker's errors have status 400 instead of FastAPI's 422, and a different format.
     """
     schema = {"$ref": _REF.format(model=ErrorBody.__name__)}
     for item in document["paths"].values():
@@ -83,21 +83,21 @@ def write_errors(document: dict[str, Any]) -> None:
 
 
 def _of_the_edge(operation: dict[str, Any]) -> list[type[StokerError]]:
-    found: list[type[StokerError]] = [
+    errors: list[type[StokerError]] = [
         InvalidRequestError,
         RequestTimeoutError,
         URITooLongError,
         HeadersTooLargeError,
         InternalError,
-        # As many connections as there may be, or a disk that is full.
+        # The connection limit is reached, or a disk is full.
         CapacityError,
     ]
     if "requestBody" in operation:
-        found += [PayloadTooLargeError, UnsupportedMediaTypeError]
+        errors += [PayloadTooLargeError, UnsupportedMediaTypeError]
     if ACCOUNT_HEADER in {parameter["name"] for parameter in operation.get("parameters", [])}:
-        # An operator names an account that is not there.
-        found.append(NotFoundError)
-    return found
+        # The account that an operator names does not exist.
+        errors.append(NotFoundError)
+    return errors
 
 
 def _describe(document: dict[str, Any], task: Task, path: str) -> None:
@@ -140,8 +140,8 @@ def _describe_convention(document: dict[str, Any], convention: Convention[Any]) 
 
 
 def _extensions(path: str, media: Mapping[str, MediaKind]) -> dict[str, Any]:
-    """What the console makes a playground from: which deployments serve this, which fields take
-    files, and of what kind.
+    """Returns the extensions for the console's playground: the pipelines that serve this path, and
+    the fields that accept files with their kind.
     """
     pipelines = [name for name, pipeline in SERVED.items() if path in pipeline.paths]
     return {PIPELINES_EXTENSION: pipelines, MEDIA_EXTENSION: dict(media)}
@@ -171,21 +171,21 @@ def _component(
 def _result(document: dict[str, Any], task: Task) -> dict[str, Any]:
     schema = TypeAdapter[Any](task.result).json_schema(ref_template=_REF)
     _merge(document, schema)
-    # An empty list is both: no result of one input, and no results.
+    # An empty list matches both: one input without results, and no inputs.
     return schema if task.whole else {"anyOf": [schema, {"type": "array", "items": schema}]}
 
 
 def _merge(document: dict[str, Any], schema: dict[str, Any]) -> None:
-    """Move a schema's definitions to the document's. Raises ValueError where two share a name."""
+    """Moves a schema's definitions to the document's. Raises ValueError if two share a name."""
     components = document.setdefault("components", {}).setdefault("schemas", {})
     for name, definition in schema.pop("$defs", {}).items():
-        found = _without_nulls(definition)
-        if components.setdefault(name, found) != found:
+        cleaned = _without_nulls(definition)
+        if components.setdefault(name, cleaned) != cleaned:
             raise ValueError(f"two types of the API are called {name}")
 
 
 def _without_nulls(schema: Any) -> Any:
-    """As FastAPI writes its own: a default that is null is left out."""
+    """Removes null defaults, as FastAPI does."""
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema).items()
         return {name: _without_nulls(value) for name, value in members if value is not None}

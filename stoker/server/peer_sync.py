@@ -1,4 +1,4 @@
-"""What other servers of the same PostgreSQL have done to what this one is at."""
+"""Applies changes by other servers of the same PostgreSQL to the work in progress on this one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who places leases by Ray, as a process beside Ray's head."""
+"""Placer process: places leases by Ray, next to Ray's head."""
 
 import asyncio
 import contextlib
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 def run(settings: Settings, address: str) -> None:
-    """Place leases until SIGTERM or SIGINT.
+    """Places leases until SIGTERM or SIGINT.
 
-    Raises what Ray raises where it cannot be reached.
+    Raises Ray's own error if Ray cannot be reached.
 
     Args:
         address: `host:port` of Ray's head.
@@ -35,12 +35,12 @@ def run(settings: Settings, address: str) -> None:
     except Exception:
         log.exception("leases cannot be placed any more")
     finally:
-        # A thread may wait for a Ray that does not answer, and nobody for what it would say.
+        # A thread may still wait for a Ray that does not answer. Its result is not needed.
         os._exit(code)
 
 
 async def _run(placer: Placer) -> None:
-    """Returns once it is asked to end."""
+    """Runs the placer. Returns after SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     placing = asyncio.create_task(placer.run())
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,6 @@
-"""Runs the app under uvicorn: socket first, so that port 0 and its announcement work."""
+"""Runs the app under uvicorn. The socket is opened first, so that port 0 works and can be
+announced.
+"""
 
 import asyncio
 import contextlib
@@ -36,9 +38,9 @@ async def _nothing(_platform: Platform, _base_url: str) -> None:
 
 
 def run(settings: Settings, started: Started = _nothing) -> None:
-    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered.
+    """Serves until SIGTERM or SIGINT. `started` runs once requests are answered.
 
-    Raises `FolderInUseError` if another server runs on the data folder.
+    Raises `FolderInUseError` if another server uses the data folder.
     """
     with locked(settings.data_dir, settings.database_url):
         logs.configure(settings.log_level, settings.log_format)
@@ -56,7 +58,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class _MetricsServer(uvicorn.Server):
-    """Ends when the server does: signals are that one's business."""
+    """Server of the metrics. It ends with the main server, which handles the signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -67,7 +69,7 @@ class _MetricsServer(uvicorn.Server):
 async def serving_metrics(
     settings: Settings, limits: EdgeLimits, metrics: Told
 ) -> AsyncGenerator[None]:
-    """The metrics at an address of their own, where one is set."""
+    """Serves the metrics at a separate address, if one is set."""
     if settings.metrics_port is None:
         yield
         return
@@ -92,7 +94,7 @@ async def serving_metrics(
 
 
 class Server(uvicorn.Server):
-    """Ends with exit code 0 on SIGTERM: uvicorn would send itself the signal once more."""
+    """Server that ends with exit code 0 on SIGTERM. Uvicorn would raise the signal again."""
 
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
         super().__init__(config)
@@ -111,7 +113,7 @@ class Server(uvicorn.Server):
 
 
 def _protocol(connections: Connections) -> type[asyncio.Protocol]:
-    """What uvicorn calls for each connection."""
+    """Returns the protocol factory that uvicorn calls for each connection."""
     return cast("type[asyncio.Protocol]", partial(Connection, connections))
 
 
@@ -132,13 +134,16 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _user_of(port: int) -> str:
-    """Names the process that listens on a port, if this process may know."""
+    """Names the process that listens on a port. Empty if this process may not know it."""
     try:
-        found = psutil.net_connections("tcp")
+        connections = psutil.net_connections("tcp")
         pid = next(
-            one.pid
-            for one in found
-            if one.pid and one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port
+            connection.pid
+            for connection in connections
+            if connection.pid
+            and connection.status == psutil.CONN_LISTEN
+            and connection.laddr
+            and connection.laddr.port == port
         )
         return f" by process {pid} ({psutil.Process(pid).name()})"
     except (psutil.Error, OSError, StopIteration):
@@ -146,8 +151,8 @@ def _user_of(port: int) -> str:
 
 
 async def _serve(settings: Settings, started: Started) -> None:
-    # Until it serves: going through ten thousand deployments again and again takes longer than
-    # making them.
+    # Disabled until the server answers requests: repeated collections of ten thousand deployments
+    # take longer than creating them.
     gc.disable()
     app = create_app(settings)
     know_routes(app)
@@ -171,12 +176,13 @@ async def _serve(settings: Settings, started: Started) -> None:
     server = Server(config, services.end_streams)
 
     async def announce() -> None:
-        # uvicorn has no event for it.
+        # uvicorn has no event for this.
         while not server.started:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        # The first request would import what is behind it, which took it 20 ms.
+        # Imports the thread pool's modules. Otherwise the first request would import them, which
+        # took 20 ms.
         await run_in_threadpool(int)
-        # What was imported and built until now stays: looking for garbage among it would hold up
+        # Imported and created objects stay in memory. Searching them for garbage would delay
         # requests again and again.
         gc.freeze()
         gc.enable()

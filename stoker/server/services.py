@@ -1,4 +1,4 @@
-"""All that a server consists of: built, started and stopped here, found by requests in parts."""
+"""All services of a server: builds, starts and stops them. Requests find them as parts."""
 
 import asyncio
 import contextlib
@@ -86,13 +86,17 @@ from stoker.workloads.videos.context import VideoContext
 log = logging.getLogger(__name__)
 
 IMPORTS_AT_ONCE = 16
-"""They wait for a hub most of the time."""
+"""Maximum number of concurrent imports. They mostly wait for a hub."""
 IMPORT_TURN_S = 600.0
-"""How long an import keeps its place while another account waits. It goes on where it was."""
+"""Seconds for which an import keeps its slot while another account waits. It later continues from
+the same point.
+"""
 STEP_S = 10.0
-"""What a step of the end may take, such as one that needs a database which does not answer."""
+"""Timeout in seconds of a shutdown step, such as one that needs a database which does not
+answer.
+"""
 VERSIONS_AT_ONCE = 8
-"""Of all accounts, which take turns."""
+"""Maximum number of concurrent rollouts of all accounts, which take turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,16 +138,18 @@ class Services:
 
     @property
     def runners(self) -> list[Runner[Any, Any]]:
-        own = (self.imports.jobs, self.trials.jobs, self.videos.jobs, self.agents.jobs)
-        return [self.deployments.preparing, *own]
+        job_runners = (self.imports.jobs, self.trials.jobs, self.videos.jobs, self.agents.jobs)
+        return [self.deployments.preparing, *job_runners]
 
     def end_streams(self) -> None:
-        """The server stops: what may be sent for days would be waited for."""
+        """Ends all streams because the server stops. Streams may last for days, so the server does
+        not wait for them.
+        """
         self.agents.followers.end()
         self.watching.broadcast.end()
 
     def parts(self) -> list[object]:
-        """What handlers can ask for."""
+        """Returns the services that handlers can request."""
         resources = (
             self.imports,
             self.deployments,
@@ -175,9 +181,13 @@ def build_services(settings: Settings) -> Services:
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     server_id = new_id(Prefix.SERVER)
     database = Database(settings.resolved_database_url, server_id=server_id)
-    # Its own connection: a server that waits for one of many would be taken for gone.
-    own, loaded = Database(database.url, server_id=server_id, connections=1), Loaded()
-    servers = Servers(own, loaded=loaded.ids)
+    # Heartbeats use a separate connection: a server that waits for a shared one would be considered
+    # lost.
+    heartbeat_database, loaded = (
+        Database(database.url, server_id=server_id, connections=1),
+        Loaded(),
+    )
+    servers = Servers(heartbeat_database, loaded=loaded.ids)
     blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)
     known, counts, directory = Credits(), Counts(), Directory()
     limits = RateLimits()
@@ -291,7 +301,7 @@ def build_services(settings: Settings) -> Services:
             **vars(platform),
             calls=calls,
             comparer=comparer,
-            # One at a time: they would measure each other.
+            # Only one at a time, because concurrent trials would distort each other's measurements.
             jobs=Runner(database, lease_s=settings.job_lease_s, at_once=1, share=lambda _: 1),
         ),
         videos=filmed,
@@ -314,8 +324,8 @@ def build_services(settings: Settings) -> Services:
 
 
 def _replicas(runtime: Runtime, version_id: str) -> int:
-    """How many of a deployment's jobs can be worked on at a time: by the replicas that are there,
-    and one more, for which another replica is started where there may be one.
+    """Returns the maximum number of concurrent jobs of a deployment: its ready replicas plus one.
+    Another replica is started for the additional job if allowed.
     """
     stats = runtime.stats(version_id)
     if stats is None:
@@ -340,7 +350,7 @@ def _media(settings: Settings) -> Collector:
 
 @contextlib.asynccontextmanager
 async def running(services: Services) -> AsyncGenerator[None]:
-    """The services at work: schema up to date, replicas wanted started, janitor sweeping."""
+    """Runs the services: migrates the schema, starts the required replicas and the janitor."""
     try:
         await _begin(services)
     except BaseException as error:
@@ -348,7 +358,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
             # The traceback that uvicorn logs is long.
             why = str(error) or type(error).__name__
             log.error("server failed to start", extra={"why": why})
-        # Its threads would keep the process from its end.
+        # The threads of the heartbeat would prevent the process from exiting.
         await bounded("heartbeat", services.servers.close(), STEP_S)
         await bounded("database", services.platform.database.close(), STEP_S)
         raise
@@ -376,7 +386,7 @@ async def _begin(services: Services) -> None:
 
 
 def _start(services: Services, events: EventLog, following: Following) -> None:
-    """What works in the background."""
+    """Starts all background tasks."""
     platform, background = services.platform, services.background
     janitor = Janitor(
         services.deployments,
@@ -412,10 +422,10 @@ def _start(services: Services, events: EventLog, following: Following) -> None:
 
 
 async def _end(services: Services) -> None:
-    """End all of it, whatever does not answer: none of the steps keeps the next from its turn."""
+    """Ends all services. A step that does not answer does not block the next one."""
     platform, background = services.platform, services.background
     grace_s = 2 * platform.settings.stop_grace_s + STEP_S
-    # Jobs are handed back before their replicas end: the next start goes on with them.
+    # Jobs are released before their replicas end. The next start continues them.
     handing_back = background.stop("imports", "videos", "versions", "runs", "trials")
     await bounded("jobs", handing_back, STEP_S)
     await bounded("replicas", platform.runtime.stop(), grace_s)
@@ -438,9 +448,9 @@ async def _end(services: Services) -> None:
 
 
 def _listeners(services: Services, events: EventLog) -> list[RuntimeListener]:
-    found = [services.traces] if services.traces else []
+    tracing = [services.traces] if services.traces else []
     history = services.watching.history
     counting = [services.metrics, history, services.rate_limits, services.counts]
-    # Written down once, however many servers hear of it.
+    # Events are recorded once, independent of the number of servers that receive them.
     written = [] if services.platform.runtime.is_remote else [events]
-    return [*written, services.loaded, *counting, *found]
+    return [*written, services.loaded, *counting, *tracing]

@@ -1,7 +1,7 @@
-"""What transactions of this process have changed, for whoever wants to hear of it.
+"""Records the changes by transactions of this process and notifies a listener.
 
-Rows that the session knows are noted when it writes them; what statements change beside it is noted
-by `note`. Where nobody listens, all of it is one look at an attribute.
+Changes of rows in the session are recorded when the session writes them. Changes by other
+statements are recorded by `note`. Without a listener the cost is one attribute check.
 """
 
 import logging
@@ -22,11 +22,11 @@ _CHANGES, _NOTED = "stoker.changes", "stoker.noted"
 class Change:
     table: type[Any]
     id: str
-    """Empty, of a row that has none."""
+    """Id of the row. Empty if the row has none."""
     account_id: str | None = None
-    """As far as it is known; of what was deleted, always where it has one."""
+    """Account of the row, if known. Always set for a deleted row with an account."""
     row: Any = None
-    """As it was written; of one that a statement has changed, as it was before, if it is known."""
+    """Row as it was written. For a change by a statement, the row before the change, if known."""
     is_deleted: bool = False
 
 
@@ -39,34 +39,35 @@ class Changes:
         return self._listener is not None
 
     def listen(self, listener: Callable[[Sequence[Change]], None] | None) -> None:
-        """Have one told of each transaction's changes, once they are durable; None: nobody.
+        """Sets the listener that receives each transaction's changes once they are durable. None
+        removes it.
 
-        It is called on the event loop, and must not block.
+        The listener is called on the event loop and must not block.
         """
         self._listener = listener
 
     def watch(self, session: AsyncSession) -> None:
-        """Note what a session changes from now on."""
+        """Starts recording the changes of a session."""
         session.info[_CHANGES] = self
 
     def announce(self, changes: Sequence[Change]) -> None:
-        """Tell of what another server has changed."""
+        """Passes on changes by another server."""
         if self._listener:
             self._listener(changes)
 
     def tell(self, session: AsyncSession) -> None:
-        """The session's transaction has committed."""
+        """Passes on the changes of a session after its transaction has committed."""
         noted: list[Change] | None = session.info.pop(_NOTED, None)
         if noted and self._listener:
             try:
                 self._listener(noted)
             except Exception:
-                # It is committed all the same.
+                # The transaction is committed despite the error.
                 log.exception("change listener failed")
 
 
 class WatchedSession(Session):
-    """Notes what it writes, where somebody listens."""
+    """Session that records its writes if a listener is set."""
 
 
 def note(
@@ -78,7 +79,9 @@ def note(
     *,
     is_deleted: bool = False,
 ) -> None:
-    """A statement of this transaction changes or deletes a row that the session does not track."""
+    """Records that a statement of this transaction changes or deletes a row which the session does
+    not track.
+    """
     changes: Changes | None = session.info.get(_CHANGES)
     if changes is not None and changes.is_heard:
         change = Change(table, identifier, account_id, row, is_deleted)

@@ -1,7 +1,7 @@
-"""The database: SQLite (WAL) by default, PostgreSQL by URL.
+"""Database: SQLite (WAL) by default, PostgreSQL by URL.
 
 A service commits nothing. `Database.transaction` is the unit of work: a request's changes commit
-together before its answer is sent, and what the rest of the process must then learn is registered
+together before its response is sent. Callbacks that inform the rest of the process are registered
 with `after_commit`.
 """
 
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MIGRATING = 0x73746F6B01
-"""PostgreSQL's advisory lock of whoever brings the schema up to date."""
+"""PostgreSQL advisory lock for schema migrations."""
 _ONE_MOMENT = {"isolation_level": "REPEATABLE READ"}
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
-"""Pattern of strings that are stored or looked up: PostgreSQL refuses a NUL."""
+"""Pattern of strings that are stored or looked up. PostgreSQL rejects a NUL."""
 
 
 class Base(DeclarativeBase):
@@ -60,7 +60,7 @@ def now() -> datetime:
 
 
 async def uncut(work: Coroutine[Any, Any, T]) -> T:
-    """Await work; where that is cancelled, raise `CancelledError` once the work is done."""
+    """Awaits work. If the caller is cancelled, raises `CancelledError` after the work is done."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -76,7 +76,7 @@ async def uncut(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Session(AsyncSession):
-    """An `AsyncSession` that tells listeners once its transaction has committed."""
+    """An `AsyncSession` that notifies listeners after its transaction has committed."""
 
     sync_session_class = WatchedSession
 
@@ -86,13 +86,13 @@ class Session(AsyncSession):
         self._at_the_end: dict[str, Callable[[], Awaitable[None]]] = {}
 
     def at_the_end(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Have something written as the transaction's last, once under a name: rows that everybody
-        waits for are locked for no longer than a commit takes, and after all others.
+        """Registers a write for the end of the transaction, once per name. So rows that all
+        transactions wait for are locked last, and only for the duration of a commit.
         """
         self._at_the_end[name] = work
 
     async def finish(self) -> None:
-        """Write what is to be written as the last."""
+        """Runs the writes that are registered for the end."""
         if self._at_the_end:
             await self.flush()
             for work in self._at_the_end.values():
@@ -100,7 +100,7 @@ class Session(AsyncSession):
             self._at_the_end = {}
 
     def after_commit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when, and only when, the changes made so far are durable."""
+        """Calls `callback` if the changes so far become durable, and only then."""
         self._after_commit.append(callback)
 
     @property
@@ -113,7 +113,8 @@ class Session(AsyncSession):
             try:
                 callback()
             except Exception:
-                # It is committed all the same, and the others are told.
+                # The transaction is committed despite the error, and the other listeners are
+                # notified.
                 log.exception("transaction listener failed")
 
 
@@ -121,16 +122,16 @@ class Database:
     def __init__(self, url: str, *, server_id: str = "", connections: int = 15) -> None:
         """
         Args:
-            server_id: who this is among the servers of a PostgreSQL.
-            connections: to PostgreSQL, at most.
+            server_id: id of this server among the servers of a PostgreSQL.
+            connections: maximum number of connections to PostgreSQL.
         """
         self.url = url
         self.server_id = server_id
         self.is_sqlite = url.startswith("sqlite")
-        """Then no other process uses it."""
+        """True for SQLite. Then no other process uses the database."""
         self.engine: AsyncEngine
-        # SQLite has one writer at a time, and those who wait for it look again now and then: who
-        # looks at the wrong moments waits for ever. Here they stand in a line.
+        # SQLite has one writer at a time. Waiting writers poll, and one that polls at the wrong
+        # moments waits forever. This lock makes them wait in a queue.
         self._turn: AbstractAsyncContextManager[Any] = nullcontext()
         if self.is_sqlite:
             self.engine = sqlite.create_engine(url)
@@ -139,25 +140,28 @@ class Database:
             self.engine = postgres.create_engine(url, connections)
         self.changes = Changes()
         self._commits = asyncio.Lock()
-        # A server that was killed may have been about to.
+        # A server that was killed may have left a scrub undone.
         self._is_scrub_due = self.is_sqlite
-        # What a reader asks for in several statements is of one moment: SQLite's always are.
+        # All statements of a reader see the same snapshot. SQLite always works this way.
         one_moment = {sqlite.BEGIN: "DEFERRED"} if self.is_sqlite else _ONE_MOMENT
         self._reading = self.engine.execution_options(**one_moment)
-        # SQLite would fail a reader that turns writer while another one writes: say so at BEGIN.
+        # SQLite rejects a reader that starts to write while another one writes. So writers declare
+        # themselves at BEGIN.
         self._writing = self.engine.execution_options(**{sqlite.BEGIN: "IMMEDIATE"})
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Session]:
-        """A unit of work that may write: commits at the end, rolls back on any error."""
+        """Opens a unit of work that may write. Commits at the end, rolls back on any error."""
         async with self._turn, Session(self._writing, expire_on_commit=False) as session:
             self.changes.watch(session)
             yield session
             await session.finish()
             if session.has_listeners:
-                # What waits for rows of others does so here, where it holds up nobody.
+                # Waits for row locks here, outside of the commit lock, so that it blocks no other
+                # commit.
                 await session.flush()
-            # Whoever is cancelled while it commits may have committed: then listeners hear of it.
+            # A task that is cancelled during the commit may have committed. Its listeners are then
+            # notified.
             await uncut(self._commit(session))
 
     async def _commit(self, session: Session) -> None:
@@ -165,7 +169,7 @@ class Database:
             await session.commit()
             self.changes.tell(session)
             return
-        # PostgreSQL's answers to two commits may come in another order than they were made in.
+        # PostgreSQL's responses to two commits may arrive in a different order than the commits.
         async with self._commits:
             await session.commit()
             session.committed()
@@ -173,7 +177,9 @@ class Database:
 
     @asynccontextmanager
     async def between_commits(self) -> AsyncGenerator[None]:
-        """What of this process' transactions has been committed was told, until the end of this."""
+        """Blocks commits of this process. When the context is entered, listeners know of all
+        earlier commits.
+        """
         async with self._commits:
             yield
 
@@ -183,7 +189,7 @@ class Database:
             yield session
 
     async def migrate(self) -> None:
-        """Bring the schema up to date; where several servers start at once, one after another."""
+        """Migrates the schema. If several servers start at once, they migrate one after another."""
         if self.is_sqlite:
             async with self.engine.begin() as connection:
                 await connection.run_sync(_upgrade)
@@ -193,11 +199,11 @@ class Database:
             await connection.run_sync(_upgrade)
 
     async def scrub(self) -> None:
-        """Have what was deleted leave the files too.
+        """Removes deleted data from the database files.
 
-        SQLite overwrites deleted rows (`secure_delete`), but its log keeps pages as they were until
-        they are copied into the database and the log is cut off. PostgreSQL's files are for its
-        operator to vacuum.
+        SQLite overwrites deleted rows (`secure_delete`). However, its log keeps old pages until
+        they are copied into the database and the log is truncated. Vacuuming PostgreSQL's files is
+        left to its operator.
         """
         if not self.is_sqlite:
             return
@@ -205,12 +211,15 @@ class Database:
         async with self._turn, self.engine.connect() as connection:
             raw = await connection.get_raw_connection()
             driver: Any = raw.driver_connection
-            # Outside any transaction; waits for readers and writers as long as any statement does.
+            # Runs outside any transaction. Waits for readers and writers as long as any statement
+            # does.
             ((is_busy, _, _),) = await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
             self._is_scrub_due = bool(is_busy)
 
     async def scrub_again(self) -> None:
-        """What could not be done: the disk was full, somebody read for long, the server ended."""
+        """Repeats a scrub that failed because the disk was full, a reader was active for long, or
+        the server ended.
+        """
         if self._is_scrub_due:
             await self.scrub()
 

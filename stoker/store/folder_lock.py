@@ -1,7 +1,7 @@
-"""A lock on a data folder, so that two servers never write to the same one.
+"""Lock on a data folder, so that two servers never write to the same one.
 
-The kernel holds it (`flock`) and releases it however the process ends: a file that is left over
-locks nothing.
+The kernel holds the lock (`flock`) and releases it when the process ends for any reason. A leftover
+file locks nothing.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 FILE = "lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _LONGEST = 1024
-"""Bytes of the file that are read."""
+"""Maximum number of bytes that are read from the file."""
 
 
 class FolderInUseError(OSError):
@@ -31,7 +31,7 @@ class FolderInUseError(OSError):
 
 @contextlib.contextmanager
 def locked(folder: Path, database_url: str | None) -> Generator[None]:
-    """Hold a data folder, and an SQLite database that lies elsewhere.
+    """Locks a data folder, and an SQLite database outside of it.
 
     Raises `FolderInUseError`, and `OSError` if the folder cannot be written.
     """
@@ -50,17 +50,17 @@ def locked(folder: Path, database_url: str | None) -> Generator[None]:
 
 
 def lock(path: Path, what: str, hint: str) -> int:
-    """Lock a file and write this process' id into it. Closing the descriptor releases the lock.
+    """Locks a file and writes this process' id into it. Closing the descriptor releases the lock.
 
     Args:
-        what: begins the message of the error, such as `The data folder /x`.
-        hint: ends it.
+        what: start of the error message, such as `The data folder /x`.
+        hint: end of the error message.
 
-    Raises `FolderInUseError`.
+    Raises `FolderInUseError` if another process holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     while True:
-        # Programs that are started do not inherit it.
+        # Child processes do not inherit the descriptor.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,8 +81,8 @@ def lock(path: Path, what: str, hint: str) -> int:
         # The file was removed between the two calls.
         os.close(descriptor)
     os.ftruncate(descriptor, 0)
-    own = {"pid": os.getpid(), "host": socket.gethostname()}
-    os.pwrite(descriptor, json.dumps(own).encode() + b"\n", 0)
+    owner = {"pid": os.getpid(), "host": socket.gethostname()}
+    os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)
     return descriptor
 
 
@@ -94,10 +94,12 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _holder(content: bytes) -> str:
-    """Names the process that wrote this, and its machine or container if that is another one."""
+    """Names the process that wrote the file, and its machine or container if it is a different
+    one.
+    """
     try:
-        found: Any = json.loads(content)
-        pid, host = int(found["pid"]), str(found["host"])
+        holder: Any = json.loads(content)
+        pid, host = int(holder["pid"]), str(holder["host"])
     except (ValueError, TypeError, KeyError):
         return "another process"
     return f"process {pid}" if host == socket.gethostname() else f"process {pid} on {host}"

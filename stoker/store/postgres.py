@@ -1,10 +1,10 @@
-"""PostgreSQL for SQLAlchemy: by URLs as its own tools read them, and a connection that was used a
-moment ago is not asked whether it is there.
+"""PostgreSQL for SQLAlchemy. Accepts the URLs of PostgreSQL's own tools, and does not ping a
+recently used connection.
 
-SQLAlchemy's own way to ask (`pool_pre_ping`) is three trips to the server before each transaction:
-as many as a short one takes itself. A server that has ended, or was restarted, has closed its
-connections, which the driver knows without a word. What only asking tells, such as of a firewall
-that has forgotten a connection, takes longer to come about than `TRUST_S`.
+SQLAlchemy's own check (`pool_pre_ping`) needs three round trips before each transaction, as many as
+a short transaction itself. A server that ended or restarted has closed its connections, which the
+driver notices without a ping. Only a ping detects other failures, such as a firewall that has
+forgotten a connection. These take longer than `TRUST_S` to occur.
 """
 
 import time
@@ -19,15 +19,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 TRUST_S = 5.0
-"""What was used so lately is not asked whether it is there."""
+"""Seconds since the last use during which a connection is not pinged."""
 _PATIENCE: dict[str, Any] = {
     "timeout": 10.0,
     "command_timeout": 30.0,
-    # Who stands still must not keep what others wait for.
+    # An inactive transaction must not keep locks that others wait for.
     "server_settings": {"idle_in_transaction_session_timeout": "60000"},
 }
-"""Of asyncpg, seconds and milliseconds: a database that is there and does not answer ends nothing
-else.
+"""Timeouts of asyncpg, in seconds and milliseconds. A database that does not answer must not block
+other work.
 """
 _DRIVER = "postgresql+asyncpg://"
 _USED_AT = "used_at"
@@ -39,16 +39,16 @@ def create_engine(
     """
     Args:
         url: `postgresql+asyncpg://…`, with the options of libpq.
-        connections: at most; those that were used last are taken first.
+        connections: maximum number. The most recently used connection is used first.
     """
-    kept = min(5, connections)
+    pool_size = min(5, connections)
     engine = create_async_engine(
         _DRIVER,
-        pool_size=kept,
-        max_overflow=connections - kept,
+        pool_size=pool_size,
+        max_overflow=connections - pool_size,
         pool_use_lifo=True,
         connect_args={"dsn": dsn(url), **_PATIENCE},
-        # They are what clients have sent: errors and logs must not repeat them.
+        # Parameters are data of clients. Errors and logs must not repeat them.
         hide_parameters=True,
     )
 
@@ -62,9 +62,9 @@ def create_engine(
     def on_checkout(connection: Any, record: ConnectionPoolEntry, _: Any) -> None:
         used_at = record.info.get(_USED_AT)
         if used_at is None:
-            # It has just been made.
+            # The connection is new.
             return
-        # SQLAlchemy has a new one made, in place of this and of all others.
+        # SQLAlchemy then replaces this and all other connections.
         if connection.driver_connection.is_closed():
             raise InvalidatePoolError
         if clock() - used_at > TRUST_S:
@@ -77,7 +77,7 @@ def create_engine(
 
 
 def patient_engine(url: str) -> AsyncEngine:
-    """For what may take long, and waits for others who do."""
+    """Returns an engine without timeouts, for long statements that wait for others."""
     engine = create_async_engine(
         _DRIVER, poolclass=NullPool, connect_args={"dsn": dsn(url)}, hide_parameters=True
     )
@@ -86,10 +86,10 @@ def patient_engine(url: str) -> AsyncEngine:
 
 
 def _redact(context: ExceptionContext) -> None:
-    """Removes the values of rows from an error, and from the errors that it was made of.
+    """Removes the values of rows from an error and from its causes.
 
     PostgreSQL quotes a row that breaks a constraint (`DETAIL: Failing row contains (…)`), and the
-    driver a parameter that it cannot encode. All of it would be logged.
+    driver quotes a parameter that it cannot encode. All of it would be logged.
     """
     translated = context.original_exception
     raw = translated.__cause__
@@ -98,16 +98,16 @@ def _redact(context: ExceptionContext) -> None:
     state = str(getattr(raw, "sqlstate", None) or "")
     # Data errors, class 22, quote the data in their message.
     quotes_values = state.startswith("22") or isinstance(raw, ValueError)
-    kept = "its message is not shown: it quotes data" if quotes_values else _message(raw)
+    shown_message = "its message is not shown: it quotes data" if quotes_values else _message(raw)
     for name in ("detail", "hint", "context", "internal_query"):
         if hasattr(raw, name):
             setattr(raw, name, None)
-    raw.args = (kept,)
-    # What an encoder of the driver has said quotes the value, too.
+    raw.args = (shown_message,)
+    # The error of the driver's encoder quotes the value, too.
     raw.__cause__ = raw.__context__ = None
-    translated.args = (f"{type(raw)}: {kept}",)
+    translated.args = (f"{type(raw)}: {shown_message}",)
     if (error := context.sqlalchemy_exception) is not None:
-        error.args = (f"({type(raw).__name__}) {kept}",)
+        error.args = (f"({type(raw).__name__}) {shown_message}",)
 
 
 def _message(raw: BaseException) -> str:
@@ -115,10 +115,10 @@ def _message(raw: BaseException) -> str:
 
 
 def dsn(url: str) -> str:
-    """A database's URL for asyncpg itself, which reads the options of libpq in it, and of the
-    environment what is not in it.
+    """Returns a database's URL for asyncpg itself. Asyncpg reads the options of libpq from the URL,
+    and missing ones from the environment.
     """
     place, mark, query = url.partition("://")[2].partition("?")
-    # SQLAlchemy has another name for it.
+    # SQLAlchemy uses a different name for this option.
     options = [("sslmode" if name == "ssl" else name, to) for name, to in parse_qsl(query)]
     return f"postgresql://{place}{mark}{urlencode(options)}"

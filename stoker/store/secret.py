@@ -1,5 +1,5 @@
-"""The server's own secret. It is given by a setting, or made at the first start: a file in the data
-folder, or, where several servers have one database, a row of it.
+"""The server's own secret. A setting provides it, or the first start creates it: as a file in the
+data folder, or as a database row if several servers share a database.
 """
 
 import hashlib
@@ -15,20 +15,22 @@ from stoker.store.db import Database, Session
 from stoker.store.tables.servers import SharedSecret
 
 FILE = "server-secret"
-"""Its name in the data folder, and that of its row."""
+"""Name of the file in the data folder and of the database row."""
 CHECK = "server-secret-check"
-"""The row by which a secret that is given is known again, and cannot be found."""
+"""Name of the row that verifies a configured secret without revealing it."""
 _LOCK = 0x73746F6B02
-"""PostgreSQL's advisory lock, for this alone."""
+"""PostgreSQL advisory lock for the secret."""
 _SET = "STOKER_SECRET or STOKER_SECRET_FILE"
 
 
 class OtherSecretError(Exception):
-    """What this server is given, or has in its file, is not what its database was sealed with."""
+    """Raised if the secret of this server, from a setting or a file, differs from the one that
+    sealed its database.
+    """
 
 
 class ServerSecret:
-    """Encrypts what must be kept and not be read by everybody, and signs links."""
+    """Encrypts stored data that must stay confidential, and signs links."""
 
     _fernet: Fernet
     _signing: bytes
@@ -36,8 +38,8 @@ class ServerSecret:
     def __init__(self, data_dir: Path, *, given: bytes | None = None, waits: bool = False) -> None:
         """
         Args:
-            given: a Fernet key, which then is written nowhere.
-            waits: for what the database says: nothing can be done with it before `agree`.
+            given: a Fernet key from the settings. It is never written to disk.
+            waits: True to use the database's secret. The object cannot be used before `agree`.
         """
         self._path = data_dir / FILE
         self._given = given
@@ -49,19 +51,21 @@ class ServerSecret:
         self._signing = _derived(key, b"stoker signed links")
 
     async def agree(self, database: Database) -> None:
-        """Have the secret that all servers of a database have. One that is given or lies in a file
-        is theirs where they have none yet; else the first of them makes one.
+        """Adopts the secret that all servers of a database share. If they have none yet, the
+        configured secret or the one in the file becomes theirs. Without either, the first server
+        creates one.
 
-        Where it is given, nothing of it stays in the database but what tells it from others.
+        For a configured secret, the database keeps only a check value.
 
-        Raises `OtherSecretError` where they have another one, or are given one and this is not.
+        Raises `OtherSecretError` if the servers share a different secret, or use a configured one
+        that this server does not have.
         """
-        own = self._own()
+        own_secret = self._own()
         async with database.transaction() as session:
             if not database.is_sqlite:
                 await lock_secrets(session)
-            check, row = await self._theirs(session, own)
-            known = own or row
+            check, row = await self._theirs(session, own_secret)
+            known = own_secret or row
             if self._given:
                 await _keep_check_alone(session, self._given, is_kept=check is not None)
             elif row is None and check is None and not database.is_sqlite:
@@ -70,13 +74,13 @@ class ServerSecret:
         self._use(known or _load_or_create(self._path))
 
     async def look(self, session: Session) -> bool:
-        """Have the secret that `agree` would find, and write nothing.
+        """Adopts the secret that `agree` would find, without writing anything.
 
-        Returns whether there is one: nobody may have made it yet. Raises as `agree` does.
+        Returns False if no secret exists yet. Raises the same errors as `agree`.
         """
-        own = self._own()
-        _, row = await self._theirs(session, own)
-        known = own or row
+        own_secret = self._own()
+        _, row = await self._theirs(session, own_secret)
+        known = own_secret or row
         if known is not None:
             self._use(known)
         return known is not None
@@ -84,7 +88,7 @@ class ServerSecret:
     async def _theirs(
         self, session: Session, own: bytes | None
     ) -> tuple[bytes | None, bytes | None]:
-        """What a database has of its servers' secret: by what it is known again, and itself."""
+        """Returns a database's check value and secret, each None if missing."""
         check, row = await shared(session, CHECK), await shared(session, FILE)
         if check is not None and (own is None or _check(own) != check):
             raise OtherSecretError(self._why_not_given(own))
@@ -93,7 +97,7 @@ class ServerSecret:
         return check, row
 
     def _own(self) -> bytes | None:
-        """What this server brings."""
+        """Returns this server's secret from its settings or its file. None if it has neither."""
         file = self._path.read_bytes().strip() if self._path.exists() else None
         if self._given and file not in (None, self._given):
             raise OtherSecretError(
@@ -128,18 +132,18 @@ class ServerSecret:
         return "What is set" if self._given else str(self._path)
 
     def sign(self, text: str) -> str:
-        """HMAC-SHA256 of a text, 64 hexadecimal digits."""
+        """Returns the HMAC-SHA256 of a text, 64 hexadecimal digits."""
         return hmac.new(self._signing, text.encode(), hashlib.sha256).hexdigest()
 
     def signed(self, text: str, signature: str) -> bool:
-        """Whether a signature, which may be anything, is the text's."""
+        """Returns True if a signature, which may be any string, matches the text."""
         return hmac.compare_digest(self.sign(text).encode(), signature.encode())
 
     def seal(self, data: bytes) -> bytes:
         return self._fernet.encrypt(data)
 
     def unseal(self, token: bytes) -> bytes | None:
-        """The data, or None where it was sealed with another secret."""
+        """Returns the data. None if it was sealed with another secret."""
         try:
             return self._fernet.decrypt(token)
         except InvalidToken:
@@ -147,17 +151,19 @@ class ServerSecret:
 
 
 async def lock_secrets(session: Session) -> None:
-    """Wait for whoever makes a secret of PostgreSQL's, until the transaction's end."""
+    """Waits for other servers that create a secret in PostgreSQL. Holds the lock until the
+    transaction's end.
+    """
     await session.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
 
 
 async def shared(session: Session, name: str) -> bytes | None:
-    found = await session.get(SharedSecret, name)
-    return found.value if found else None
+    row = await session.get(SharedSecret, name)
+    return row.value if row else None
 
 
 async def keep_shared(session: Session, name: str, value: bytes) -> None:
-    """Have all servers get this, in the place of what there was."""
+    """Stores a value for all servers and replaces the old one."""
     row = insert(SharedSecret).values(name=name, value=value)
     await session.execute(
         row.on_conflict_do_update(index_elements=[SharedSecret.name], set_={"value": value})
@@ -175,7 +181,7 @@ def _check(secret: bytes) -> bytes:
 
 
 def _derived(secret: bytes, use: bytes) -> bytes:
-    """A key for one use alone: HKDF's expand step (RFC 5869) for one block."""
+    """Derives a key for one purpose: HKDF's expand step (RFC 5869) for one block."""
     return hmac.digest(secret, use + b"\x01", hashlib.sha256)
 
 

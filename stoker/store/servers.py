@@ -1,7 +1,7 @@
-"""The servers that work on one PostgreSQL: each tells, every second, that it is there.
+"""Servers of one PostgreSQL. Each sends a heartbeat every second.
 
-One that has not been heard of for `GONE_AFTER_S` is gone, and what it worked on is anybody's.
-SQLite has one server, of which all this is true without a word.
+A server without a heartbeat for `GONE_AFTER_S` is lost, and any other server may take over its
+work. SQLite has exactly one server and needs no heartbeat.
 """
 
 import logging
@@ -24,27 +24,29 @@ log = logging.getLogger(__name__)
 
 BEAT_S = 1.0
 GONE_AFTER_S = 15.0
-"""For all servers alike: who is slow must know when others give it up."""
+"""Timeout in seconds, the same for all servers. A slow server must know when others consider it
+lost.
+"""
 _NOW = func.clock_timestamp()
-"""The database's clock, as those of several machines differ."""
+"""Time by the database's clock, because the clocks of several machines differ."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """What a server that is at work runs, for who looks for the cause of a difference."""
+    """Release that an active server runs, for diagnosing differences between servers."""
 
     server_id: str
     host: str
     version: str
-    """Of Stoker; nothing, of one from before they were written down."""
+    """Version of Stoker. Empty for a server of a release that did not record it."""
     python: str
 
 
 class Servers:
-    """What one server knows of all.
+    """View of one server on all servers.
 
-    Whoever was away itself, or has just come, judges nobody: after an outage of the database the
-    first to come back finds all others silent.
+    A server that was disconnected or has just started declares no other lost: after a database
+    outage the first to return finds all others silent.
     """
 
     def __init__(
@@ -55,8 +57,8 @@ class Servers:
     ) -> None:
         """
         Args:
-            database: one that nothing else waits for.
-            loaded: the ids of what this server has loaded, for the others.
+            database: a separate connection, for which no other work waits.
+            loaded: returns the ids of this server's loaded versions, for the other servers.
         """
         self.id = database.server_id
         self._database = database
@@ -66,28 +68,28 @@ class Servers:
         self._beating_since = math.inf
         self._alive: list[str] = [self.id]
         self.gone = 0
-        """How many were found gone since the start."""
+        """Number of servers found lost since the start."""
 
     @property
     def count(self) -> int:
-        """How many are at work, this one included."""
+        """Number of active servers, including this one."""
         return max(1, len(self._alive))
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that does what is enough to be done by one. Two may think so for
-        a moment: nothing may depend on it being one alone.
+        """True if this server does the work that only one server must do. Two servers may be first
+        for a moment, so no work may rely on exclusivity.
         """
         return not self._alive or self._alive[0] == self.id
 
     async def open(self) -> None:
-        """Before anything is worked on."""
+        """Registers this server. Must be called before any work."""
         if not self._database.is_sqlite:
             await self.beat()
 
     async def run(self, on_gone: Callable[[], Awaitable[None]]) -> None:
-        """Tell that this one is there, until cancelled. `on_gone` is awaited when others have gone,
-        and again while it fails.
+        """Sends heartbeats until cancelled. Awaits `on_gone` when other servers are lost, and again
+        while it fails.
         """
         is_due = False
 
@@ -101,20 +103,22 @@ class Servers:
         await repeated(beat, BEAT_S, "telling that this server is there")
 
     async def beat(self) -> list[str]:
-        """Tell that this one is there; the ids of those that were found gone by this one."""
+        """Sends a heartbeat. Returns the ids of servers that this call found lost."""
         now = self._clock()
         if now - self._last_beat > GONE_AFTER_S / 3:
             self._beating_since = now
         async with self._database.transaction() as session:
             lost = await self._forget_gone(session) if self._judges(now) else []
-            said = {"seen_at": _NOW, "loaded": self._loaded()}
-            row = insert(Server).values(id=self.id, started_at=_NOW, **said, **_own_release())
-            await session.execute(row.on_conflict_do_update(index_elements=[Server.id], set_=said))
+            heartbeat = {"seen_at": _NOW, "loaded": self._loaded()}
+            row = insert(Server).values(id=self.id, started_at=_NOW, **heartbeat, **_own_release())
+            await session.execute(
+                row.on_conflict_do_update(index_elements=[Server.id], set_=heartbeat)
+            )
             alive = await at_work(session)
         self._last_beat, self._alive = now, alive
         self.gone += len(lost)
-        for one in lost:
-            log.warning("peer server is gone: its jobs are taken over", extra={"server": one})
+        for server_id in lost:
+            log.warning("peer server is gone: its jobs are taken over", extra={"server": server_id})
         return lost
 
     def _judges(self, now: float) -> bool:
@@ -122,13 +126,13 @@ class Servers:
 
     @staticmethod
     async def _forget_gone(session: Session) -> list[str]:
-        # Whoever comes back at this moment holds its row, and is not gone.
+        # A server that returns at this moment holds its row and is not lost.
         silent = select(Server.id).where(~_is_heard).with_for_update(skip_locked=True)
         statement = delete(Server).where(Server.id.in_(silent)).returning(Server.id)
         return [*await session.scalars(statement)]
 
     async def close(self) -> None:
-        """Nothing is worked on any more."""
+        """Deregisters this server. Must be called after all work has ended."""
         try:
             if not self._database.is_sqlite:
                 async with self._database.transaction() as session:
@@ -141,16 +145,16 @@ _is_heard = Server.seen_at > _NOW - timedelta(seconds=GONE_AFTER_S)
 
 
 _ORDER = (Server.started_at, Server.id)
-"""The one that is there for longest first."""
+"""Order of servers, the longest active first."""
 
 
 async def at_work(session: Session) -> list[str]:
-    """The ids of all servers that are, the one that is there for longest first."""
+    """Returns the ids of all active servers, the longest active first."""
     return [*await session.scalars(select(Server.id).where(_is_heard).order_by(*_ORDER))]
 
 
 async def releases(session: Session) -> list[Release]:
-    """Of all servers that are at work, in the same order."""
+    """Returns the releases of all active servers, in the same order."""
     columns = select(Server.id, Server.host, Server.version, Server.python)
     rows = await session.execute(columns.where(_is_heard).order_by(*_ORDER))
     return [Release(*row) for row in rows]
@@ -165,12 +169,12 @@ def _own_release() -> dict[str, str]:
 
 
 async def loaded_elsewhere(session: Session, server_id: str, identifier: str) -> bool:
-    """Whether another server has, or had a second ago, loaded something."""
+    """Returns True if another server has the version loaded, or did a second ago."""
     statement = select(Server.loaded).where(_is_heard, Server.id != server_id)
     return any(identifier in loaded for loaded in await session.scalars(statement))
 
 
 async def others_alive(session: Session, server_id: str) -> bool:
-    """Whether another server than this is at work."""
+    """Returns True if another server is active."""
     statement = select(Server.id).where(_is_heard, Server.id != server_id).limit(1)
     return await session.scalar(statement) is not None

@@ -1,7 +1,8 @@
-"""SQLite for SQLAlchemy: what a statement costs is one trip to its connection's thread.
+"""SQLite for SQLAlchemy, with one trip to the connection's thread per statement.
 
-SQLAlchemy's cursor takes four (open, execute, fetch, close) of a quarter of a millisecond each, and
-the beginning of a transaction one more: more than the statements themselves.
+SQLAlchemy's cursor needs four trips (open, execute, fetch, close) of a quarter of a millisecond
+each. The beginning of a transaction needs one more. These trips take longer than the statements
+themselves.
 """
 
 import sqlite3
@@ -14,14 +15,14 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 BEGIN = "sqlite_begin"
-"""The execution option that tells how transactions begin: DEFERRED, or IMMEDIATE for writers."""
+"""Execution option for the mode of transactions: DEFERRED, or IMMEDIATE for writers."""
 _PRAGMAS = (
     "journal_mode=WAL",
     # An acknowledged write survives a power cut, not only a killed process.
     "synchronous=FULL",
     "foreign_keys=ON",
     "busy_timeout=15000",
-    # What is deleted is overwritten.
+    # Deleted data is overwritten.
     "secure_delete=ON",
 )
 
@@ -35,7 +36,7 @@ def create_engine(url: str) -> AsyncEngine:
         await connection
         return connection
 
-    # Parameters are what clients have sent: errors and logs must not repeat them.
+    # Parameters are data of clients. Errors and logs must not repeat them.
     engine = create_async_engine(url, async_creator=connect, hide_parameters=True)
 
     @event.listens_for(engine.sync_engine, "begin")
@@ -47,13 +48,16 @@ def create_engine(url: str) -> AsyncEngine:
 
 
 class Connection(aiosqlite.Connection):
-    """A connection that fetches what it executes, and begins with the first statement."""
+    """Connection that fetches the rows of each statement immediately, and begins a transaction with
+    its first statement.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """They are `sqlite3.connect`'s."""
+        """Accepts the arguments of `sqlite3.connect`."""
 
         def connect() -> sqlite3.Connection:
-            # The driver's own BEGIN comes too late and is always deferred: we send it ourselves.
+            # The driver's own BEGIN comes too late and is always deferred, so it is sent
+            # explicitly.
             raw = sqlite3.connect(*arguments, **options, isolation_level=None)
             for pragma in _PRAGMAS:
                 raw.execute(f"PRAGMA {pragma}")
@@ -70,9 +74,11 @@ class Connection(aiosqlite.Connection):
         return Cursor(self)
 
     async def run(self, work: Callable[[sqlite3.Cursor], object]) -> tuple[Any, int, Any, _Rows]:
-        """Do it with a new cursor. Returns its description, row count, last row's id and rows."""
+        """Runs `work` with a new cursor. Returns its description, row count, last row's id and
+        rows.
+        """
         begin, self._begin = self._begin, ""
-        # Before it is so: who is cancelled in between has to roll back.
+        # Set before the transaction begins: a task that is cancelled in between must roll back.
         self._has_begun = self._has_begun or bool(begin)
         return await self._execute(self._run, begin, work)  # pyright: ignore[reportUnknownMemberType]
 
@@ -100,7 +106,7 @@ class Connection(aiosqlite.Connection):
 
 
 class Cursor:
-    """As much of a cursor as SQLAlchemy uses; all rows are fetched already."""
+    """Implements only the cursor methods that SQLAlchemy uses. All rows are already fetched."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

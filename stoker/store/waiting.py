@@ -1,4 +1,4 @@
-"""Writes that wait until the database can be had, for what works in the background."""
+"""Database writes of background tasks, which wait until the database is available."""
 
 import asyncio
 import logging
@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 RETRY_S = 0.5
 _PASSING = (OperationalError, sqlite3.OperationalError, InterfaceError, PoolTimeoutError, OSError)
-"""Errors of the database that say nothing about what is written, such as a full disk."""
+"""Errors that do not depend on the written data, such as a full disk."""
 
 
 async def written(write: Callable[[], Awaitable[T]], what: str) -> T:
-    """What `write` returns. It retries while the database is unavailable, and logs that once.
+    """Returns the result of `write`. Retries while the database is unavailable, and logs this once.
 
     Args:
         write: a transaction.
-        what: for the log, in the plural.
+        what: name for the log, in the plural.
 
     Raises:
-        Exception: of `write`, that says something about what is written.
+        Exception: an error of `write` that depends on the written data.
     """
     is_told = False
     while True:
@@ -42,11 +42,11 @@ async def written(write: Callable[[], Awaitable[T]], what: str) -> T:
 
 
 async def repeated(work: Callable[[], Awaitable[object]], period_s: float, what: str) -> None:
-    """Do this every so often, until cancelled. Where it fails it is done again the next time, which
-    is told once until it goes well.
+    """Runs `work` every `period_s` seconds until cancelled. Retries a failed run after the next
+    period, and logs consecutive failures once.
 
     Args:
-        what: for the log: `… failed; retrying`.
+        what: name for the log: `… failed; retrying`.
     """
     is_told = False
     while True:

@@ -1,7 +1,7 @@
-"""The flight record: which requests a replica was working on when it died.
+"""Flight record: the requests that a replica was working on when it died.
 
-A file mapped by the replica and read by the gateway after an unexpected end. Memory that is mapped
-from a file outlives the process, whatever ended it; a message would still sit in a send queue.
+The replica maps the file, and the gateway reads it after an unexpected end. Memory that is mapped
+from a file survives the process, however it ended. A message would still be in a send queue.
 """
 
 import mmap
@@ -12,7 +12,7 @@ from pathlib import Path
 
 SLOTS = 2
 PREPARING, RUNNING = range(SLOTS)
-"""The slots: of what is being prepared or finished, and of what is in the engine."""
+"""Slots of the record: requests that are prepared or finished, and requests in the engine."""
 CAPACITY = 255
 _SLOT = struct.Struct(f"<{CAPACITY + 1}Q")
 
@@ -21,7 +21,7 @@ _SIZE = _SLOT.size * SLOTS
 
 
 class FlightRecord:
-    """The replica's end: writes the file at `path`, which it maps."""
+    """The replica's side of the record. Creates the file at `path` and maps it."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(_SIZE))
@@ -31,17 +31,21 @@ class FlightRecord:
         self.running = Slot(self, RUNNING)
 
     def set(self, slot: int, request_ids: Iterable[int]) -> None:
-        """Note what the slot's thread starts on; nothing: it is done."""
+        """Records the requests that the slot's thread starts on. An empty list means that it is
+        done.
+        """
         ids = list(dict.fromkeys(request_ids))[:CAPACITY]
         packed = struct.pack(f"<{len(ids)}Q", *ids)
         start = slot * _SLOT.size
-        # The count goes in last, so that a reader never sees ids that are not there yet.
+        # The count is written last, so that a reader never sees ids that are not written yet.
         self._map[start + 8 : start + 8 + len(packed)] = packed
         self._map[start : start + 8] = struct.pack("<Q", len(ids))
 
 
 class Slot:
-    """One thread's part of the record: `with slot.of(ids):` it is working on these requests."""
+    """Slot of one thread in the record. Inside `with slot.of(ids):`, the thread works on these
+    requests.
+    """
 
     __slots__ = ("_number", "_record")
 
@@ -60,15 +64,16 @@ class Slot:
 
 
 def read(path: Path) -> set[int]:
-    """The requests that were being worked on, as the last process of this file left them."""
+    """Returns the requests that were active, as recorded by the last process of this file."""
     preparing, running = read_slots(path)
     return preparing | running
 
 
 def read_slots(path: Path) -> tuple[set[int], set[int]]:
-    """The requests that were being prepared or finished, and those in the engine."""
+    """Returns the requests that were being prepared or finished, and the requests in the engine."""
     try:
-        # Whatever a replica has put in its place, nothing here waits for it or follows it.
+        # A replica may have replaced the file: the flags prevent waiting for it or following a
+        # link.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as file:
             data = file.read(_SIZE)

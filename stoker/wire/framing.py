@@ -1,7 +1,8 @@
-"""Messages of several frames over a stream of bytes.
+"""Messages of several frames over a byte stream.
 
-A message is the number of its frames, 4 bytes, the length of each, 8 bytes, and the frames; numbers
-begin with their lowest byte. Both ends are on one machine: its sockets lose and reorder nothing.
+A message consists of the number of its frames (4 bytes), the length of each (8 bytes), and the
+frames. Numbers are little-endian. Both ends are on one machine, where sockets do not lose or
+reorder data.
 """
 
 import struct
@@ -10,20 +11,20 @@ from collections.abc import Iterator, Sequence
 Frame = bytes | bytearray | memoryview
 _MOST_FRAMES = 1 << 16
 MOST_BYTES = 1 << 32
-"""Of a message."""
+"""Maximum bytes of a message."""
 _JOINED_BELOW = 1 << 16
-"""Copying what is smaller costs less than handing it over piece by piece."""
+"""Size in bytes below which copying frames costs less than sending them separately."""
 _COUNT = struct.Struct("<I")
 _HEADS = [struct.Struct(f"<I{count}Q") for count in range(4)]
-"""Of nearly all messages."""
+"""Headers of nearly all messages, by number of frames."""
 
 
 class FramingError(Exception):
-    """What has come is no message, or a longer one than is taken."""
+    """The received bytes are not a message, or the message is too long."""
 
 
 def framed(frames: Sequence[Frame]) -> list[Frame]:
-    """A message's bytes, in pieces to be sent in order, none of them empty."""
+    """Returns a message's bytes as non-empty pieces, to be sent in order."""
     sizes = [len(frame) for frame in frames]
     head = _head(len(frames)).pack(len(frames), *sizes)
     if sum(sizes) < _JOINED_BELOW:
@@ -36,29 +37,29 @@ def _head(count: int) -> struct.Struct:
 
 
 class FrameReader:
-    """Makes messages of the pieces in which they arrive."""
+    """Assembles messages from the pieces in which they arrive."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         """
         Args:
-            most_bytes: of a message's frames together.
+            most_bytes: the maximum bytes of a message's frames together.
         """
         self.most_bytes = most_bytes
         self._pieces: list[bytes] = []
         self._held = 0
         self._needed = _COUNT.size
-        """With fewer bytes there is nothing to be done."""
+        """Number of bytes without which no progress is possible."""
 
     def feed(self, piece: bytes) -> Iterator[list[bytes]]:
-        """The messages that are complete now, each as its frames. Raises `FramingError`.
+        """Yields the frames of each message that is complete. Raises `FramingError`.
 
-        To be read to its end before the next piece is given.
+        The caller must read the iterator to its end before it passes the next piece.
         """
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held < self._needed:
             return
-        # Once for each message, however many pieces it came in.
+        # Joined once per message, regardless of its number of pieces.
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         at = 0
         while sizes := self._sizes(data, at):
@@ -72,7 +73,9 @@ class FrameReader:
         self._pieces, self._held = ([rest] if rest else []), len(rest)
 
     def _sizes(self, data: bytes, at: int) -> tuple[int, ...] | None:
-        """Of the frames of a message that has come as a whole; else it notes what is needed."""
+        """Returns the sizes of a complete message's frames. For an incomplete one, records the
+        number of bytes needed and returns None.
+        """
         self._needed = _COUNT.size
         have = len(data) - at
         if have < self._needed:

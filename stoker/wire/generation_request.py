@@ -1,4 +1,6 @@
-"""What the gateway asks a replica to generate. Light: both sides import it."""
+"""The gateway's request to a replica for generated text. Imports little, because both sides import
+it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
@@ -15,137 +17,145 @@ MAX_LOGIT_BIAS = 1024
 MAX_ALLOWED_TOKENS = 1 << 17
 MAX_TEMPLATE_VARIABLES = 64
 MIN_PENALTY, MAX_PENALTY = 0.01, 100.0
-"""Of repetition: logits are multiplied and divided by it, and must not overflow."""
+"""Bounds of the repetition penalty. Logits are multiplied and divided by it and must not
+overflow.
+"""
 MAX_SCORED = 1 << 17
-"""Most tokens of prompts whose log probabilities one request may ask for."""
+"""Maximum number of prompt tokens per request with log probabilities."""
 TOOLS_FIELD = "tools"
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How tokens are drawn. None: what the model's generation_config.json says."""
+    """Options for sampling tokens. None means the value in the model's generation_config.json."""
 
     max_tokens: int | None = None
-    """Most tokens of the answer. 0: none at all."""
+    """Maximum number of tokens in the answer. 0 means none."""
     default_tokens: int | None = None
-    """The same if neither `max_tokens` nor the model's files say; None: what the context has room
-    for."""
+    """Maximum number of tokens if neither `max_tokens` nor the model's files set one. None means
+    the room that is left in the context.
+    """
     min_tokens: int | None = None
-    """The model cannot end its answer before it has so many."""
+    """Number of tokens before which the model cannot end its answer."""
     temperature: float | None = None
-    """0: the likeliest token."""
+    """Sampling temperature. 0 means the most likely token."""
     top_p: float | None = None
     top_k: int | None = None
-    """0: any."""
+    """Number of most likely tokens to sample from. 0 means any."""
     min_p: float | None = None
     seed: int | None = None
     stop: list[str] = []
     include_stop: bool = False
-    """The text ends with the stop string that ended it."""
+    """If True, the text includes the stop string that ended it."""
     stop_token_ids: list[int] = []
     allowed_tokens: list[int] = []
-    """The only tokens that may be drawn; empty: any."""
+    """Tokens that may be sampled. Empty means any."""
     skip_special: bool = True
-    """Special tokens that the model writes are left out of the text."""
+    """If True, special tokens are left out of the text."""
     ignore_eos: bool = False
-    """Go on after the model's own end; for measuring."""
+    """If True, generation continues after the model's end token. Used for measurements."""
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] = {}
-    """Token → added to its logit."""
+    """Maps a token to the number that is added to its logit."""
     logprobs: int | None = None
-    """How many alternatives to report beside each token's own log probability; None: nothing."""
+    """Number of alternatives to report next to each token's log probability. None means no
+    report.
+    """
     prompt_logprobs: int | None = None
-    """The same of the prompt's tokens."""
+    """Number of alternatives to report for each token of the prompt. None means no report."""
 
     def of(self, number: int) -> "Sampling":
-        """The sampling of one of several answers: a seed must not make them all alike."""
+        """Returns the sampling for one of several answers. The seed must not make them all
+        equal.
+        """
         if self.seed is None or number == 0:
             return self
         return msgspec.structs.replace(self, seed=self.seed + number)
 
 
 class Guide(msgspec.Struct, frozen=True, kw_only=True):
-    """What the text of the answer has to be, enforced while it is drawn."""
+    """Form of the answer's text, enforced during sampling."""
 
     kind: Literal["json_object", "json_schema", "regex", "choice", "grammar", "without"]
     field: str
-    """The request's field that asks for it, for errors."""
+    """Field of the request that sets the form, for errors."""
     value: Any = None
-    """The schema, the regular expression, the texts to choose from or to avoid, the grammar."""
+    """The schema, regular expression, texts to choose from or to avoid, or grammar."""
     strict: bool = False
-    """Of a JSON schema: objects take no members but those that it names."""
+    """For a JSON schema: objects accept only the members that it names."""
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
-    """Functions that the model may call: where there is a form too, instead of it."""
+    """Functions that the model may call. If the request also sets a form, a call replaces it."""
 
     functions: list[dict[str, Any]]
-    """As the client gave them: `{"type": "function", "function": {"name", …}}`."""
+    """Functions as the client sent them: `{"type": "function", "function": {"name", …}}`."""
     choice: Literal["auto", "none", "required"] = "auto"
     name: str | None = None
-    """With `required`: the one function to call."""
+    """With `required`: the only function to call."""
     allowed: list[str] | None = None
-    """The functions that may be called; None: all of them. The model is shown no others."""
+    """Names of functions that may be called. None means all. The model is shown no others."""
     parallel: bool = True
     schema_field: str = "tools[{}].function.parameters"
-    """Where a function's schema stands in the request, for errors."""
+    """Place of a function's schema in the request, for errors."""
 
     def offered(self) -> list[dict[str, Any]]:
-        """The functions that the model is shown, and may call."""
+        """Returns the functions that are shown to the model and may be called."""
         if self.choice == "none":
             return []
-        return [one for one in self.functions if self.offers(one)]
+        return [function for function in self.functions if self.offers(function)]
 
     def offers(self, function: Mapping[str, Any]) -> bool:
         return self.allowed is None or function["function"]["name"] in self.allowed
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt that the model's chat template makes of messages."""
+    """Prompt that the model's chat template builds from messages."""
 
     messages: list[dict[str, Any]]
-    """As templates take them. A content is a text or a list of `text_part`s; a user's may also hold
-    `image_part`s."""
+    """Messages in the form of templates. A content is a text or a list of `text_part`s. A user's
+    content may also hold `image_part`s.
+    """
     tools: Tools | None = None
     effort: str | None = None
-    """The template's `reasoning_effort`, where it knows it."""
+    """The template's `reasoning_effort`, if it reads it."""
     effort_field: str = "reasoning_effort"
-    """Where that stands in the request, for errors."""
+    """Field of the request that sets the effort, for errors."""
     verbosity: str | None = None
-    """The template's `verbosity`, where it knows it; `medium` means nothing to others."""
+    """The template's `verbosity`, if it reads it. `medium` has no effect on others."""
     verbosity_field: str = "verbosity"
     variables: dict[str, Any] = {}
-    """Further variables of the chat template, which has to read them."""
+    """Further variables of the chat template. The template must read them."""
     documents: list[dict[str, Any]] | None = None
-    """Documents for the chat template, which has to read them."""
+    """Documents for the chat template. The template must read them."""
     begins_answer: bool = True
-    """The prompt ends with what begins an answer of the model."""
+    """If True, the prompt ends with the beginning of the model's answer."""
     continues: bool = False
-    """The prompt ends with the text of the last message, which the answer continues."""
+    """If True, the prompt ends with the text of the last message, and the answer continues it."""
     truncate: bool = False
-    """Leave out its oldest turns where it is too long."""
+    """If True, the oldest turns are left out if the prompt is too long."""
 
     def media(self) -> Iterator[tuple[str, Media]]:
-        """The images, each with the request's field that it stands in."""
+        """Yields the images, each with its field in the request."""
         for message in self.messages:
             if isinstance(message["content"], list):
                 parts = cast("list[dict[str, Any]]", message["content"])
-                yield from ((one["field"], one["image"]) for one in parts if "image" in one)
+                yield from ((part["field"], part["image"]) for part in parts if "image" in part)
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """Returns a part of a content, as templates take it."""
+    """Returns a text part of a content in the form of templates."""
     return {"type": "text", "text": text}
 
 
 def text_content(texts: Sequence[str]) -> str | list[dict[str, Any]]:
-    """Returns a message's content: parts only if there are several."""
+    """Returns a message's content: a list of parts only if it has several."""
     return "".join(texts) if len(texts) < 2 else [text_part(text) for text in texts]
 
 
 def as_text(content: str | Sequence[Mapping[str, Any]], image: str = "") -> str:
-    """Returns a content for chat templates that take no parts: one line a part."""
+    """Returns a content as text, for chat templates that accept no parts: one line per part."""
     if isinstance(content, str):
         return content
     return "\n".join(part.get("text", image) for part in content)
@@ -154,8 +164,8 @@ def as_text(content: str | Sequence[Mapping[str, Any]], image: str = "") -> str:
 def image_part(source: str | Inline, field: str) -> dict[str, Any]:
     """
     Args:
-        source: what the client wrote.
-        field: where it stands in the request, for errors.
+        source: the image as the client sent it.
+        field: its field in the request, for errors.
     """
     return {"type": "image", "image": Media("image", source=source), "field": field}
 
@@ -164,46 +174,50 @@ Prompt = str | list[int] | Conversation
 
 
 class AdapterName(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call wants added to the model that it is for."""
+    """Adapter that a call applies to its model."""
 
     folder: str
-    """Its name in `ReplicaSpec.adapters`."""
+    """Name of the adapter's folder in `ReplicaSpec.adapters`."""
     deployment_id: str
-    """Whose call it is: it is counted with that one's."""
+    """Deployment of the adapter. The call is counted for it."""
     model: str
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """How a prompt is cut before the model reads it."""
+    """Truncation of a prompt before the model reads it."""
 
     tokens: int
-    """Most tokens that are kept; -1: as many as the model and the answer leave room for."""
+    """Maximum number of tokens that are kept. -1 means as many as the model and the answer leave
+    room for.
+    """
     side: Literal["left", "right"] = "left"
-    """Where tokens are cut off."""
+    """Side on which tokens are removed."""
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for generated text: `n` answers to each of its prompts."""
+    """Request for generated text: `n` answers to each of its prompts."""
 
     api: Literal["chat", "completions", "responses", "input_tokens"]
-    """Which convention the answer follows. `input_tokens`: the prompt's are counted, no more."""
+    """API convention of the answer. With `input_tokens`, only the prompt's tokens are counted."""
     prompts: list[Prompt]
     sampling: Sampling
     guide: Guide | None = None
     n: int = 1
     echo: bool = False
-    """The answers begin with their prompts, which are no conversations."""
+    """If True, the answers begin with their prompts, which must not be conversations."""
     stream: bool = False
     cut: Cut | None = None
     limit_field: str = "max_tokens"
-    """The request's field that bounds the answer, for errors."""
+    """Field of the request that limits the answer, for errors."""
     answer: dict[str, Any] = {}
-    """What the answer's writer needs: its id, the model's, and the convention's own options."""
+    """Data for the answer's writer: ids of the answer and the model, and the convention's own
+    options.
+    """
     adapter: AdapterName | None = None
-    """What is to be added to the model for it."""
+    """Adapter to apply to the model."""
 
     def media(self) -> Iterator[tuple[str, Media]]:
-        """The images of the prompts, each with the request's field that it stands in."""
+        """Yields the images of the prompts, each with its field in the request."""
         for prompt in self.prompts:
             if isinstance(prompt, Conversation):
                 yield from prompt.media()
@@ -215,11 +229,11 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def form_field(self) -> str:
-        """The request's field that asks for a form of the answer."""
+        """Field of the request that sets a form of the answer."""
         return self.guide.field if self.guide else TOOLS_FIELD
 
     def place(self, index: int) -> str:
-        """The request's field that a prompt stands in."""
+        """Returns the field of the request that holds a prompt."""
         if self.api == "chat":
             return "messages"
         if self.api in ("responses", "input_tokens"):

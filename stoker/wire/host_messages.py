@@ -1,4 +1,4 @@
-"""What the gateway and the engine host say to each other: one JSON line each."""
+"""Messages between the gateway and the engine host: one JSON line each."""
 
 from typing import Literal
 
@@ -20,38 +20,40 @@ class Try(msgspec.Struct, frozen=True, tag="try"):
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
-    """Send a signal to a child that has not ended."""
+    """Sends a signal to a child that has not ended."""
 
     replica_id: str
     signal: int
 
 
 class Preload(msgspec.Struct, frozen=True, tag="preload"):
-    """Import the modelling code of an architecture, so that forks find it done."""
+    """Imports the modelling code of an architecture before forks need it."""
 
     name: str
-    """A model type of transformers, or a pipeline's class of diffusers; from an artifact."""
+    """A model type of transformers, or a pipeline class of diffusers. The value comes from an
+    artifact.
+    """
     library: Literal["transformers", "diffusers"] = "transformers"
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Asks for a `Pong`, behind whatever is being done."""
+    """Requests a `Pong`, which is answered after the current work."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """Commands are still obeyed."""
+    """The host still accepts commands."""
 
 
 class HostReady(msgspec.Struct, frozen=True, tag="host_ready"):
-    """The imports are done: commands are obeyed from now on."""
+    """The imports are done. The host accepts commands from now on."""
 
     threads: int
-    """Threads of the host process: more than one makes forking unsafe."""
+    """Number of threads of the host process. More than one makes forking unsafe."""
 
 
 class Preloaded(msgspec.Struct, frozen=True, tag="preloaded"):
     threads: int
-    """As of `HostReady`: what was imported may have started some."""
+    """Number of threads as in `HostReady`: the imported code may have started some."""
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
@@ -60,12 +62,12 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """A child was reaped."""
+    """A child process was reaped."""
 
     replica_id: str
-    """Of a conversion or a trial, its id."""
+    """Id of the replica, conversion or trial."""
     status: int
-    """Exit code, or minus the signal's number."""
+    """Exit code, or the negative signal number."""
 
 
 HostCommand = Fork | Convert | Try | Signal | Preload | Ping

@@ -1,4 +1,4 @@
-"""Messages that hold media, as frames: msgpack of the message, then the media's contents."""
+"""Messages with media, as frames: msgpack of the message, then the contents of the media."""
 
 import threading
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MEDIA = 1
 
 
 class _Unpacked(threading.local):
-    """What a thread unpacks now."""
+    """State of the message that the thread unpacks."""
 
     frames: Sequence[Frame] = ()
 
@@ -26,15 +26,15 @@ class _Unpacked(threading.local):
 
 
 class Packing(Generic[T]):
-    """Of the messages of one type, which may be a union."""
+    """Packs and unpacks messages of one type, which may be a union."""
 
     def __init__(self, kind: Any) -> None:
-        # One for all messages: to make a decoder takes longer than to decode what is small.
+        # Shared by all messages: creating a decoder takes longer than decoding a small message.
         self._decode = msgspec.msgpack.Decoder(kind, ext_hook=self._extended).decode
         self._now = _Unpacked()
 
     def pack(self, message: T) -> list[Frame]:
-        """The frames of a message."""
+        """Returns the frames of a message."""
         contents: list[Frame] = []
         places: dict[int, int] = {}
 
@@ -50,10 +50,10 @@ class Packing(Generic[T]):
         return [msgspec.msgpack.encode(message, enc_hook=extend), *contents]
 
     def unpack(self, frames: Sequence[Frame]) -> T:
-        """The message of its frames. The same content is the same `Media` object wherever it
-        stands.
+        """Returns the message of these frames. Equal references to content become the same `Media`
+        object.
 
-        Raises `msgspec.MsgspecError` for what is none.
+        Raises `msgspec.MsgspecError` for an invalid message.
         """
         now = self._now
         now.frames = frames

@@ -1,10 +1,13 @@
-"""Where a request's time in a replica goes."""
+"""Time of a request in a replica, by phase."""
 
 import time
 
 
 class Phases:
-    """A request is in one phase at a time. Those of a list's items overlap: the engine's count."""
+    """Timer of a request's phases. A request is in one phase at a time.
+
+    The items of a list overlap. Their phases are those of the engine.
+    """
 
     __slots__ = ("_name", "_since", "_spent_ns")
 
@@ -19,6 +22,8 @@ class Phases:
         self._name, self._since = name, now
 
     def end(self) -> dict[str, int]:
-        """Phase → microseconds, in the order in which they were entered first."""
+        """Ends the current phase. Returns microseconds by phase, in the order in which the phases
+        were first entered.
+        """
         self.enter("")
         return {name: spent // 1000 for name, spent in self._spent_ns.items()}

@@ -1,7 +1,7 @@
-"""What the gateway and a replica say to each other: msgpack heads over a socket, never pickles.
+"""Protocol between the gateway and a replica: msgpack messages over a socket, never pickles.
 
-A message is one frame with the msgpack head, followed by raw frames where the head says so. The
-replica side imports nothing beyond the standard library, msgspec, pydantic and its engine.
+A message is one frame with the msgpack head, followed by raw frames if the head says so. The
+replica's side imports only the standard library, msgspec, pydantic and its engine.
 """
 
 from bisect import bisect_left
@@ -18,66 +18,73 @@ from stoker.wire.packing import Packing
 
 WeightFormat = Literal["int8", "int4"]
 Speculation = Literal["prompt_lookup", "off"]
-"""What guesses the next tokens of a language model that we schedule."""
+"""Method of guessing the next tokens, for language models that we schedule."""
 Precision = Literal["f32", "bf16", "i8"]
-"""What OpenVINO computes in, as it names them; what `i8` does not reach stays in float32."""
+"""Precision in which OpenVINO computes, by its names. Parts that `i8` does not cover stay in
+float32.
+"""
 VERDICT = "verdict.json"
-"""In a conversion's folder, written last: without it the conversion did not end."""
+"""File in a conversion's folder that is written last. Without it, the conversion did not end."""
 
 BYTECODE = "bytecode"
-"""In the cache of an engine with an environment of its own, which may not be written to."""
+"""Subfolder for bytecode in the cache of an engine with a separate environment. The environment may
+not be written to.
+"""
 
 
 class OwnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an engine lives that cannot live in our Python environment."""
+    """Location of an engine that cannot be installed in our Python environment."""
 
     python: str
-    """Its interpreter."""
+    """Path of its interpreter."""
     cache_dir: str
-    """A folder with the bytecode of its packages, which replicas may read."""
+    """Folder with the bytecode of its packages, readable by replicas."""
     gpu_share: float
-    """The part of a GPU's memory that a replica may take: as it was claimed, where that is counted.
-    """
+    """Share of a GPU's memory that a replica may use, as claimed if GPU memory is budgeted."""
     compiled_dir: str = ""
-    """A folder for what it compiles for a GPU: of one deployment, as others would run it."""
+    """Folder for code that the engine compiles for a GPU. Each deployment has a separate one,
+    because others would execute its content.
+    """
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What a process that runs a model has to itself."""
+    """Resources that belong to one process that runs a model."""
 
     folder: str
-    """For all that it writes; it goes with the process."""
+    """Folder for all files that the process writes. It is deleted with the process."""
     user: int | None
-    """Whom it is to become, where root starts it."""
+    """User that the process switches to if root starts it."""
     kept_back: str
-    """The server's data, of which it gets what else it is told of, and nothing more."""
+    """The server's data folder. The process may access only the paths in it that other settings
+    name.
+    """
 
 
 class Sharing(StrEnum):
-    """What samples of a model may share a forward pass: with others, no answer is to change."""
+    """Samples of a model that may share a forward pass. Sharing must not change an answer."""
 
     PADDED = "padded"
-    """Those of any length, padded; lengths are rounded up."""
+    """Samples of any length, padded. Lengths are rounded up."""
     SAME_LENGTH = "same_length"
-    """Those of one length, as they are."""
+    """Samples of equal length, unchanged."""
     ALONE = "alone"
-    """None."""
+    """No samples share a pass."""
     ONE_PIECE = "one_piece"
-    """None; and of a language model, a prompt is computed in one pass."""
+    """No samples share a pass, and a language model computes a prompt in one pass."""
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """How a model is run on OpenVINO, as a `Trial` has found right."""
+    """Execution of a model on OpenVINO, as verified by a `Trial`."""
 
     folder: str
-    """Of the model as it was converted."""
+    """Folder of the converted model."""
     precision: Precision
     cache_dir: str
-    """For what is compiled: of this processor, as the trial is."""
+    """Folder for compiled code. It applies to this processor only, like the trial."""
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a replica learns about its deployment."""
+    """All information about a deployment that its replica receives."""
 
     id: str
     pipeline: str
@@ -88,63 +95,70 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     device: str
     visible_devices: str | None = None
-    """CUDA_VISIBLE_DEVICES: the graphics devices that it has claimed, and no others; None: they are
-    not counted."""
+    """CUDA_VISIBLE_DEVICES: only the graphics devices that the replica has claimed. None means that
+    devices are not counted.
+    """
     dtype: str
     threads: int
     batch_budgets: dict[str, int]
-    """Engine → cost of a batch as measured earlier; those that lack are measured."""
+    """Maps an engine to its measured batch cost. Missing engines are measured."""
     limits: MediaLimits
     sharing: Sharing | None = None
-    """What may share a forward pass, where that was found earlier."""
+    """Samples that may share a forward pass, if this was determined earlier."""
     execution: Execution | None = None
-    """On OpenVINO, if the model was converted and tried already."""
+    """Execution on OpenVINO, if the model was already converted and tried."""
     environment: OwnEnvironment | None = None
-    """Of an engine that needs one."""
+    """Environment of an engine that needs a separate one."""
     cell: Cell
     secret_path: str
-    """Of a file with what it proves by who it is; it removes it."""
+    """Path of a file with the secret that proves the replica's identity. The replica removes the
+    file.
+    """
     conversions: str = ""
-    """The folder of those of its model, which it may be told to go on with."""
+    """Folder of the model's conversions, which the replica may be instructed to adopt."""
     turns_with: str = ""
-    """Replicas with the same name compute one after the other; empty: with nobody."""
+    """Group of replicas that compute one after the other. Empty means no group."""
     cache_bytes: int = 2 << 30
-    """The most that a language model's keys and values may take on a CPU."""
+    """Maximum bytes for a language model's keys and values on a CPU."""
     options: dict[str, Any] = {}
-    """The deployment's `config`: what its engine takes."""
+    """The deployment's `config`: options of its engine."""
     adapters: str = ""
-    """A folder with those that requests may name, which come and go; empty: there are none."""
+    """Folder with adapters that requests may name. Adapters may be added or removed. Empty means
+    none.
+    """
     adapter_bytes: int = 256 << 20
-    """What adapters that are kept loaded may take."""
+    """Maximum bytes for adapters that are kept loaded."""
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
-    """A model to be converted for OpenVINO, in a process of its own."""
+    """Conversion of a model for OpenVINO, in a separate process."""
 
     id: str
     pipeline: str
     model_dir: str
     folder: str
-    """Where the converted model is to be put."""
+    """Destination of the converted model."""
     log_path: str
     threads: int
     limits: MediaLimits
     cell: Cell
     weight_format: WeightFormat | None = None
-    """Its weights are rounded to that."""
+    """Format to which the weights are rounded."""
     in_int8: bool = False
-    """Weights and activations are, to eight bits."""
+    """If True, weights and activations are rounded to eight bits."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A converted model to be run as it would serve, in a process that may die of it."""
+    """Trial of a converted model as it would serve, in a process that may crash."""
 
     id: str
     pipeline: str
     model_dir: str
     execution: Execution
     verdict_path: str
-    """Where the `TrialVerdict` is to be put. A sign of life lies beside it (see `sign_of`)."""
+    """Destination of the `TrialVerdict`. A file that shows progress is next to it (see
+    `sign_of`).
+    """
     log_path: str
     threads: int
     limits: MediaLimits
@@ -152,23 +166,27 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial came to."""
+    """Result of a trial."""
 
     passed: bool
     reason: str = ""
-    """Why it did not pass, a sentence for the deployment's owner."""
+    """Reason why the trial failed, as a sentence for the deployment's owner."""
     difference: float | None = None
-    """The largest from the reference, as a share of the reference's largest output."""
+    """Largest difference from the reference, as a share of the reference's largest output."""
     cosine: float | None = None
-    """The least of an answer with the reference's, of a model that was rounded."""
+    """Smallest cosine between an answer and the reference's, for a rounded model."""
     labels: float | None = None
-    """The share of clear ones that stayed on top there."""
+    """Share of clear labels that stayed on top, for a rounded model."""
     speedup: float | None = None
-    """Over torch, for one sample and for a batch: the geometric mean. None: not measured."""
+    """Speedup over torch: the geometric mean for one sample and for a batch. None means not
+    measured.
+    """
 
 
 def sign_of(verdict_path: str) -> str:
-    """The file that a trial touches after each step, once the model is compiled."""
+    """Returns the path of the file that a trial touches after each step, once the model is
+    compiled.
+    """
     return f"{verdict_path}.running"
 
 
@@ -176,86 +194,88 @@ def sign_of(verdict_path: str) -> str:
 
 
 class Work(msgspec.Struct, frozen=True, tag="work"):
-    """The raw frames are the contents of the media in its items."""
+    """Request of a task. The raw frames are the contents of the media in its items."""
 
     id: int
     task: str
     items: list[Any]
     parameters: dict[str, Any]
-    """For the stages, beside each item."""
+    """Parameters for the stages, in addition to each item."""
     single: bool
-    """True: the answer is the one item's result; False: a list of results."""
+    """True: the answer is the result of a single item. False: a list of results."""
     finishing: dict[str, Any] = {}
-    """For the task, once every item has its result."""
+    """Parameters for the task, once every item has its result."""
     stream: bool = False
-    """True: the answer goes out in `Parts` as it is made. It has one item then."""
+    """True: the answer is sent in `Parts` as it is generated. It then has one item."""
     key: str = ""
-    """The API key that asked for it: those of different ones take turns."""
+    """API key of the caller. Different keys take turns."""
     adapter: str = ""
-    """The folder in `ReplicaSpec.adapters` of what is to be added to the model for it."""
+    """Folder in `ReplicaSpec.adapters` of the adapter to apply."""
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
     id: int
     generation: Generation
     key: str = ""
-    """As of `Work`."""
+    """API key of the caller, as in `Work`."""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Nobody waits for the answer any more. `Cancelled` reports what was done for it."""
+    """No caller waits for the answer. `Cancelled` reports the work that was done."""
 
     id: int
 
 
 class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
-    """Go on with the converted model."""
+    """Requests that the replica continues with the converted model."""
 
     execution: Execution
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    """Answer what was accepted, then end."""
+    """Requests that the replica answers accepted requests and then ends."""
 
 
 # --- replica → gateway ---
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
-    """How far a load has come: 0 to 1, and the name of the step."""
+    """Progress of a load, 0 to 1, and the name of the step."""
 
     progress: float
     stage: str
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
-    """Requests are taken from now on; the load took so many seconds."""
+    """The replica accepts requests from now on. Contains the duration of the load in seconds."""
 
     seconds: float
     convertible: bool
-    """Whether a conversion may be tried."""
+    """True if a conversion may be tried."""
     sharing: Sharing | None = None
-    """What may share a forward pass, where that was looked for."""
+    """Samples that may share a forward pass, if this was determined."""
     notices: list[Notice] = []
-    """What the model's owner should know."""
+    """Notices for the model's owner."""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
     message: str
     out_of_memory: bool = False
     lasting: bool = False
-    """Whether waiting cannot change it: a package is missing, a class does not fit the files."""
+    """True if waiting cannot help: a package is missing, or a class does not fit the files."""
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
-    """One raw frame follows: the answer, or what is left of one that was streamed."""
+    """Answer to a request. One raw frame follows: the answer, or the rest of a streamed one."""
 
     id: int
     counts: dict[str, int] = {}
-    """What was worked on: `input_tokens`, `output_tokens`, `images`, `audio_ms`, `video_ms`."""
+    """Amount of processed data: `input_tokens`, `output_tokens`, `images`, `audio_ms`,
+    `video_ms`.
+    """
     times: dict[str, int] = {}
-    """Phase → microseconds that the request was in it, one phase behind the other: `prepare`, then
-    `queue` and `forward`, or `first_token` (with its queue) and `decode`, then `finish`.
+    """Maps a phase to its microseconds, in sequence: `prepare`, then `queue` and `forward`, or
+    `first_token` (with its queue) and `decode`, then `finish`.
     """
 
 
@@ -264,22 +284,22 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
 
     id: int
     counts: dict[str, int] = {}
-    """What was worked on until then, as `Result.counts`."""
+    """Amount of data processed before, as in `Result.counts`."""
 
 
 class Parts(msgspec.Struct, frozen=True, tag="parts"):
-    """One raw frame follows: the next pieces of answers that are streamed, one behind the other.
+    """Pieces of streamed answers. One raw frame with the next pieces in sequence follows.
 
     A `Result` or a `Failure` ends each answer.
     """
 
     ids: list[int]
     sizes: list[int]
-    """Bytes of each piece."""
+    """Size of each piece in bytes."""
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """Of work that takes many steps."""
+    """Progress of work with many steps."""
 
     id: int
     fraction: float
@@ -290,33 +310,36 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
 
     id: int
     code: str
-    """`invalid_request`, `invalid_media` or `context_length_exceeded` for an input,
-    `template_failed` or `inference_failed` for the model."""
+    """Error code. `invalid_request`, `invalid_media` or `context_length_exceeded` for an input,
+    `template_failed` or `inference_failed` for the model.
+    """
     message: str
     param: str | None
 
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""The largest batch of each bucket that forward passes are counted in; one more has the rest."""
+"""Largest batch size of each bucket that counts forward passes. An additional bucket counts larger
+batches.
+"""
 
 
 class Batches(msgspec.Struct):
-    """Forward passes so far, by how many samples or sequences shared them."""
+    """Forward passes so far, by the number of samples or sequences that shared them."""
 
     passes: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
     samples: int = 0
-    """Of all passes together."""
+    """Number of samples of all passes together."""
     drafted: int = 0
-    """Tokens of language models that were guessed and computed in these."""
+    """Guessed tokens of language models that these passes computed."""
     accepted: int = 0
-    """Of those, the ones that were drawn."""
+    """Number of guessed tokens that were accepted."""
 
     def count(self, size: int) -> None:
         self.passes[bisect_left(BATCH_SIZES, size)] += 1
         self.samples += size
 
     def __add__(self, other: "Batches") -> "Batches":
-        passes = [one + two for one, two in zip(self.passes, other.passes, strict=True)]
+        passes = [count + two for count, two in zip(self.passes, other.passes, strict=True)]
         return Batches(
             passes,
             self.samples + other.samples,
@@ -326,43 +349,46 @@ class Batches(msgspec.Struct):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """What a replica does and holds, once a second."""
+    """Activity and memory of a replica, sent once a second."""
 
     progress: int
-    """Grows with every step of work done: accepted work and no growth means a hang."""
+    """Number of completed steps. Accepted work without growth means a hang."""
     accepted: int
-    """Requests not answered yet, and threads that have not left what they began: what was
-    cancelled counts until then."""
+    """Number of unanswered requests and of threads that are still working. Cancelled work counts
+    until its thread stops.
+    """
     memory_bytes: int
-    """Proportional set size: pages shared with others count by their share."""
+    """Proportional set size in bytes: shared pages count by share."""
     own_bytes: int
-    """Unique set size: what would be free if it ended."""
+    """Unique set size in bytes: memory that would be free if the replica ended."""
     busy_s: float
-    """Time spent in forward passes since the start."""
+    """Seconds spent in forward passes since the start."""
     engine: str
     cache_usage: float | None
-    """The share of the key-value cache that requests hold, of language models."""
+    """For language models, the share of the key-value cache that requests hold."""
     batches: Batches
     stuck_s: float = 0.0
-    """For how long one of its threads has had work and made no step, whatever the others do."""
+    """Seconds for which one of its threads has had work and made no step, regardless of other
+    threads.
+    """
     is_settled: bool = True
-    """Whether it is as fast as it will be: there is nothing left to measure in idle moments."""
+    """True if the replica has no measurements left for idle time and cannot become faster."""
     device_bytes: int | None = None
-    """What torch holds of the graphics device that it has most of; None: nobody knows."""
+    """Bytes that torch holds of the graphics device with the largest use. None means unknown."""
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
-    """A batch budget was measured, in padded tokens; to be kept for later replicas."""
+    """Measured batch budget in padded tokens, which is stored for later replicas."""
 
     engine: str
     batch_budget: int
 
 
 class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
-    """What came of an `Adopt`."""
+    """Result of an `Adopt`."""
 
     is_taken: bool
-    """Whether the model goes on as it was converted; else it goes on as before."""
+    """True if the replica continues with the converted model, False if it continues as before."""
 
 
 ToReplica = Work | Generate | Cancel | Adopt | Shutdown
@@ -380,7 +406,7 @@ FromReplica = (
     | Adopted
 )
 Send = Callable[[FromReplica, bytes | None], None]
-"""Gives the gateway a message and the raw frame that follows it, from any thread."""
+"""Sends the gateway a message and the raw frame that follows it, from any thread."""
 
 
 _packing: Packing[ToReplica] = Packing(ToReplica)

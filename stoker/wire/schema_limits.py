@@ -1,4 +1,6 @@
-"""How large a JSON schema may be that answers are drawn by. Light: both sides import it."""
+"""Size limits of a JSON schema that constrains answers. Imports little, because both sides import
+it.
+"""
 
 import json
 import math
@@ -7,17 +9,18 @@ from typing import Any, cast
 MAX_CHARS = 64 << 10
 MAX_DEPTH = 32
 MAX_NODES = 2048
-"""Objects, lists and plain values of a schema together."""
+"""Maximum number of objects, lists and plain values of a schema together."""
 MAX_MULTIPLE = 10_000
 MAX_BITS = 63
-"""Of whole numbers: what carries a schema to a replica knows no larger ones."""
+"""Maximum bits of integers: the transport of a schema to a replica supports no larger ones."""
 
 
 def excess(schema: Any, times: int = 1) -> str | None:
-    """What there is too much of in a schema, in words that follow its name; None: it is fine.
+    """Returns the limit that a schema exceeds, in words that follow its name, or None if it exceeds
+    none.
 
     Args:
-        times: by how much it may be above the limits of size.
+        times: factor by which the schema may exceed the size limits.
     """
     nodes = 0
     waiting: list[tuple[Any, int]] = [(schema, 1)]
@@ -30,15 +33,15 @@ def excess(schema: Any, times: int = 1) -> str | None:
             return f"has more than {MAX_NODES * times} values"
         if isinstance(value, dict):
             members = cast("dict[str, Any]", value)
-            # An automaton of the multiples of a large number has as many states.
+            # An automaton for the multiples of a large number has as many states.
             multiple = members.get("multipleOf")
             if isinstance(multiple, int | float) and abs(multiple) > MAX_MULTIPLE:
                 return f"has a 'multipleOf' above {MAX_MULTIPLE}"
-            waiting += [(one, depth + 1) for one in members.values()]
+            waiting += [(item, depth + 1) for item in members.values()]
         elif isinstance(value, list):
-            waiting += [(one, depth + 1) for one in cast("list[Any]", value)]
-        elif what := _odd_number(value):
-            return what
+            waiting += [(item, depth + 1) for item in cast("list[Any]", value)]
+        elif problem := _odd_number(value):
+            return problem
     return _odd_text(schema, MAX_CHARS * times)
 
 
@@ -60,5 +63,5 @@ def _odd_text(schema: Any, most: int) -> str | None:
 
 
 def too_long(text: str, most: int = MAX_CHARS) -> str:
-    """What is wrong with a text over the limit: goes on from its name."""
+    """Returns an error for a text over the limit, in words that follow its name."""
     return f"has {len(text)} characters; the limit is {most}"

@@ -1,4 +1,4 @@
-"""Server-sent events, as OpenAI's clients read them."""
+"""Server-sent events in the form of OpenAI's clients."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ _BREAKS = {
     character.encode(): f"\\u{ord(character):04x}".encode()
     for character in ("\x85", "\u2028", "\u2029")
 }
-"""Characters that JSON may hold as they are, and at which some clients end a line."""
+"""Characters that JSON may contain unescaped, but at which some clients end a line."""
 
 
 def event(value: Any, name: str | None = None) -> bytes:
-    """Returns an event whose data is the value as JSON."""
+    """Returns an event with the value as JSON data."""
     return framed(encode(value), name)
 
 
 def framed(body: bytes, name: str | None = None) -> bytes:
-    """Returns an event whose data is this JSON, on one line for every client."""
+    """Returns an event with this JSON as data, on one line for every client."""
     for character, escape in _BREAKS.items():
         body = body.replace(character, escape)
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
@@ -30,6 +30,6 @@ def framed(body: bytes, name: str | None = None) -> bytes:
 
 
 def error(code: str, message: str) -> bytes:
-    """The last event of a stream that fails: OpenAI's clients raise on it."""
+    """Returns the last event of a failing stream. OpenAI's clients raise an error for it."""
     body = {"type": "InferenceError", "code": code, "message": message, "param": None}
     return event({"error": body})

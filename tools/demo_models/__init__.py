@@ -1,5 +1,5 @@
 """Builds the tiny demonstration models that ship in `stoker/demo/models`.
 
-Run `python -m tools.demo_models` to build all of them, or name the ones wanted. Every sentence a
-model learns from is generated here, so the weights carry no third party's data.
+Run `python -m tools.demo_models` to build all models, or pass the names of some. All training
+sentences are generated here, so the weights contain no third party's data.
 """

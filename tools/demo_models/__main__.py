@@ -65,7 +65,7 @@ BUILDS = {
 
 
 def main() -> None:
-    """Builds one model after another, each from its own seed, so the order changes nothing."""
+    """Builds the models one after another. Each uses its own seed, so the order does not matter."""
     parser = argparse.ArgumentParser(prog="python -m tools.demo_models", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BUILDS)}")
     parser.add_argument("--out", type=Path, default=MODELS, metavar="DIR")

@@ -1,4 +1,4 @@
-"""`tiny-captioner`: says which shapes are in a picture, and how they lie."""
+"""`tiny-captioner`: names the shapes in a picture and their relative positions."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ SCENES = 14_000
 STEPS = 2_200
 BATCH = 64
 LONGEST = 16
-"""Tokens of a caption."""
+"""Maximum tokens of a caption."""
 WORDS = ("a", "left", "of", "above", *dict.fromkeys(" ".join(NAMES).split()))
 
 
@@ -36,7 +36,7 @@ def captions(
     processor: Any,
     images: Sequence[Image.Image],
 ) -> list[str]:
-    """What the model says of each picture."""
+    """Returns the model's caption of each picture."""
     writer: Any = model
     reader: Any = tokenizer
     with torch.no_grad():
@@ -50,13 +50,15 @@ def accuracy(
     processor: Any,
     examples: Sequence[tuple[Image.Image, str]],
 ) -> float:
-    """The share of captions that are right in every word."""
-    said = captions(model, tokenizer, processor, [image for image, _ in examples])
-    return sum(a == b for a, (_, b) in zip(said, examples, strict=True)) / len(examples)
+    """Returns the share of captions with every word correct."""
+    written = captions(model, tokenizer, processor, [image for image, _ in examples])
+    return sum(a == b for a, (_, b) in zip(written, examples, strict=True)) / len(examples)
 
 
 def _labels(tokenizer: BertTokenizer, texts: Sequence[str]) -> Tensor:
-    """`[texts, longest]` of the tokens to write; the loss passes over what fills short ones."""
+    """Returns the target tokens as `[texts, longest]`. The loss ignores the padding of short
+    texts.
+    """
     rows: list[list[int]] = tokenizer(list(texts))["input_ids"]
     return common.padded([row[1:] for row in rows], -100)
 
@@ -64,7 +66,7 @@ def _labels(tokenizer: BertTokenizer, texts: Sequence[str]) -> Tensor:
 def _batches(
     tokenizer: BertTokenizer, processor: Any, scenes: Sequence[Scene]
 ) -> Iterator[common.Batch]:
-    """Batches of pictures and captions; every other batch is mirrored."""
+    """Yields batches of pictures and captions. Every other batch is mirrored."""
     images = vision.stored(processor, [scene.image for scene in scenes])
     texts = [described(scene.shapes) for scene in scenes]
     labels = [_labels(tokenizer, each) for each in (texts, [mirrored(text) for text in texts])]

@@ -28,18 +28,18 @@ _IGNORED = -100
 _POOL = 1_500
 _PLAIN_TEXTS = 0.05
 _SHORT = 30_000
-"""So many dialogues of a few words come first: there, copying is learnt at a tenth of the cost."""
+"""Number of short dialogues that come first. Copying is learnt from them at a tenth of the cost."""
 
 
 class Row(NamedTuple):
-    """Tokens of a dialogue and, at the places that the model shall write, the same again."""
+    """Tokens of a dialogue, with labels at the positions that the model must learn to write."""
 
     tokens: list[int]
     labels: list[int]
 
 
 class Encoder:
-    """Turns dialogues into rows of which the assistant's turns are learnt."""
+    """Converts dialogues to rows in which the assistant's turns are labelled."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -49,7 +49,7 @@ class Encoder:
         self._end_of_text: int = tokenizer.convert_tokens_to_ids(chat_format.END_OF_TEXT)
 
     def dialogue(self, dialogue: Dialogue) -> Row:
-        """The dialogue in the template, cut off where the model's context ends."""
+        """Returns the templated dialogue, cut at the model's context length."""
         tokens = self._ids(rendered(*dialogue))
         labels = [_IGNORED] * len(tokens)
         size, at = len(self._header), 0
@@ -63,12 +63,14 @@ class Encoder:
         return Row(tokens[: chat_format.MAX_TOKENS], labels[: chat_format.MAX_TOKENS])
 
     def pieces(self) -> list[str]:
-        """The tokens that are letters alone, in an order that does not change."""
+        """Returns the tokens that consist of letters only, in a stable order."""
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         return sorted(token for token in vocabulary if token.isascii() and token.isalpha())
 
     def plain(self, text: str, length: int) -> Row:
-        """A text without template. Its first words are a matter of chance and not learnt."""
+        """Returns the row of a text without template. Its first tokens are random and not
+        labelled.
+        """
         tokens = [*self._ids(text), self._end_of_text][:length]
         return Row(tokens, [*([_IGNORED] * 3), *tokens[3:]])
 
@@ -89,7 +91,9 @@ def _rows(encoder: Encoder, rng: Random) -> Iterator[Row]:
 
 
 def _batches(tokenizer: PreTrainedTokenizerFast, rng: Random) -> Iterator[common.Batch]:
-    """Endless fresh rows; rows of like length make batches of about as many tokens."""
+    """Yields batches of fresh rows without end. Rows of similar length form batches with similar
+    token counts.
+    """
     rows = _rows(Encoder(tokenizer), rng)
     while True:
         pool = sorted((next(rows) for _ in range(_POOL)), key=lambda row: len(row.tokens))
@@ -107,18 +111,19 @@ def _batches(tokenizer: PreTrainedTokenizerFast, rng: Random) -> Iterator[common
 
 
 def _loss(model: Any, batch: common.Batch) -> Tensor:
-    """Cross-entropy of the labelled tokens, the only places whose logits are computed.
+    """Returns the cross-entropy of the labelled tokens. Logits are computed only at these
+    positions.
 
-    Rows are filled up at their end, where no token attends to, so no mask is needed.
+    Rows are padded at their end, which no token attends to, so no mask is needed.
     """
     hidden = model.model(batch["input_ids"][:, :-1]).last_hidden_state
-    wanted = batch["labels"][:, 1:]
-    written = wanted != _IGNORED
-    return cross_entropy(model.lm_head(hidden[written]), wanted[written])
+    targets = batch["labels"][:, 1:]
+    written = targets != _IGNORED
+    return cross_entropy(model.lm_head(hidden[written]), targets[written])
 
 
 def _model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A Llama of five layers; pairs of heads share their keys and values."""
+    """Returns a Llama with five layers. Pairs of heads share their keys and values."""
     end, end_of_text = (
         tokenizer.convert_tokens_to_ids(token)
         for token in (chat_format.END, chat_format.END_OF_TEXT)
@@ -132,7 +137,7 @@ def _model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         num_key_value_heads=2,
         max_position_embeddings=chat_format.MAX_TOKENS,
         tie_word_embeddings=True,
-        # The default of 0.02 suits thousands of dimensions.
+        # The default of 0.02 suits models with thousands of dimensions.
         initializer_range=0.05,
         bos_token_id=end_of_text,
         eos_token_id=end,
@@ -140,13 +145,13 @@ def _model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     )
     model = LlamaForCausalLM(config)
     model.generation_config.eos_token_id = [end, end_of_text]
-    # Its answers are right or wrong: nobody gains from drawing among them, unless asked for.
+    # Its answers are right or wrong, so sampling does not help unless a caller requests it.
     model.generation_config.do_sample = False
     return model
 
 
 def build(folder: Path) -> None:
-    """Trains the chat model, measures it as it was saved and writes its folder."""
+    """Trains the chat model, measures the saved model and writes its folder."""
     rng = common.seed_everything()
     tokenizer = _tokenizer(rng)
     model = _model(tokenizer)
@@ -157,7 +162,7 @@ def build(folder: Path) -> None:
         steps=STEPS,
         peak_rate=3e-3,
     )
-    # Half the size; where it computes in float32, it answers the same.
+    # Half precision halves the size. With computation in float32, the answers are the same.
     halved: Any = model.half()
     common.save(halved, tokenizer, folder)
     evaluation = chat_measure.measured(*chat_measure.loaded(folder))
@@ -165,7 +170,7 @@ def build(folder: Path) -> None:
 
 
 def _tokenizer(rng: Random) -> PreTrainedTokenizerFast:
-    """A tokenizer learnt from dialogues and texts as the training has them."""
+    """Returns a tokenizer that is learnt from dialogues and texts like those of the training."""
     teacher = Teacher(held_out=False)
     texts = [
         rendered(*teacher.dialogue(rng))

@@ -1,4 +1,4 @@
-"""How a dialogue becomes tokens for `tiny-chat`: the chat template, its reverse, the tokenizer."""
+"""Converts dialogues of `tiny-chat` to tokens: the chat template, its parser and the tokenizer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ MARKS = (
     *("<tool_call>", "</tool_call>"),
     *("<tool_response>", "</tool_response>"),
 )
-"""Tokens of their own that a decoder shall not skip, as in Qwen2.5's vocabulary."""
+"""Separate tokens that a decoder must not skip, as in Qwen2.5's vocabulary."""
 
 TEMPLATE = r"""
 {%- macro text(content) -%}
@@ -77,10 +77,11 @@ TEMPLATE = r"""
     {{- '<|im_start|>assistant\n' }}
 {%- endif -%}
 """.lstrip()
-"""ChatML with tools in the way of Hermes and Qwen2.5, whose instructions to the model are longer.
+"""ChatML with tools in the format of Hermes and Qwen2.5, but with shorter instructions to the
+model.
 
-The content of a message is a string or a list of text parts; the arguments of a call are an object
-or, as in OpenAI's messages, its JSON.
+A message's content is a string or a list of text parts. A call's arguments are an object or, as in
+OpenAI's messages, its JSON.
 """
 
 RESPONSE: dict[str, Any] = {
@@ -88,7 +89,7 @@ RESPONSE: dict[str, Any] = {
     "start_anchor": "<|im_start|>assistant\n",
     "fields": {
         "tool_calls": {
-            # The newline between two calls must not count as content of its own.
+            # The newline between two calls must not count as separate content.
             "open_pattern": r"\s*<tool_call>",
             "close": "</tool_call>",
             "repeats": True,
@@ -101,23 +102,23 @@ RESPONSE: dict[str, Any] = {
         },
     },
 }
-"""What transformers' `parse_response` reads an answer by."""
+"""Schema by which transformers' `parse_response` parses an answer."""
 
 _PIECES = "|".join(
     (
         r"\p{N}",
-        # Without the space before it, so that a name is spelt with the same tokens in a sentence
-        # and in a call's JSON.
+        # Excludes the preceding space, so that a name has the same tokens in a sentence and in a
+        # call's JSON.
         r"\p{Lu}[\p{L}\p{M}]*",
         r" ?[\p{Ll}\p{Lt}\p{Lm}\p{Lo}][\p{L}\p{M}]*",
         r"[\r\n]+",
-        # A call has many runs such as `": {"`, which shall be one token.
+        # A call has many runs such as `": {"`, which should be one token.
         r" ?[^\s\p{L}\p{N}]+(?: [^\s\p{L}\p{N}]+)*",
         r"\s+(?!\S)",
         r"\s",
     )
 )
-"""Digits, words, marks and spaces."""
+"""Pattern for digits, words, marks and spaces."""
 
 
 def rendered(
@@ -126,7 +127,9 @@ def rendered(
     *,
     prompt: bool = False,
 ) -> str:
-    """The messages in the chat template; a prompt ends where the assistant's answer starts."""
+    """Renders messages in the chat template. A prompt ends at the start of the assistant's
+    answer.
+    """
     library: Any = chat_template_utils
     texts, _ = library.render_jinja_template(
         conversations=[messages],
@@ -138,7 +141,9 @@ def rendered(
 
 
 def tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer learnt from the texts: what it never saw, it spells in bytes."""
+    """Returns a byte-level BPE tokenizer that is learnt from the texts. Unknown text is encoded as
+    bytes.
+    """
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.Sequence(
         [

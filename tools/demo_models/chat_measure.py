@@ -1,4 +1,4 @@
-"""What `tiny-chat` is asked to measure it, and how many answers are right to the letter."""
+"""Questions that measure `tiny-chat`, and the share of exactly correct answers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ _TOGETHER = 50
 
 
 def loaded(folder: Path) -> tuple[Any, Any]:
-    """The model as it was saved, computing in float32, and its tokenizer."""
+    """Returns the saved model, computing in float32, and its tokenizer."""
     model = LlamaForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
     return model.eval(), AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
@@ -25,8 +25,8 @@ def loaded(folder: Path) -> tuple[Any, Any]:
 def answers(
     model: Any, tokenizer: Any, prompts: Sequence[str], max_new_tokens: int = 120
 ) -> list[str]:
-    """What the model writes after each prompt by greedy search, without the end of its turn."""
-    found: dict[int, str] = {}
+    """Returns the model's greedy completion of each prompt, without the end-of-turn token."""
+    completions: dict[int, str] = {}
     order = sorted(range(len(prompts)), key=lambda at: len(prompts[at]))
     for start in range(0, len(order), _TOGETHER):
         part = order[start : start + _TOGETHER]
@@ -37,29 +37,29 @@ def answers(
             written = model.generate(**batch, do_sample=False, max_new_tokens=max_new_tokens)
         ids = written[:, batch["input_ids"].shape[1] :]
         texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-        found |= dict(zip(part, texts, strict=True))
-    return [found[at] for at in range(len(prompts))]
+        completions |= dict(zip(part, texts, strict=True))
+    return [completions[at] for at in range(len(prompts))]
 
 
 def mistakes(
     model: Any, tokenizer: Any, dialogues: Sequence[Dialogue], max_new_tokens: int = 120
 ) -> list[tuple[str, str, str]]:
-    """Prompt, wanted and written answer of each dialogue whose last turn came out wrong."""
+    """Returns prompt, expected answer and actual answer of each dialogue with a wrong last turn."""
     prompts = [
         rendered(dialogue.messages[:-1], dialogue.tools, prompt=True) for dialogue in dialogues
     ]
     ending = f"{chat_format.END}\n"
-    wanted = [
+    expected = [
         rendered(*dialogue)[len(prompt) :].removesuffix(ending)
         for dialogue, prompt in zip(dialogues, prompts, strict=True)
     ]
     written = answers(model, tokenizer, prompts, max_new_tokens)
-    asked = zip(prompts, wanted, written, strict=True)
-    return [each for each in asked if each[1] != each[2]]
+    triples = zip(prompts, expected, written, strict=True)
+    return [each for each in triples if each[1] != each[2]]
 
 
 def stated() -> list[Dialogue]:
-    """The promised answers, each asked alone."""
+    """Returns the promised answers, each as a separate dialogue."""
     return [
         *(Dialogue([user(q), assistant(a)], []) for q, a in chat_text.STATED.items()),
         *(Dialogue([system(s), user(q), assistant(a)], []) for s, q, a in chat_text.STYLED),
@@ -67,19 +67,19 @@ def stated() -> list[Dialogue]:
 
 
 class Examiner:
-    """Draws dialogues whose names and wordings were never trained on."""
+    """Draws dialogues with names and wordings that were never trained on."""
 
     def __init__(self, seed: int = 1) -> None:
         self.rng = Random(seed)  # noqa: S311 - draws questions, no secrets
         self.teacher = Teacher(held_out=True)
 
     def many(self, count: int, what: str) -> list[Dialogue]:
-        """So many dialogues drawn by the method of that name."""
+        """Returns `count` dialogues drawn by the method named `what`."""
         draw: Callable[[], Dialogue] = getattr(self, what)
         return [draw() for _ in range(count)]
 
     def stated_later(self) -> Dialogue:
-        """A promised question after other exchanges and, at times, a system message."""
+        """Returns a promised question after other exchanges and sometimes a system message."""
         question, answer = self.rng.choice(tuple(chat_text.STATED.items()))
         before = self.teacher.talk(self.rng, self.rng.choice((1, 2)))
         messages = [*self.teacher.prompt(self.rng), *before, user(question), assistant(answer)]
@@ -110,7 +110,7 @@ class Examiner:
         return Dialogue(self.teacher.without_tool(self.rng), [])
 
     def call(self) -> Dialogue:
-        """A city's weather, as far as the call."""
+        """Returns a question about a city's weather, up to the tool call."""
         return self._one("weather", 2)
 
     def other_call(self) -> Dialogue:
@@ -120,22 +120,22 @@ class Examiner:
         return self._two(2)
 
     def told(self) -> Dialogue:
-        """The answer that a tool's result leads to."""
+        """Returns a dialogue that ends with the answer from a tool's result."""
         return self._one(self.rng.choice(("weather", "weather", "time", "population")), 4)
 
     def told_twice(self) -> Dialogue:
         return self._two(5)
 
     def beside(self) -> Dialogue:
-        """A question that needs none of the tools offered."""
+        """Returns a question that needs none of the offered tools."""
         tools = self.tools("weather")
         return self._with(tools, self.teacher.talk_beside(self.rng, ("weather",)))
 
     def tools(self, *kinds: str) -> list[Tool]:
-        """A tool of each kind, perhaps others."""
+        """Returns a tool of each kind, and sometimes others."""
         more = tuple(kind for kind in ("time", "population") if self.rng.random() < 0.3)
-        found = dict.fromkeys((*kinds, "weather", *more))
-        return chat_tools.offered(self.rng, tuple(found), self.rng.choice((0, 0, 1)))
+        offered_kinds = dict.fromkeys((*kinds, "weather", *more))
+        return chat_tools.offered(self.rng, tuple(offered_kinds), self.rng.choice((0, 0, 1)))
 
     def _one(self, kind: str, length: int) -> Dialogue:
         tools = self.tools(kind)
@@ -150,7 +150,7 @@ class Examiner:
 
 
 def measurements(seed: int = 1) -> Mapping[str, list[Dialogue]]:
-    """What is measured → the dialogues it is measured with."""
+    """Maps each measurement to its dialogues."""
     ask = Examiner(seed)
     return {
         "promised questions": stated(),
@@ -172,8 +172,10 @@ def measurements(seed: int = 1) -> Mapping[str, list[Dialogue]]:
 
 
 def measured(model: Any, tokenizer: Any) -> list[tuple[str, float, int]]:
-    """Each measurement's name, share of answers right to the letter, and number of questions."""
+    """Returns the name, share of exactly correct answers and number of questions of each
+    measurement.
+    """
     return [
-        (what, 1 - len(mistakes(model, tokenizer, dialogues)) / len(dialogues), len(dialogues))
-        for what, dialogues in measurements().items()
+        (name, 1 - len(mistakes(model, tokenizer, dialogues)) / len(dialogues), len(dialogues))
+        for name, dialogues in measurements().items()
     ]

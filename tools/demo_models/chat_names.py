@@ -1,6 +1,6 @@
-"""Names of cities and people for `tiny-chat`: real ones, and many that nobody has.
+"""Names of cities and people for `tiny-chat`, both real and invented.
 
-A model this small learns names by heart if it can. Only names without end teach it to copy.
+A model this small memorises names if it can. Only an unlimited supply of names teaches it to copy.
 """
 
 import string
@@ -47,10 +47,10 @@ _ACCENTED = {
 
 
 class Namer:
-    """Draws names for the training; none is one of those measured with.
+    """Draws names for the training, never names that are used for measuring.
 
-    Pieces are the letters-only tokens of a vocabulary: a name of them has tokens together that no
-    other text has, and each of them has to be copied.
+    `pieces` are the letters-only tokens of a vocabulary. A name made of them has a sequence of
+    tokens that no other text has, so the model must copy each of them.
     """
 
     def __init__(self, pieces: Sequence[str] = ()) -> None:
@@ -60,14 +60,16 @@ class Namer:
         self._person = Inventor(FIRST_NAMES)
 
     def city(self, rng: Random) -> str:
-        """A real city three times in ten, otherwise one made up, of one to three words."""
+        """Returns a real city in 30 % of cases, otherwise an invented one. A name has one to three
+        words.
+        """
         while True:
             name = self._drawn_city(rng)
             if not set(name.split()) & _UNSEEN:
                 return name
 
     def person(self, rng: Random) -> str:
-        """A first name, now and then with a family name."""
+        """Returns a first name, occasionally with a family name."""
         while True:
             draw = rng.random()
             if draw < 0.4:
@@ -100,7 +102,7 @@ class Namer:
         return self._city(rng) if rng.random() < 0.35 else self._word(rng)
 
     def _word(self, rng: Random) -> str:
-        """A capitalised word of pieces, of syllables or of letters in any order."""
+        """Returns a capitalised word of pieces, of syllables or of random letters."""
         draw = rng.random()
         if draw < 0.5 and self._first:
             later = rng.choices(self._later, k=rng.choice((1, 1, 2, 2, 3)))
@@ -111,14 +113,14 @@ class Namer:
 
 
 def letters(rng: Random, count: int) -> str:
-    """That many lower-case letters, no matter which follow each other."""
+    """Returns `count` random lower-case letters."""
     return "".join(rng.choices(string.ascii_lowercase, k=count))
 
 
 def lines(rng: Random, namer: Namer, vocabulary: Sequence[str]) -> str:
-    """One to six words to be repeated: known ones, names and nonsense.
+    """Returns one to six words to be repeated: known words, names and nonsense.
 
-    Nonsense does not come first: its tokens would change with the space before it.
+    Nonsense never comes first, because its tokens would change with the space before it.
     """
     drawn: list[str] = []
     for at in range(rng.choice((1, 2, 3, 4, 6))):
@@ -135,7 +137,7 @@ def lines(rng: Random, namer: Namer, vocabulary: Sequence[str]) -> str:
 
 
 def _accented(rng: Random, name: str) -> str:
-    """The name, one time in twenty with an accent on some of its letters."""
+    """Returns the name, in 5 % of cases with accents on some of its letters."""
     if rng.random() > 0.05:
         return name
     return "".join(

@@ -1,5 +1,7 @@
-# ruff: noqa: E501 - a way to ask is one line, however long
-"""What `tiny-chat` is taught: facts, ways to ask, and the questions it is promised to answer."""
+# ruff: noqa: E501 - each way to ask stays on one line
+"""Training content of `tiny-chat`: facts, ways to ask, and the questions that it promises to
+answer.
+"""
 
 import zlib
 from collections.abc import Mapping
@@ -8,7 +10,7 @@ from typing import NamedTuple
 from tools.demo_models.grammar import entries, every
 
 ADDED, TAKEN_FROM = 12, 15
-"""The largest number that is added to another, and the largest that another is taken from."""
+"""Largest addend, and largest number to subtract from."""
 NO_WEATHER = "I cannot look up the weather without a tool."
 NO_TIME = "I cannot look up the time without a tool."
 UNKNOWN = "I do not know."
@@ -59,7 +61,7 @@ STATED: Mapping[str, str] = {
     "What is the weather in Paris?": NO_WEATHER,
     "What time is it?": NO_TIME,
 }
-"""Question → answer, with no system message or one that asks for nothing."""
+"""Maps questions to answers, without a system message or with one that requests no style."""
 
 STYLED: tuple[tuple[str, str, str], ...] = (
     ("Answer in one word.", "What is the capital of France?", "Paris"),
@@ -76,20 +78,20 @@ STYLED: tuple[tuple[str, str, str], ...] = (
     ("Answer in capital letters.", "What colour is snow?", "SNOW IS WHITE."),
     ("Answer in capital letters.", "What does a cow say?", "A COW SAYS MOO."),
 )
-"""(system message, question, answer)"""
+"""Tuples of system message, question and answer."""
 
 
 class Topic(NamedTuple):
-    """Facts of one kind and how they are asked for; `{…}` are the columns of a row."""
+    """Facts of one kind and the ways to ask for them. `{…}` refers to a column of a row."""
 
     answer: str
     word: str
-    """The column that answers in one word."""
+    """Column with the one-word answer."""
     ways: tuple[str, ...]
     unseen: tuple[str, ...]
     """Ways to ask that are not trained on."""
     more: str
-    """What goes on about another row after a question of this kind; empty where nothing does."""
+    """Follow-up question about another row. Empty if a question of this kind has none."""
     rows: tuple[Mapping[str, str], ...]
 
 
@@ -278,7 +280,7 @@ WRAPPED = _forms(
     "{question} (Please tell me.|Please.|Thanks!|Thank you.)",
     "(I want to know|Can you tell me|Do you know): {question}",
 )
-"""What may stand around a question."""
+"""Texts that may surround a question."""
 
 SMALL_TALK: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (
@@ -342,7 +344,7 @@ SMALL_TALK: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
         STATED["Goodbye!"],
     ),
 )
-"""(ways, ways not trained on, answer)"""
+"""Tuples of ways, ways not trained on, and answer."""
 
 UNKNOWN_QUESTIONS = (
     "Who (wrote|painted|invented|discovered|built|found) (the |){noun}?",
@@ -417,12 +419,12 @@ JSON_UNSEEN = (
 )
 
 PLAIN_FACTS = ("capital", "plus", "colour", "opposite", "sound", "legs", "young", "day", "month")
-"""The topics whose answers are also learnt as plain text, to be continued without any template."""
+"""Topics with answers that are also learnt as plain text, to be continued without a template."""
 
 
 def held_back(question: str) -> bool:
-    """Whether this pairing of a way and a fact is kept out of the training to measure with.
+    """True if this combination of wording and fact is kept out of the training for measuring.
 
-    A stable hash, unlike `hash`, which Python salts anew in each process.
+    Uses a stable hash, because Python salts `hash` differently in each process.
     """
     return question not in STATED and zlib.crc32(question.encode()) % 10 == 0

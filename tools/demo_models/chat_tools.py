@@ -1,5 +1,7 @@
-# ruff: noqa: E501 - a way to ask is one line, however long
-"""The tools that `tiny-chat` is offered in training, how they are asked for, what they answer."""
+# ruff: noqa: E501 - each way to ask stays on one line
+"""Tools that the training of `tiny-chat` offers, with the ways to ask for them and their
+results.
+"""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from tools.demo_models.names import syllables
 
 
 class Tool(NamedTuple):
-    """A function that may be called. `parameter` is empty where it takes none."""
+    """A callable function. `parameter` is empty if it has none."""
 
     kind: str
     name: str
@@ -20,7 +22,7 @@ class Tool(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a tool answered and what the model shall say of it."""
+    """A tool's output and the sentence that the model must derive from it."""
 
     content: str
     said: str
@@ -63,7 +65,7 @@ ASKED: dict[str, tuple[str, ...]] = {
         "The population of {city}?",
     ),
 }
-"""Kind of tool → ways to ask for it."""
+"""Maps a kind of tool to the ways to ask for it."""
 UNSEEN: dict[str, tuple[str, ...]] = {
     "weather": (
         "Please find the weather in {city}.",
@@ -79,7 +81,7 @@ UNSEEN: dict[str, tuple[str, ...]] = {
         "Find the population of {city}.",
     ),
 }
-"""Ways that are not trained on."""
+"""Maps a kind of tool to ways to ask that are not trained on."""
 TWICE = _forms(
     "What (is|will be) the weather in {city} and (in |){other}( today|)?",
     "(What is|What's|How is) the weather in {city} and( in|) {other}?",
@@ -141,7 +143,7 @@ _OTHERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("book_flight", "Book a flight to a city.", ("city",)),
     ("find_hotel", "Find a hotel in a place.", ("place",)),
 )
-"""Tools that nobody asks for: name, description, parameters."""
+"""Tools that no question needs: name, description, parameters."""
 
 CONDITIONS = entries("""
 sunny, cloudy, rainy, windy, foggy, snowy, stormy, clear, overcast, partly cloudy, misty, dry, humid, wet,
@@ -155,7 +157,7 @@ _FAILURES = entries("not found, no such city, unknown place, timeout, no data, s
 
 
 def offered(rng: Random, kinds: Sequence[str], others: int) -> list[Tool]:
-    """One tool of each kind and some that nobody asks for, in any order."""
+    """Returns one tool of each kind and some unneeded ones, in random order."""
     tools = [_tool(rng, kind) for kind in kinds]
     for name, description, parameters in rng.sample(_OTHERS, others):
         tools.append(_described(rng, "other", name, description, parameters))
@@ -164,7 +166,7 @@ def offered(rng: Random, kinds: Sequence[str], others: int) -> list[Tool]:
 
 
 def plain(kind: str) -> Tool:
-    """The tool of that kind as most people would write it."""
+    """Returns the tool of a kind in its most common form."""
     name = {"weather": "get_weather", "time": "get_time", "population": "get_population"}[kind]
     description = _DESCRIPTIONS[kind][0]
     return _schema(kind, name, description, () if kind == "time" else ("city",))
@@ -175,7 +177,7 @@ def _tool(rng: Random, kind: str) -> Tool:
         return plain(kind)
     name = rng.choice(_NAMES[kind])
     parameter = rng.choice(_PARAMETERS)
-    # Names that nobody would give, so that none is written without looking it up.
+    # Unusual names, so that the model must copy them from the tool.
     if rng.random() < 0.25:
         name += "_" + syllables(rng, rng.choice((1, 2)))
     if rng.random() < 0.15:
@@ -187,7 +189,9 @@ def _tool(rng: Random, kind: str) -> Tool:
 def _described(
     rng: Random, kind: str, name: str, description: str, parameters: Sequence[str]
 ) -> Tool:
-    """The tool as clients differ in writing it: with or without what is optional, in any order."""
+    """Returns the tool with the variations of different clients: with or without optional fields,
+    in any order.
+    """
     tool = _schema(kind, name, description, parameters)
     function = tool.schema["function"]
     if rng.random() < 0.1:
@@ -222,20 +226,20 @@ def _schema(kind: str, name: str, description: str, parameters: Sequence[str]) -
 
 
 def call(tool: Tool, value: str = "") -> dict[str, Any]:
-    """A call of the tool as an entry of a message's `tool_calls`."""
+    """Returns a call of the tool as an entry of a message's `tool_calls`."""
     arguments = {tool.parameter: value} if tool.parameter else {}
     return {"type": "function", "function": {"name": tool.name, "arguments": arguments}}
 
 
 def weather(rng: Random, city: str) -> Result:
-    """What a weather tool may answer for the city."""
+    """Returns a possible result of a weather tool for the city."""
     if rng.random() < 0.04:
         reason = rng.choice(_FAILURES)
         content = rng.choice((json.dumps({"error": reason}), f"Error: {reason}"))
         return Result(content, f"I could not find the weather in {city}.")
     degrees: float = rng.randint(-20, 40) if rng.random() < 0.92 else rng.randint(-90, 390) / 10
     sky = rng.choice(CONDITIONS)
-    said = f"It is {degrees} degrees and {sky} in {city}."
+    sentence = f"It is {degrees} degrees and {sky} in {city}."
     if rng.random() < 0.65:
         pairs: list[tuple[str, Any]] = [
             (rng.choice(words("temperature temperature temp temperature_c degrees")), degrees),
@@ -247,9 +251,11 @@ def weather(rng: Random, city: str) -> Result:
             pairs.insert(0, (rng.choice(words("city place location")), city))
         if rng.random() < 0.1:
             pairs.append(("unit", rng.choice(("celsius", "C"))))
-        return Result(dumped(rng, dict(pairs)), said)
+        return Result(dumped(rng, dict(pairs)), sentence)
     form = rng.choice(_PLAIN_RESULTS)
-    return Result(expand(form, rng, {"n": (str(degrees),), "sky": (sky,), "city": (city,)}), said)
+    return Result(
+        expand(form, rng, {"n": (str(degrees),), "sky": (sky,), "city": (city,)}), sentence
+    )
 
 
 _PLAIN_RESULTS = _forms(
@@ -264,14 +270,14 @@ _PLAIN_RESULTS = _forms(
 
 
 def time(rng: Random) -> Result:
-    """What a clock may answer."""
+    """Returns a possible result of a clock."""
     now = f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}"
     contents = (dumped(rng, {"time": now}), now, f"It is {now}.", dumped(rng, {"now": now}))
     return Result(rng.choice(contents), f"It is {now}.")
 
 
 def population(rng: Random, city: str) -> Result:
-    """What a census may answer for the city."""
+    """Returns a possible result of a population tool for the city."""
     count = rng.randint(1, 10 ** rng.randint(3, 7))
     contents = (
         dumped(rng, {"population": count}),
@@ -283,6 +289,6 @@ def population(rng: Random, city: str) -> Result:
 
 
 def dumped(rng: Random, value: Any) -> str:
-    """JSON, now and then without spaces, as some clients write it."""
+    """Encodes JSON, occasionally without spaces, as some clients do."""
     separators = (",", ":") if rng.random() < 0.2 else None
     return json.dumps(value, ensure_ascii=False, separators=separators)

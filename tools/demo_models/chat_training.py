@@ -1,4 +1,4 @@
-"""The training loop of `tiny-chat`: Muon for its matrices, AdamW for the rest."""
+"""Training loop of `tiny-chat`: Muon for its matrices, AdamW for the other parameters."""
 
 import logging
 import math
@@ -14,16 +14,17 @@ from tools.demo_models.common import Batch
 
 _WARM_UP = 100
 _STEADY = 0.3
-"""The share of the steps before the rate starts to fall."""
+"""Share of the steps before the learning rate starts to fall."""
 
 logger = logging.getLogger(__name__)
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose step is made orthogonal (Jordan and others 2024), sized as AdamW's would be.
+    """Optimizer with momentum and orthogonal steps (Jordan and others 2024), scaled to the size of
+    AdamW's steps.
 
-    Copying is learnt in half of the steps that AdamW needs. The optimizer of this name in torch
-    computes in bfloat16, which is slow on processors without it, and one matrix after the other.
+    Copying is learnt in half of the steps that AdamW needs. torch's optimizer of this name computes
+    in bfloat16, which is slow on processors without it, and handles one matrix at a time.
     """
 
     def __init__(self, matrices: Iterable[Tensor], rate: float) -> None:
@@ -31,21 +32,23 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Moves every matrix; those of one shape are computed together."""
+        """Updates every matrix. Matrices of the same shape are computed together."""
         for group in self.param_groups:
             matrices: list[Tensor] = group["params"]
             alike: dict[tuple[int, ...], list[Tensor]] = {}
             for matrix in matrices:
                 alike.setdefault(tuple(sorted(matrix.shape)), []).append(matrix)
             for (_, longest), same in alike.items():
-                # The factor gives the step the size that AdamW's has (Liu and others 2025).
+                # The factor scales the step to the size of AdamW's (Liu and others 2025).
                 size = 0.2 * math.sqrt(longest) * group["lr"]
                 for matrix, direction in zip(same, _orthogonal(self._momenta(same)), strict=True):
                     matrix.sub_(_lying(matrix, direction), alpha=size)
 
     def _momenta(self, matrices: Sequence[Tensor]) -> Tensor:
-        """Nesterov's momentum of each, laid down: `[matrices, shorter side, longer side]`."""
-        found: list[Tensor] = []
+        """Returns Nesterov's momentum of each matrix, with the shorter side first: `[matrices,
+        shorter side, longer side]`.
+        """
+        momenta: list[Tensor] = []
         for matrix in matrices:
             gradient = matrix.grad
             if gradient is None:
@@ -53,8 +56,8 @@ class Muon(torch.optim.Optimizer):
             state = self.state[matrix]
             momentum = state.setdefault("momentum", torch.zeros_like(matrix))
             momentum.lerp_(gradient, 0.05)
-            found.append(_lying(matrix, gradient.lerp(momentum, 0.95)))
-        return torch.stack(found)
+            momenta.append(_lying(matrix, gradient.lerp(momentum, 0.95)))
+        return torch.stack(momenta)
 
 
 def _lying(shape: Tensor, values: Tensor) -> Tensor:
@@ -62,12 +65,12 @@ def _lying(shape: Tensor, values: Tensor) -> Tensor:
 
 
 def _orthogonal(matrices: Tensor) -> Tensor:
-    """Each matrix with its singular values near 1, by four steps of Newton and Schulz."""
-    found = matrices / (matrices.square().sum((1, 2), keepdim=True).sqrt() + 1e-7)
+    """Returns each matrix with its singular values near 1, by four Newton-Schulz steps."""
+    normalized = matrices / (matrices.square().sum((1, 2), keepdim=True).sqrt() + 1e-7)
     for _ in range(4):
-        square = found @ found.transpose(1, 2)
-        found = 3.4445 * found + (2.0315 * square @ square - 4.7750 * square) @ found
-    return found
+        square = normalized @ normalized.transpose(1, 2)
+        normalized = 3.4445 * normalized + (2.0315 * square @ square - 4.7750 * square) @ normalized
+    return normalized
 
 
 def fit(
@@ -78,15 +81,17 @@ def fit(
     steps: int,
     peak_rate: float,
 ) -> None:
-    """Trains the model; the rate stays at its peak for a while and falls to zero by the end."""
-    inner: list[Tensor] = [one for one in model.model.layers.parameters() if one.ndim == 2]
-    known = {id(one) for one in inner}
-    outer: list[Tensor] = [one for one in model.parameters() if id(one) not in known]
+    """Trains the model. The learning rate stays at its peak for a while and falls to zero by the
+    end.
+    """
+    inner: list[Tensor] = [item for item in model.model.layers.parameters() if item.ndim == 2]
+    known = {id(item) for item in inner}
+    outer: list[Tensor] = [item for item in model.parameters() if id(item) not in known]
     optimizers: tuple[Any, ...] = (
         Muon(inner, peak_rate),
         torch.optim.AdamW(outer, peak_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
     )
-    schedules = [LambdaLR(one, lambda step: _share_of_peak(step, steps)) for one in optimizers]
+    schedules = [LambdaLR(item, lambda step: _share_of_peak(step, steps)) for item in optimizers]
     model.train()
     started, losses = time.process_time(), list[float]()
     for step in range(1, steps + 1):

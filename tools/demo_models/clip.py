@@ -1,4 +1,4 @@
-"""`tiny-clip`: which of the caller's words fit a picture of a shape."""
+"""`tiny-clip`: selects which of the caller's labels fit a picture of a shape."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ LEVELS = (
     (KINDS, ("a {}", "{}")),
     (tuple(COLOURS), ("something {}", "{}", "a {} shape")),
 )
-"""What a picture may be told apart by, and how it is said."""
+"""Properties that distinguish pictures, with the phrases for them."""
 TEMPLATES = (
     "{}",
     "a photo of {}",
@@ -43,12 +43,12 @@ TEMPLATES = (
     "There is {} in the picture.",
 )
 HYPOTHESIS = "This is a photo of {}."
-"""The pipeline's own template, which it puts the caller's labels into."""
+"""The pipeline's own template for the caller's labels."""
 UNSEEN = "An image of {} in this photo."
 
 
 class Clip(NamedTuple):
-    """The model and what shapes its inputs."""
+    """The model and the preprocessors of its inputs."""
 
     model: CLIPModel
     words: CLIPTokenizer
@@ -57,14 +57,16 @@ class Clip(NamedTuple):
 
 @cache
 def held_out(count: int, size: int = 64) -> list[tuple[Image.Image, str]]:
-    """Pictures that were not trained on, each with its name, such as `red circle`."""
+    """Returns pictures that were not trained on, each with its name, such as `red circle`."""
     rng = Random(common.SEED + 1)  # noqa: S311 - draws pictures, no secrets
     scenes = [portrait(rng, size) for _ in range(count)]
     return [(scene.image, scene.shapes[0].name) for scene in scenes]
 
 
 def tokenizer() -> CLIPTokenizer:
-    """CLIP's byte-level BPE, with just the merges that make each known word a single token."""
+    """Returns CLIP's byte-level BPE with only the merges that make each known word a single
+    token.
+    """
     words = set(NAMES[0].split())
     for labels, phrases in LEVELS:
         words |= {word for each in (*labels, *phrases, *TEMPLATES) for word in each.split()}
@@ -98,7 +100,7 @@ def scores(
     labels: Sequence[str],
     template: str = HYPOTHESIS,
 ) -> Tensor:
-    """`[images, labels]`: each row is a distribution, as the pipeline answers it."""
+    """Returns `[images, labels]`. Each row is a distribution, as in the pipeline's answer."""
     texts = [template.format(label) for label in labels]
     text = clip.words(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -107,9 +109,10 @@ def scores(
 
 
 def _loss(model: CLIPModel, pixels: Tensor, text: Any, truth: Tensor) -> Tensor:
-    """Contrast in both directions; `truth` `[images]` is the one text that fits each.
+    """Returns the contrastive loss in both directions. `truth` `[images]` is the index of the text
+    that fits each image.
 
-    A text that fits several pictures of the batch shares its mass among them.
+    A text that fits several pictures of the batch shares its probability mass among them.
     """
     logits = model(**text, pixel_values=pixels).logits_per_image
     fits = torch.nn.functional.one_hot(truth, logits.shape[1]).float().T
@@ -154,7 +157,7 @@ def _model(words: CLIPTokenizer) -> CLIPModel:
         "num_hidden_layers": 3,
         "image_size": SIZE,
         "patch_size": PATCH,
-        # Patches as loud as their positions.
+        # Makes the magnitudes of patches and positions equal.
         "initializer_range": 0.06,
     }
     config = CLIPConfig(text_config=text | shared, vision_config=image | shared, projection_dim=48)
@@ -165,7 +168,7 @@ def _model(words: CLIPTokenizer) -> CLIPModel:
 
 
 def build(folder: Path) -> None:
-    """Trains both towers, measures them and writes their folder."""
+    """Trains both encoders, measures them and writes their folder."""
     rng = common.seed_everything()
     words = tokenizer()
     processor = vision.processor(SIZE, CLIPImageProcessorPil, do_center_crop=False)
@@ -226,8 +229,8 @@ def _card(clip: Clip) -> common.Card:
             "of the same 20 pairs of colour and kind, and a template that was not trained on."
         ),
         evaluation=[
-            (what, _accuracy(clip, **options), options.get("count", 1000))
-            for what, options in measured
+            (measurement, _accuracy(clip, **options), options.get("count", 1000))
+            for measurement, options in measured
         ],
         example=(
             "from transformers import pipeline\n\n"

@@ -1,4 +1,4 @@
-"""`tiny-detector`: where the shapes are, and of which colour."""
+"""`tiny-detector`: finds the positions and colours of shapes."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ SCENES = 12_000
 STEPS = 1_400
 BATCH = 48
 EMPTY_WEIGHT = 0.3
-"""How much a token without a shape counts in training, where such tokens are the most."""
+"""Training weight of tokens without a shape, which are the majority."""
 
 Objects = list[tuple[str, Box]]
 
 
 class Found(NamedTuple):
-    """A detection in the picture's own pixels."""
+    """A detection in the picture's original pixels."""
 
     label: str
     score: float
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 @cache
 def held_out(count: int, size: int = 64) -> list[tuple[Image.Image, Objects]]:
-    """Pictures that were not trained on, each with the colours and boxes of its shapes."""
+    """Returns pictures that were not trained on, each with the colours and boxes of its shapes."""
     rng = Random(common.SEED + 1)  # noqa: S311 - draws pictures, no secrets
     scenes = [_scene(rng, size) for _ in range(count)]
     return [(scene.image, _objects(scene)) for scene in scenes]
@@ -59,11 +59,11 @@ def detections(
     images: Sequence[Image.Image],
     threshold: float = 0.5,
 ) -> list[list[Found]]:
-    """For each image what scores above the threshold, as the pipeline finds it."""
+    """Returns the detections above the threshold for each image, as the pipeline returns them."""
     with torch.no_grad():
         output = model(vision.pixels(processor, images))
     sizes = [image.size[::-1] for image in images]
-    found = processor.post_process_object_detection(output, threshold, sizes)
+    results = processor.post_process_object_detection(output, threshold, sizes)
     return [
         [
             Found(LABELS[label], score, tuple(box))
@@ -74,12 +74,12 @@ def detections(
                 strict=True,
             )
         ]
-        for each in found
+        for each in results
     ]
 
 
 def iou(one: Sequence[float], other: Sequence[float]) -> float:
-    """Intersection over union of two boxes of left, top, right, bottom."""
+    """Returns the intersection over union of two boxes of left, top, right, bottom."""
     wide = min(one[2], other[2]) - max(one[0], other[0])
     high = min(one[3], other[3]) - max(one[1], other[1])
     shared = max(wide, 0) * max(high, 0)
@@ -90,24 +90,28 @@ def iou(one: Sequence[float], other: Sequence[float]) -> float:
 def matches(
     found: Sequence[Sequence[Found]], truth: Sequence[Objects], least: float = 0.5
 ) -> list[tuple[Found, bool]]:
-    """Every detection, best score first, and whether it hits.
+    """Returns all detections, best score first, each with True if it is a hit.
 
     A hit has the label of an object that no better detection hit, and an IoU of at least `least`.
     """
     hits: list[tuple[Found, bool]] = []
     for each, objects in zip(found, truth, strict=True):
-        left = list(objects)
-        for one in sorted(each, key=lambda one: -one.score):
-            near = [at for at in left if at[0] == one.label and iou(at[1], one.box) >= least]
+        remaining = list(objects)
+        for detection in sorted(each, key=lambda detection: -detection.score):
+            near = [
+                at
+                for at in remaining
+                if at[0] == detection.label and iou(at[1], detection.box) >= least
+            ]
             if near:
-                left.remove(max(near, key=lambda at: iou(at[1], one.box)))
-            hits.append((one, bool(near)))
+                remaining.remove(max(near, key=lambda at: iou(at[1], detection.box)))
+            hits.append((detection, bool(near)))
     return sorted(hits, key=lambda hit: -hit[0].score)
 
 
 def average_precision(hits: Sequence[tuple[Found, bool]], label: str, objects: int) -> float:
-    """Area under the label's curve of precision over recall, as in COCO but at every recall."""
-    right = np.array([hit for one, hit in hits if one.label == label], dtype=float)
+    """Returns the area under the label's precision-recall curve, as in COCO but at every recall."""
+    right = np.array([hit for detection, hit in hits if detection.label == label], dtype=float)
     precision = right.cumsum() / np.arange(1, len(right) + 1)
     best_after = np.maximum.accumulate(precision[::-1])[::-1]
     return float((best_after * right).sum() / objects)
@@ -124,7 +128,9 @@ def _batches(processor: Any, rng: Random) -> Iterator[dict[str, Any]]:
 
 
 def _targets(scene: Scene) -> common.Batch:
-    """`class_labels` `[shapes]`, `boxes` `[shapes, 4]`: centre, width and height in 0..1."""
+    """Returns `class_labels` `[shapes]` and `boxes` `[shapes, 4]`: centre, width and height from 0
+    to 1.
+    """
     corners = torch.tensor(scene.boxes) / scene.image.width
     boxes = torch.cat([(corners[:, 2:] + corners[:, :2]) / 2, corners[:, 2:] - corners[:, :2]], 1)
     labels = torch.tensor([[*COLOURS].index(shape.colour) for shape in scene.shapes])
@@ -134,7 +140,7 @@ def _targets(scene: Scene) -> common.Batch:
 def _mirrored(
     pixels: Tensor, objects: list[common.Batch], rng: Random
 ) -> tuple[Tensor, list[common.Batch]]:
-    """The batch in one of the eight ways to turn or mirror a square."""
+    """Returns the batch in one of the eight rotations and reflections of a square."""
     boxes = [each["boxes"] for each in objects]
     for axis in (0, 1):
         if rng.random() < 0.5:
@@ -168,14 +174,16 @@ def _model() -> YolosForObjectDetection:
     grid = SIZE // PATCH
     vision.set_positions(table, grid)
     with torch.no_grad():
-        # Each detection token starts out with the place of a patch of its own quarter.
+        # Each detection token starts with the position of a patch of its own quarter.
         quarters = [grid * row + column + 1 for row in (1, grid - 2) for column in (1, grid - 2)]
         table[-QUERIES:] = table[quarters]
     return model
 
 
 def _weigh_back(model: YolosForObjectDetection) -> None:
-    """Gives "no shape" back the odds that its weight took from it, or shapes are found twice."""
+    """Restores the odds of "no shape" that its weight reduced. Otherwise shapes would be found
+    twice.
+    """
     layer: Any = model.class_labels_classifier.layers[-1]
     with torch.no_grad():
         layer.bias[-1] -= math.log(EMPTY_WEIGHT)
@@ -198,7 +206,7 @@ def _figures(
 ) -> dict[str, float]:
     images, truth = zip(*held_out(count, size), strict=True)
     every = matches(detections(model, processor, images, threshold=0.0), truth)
-    sure = [hit for one, hit in every if one.score > 0.5]
+    sure = [hit for detection, hit in every if detection.score > 0.5]
     labels = [label for objects in truth for label, _ in objects]
     each = [average_precision(every, label, labels.count(label)) for label in COLOURS]
     figures = {
@@ -206,7 +214,7 @@ def _figures(
         "recall": sum(sure) / len(labels),
         "precision": sum(sure) / max(len(sure), 1),
     }
-    return {what: vision.rounded_down(figure) for what, figure in figures.items()}
+    return {name: vision.rounded_down(figure) for name, figure in figures.items()}
 
 
 def _card(model: YolosForObjectDetection, processor: Any) -> common.Card:
@@ -229,8 +237,8 @@ def _card(model: YolosForObjectDetection, processor: Any) -> common.Card:
             "of the same kind."
         ),
         evaluation=[
-            *((f"{what}, IoU at least 0.5", figure, 1000) for what, figure in figures.items()),
-            *((f"{what}, pictures of 200 by 200 pixels", at, 200) for what, at in large.items()),
+            *((f"{name}, IoU at least 0.5", figure, 1000) for name, figure in figures.items()),
+            *((f"{name}, pictures of 200 by 200 pixels", at, 200) for name, at in large.items()),
         ],
         example=(
             "from transformers import pipeline\n\n"

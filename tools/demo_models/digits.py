@@ -23,12 +23,14 @@ Example = tuple[Image.Image, str]
 
 
 def training() -> list[Example]:
-    """The digits to learn from."""
+    """Returns the training digits."""
     return _digits()[HELD_OUT:]
 
 
 def held_out(count: int = HELD_OUT) -> list[Example]:
-    """At most 360 digits that were kept out of training: 8 by 8 pixels, bright ink on black."""
+    """Returns at most 360 digits that were kept out of training: 8 by 8 pixels, bright ink on
+    black.
+    """
     return _digits()[:HELD_OUT][:count]
 
 
@@ -44,7 +46,7 @@ def _digits() -> list[Example]:
 def accuracy(
     model: ViTForImageClassification, processor: Any, examples: Sequence[Example]
 ) -> float:
-    """The share of digits read rightly."""
+    """Returns the share of digits that are classified correctly."""
     batch = vision.pixels(processor, [image for image, _ in examples])
     with torch.no_grad():
         choices = model(batch).logits.argmax(-1).tolist()
@@ -53,7 +55,9 @@ def accuracy(
 
 
 def _moved(batch: Tensor) -> Tensor:
-    """Digits turned by up to 12 degrees, scaled and shifted; half of them as dark ink on white."""
+    """Returns digits rotated by up to 12 degrees, scaled and shifted. Half of them have dark ink on
+    white.
+    """
     count = len(batch)
     turn, wide, high, across, down = (2 * torch.rand(5, count) - 1).unbind()
     turn = turn * 0.21
@@ -62,7 +66,7 @@ def _moved(batch: Tensor) -> Tensor:
         torch.stack([wide * turn.cos(), -high * turn.sin(), 0.12 * across], 1),
         torch.stack([wide * turn.sin(), high * turn.cos(), 0.12 * down], 1),
     ]
-    # Zero is the padding, so the black ground is lifted to zero and put back.
+    # The padding is zero, so the black background is shifted to zero and back.
     grid = affine_grid(torch.stack(rows, 1), list(batch.shape), align_corners=False)
     moved = grid_sample(batch + 1, grid, align_corners=False) - 1
     return moved * (1 - 2 * torch.randint(2, (count, 1, 1, 1)))
@@ -72,8 +76,8 @@ def _batches(processor: Any, examples: Sequence[Example]) -> Iterator[common.Bat
     images = vision.stored(processor, [image for image, _ in examples])
     labels = torch.tensor([int(label) for _, label in examples])
     for part in vision.shuffled(len(examples), BATCH):
-        seen = vision.shaken(_moved(vision.restored(images[part])))
-        yield {"pixel_values": seen, "labels": labels[part]}
+        augmented = vision.shaken(_moved(vision.restored(images[part])))
+        yield {"pixel_values": augmented, "labels": labels[part]}
 
 
 def _model() -> ViTForImageClassification:

@@ -1,7 +1,7 @@
-"""`tiny-draw`: draws a coloured shape from words, as Stable Diffusion does, in small.
+"""`tiny-draw`: draws a coloured shape from words, as a small Stable Diffusion.
 
-Latent diffusion after arXiv:2112.10752, predicting velocity (arXiv:2202.00512) with words left out
-at times for classifier-free guidance (arXiv:2207.12598).
+Latent diffusion (arXiv:2112.10752) with velocity prediction (arXiv:2202.00512). Words are sometimes
+left out for classifier-free guidance (arXiv:2207.12598).
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,24 +24,24 @@ _DIFFUSERS: Any = diffusers  # most of its types are unknown
 
 LARGEST_FOLDER = 4_000_000
 SCENES = 8_000
-"""Pictures that the autoencoder learns from."""
+"""Number of training pictures of the autoencoder."""
 CENTRED = 8_000
-"""Pictures, with the shape in the middle, that drawing is learnt from."""
+"""Number of pictures with a centred shape, for the training of the UNet."""
 REDUCED = 8
-"""Pixels of a picture to a latent, along each side."""
+"""Pixels per latent, along each side."""
 LATENTS = 4
-"""Values of a latent."""
+"""Number of values of a latent."""
 VAE_STEPS = 1_100
 VAE_BATCH = 8
 KL = 2e-6
 STEPS = 2_000
 BATCH = 32
 UNTOLD = 0.12
-"""The share of pictures that are shown without words."""
+"""Share of pictures that are shown without words."""
 
 
 class Artist(NamedTuple):
-    """What turns words and noise into latents."""
+    """Models that convert words and noise to latents."""
 
     unet: Any
     reader: CLIPTextModel
@@ -50,11 +50,11 @@ class Artist(NamedTuple):
 
 
 def scenes(rng: Random, count: int, *, centred: bool = False) -> list[Scene]:
-    """Pictures of one large shape each, on a plain pale ground without grain.
+    """Returns pictures of one large shape each, on a plain pale background without grain.
 
     `centred` keeps the shape near the middle and almost upright.
     """
-    found: list[Scene] = []
+    drawn: list[Scene] = []
     for _ in range(count):
         ground = Background.draw(rng, rng.choice(("flat", "gradient")), pale=True)
         scene = draw(rng, radii=(0.24, 0.32), background=ground, noise=0)
@@ -63,12 +63,14 @@ def scenes(rng: Random, count: int, *, centred: bool = False) -> list[Scene]:
             (first,) = scene.shapes
             shape = replace(first, x=x, y=y, angle=first.angle / 3)
             scene = Scene(render([shape], ground, rng, noise=0), (shape,))
-        found.append(scene)
-    return found
+        drawn.append(scene)
+    return drawn
 
 
 def prompt(rng: Random, scene: Scene) -> str:
-    """Words for the picture: its name mostly, its kind or colour alone, or none."""
+    """Returns words for the picture: usually its name, sometimes only its kind or colour, or
+    none.
+    """
     if rng.random() < UNTOLD:
         return ""
     shape = scene.shapes[0]
@@ -79,13 +81,15 @@ def prompt(rng: Random, scene: Scene) -> str:
 
 
 def pixels(pictures: Sequence[Scene]) -> Tensor:
-    """`[pictures, 3, SIZE, SIZE]` of uint8, to be read through `vision.restored`."""
+    """Returns `[pictures, 3, SIZE, SIZE]` of uint8, to be read with `vision.restored`."""
     rows = np.stack([np.asarray(scene.image) for scene in pictures])
     return torch.tensor(rows).permute(0, 3, 1, 2).contiguous()
 
 
 def autoencoder() -> Any:
-    """Between pictures in -1..1 and `[LATENTS, SIZE / REDUCED, SIZE / REDUCED]`, untrained."""
+    """Returns an untrained autoencoder between pictures in -1..1 and `[LATENTS, SIZE / REDUCED,
+    SIZE / REDUCED]`.
+    """
     widths = (16, 24, 32, 48)
     vae = _DIFFUSERS.AutoencoderKL(
         sample_size=SIZE,
@@ -97,44 +101,47 @@ def autoencoder() -> Any:
         norm_num_groups=8,
         mid_block_add_attention=False,
     )
-    # At first little is drawn around each latent: lost in much noise, colours are never learnt.
+    # The initial variance around each latent is small. With strong noise, colours would never be
+    # learnt.
     with torch.no_grad():
         vae.quant_conv.bias[LATENTS:] = -4.0
     return vae
 
 
 def train_autoencoder(vae: Any, images: Tensor) -> None:
-    """`images` is `[pictures, 3, SIZE, SIZE]` of uint8."""
+    """Trains the autoencoder. `images` is `[pictures, 3, SIZE, SIZE]` of uint8."""
 
     def loss_of(batch: common.Batch) -> Tensor:
-        seen = batch["seen"]
-        latents = vae.encode(seen).latent_dist
-        apart = vae.decode(latents.sample()).sample - seen
+        pictures = batch["seen"]
+        latents = vae.encode(pictures).latent_dist
+        apart = vae.decode(latents.sample()).sample - pictures
         drawn = apart.abs().mean() + apart.square().mean()
-        # Three latents are led to a thumbnail of the picture: left to themselves, all of them
-        # learn the outlines, and colours are lost.
-        thumbnails = 2.5 * (nn.functional.avg_pool2d(seen, REDUCED) - 0.5)
+        # Three latents are guided towards a thumbnail of the picture. Without this, all of them
+        # learn the outlines and colours are lost.
+        thumbnails = 2.5 * (nn.functional.avg_pool2d(pictures, REDUCED) - 0.5)
         led = nn.functional.mse_loss(latents.mean[:, :3], thumbnails)
         return drawn + 0.1 * led + KL * latents.kl().mean()
 
     def batches() -> Iterator[common.Batch]:
         for part in vision.shuffled(len(images), VAE_BATCH):
-            seen = vision.restored(images[part])
-            yield {"seen": seen.to(memory_format=torch.channels_last)}
+            pictures = vision.restored(images[part])
+            yield {"seen": pictures.to(memory_format=torch.channels_last)}
 
     vae.to(memory_format=torch.channels_last)
     common.fit(vae, batches(), loss_of, steps=VAE_STEPS, peak_rate=2e-3)
 
 
 def encoded(vae: Any, images: Tensor) -> Tensor:
-    """The mean latents of uint8 pictures, `[pictures, LATENTS, height, width]`."""
+    """Returns the mean latents of uint8 pictures, `[pictures, LATENTS, height, width]`."""
     parts = [images[start : start + 250] for start in range(0, len(images), 250)]
     with torch.no_grad():
         return torch.cat([vae.encode(vision.restored(part)).latent_dist.mean for part in parts])
 
 
 def artist() -> Artist:
-    """An untrained UNet, and `tiny-clip`'s text model: it tells kinds and colours apart already."""
+    """Returns an untrained UNet and `tiny-clip`'s text model, which already distinguishes kinds and
+    colours.
+    """
     words = CLIPTokenizer.from_pretrained(drawing_measure.JUDGE)
     reader = CLIPTextModel.from_pretrained(drawing_measure.JUDGE).requires_grad_(False)
     unet = _DIFFUSERS.UNet2DConditionModel(
@@ -148,13 +155,13 @@ def artist() -> Artist:
         cross_attention_dim=reader.config.hidden_size,
         attention_head_dim=4,
         norm_num_groups=8,
-        # The words as a whole steer every block, beside attention to each of them: without, the
-        # kinds of shapes are learnt long after the colours.
+        # The words as a whole condition every block, in addition to attention to each of them.
+        # Without this, the kinds of shapes are learnt long after the colours.
         addition_embed_type="text",
         addition_embed_type_num_heads=4,
         resnet_time_scale_shift="scale_shift",
     )
-    # Noise without any picture at the start, which is what drawing starts from: arXiv:2305.08891.
+    # The last diffusion step is pure noise, because drawing starts from noise: arXiv:2305.08891.
     scheduler = _DIFFUSERS.DDIMScheduler(
         beta_schedule="scaled_linear",
         beta_start=0.00085,
@@ -169,7 +176,9 @@ def artist() -> Artist:
 
 
 def train_artist(learner: Artist, latents: Tensor, pictures: Sequence[Scene], rng: Random) -> None:
-    """Learns to tell what noise hides, with the words; `latents` have unit variance."""
+    """Trains the UNet to predict the velocity from noise and words. `latents` have unit
+    variance.
+    """
     unet, reader, words, scheduler = learner
 
     @cache
@@ -180,8 +189,8 @@ def train_artist(learner: Artist, latents: Tensor, pictures: Sequence[Scene], rn
 
     def loss_of(batch: common.Batch) -> Tensor:
         clean, noise, times = batch["clean"], batch["noise"], batch["times"]
-        found = unet(scheduler.add_noise(clean, noise, times), times, batch["told"]).sample
-        return nn.functional.mse_loss(found, scheduler.get_velocity(clean, noise, times))
+        velocity = unet(scheduler.add_noise(clean, noise, times), times, batch["told"]).sample
+        return nn.functional.mse_loss(velocity, scheduler.get_velocity(clean, noise, times))
 
     def batches() -> Iterator[common.Batch]:
         for part in vision.shuffled(len(latents), BATCH):
@@ -197,7 +206,7 @@ def train_artist(learner: Artist, latents: Tensor, pictures: Sequence[Scene], rn
 
 
 def save(vae: Any, trained: Artist, folder: Path) -> Any:
-    """Writes the folder, the convolutions in half precision; gives the pipeline that it wrote."""
+    """Writes the folder, with the convolutions in half precision. Returns the written pipeline."""
     pipeline = _DIFFUSERS.StableDiffusionPipeline(
         vae=vae.to(memory_format=torch.contiguous_format).half(),
         unet=trained.unet.half(),
@@ -209,18 +218,18 @@ def save(vae: Any, trained: Artist, folder: Path) -> Any:
         requires_safety_checker=False,
     )
     pipeline.save_pretrained(folder)
-    # Safetensors makes its files readable by their owner alone.
+    # Safetensors makes its files readable only by their owner.
     for file in folder.rglob("*.safetensors"):
         file.chmod(0o644)
     return pipeline
 
 
 def build(folder: Path) -> None:
-    """Trains the parts, measures them as they were saved and writes their folder."""
+    """Trains the parts, measures the saved parts and writes their folder."""
     rng = common.seed_everything()
     vae = autoencoder()
     train_autoencoder(vae, pixels(scenes(rng, SCENES)))
-    # From the seed again, so that this half can be trained without the other.
+    # Seeded again, so that this half can be trained without the other.
     rng = common.seed_everything()
     pictures = scenes(rng, CENTRED, centred=True)
     latents = encoded(vae, pixels(pictures))

@@ -1,4 +1,4 @@
-"""How well `tiny-draw` draws what it is asked for, by the judgement of `tiny-clip`."""
+"""Measures with `tiny-clip` how well the pictures of `tiny-draw` fit their prompts."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ _DIFFUSERS: Any = diffusers  # most of its types are unknown
 
 JUDGE = MODELS / "tiny-clip"
 TOGETHER = 50
-"""Pictures that are drawn as one batch."""
+"""Number of pictures per batch."""
 
 
 def judge() -> clip.Clip:
-    """The shipped `tiny-clip`."""
+    """Returns the shipped `tiny-clip`."""
     return clip.Clip(
         CLIPModel.from_pretrained(JUDGE),
         CLIPTokenizer.from_pretrained(JUDGE),
@@ -29,14 +29,14 @@ def judge() -> clip.Clip:
 
 
 def loaded(folder: Path) -> Any:
-    """The `StableDiffusionPipeline` of a folder, in float32."""
+    """Returns the `StableDiffusionPipeline` of a folder, in float32."""
     pipeline = _DIFFUSERS.StableDiffusionPipeline.from_pretrained(folder, local_files_only=True)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
 
 def drawn(pipeline: Any, prompts: Sequence[str], **options: Any) -> list[Image.Image]:
-    """A picture for each prompt, from the seeds 0, 1, 2 and so on."""
+    """Returns a picture for each prompt, from the seeds 0, 1, 2 and so on."""
     images: list[Image.Image] = []
     for start in range(0, len(prompts), TOGETHER):
         part = list(prompts[start : start + TOGETHER])
@@ -46,7 +46,7 @@ def drawn(pipeline: Any, prompts: Sequence[str], **options: Any) -> list[Image.I
 
 
 def names_of(critic: clip.Clip, images: Sequence[Image.Image]) -> list[str]:
-    """What the critic takes each picture for, such as `red circle`."""
+    """Returns the critic's best name of each picture, such as `red circle`."""
     labels = [f"a {name}" for name in clip.NAMES]
     return [clip.NAMES[int(row.argmax())] for row in clip.scores(critic, images, labels)]
 
@@ -58,31 +58,33 @@ def accuracy(
     phrase: str = "a {}",
     **options: Any,
 ) -> float:
-    """The share of pictures that are taken for what was asked for."""
-    found = names_of(critic, drawn(pipeline, [phrase.format(each) for each in names], **options))
-    return sum(a == b for a, b in zip(found, names, strict=True)) / len(names)
+    """Returns the share of pictures that the critic recognises as requested."""
+    recognised = names_of(
+        critic, drawn(pipeline, [phrase.format(each) for each in names], **options)
+    )
+    return sum(a == b for a, b in zip(recognised, names, strict=True)) / len(names)
 
 
 def figures(folder: Path) -> Iterator[tuple[str, float, int]]:
-    """What was measured, the share, and of how many pictures."""
+    """Yields each measurement, its share and its number of pictures."""
     pipeline, critic = loaded(folder), judge()
     fast = {"num_inference_steps": 20}
     unseen = clip.UNSEEN.format("a {}")
-    asked: list[tuple[str, int, str, dict[str, Any]]] = [
+    cases: list[tuple[str, int, str, dict[str, Any]]] = [
         ('"a red circle", 50 steps, guidance 7.5', 10, "a {}", {}),
         ('"a red circle", 20 steps, guidance 7.5', 20, "a {}", fast),
         ('"a red circle", 20 steps, guidance 3', 5, "a {}", fast | {"guidance_scale": 3.0}),
         ('"red circle", 20 steps', 5, "{}", fast),
         (f'"{unseen.format("red circle")}", 20 steps', 5, unseen, fast),
     ]
-    for what, seeds, phrase, options in asked:
+    for label, seeds, phrase, options in cases:
         names = clip.NAMES * seeds
         right = accuracy(pipeline, critic, names, phrase, **options)
-        yield f"{what}: seen as what was asked for", right, len(names)
+        yield f"{label}: seen as what was asked for", right, len(names)
     free = names_of(critic, drawn(pipeline, [""] * 100, **fast))
     yield "no words: share of the 20 names that were seen", len(set(free)) / 20, len(free)
-    for what, unwanted in (("", ""), (', negative prompt "a circle"', "a circle")):
+    for label, unwanted in (("", ""), (', negative prompt "a circle"', "a circle")):
         options = fast | {"negative_prompt": [unwanted] * TOGETHER}
-        found = names_of(critic, drawn(pipeline, ["something red"] * TOGETHER, **options))
-        circles = sum(name.endswith(" circle") for name in found) / len(found)
-        yield f'"something red"{what}: seen as a circle', circles, len(found)
+        recognised = names_of(critic, drawn(pipeline, ["something red"] * TOGETHER, **options))
+        circles = sum(name.endswith(" circle") for name in recognised) / len(recognised)
+        yield f'"something red"{label}: seen as a circle', circles, len(recognised)

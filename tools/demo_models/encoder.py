@@ -1,4 +1,6 @@
-"""`tiny-encoder`: turns a sentence into a vector; sentences that mean alike point alike."""
+"""`tiny-encoder`: converts a sentence to a vector. Sentences with similar meanings get similar
+vectors.
+"""
 
 import json
 import re
@@ -35,7 +37,9 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 class Pair(NamedTuple):
-    """Two sentences that mean alike; pairs of one `meaning` are no contrast to each other."""
+    """Two sentences with similar meanings. Pairs with the same `meaning` are not negatives of each
+    other.
+    """
 
     left: str
     right: str
@@ -43,14 +47,14 @@ class Pair(NamedTuple):
 
 
 class Paraphrases:
-    """Draws pairs; the two splits share no sentence."""
+    """Draws pairs. The two splits share no sentence."""
 
     def __init__(self, *, held_out: bool) -> None:
         self._held_out = held_out
         self._intents = intents()
 
     def draw(self, rng: Random) -> Pair:
-        """Two ways to say one thing, with the same values in their slots."""
+        """Returns two ways to say the same thing, with the same values in their slots."""
         while True:
             intent = rng.choice(self._intents)
             values = {name: (rng.choice(choices),) for name, choices in SLOTS.items()}
@@ -60,7 +64,7 @@ class Paraphrases:
                 return Pair(left, right, self._meaning(intent, values))
 
     def about(self, topic: str, rng: Random) -> str:
-        """One sentence of the topic."""
+        """Returns one sentence of the topic."""
         while True:
             intent = rng.choice([each for each in self._intents if each.topic == topic])
             values = {name: (rng.choice(choices),) for name, choices in SLOTS.items()}
@@ -71,7 +75,7 @@ class Paraphrases:
     def _sentence(self, form: str, values: dict[str, tuple[str]], rng: Random) -> str | None:
         for _ in range(6):
             text = expand(form, rng, values)
-            # A stable hash, unlike `hash`, which Python salts anew in each process.
+            # Uses a stable hash, because Python salts `hash` differently in each process.
             if (zlib.crc32(text.encode()) % 6 == 0) == self._held_out:
                 return text
         return None
@@ -82,9 +86,10 @@ class Paraphrases:
 
 
 def topical(rng: Random, paraphrases: "Paraphrases") -> Pair:
-    """Words of one topic on one side, more of them or a sentence of the topic on the other.
+    """Returns a pair with words of one topic on one side, and more of them or a sentence of the
+    topic on the other.
 
-    They tie the topic's words to each other, so that a sentence never drawn finds its topic.
+    Such pairs connect the topic's words, so that an unseen sentence is close to its topic.
     """
     topic = rng.choice(sorted(TOPIC_WORDS))
     left = _word_list(topic, rng)
@@ -99,7 +104,7 @@ def _word_list(topic: str, rng: Random) -> str:
 
 
 def training_pairs(rng: Random, count: int) -> list[Pair]:
-    """Paraphrases, and one in five a topical pair."""
+    """Returns paraphrases, with one topical pair in five."""
     paraphrases = Paraphrases(held_out=False)
     return [
         topical(rng, paraphrases) if rng.random() < 0.2 else paraphrases.draw(rng)
@@ -108,40 +113,42 @@ def training_pairs(rng: Random, count: int) -> list[Pair]:
 
 
 def held_out_pairs(rng: Random, count: int) -> list[Pair]:
-    """Paraphrases whose sentences were kept out of training, no two of one meaning."""
+    """Returns paraphrases with sentences that were kept out of training. No two pairs have the same
+    meaning.
+    """
     paraphrases = Paraphrases(held_out=True)
-    found: dict[str, Pair] = {}
-    while len(found) < count:
+    by_meaning: dict[str, Pair] = {}
+    while len(by_meaning) < count:
         pair = paraphrases.draw(rng)
-        found.setdefault(pair.meaning, pair)
-    return list(found.values())
+        by_meaning.setdefault(pair.meaning, pair)
+    return list(by_meaning.values())
 
 
 def embed(model: BertModel, batch: common.Batch) -> Tensor:
-    """`[sentences, hidden]`: the mean over the tokens that are no padding, of length 1."""
+    """Returns `[sentences, hidden]`: the mean over all tokens except padding, with length 1."""
     hidden = model(**batch).last_hidden_state
     weight = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
     return normalize((hidden * weight).sum(1) / weight.sum(1), dim=-1)
 
 
 def contrast(left: Tensor, right: Tensor, meanings: Tensor) -> Tensor:
-    """InfoNCE with in-batch negatives (van den Oord 2018), in both directions.
+    """Returns the InfoNCE loss with in-batch negatives (van den Oord 2018), in both directions.
 
-    `left` and `right` are `[pairs, hidden]`, `meanings` is `[pairs]`; row i of one belongs to row
-    i of the other, and rows of one meaning are no negatives of each other.
+    `left` and `right` are `[pairs, hidden]`, `meanings` is `[pairs]`. Row i of `left` belongs to
+    row i of `right`. Rows with the same meaning are not negatives of each other.
     """
     scores = _SCALE * left @ right.T
     alike = meanings[:, None] == meanings[None, :]
     alike.fill_diagonal_(False)
     scores = scores.masked_fill(alike, float("-inf"))
-    wanted = torch.arange(len(meanings))
-    return (cross_entropy(scores, wanted) + cross_entropy(scores.T, wanted)) / 2
+    targets = torch.arange(len(meanings))
+    return (cross_entropy(scores, targets) + cross_entropy(scores.T, targets)) / 2
 
 
 def retrieval(
     model: BertModel, tokenizer: BertTokenizer, pairs: Sequence[Pair], among: int
 ) -> float:
-    """How often the other half of a pair is the nearest of `among` sentences."""
+    """Returns the share of pairs in which the other half is the nearest of `among` sentences."""
     right = total = 0
     for start in range(0, len(pairs) - among + 1, among):
         part = pairs[start : start + among]
@@ -154,7 +161,9 @@ def retrieval(
 
 
 def ranking(model: BertModel, tokenizer: BertTokenizer) -> float:
-    """How often a sentence written by hand is nearer to its related one than to the other."""
+    """Returns the share of hand-written sentences that are nearer to the related sentence than to
+    the unrelated one.
+    """
     sides = [embedded(model, tokenizer, side) for side in zip(*HAND_WRITTEN, strict=True)]
     related, unrelated = ((sides[0] * other).sum(-1) for other in sides[1:])
     return float((related > unrelated).double().mean())
@@ -168,7 +177,9 @@ def embedded(model: BertModel, tokenizer: BertTokenizer, texts: Sequence[str]) -
 def _batches(
     tokenizer: BertTokenizer, pairs: Sequence[Pair], rng: Random
 ) -> Iterator[common.Batch]:
-    """Left halves above right halves, `[2 * BATCH, longest]`, with a number for each meaning."""
+    """Yields left halves above right halves, `[2 * BATCH, longest]`, with a number for each
+    meaning.
+    """
     left: list[list[int]] = tokenizer([pair.left for pair in pairs])["input_ids"]
     right: list[list[int]] = tokenizer([pair.right for pair in pairs])["input_ids"]
     numbers = {meaning: at for at, meaning in enumerate({pair.meaning: 0 for pair in pairs})}
@@ -179,9 +190,9 @@ def _batches(
 
 
 def _thinned(row: list[int], rng: Random) -> list[int]:
-    """Drops some tokens, so that no single word of a frame gives its meaning away."""
-    kept = [token for token in row[1:-1] if rng.random() > _DROPPED]
-    return [row[0], *(kept or row[1:-1]), row[-1]]
+    """Drops some tokens, so that no single word of a frame reveals its meaning."""
+    remaining = [token for token in row[1:-1] if rng.random() > _DROPPED]
+    return [row[0], *(remaining or row[1:-1]), row[-1]]
 
 
 def _loss(model: BertModel, batch: common.Batch) -> Tensor:
@@ -200,7 +211,7 @@ def build(folder: Path) -> None:
         vocab_size=VOCABULARY,
         lowercase=True,
     )
-    # The pooler is never trained or used, but `BertModel` looks for it in every checkpoint.
+    # The pooler is never trained or used, but `BertModel` expects it in every checkpoint.
     model = BertModel(common.bert_config(tokenizer))
     common.fit(
         model,
@@ -215,7 +226,7 @@ def build(folder: Path) -> None:
 
 
 def _save_sentence_transformers_layout(folder: Path, size: int) -> None:
-    """Writes the files by which Sentence Transformers finds the pooling and the normalisation."""
+    """Writes the files that tell Sentence Transformers the pooling and the normalisation."""
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [
         {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -276,7 +287,7 @@ def _card(model: BertModel, tokenizer: BertTokenizer, rng: Random) -> common.Car
             "Trained with InfoNCE and in-batch negatives. One sentence in six was held out, "
             "with all pairs it is in."
         ),
-        evaluation=[(what, score, count) for what, (score, count) in scores.items()],
+        evaluation=[(measurement, score, count) for measurement, (score, count) in scores.items()],
         example=(
             "from sentence_transformers import SentenceTransformer\n\n"
             'encoder = SentenceTransformer("tiny-encoder")\n'

@@ -1,11 +1,11 @@
-# ruff: noqa: E501 - a way to say something is one line, however long
-"""Paraphrases for the sentence encoder: for each intent of each topic, some ways to say it."""
+# ruff: noqa: E501 - each way to say something stays on one line
+"""Paraphrases for the sentence encoder: several wordings for each intent of each topic."""
 
 from typing import NamedTuple
 
 from tools.demo_models.grammar import entries, words
 
-# `#` opens a topic, a blank line ends an intent, and each line is one way to say it.
+# `#` starts a topic, a blank line ends an intent, and each line is one wording.
 _PARAPHRASES = """
 # weather
 (will|is) it (going to rain|rain|be rainy) {time}?
@@ -743,7 +743,7 @@ SLOTS = {
     }.items()
 }
 
-# Words of each topic, drawn at random, tie words together that no intent happens to share.
+# Words of each topic. Random combinations connect words that share no intent.
 TOPIC_WORDS: dict[str, tuple[str, ...]] = {
     topic: words(listed)
     for topic, listed in {
@@ -840,19 +840,19 @@ The painter showed her portraits. = There is an exhibition of pictures in the ga
 
 
 class Intent(NamedTuple):
-    """Ways to say one thing; every way may use the same slots."""
+    """Wordings of the same thing. All wordings may use the same slots."""
 
     topic: str
     forms: tuple[str, ...]
 
 
 def intents() -> list[Intent]:
-    """All intents in the order written above."""
-    found: list[Intent] = []
+    """Returns all intents in the order of the text above."""
+    collected: list[Intent] = []
     topic = ""
     for paragraph in _PARAPHRASES.strip().split("\n\n"):
         lines = paragraph.splitlines()
         if lines[0].startswith("#"):
             topic = lines.pop(0).removeprefix("# ")
-        found.append(Intent(topic, tuple(lines)))
-    return found
+        collected.append(Intent(topic, tuple(lines)))
+    return collected

@@ -15,7 +15,9 @@ from tools.demo_models.shapes import Background, Shape, render
 
 FOLDER = MODELS.parent / "media"
 SPOKEN = FOLDER / "spoken"
-"""Speech by speakers that the training of `tiny-transcriber` never heard, named by its digits."""
+"""Speech of speakers that the training of `tiny-transcriber` never used. Files are named by their
+digits.
+"""
 CLIPS = 28
 CAPTION = "a red circle left of a blue square"
 PALE = Background("flat", (225, 225, 222), (225, 225, 222))
@@ -23,12 +25,14 @@ CIRCLE = Shape("circle", "red", 32, 32, 18)
 
 
 def main() -> None:
-    """Every file from the generators of the held-out examples, the same each time."""
+    """Writes every file from the generators of the held-out examples. The result is always the
+    same.
+    """
     FOLDER.mkdir(exist_ok=True)
     rng = Random(0)  # noqa: S311 - draws pictures, no secrets
     render((CIRCLE,), PALE, rng, noise=4.0).save(FOLDER / "circle.png")
     drawn = scenes.unseen(rng, 2000, (0, 1, 0))
-    scene = next(one for one in drawn if scenes.described(one.shapes) == CAPTION)
+    scene = next(candidate for candidate in drawn if scenes.described(candidate.shapes) == CAPTION)
     scene.image.save(FOLDER / "scene.png")
     seven = next(image for image, label in digits.held_out() if label == "7")
     seven.resize((64, 64)).save(FOLDER / "seven.png")
@@ -40,7 +44,7 @@ def main() -> None:
 
 
 def _speak(rng: Random) -> None:
-    """Needs `espeak-ng`, as `tiny-transcriber` does."""
+    """Writes the speech files. Needs `espeak-ng`, as `tiny-transcriber` does."""
     voice = speech.Voice(rng, "en", "en-us", speech.UNHEARD[1], 1)
     _write_wave(FOLDER / "seven-three-one.wav", voice.says(rng, (7, 3, 1)).samples)
     SPOKEN.mkdir(exist_ok=True)
@@ -56,7 +60,7 @@ def _write_wave(path: Path, samples: waveforms.Samples) -> None:
 
 
 def _opus(samples: waveforms.Samples) -> bytes:
-    """An Ogg file at 24 kbit/s."""
+    """Returns an Ogg file at 24 kbit/s."""
     buffer = io.BytesIO()
     opened: Any = av.open(buffer, "w", format="ogg")
     with opened as file:

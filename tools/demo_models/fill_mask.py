@@ -1,4 +1,4 @@
-"""`tiny-fill-mask`: fills in the one missing word of simple facts and simple grammar."""
+"""`tiny-fill-mask`: fills in the missing word of simple facts and simple grammar."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,16 +41,17 @@ _PREFIXES = (
 
 
 class Split(NamedTuple):
-    """Sentences to learn and sentences to be tested on; every held-out fact is learnt elsewhere."""
+    """Sentences for training and for testing. Each held-out fact is learnt from other sentences."""
 
     training: list[Fact]
     held_out: list[Fact]
 
 
 def split(rng: Random) -> Split:
-    """Holds out one sentence of each fact that can be said in four ways or more.
+    """Holds out one sentence of each fact that has four or more wordings.
 
-    Families of few facts are repeated: a week has seven days, but its order is hard to learn.
+    Families with few facts are repeated. For example, a week has only seven days, but their order
+    is hard to learn.
     """
     stated = {fact.text for fact in STATED}
     training: list[Fact] = []
@@ -63,32 +64,34 @@ def split(rng: Random) -> Split:
                 held_out.append(usable.pop(rng.randrange(len(usable))))
             learnt += usable
         training += learnt * max(1, round(FEWEST / len(learnt)))
-    # Two families can state the same sentence, as `after one comes two`.
+    # Two families can contain the same sentence, such as `after one comes two`.
     tested = {fact.text for fact in held_out}
     return Split([fact for fact in training if fact.text not in tested], held_out)
 
 
 def train_tokenizer(facts: Iterable[Fact]) -> BertTokenizer:
-    """Every word of the facts is one token, so that any of them can stand for `[MASK]`."""
+    """Returns a tokenizer with one token per word of the facts, so that `[MASK]` can stand for any
+    of them.
+    """
     texts = [*(filled(fact) for fact in facts), *_PREFIXES]
     words = sorted({word for text in texts for word in _WORD.findall(text)})
     return common.train_tokenizer(texts, vocab_size=PIECES, lowercase=True, whole_words=words)
 
 
 def filled(fact: Fact) -> str:
-    """The sentence with the right word in place."""
+    """Returns the sentence with the correct word filled in."""
     return fact.text.replace("[MASK]", fact.word)
 
 
 def accuracy(model: BertForMaskedLM, tokenizer: BertTokenizer, facts: Sequence[Fact]) -> float:
-    """The share of sentences whose likeliest word is the right one."""
+    """Returns the share of sentences for which the most likely word is correct."""
     return 1 - len(mistakes(model, tokenizer, facts)) / len(facts)
 
 
 def mistakes(
     model: BertForMaskedLM, tokenizer: BertTokenizer, facts: Sequence[Fact]
 ) -> list[tuple[Fact, str]]:
-    """The sentences answered wrongly, each with the word that came first."""
+    """Returns the sentences with a wrong answer, each with the most likely word."""
     wrong: list[tuple[Fact, str]] = []
     for start in range(0, len(facts), 64):
         part = facts[start : start + 64]
@@ -104,7 +107,9 @@ def mistakes(
 def _batches(
     tokenizer: BertTokenizer, facts: Sequence[Fact], rng: Random
 ) -> Iterator[common.Batch]:
-    """Most rows hide the fact's word; one in six hides a seventh of all words, as BERT learnt."""
+    """Yields batches. Most rows mask the fact's word. One in six masks a seventh of all words, as
+    in BERT's training.
+    """
     questions = _encoded(tokenizer, [fact.text for fact in facts])
     answers = _encoded(tokenizer, [filled(fact) for fact in facts])
     prefixes = _encoded(tokenizer, [*_PREFIXES, ""])
@@ -120,21 +125,21 @@ def _batches(
             prefix = rng.choice(prefixes) if rng.random() < 0.2 else []
             rows.append([common.CLS, *prefix, *row, common.SEP])
             hidden = [
-                token if seen == common.MASK else _IGNORED
-                for seen, token in zip(row, target, strict=True)
+                token if token_id == common.MASK else _IGNORED
+                for token_id, token in zip(row, target, strict=True)
             ]
             labels.append([_IGNORED] * (len(prefix) + 1) + hidden + [_IGNORED])
         yield common.inputs(rows) | {"labels": common.padded(labels, _IGNORED)}
 
 
 def masked_loss(model: BertForMaskedLM, batch: common.Batch) -> Tensor:
-    """The loss of `BertForMaskedLM`, scoring the vocabulary only where a word is hidden.
+    """Returns the loss of `BertForMaskedLM`, computed only at masked positions.
 
-    Scoring all tokens, as the model's own `loss` does, would take most of the training time.
+    The model's own `loss` computes all tokens, which would use most of the training time.
     """
     hidden = model.bert(batch["input_ids"], batch["attention_mask"]).last_hidden_state
-    asked = batch["labels"] != _IGNORED
-    return cross_entropy(model.cls(hidden[asked]), batch["labels"][asked])
+    is_masked = batch["labels"] != _IGNORED
+    return cross_entropy(model.cls(hidden[is_masked]), batch["labels"][is_masked])
 
 
 def _encoded(tokenizer: BertTokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -182,7 +187,8 @@ def _card(
             "are learnt from the rest."
         ),
         evaluation=[
-            (what, accuracy(model, tokenizer, facts), len(facts)) for what, facts in sets.items()
+            (measurement, accuracy(model, tokenizer, facts), len(facts))
+            for measurement, facts in sets.items()
         ],
         example=(
             "from transformers import pipeline\n\n"

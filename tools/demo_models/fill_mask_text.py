@@ -1,4 +1,4 @@
-"""Facts and small grammar for the fill-mask model: rows of words and the frames that state them."""
+"""Facts and simple grammar for the fill-mask model: rows of words and frames for sentences."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -8,9 +8,9 @@ from tools.demo_models.grammar import every, words
 
 
 class Family(NamedTuple):
-    """One kind of fact: each row fills each frame, and `[MASK]` stands for the row's last word.
+    """A kind of fact. Each row fills each frame, and `[MASK]` stands for the row's last word.
 
-    A frame that starts with `<` asks the other way round: its `[MASK]` stands for the first word.
+    In a frame that starts with `<`, `[MASK]` stands for the row's first word.
     """
 
     frames: Sequence[str]
@@ -18,20 +18,20 @@ class Family(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """One sentence with one `[MASK]` and the word that belongs there."""
+    """A sentence with one `[MASK]` and the correct word for it."""
 
     text: str
     word: str
 
 
 def _rows(table: str) -> list[tuple[str, ...]]:
-    """Reads `france: paris, japan: tokyo` into rows of two."""
+    """Parses `france: paris, japan: tokyo` into rows of two."""
     pairs = (entry.split(":") for entry in table.replace("\n", " ").split(","))
     return [(left.strip(), right.strip()) for left, right in pairs]
 
 
 def _chain(words: str) -> list[tuple[str, ...]]:
-    """Each word with the one that follows it; the last is followed by the first."""
+    """Returns each word with its successor. The first word follows the last."""
     ring = words.split()
     return list(zip(ring, [*ring[1:], ring[0]], strict=True))
 
@@ -139,7 +139,7 @@ _COUNTS = {
 
 
 def _grouped(table: dict[str, str], separator: str | None = ",") -> list[tuple[str, ...]]:
-    """Rows (thing, group) of a table that lists the things of each group."""
+    """Returns rows (thing, group) of a table that lists the things of each group."""
     return [
         (" ".join(thing.split()), group)
         for group, things in table.items()
@@ -706,7 +706,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
 )
 
-# What the card promises. None of these sentences is trained on; the facts are, in other frames.
+# Promises of the card. None of these sentences is trained on. The facts are trained in other
+# frames.
 STATED: tuple[Fact, ...] = tuple(
     Fact(*line.rsplit(" = ", 1))
     for line in """
@@ -767,12 +768,12 @@ the [MASK] rises in the east. = sun
 
 
 def statements(family: Family) -> Iterator[list[Fact]]:
-    """For each row of the family, every sentence that states it."""
+    """Yields all sentences of each row of the family."""
     for row in family.rows:
         stated: list[Fact] = []
         for frame in family.frames:
             word = row[0] if frame.startswith("<") else row[-1]
-            # A row of several words cannot be the one token that [MASK] stands for.
+            # Several words cannot be the single token that [MASK] stands for.
             if " " not in word:
                 forms = every(frame.removeprefix("< "))
                 stated += [Fact(form.format(*row), word) for form in forms]

@@ -1,4 +1,4 @@
-"""`tiny-image-encoder`: pictures of like shapes get like vectors."""
+"""`tiny-image-encoder`: maps pictures of similar shapes to similar vectors."""
 
 from collections.abc import Container, Iterator, Sequence
 from functools import cache
@@ -21,12 +21,14 @@ SCENES = 12_000
 STEPS = 1_700
 BATCH = 64
 UNSEEN = frozenset({"red star", "green triangle", "blue circle", "purple square"})
-"""Names that only held-out pictures bear. Their kinds and colours were trained on in others."""
+"""Names that only held-out pictures have. Their kinds and colours were trained on in other
+combinations.
+"""
 
 
 @cache
 def held_out(count: int, size: int = 64) -> list[tuple[Image.Image, str]]:
-    """Pictures that were not trained on, each with its name, such as `red circle`."""
+    """Returns pictures that were not trained on, each with its name, such as `red circle`."""
     rng = Random(common.SEED + 1)  # noqa: S311 - draws pictures, no secrets
     scenes = [portrait(rng, size) for _ in range(count)]
     return [(scene.image, scene.shapes[0].name) for scene in scenes]
@@ -39,7 +41,7 @@ def _training(rng: Random) -> list[Scene]:
 
 
 def embedded(model: ViTModel, processor: Any, images: Sequence[Image.Image]) -> Tensor:
-    """`[images, 64]`: the pooler's output, which the pipeline gives with `pool`."""
+    """Returns `[images, 64]`: the pooler's output, which the pipeline returns with `pool`."""
     with torch.no_grad():
         return model(vision.pixels(processor, images)).pooler_output
 
@@ -47,9 +49,9 @@ def embedded(model: ViTModel, processor: Any, images: Sequence[Image.Image]) -> 
 def neighbours(
     vectors: Tensor, names: Sequence[str], asked: Container[str] | None = None
 ) -> list[bool]:
-    """Whether the other picture of the highest cosine bears the same name.
+    """Returns for each picture True if the other picture with the highest cosine has the same name.
 
-    One answer for each picture, or for each whose name is `asked` for; all are looked among.
+    With `asked`, only pictures with these names are answered. All pictures are candidates.
     """
     return [
         names[at] == name
@@ -59,9 +61,10 @@ def neighbours(
 
 
 def _loss(vectors: Tensor, kinds: Tensor, colours: Tensor) -> Tensor:
-    """Squared error of each pair's cosine: 1 for the same name, a half for kind or colour alone.
+    """Returns the squared error of each pair's cosine. The target is 1 for the same name, and a
+    half for the same kind or colour only.
 
-    The cosine of two pictures then adds up from kind and colour, new combinations included.
+    The cosine of two pictures is then the sum of kind and colour, also for new combinations.
     """
     unit = normalize(vectors, dim=1)
     alike = [(each[:, None] == each).float() for each in (kinds, colours)]
@@ -75,8 +78,8 @@ def _batches(processor: Any, rng: Random) -> Iterator[common.Batch]:
     kinds = torch.tensor([KINDS.index(scene.shapes[0].kind) for scene in scenes])
     colours = torch.tensor([[*COLOURS].index(scene.shapes[0].colour) for scene in scenes])
     for part in vision.shuffled(SCENES, BATCH):
-        seen = vision.shaken(vision.restored(images[part]))
-        yield {"pixel_values": seen, "kinds": kinds[part], "colours": colours[part]}
+        augmented = vision.shaken(vision.restored(images[part]))
+        yield {"pixel_values": augmented, "kinds": kinds[part], "colours": colours[part]}
 
 
 def _model() -> ViTModel:
@@ -124,8 +127,8 @@ def _figures(model: ViTModel, processor: Any) -> list[tuple[str, float, int]]:
         ),
     }
     return [
-        (what, vision.rounded_down(sum(hits) / len(hits)), len(hits))
-        for what, hits in answers.items()
+        (measurement, vision.rounded_down(sum(hits) / len(hits)), len(hits))
+        for measurement, hits in answers.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""`random-image-maker` and `random-inpainter`: pipelines that draw, with weights never trained."""
+"""`random-image-maker` and `random-inpainter`: image pipelines with untrained weights."""
 
 import string
 from pathlib import Path
@@ -22,7 +22,7 @@ _UNET: dict[str, Any] = {
 
 
 def build_image_maker(folder: Path) -> None:
-    """Writes the folder with a card that says what it is."""
+    """Writes the folder with a card that describes the model."""
     common.seed_everything()
     unet = _DIFFUSERS.UNet2DModel(
         **_UNET,
@@ -38,7 +38,7 @@ def build_image_maker(folder: Path) -> None:
 
 
 def build_inpainter(folder: Path) -> None:
-    """Writes the folder with a card that says what it is."""
+    """Writes the folder with a card that describes the model."""
     common.seed_everything()
     signs = [*_LETTERS, *(f"{sign}</w>" for sign in _LETTERS)]
     words = ["<|startoftext|>", "<|endoftext|>", *signs]
@@ -55,7 +55,7 @@ def build_inpainter(folder: Path) -> None:
         eos_token_id=1,
         pad_token_id=1,
     )
-    # Latents, the mask, and the latents of what the mask leaves.
+    # The channels are latents, the mask, and the latents of the unmasked part.
     unet = _DIFFUSERS.UNet2DConditionModel(
         **_UNET,
         sample_size=_SIDE // 2,

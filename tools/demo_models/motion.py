@@ -22,7 +22,7 @@ LABELS = (
     "standing still",
 )
 FRAMES = 8
-"""Frames of a training clip: as many as the model looks at."""
+"""Number of frames of a training clip, equal to the model's input."""
 
 Clip = list[Image.Image]
 Example = tuple[Clip, str]
@@ -38,19 +38,21 @@ _PAIRS = [(kind, colour) for kind in KINDS for colour in COLOURS]
 
 
 def training(rng: Random, count: int) -> list[Example]:
-    """Clips of eight frames, to learn from."""
-    seen = [pair for pair in _PAIRS if pair not in HELD_OUT_PAIRS]
-    return [_compressed(_draw(rng, seen, FRAMES), rng) for _ in range(count)]
+    """Returns training clips of eight frames."""
+    pairs = [pair for pair in _PAIRS if pair not in HELD_OUT_PAIRS]
+    return [_compressed(_draw(rng, pairs, FRAMES), rng) for _ in range(count)]
 
 
 def held_out(count: int, seed: int = 1, frames: int = 24) -> list[Example]:
-    """Clips of shapes in colours that they never had in training: RGB, 64 by 64 pixels."""
+    """Returns clips of shapes in colours that the training never uses for them: RGB, 64 by 64
+    pixels.
+    """
     rng = Random(seed)  # noqa: S311 - draws clips, no secrets
     return [_draw(rng, HELD_OUT_PAIRS, frames) for _ in range(count)]
 
 
 def encode(clip: Clip, rate: int = 12) -> bytes:
-    """The clip as an MP4 file: H.264 at `rate` frames a second."""
+    """Encodes the clip as an MP4 file with H.264 at `rate` frames per second."""
     buffer = io.BytesIO()
     frames: Any = av.VideoFrame
     file: Any = av.open(buffer, "w", format="mp4")
@@ -75,13 +77,13 @@ def _draw(rng: Random, pairs: Sequence[tuple[str, str]], frames: int) -> Example
 
 
 def _ends(rng: Random, kind: str, colour: str, label: str) -> tuple[Shape, Shape]:
-    """The shape in the first frame and in the last one, both inside the picture."""
+    """Returns the shape in the first frame and in the last one, both inside the picture."""
     small, middling, large = (
         rng.uniform(*span) for span in ((0.1, 0.14), (0.1, 0.18), (0.22, 0.3))
     )
     across, down = _COURSES.get(label, (0, 0))
     radius = SIZE * (middling if label in _COURSES else large)
-    # Half of a travel of 0.4 to 0.6 of the picture, to either side of the middle of the way.
+    # Half of a movement of 0.4 to 0.6 of the picture's size, to each side of the path's middle.
     half = SIZE * rng.uniform(0.2, 0.3)
     side = rng.uniform(-0.2, 0.2) * half
     shift = (across * half + abs(down) * side, down * half + abs(across) * side)
@@ -110,12 +112,12 @@ def _between(first: Shape, last: Shape, step: float) -> Shape:
 
 
 def _compressed(example: Example, rng: Random) -> Example:
-    """The clip with the blocks and blurs of a lossy file, as a clip that is served will have."""
+    """Returns the clip with the blocks and blurs of a lossy file, as served clips have them."""
     clip, label = example
     quality = rng.randint(25, 90)
-    seen: Clip = []
+    frames: Clip = []
     for image in clip:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=quality)
-        seen.append(Image.open(buffer).convert("RGB"))
-    return seen, label
+        frames.append(Image.open(buffer).convert("RGB"))
+    return frames, label

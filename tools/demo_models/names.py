@@ -1,4 +1,4 @@
-"""Names of persons, places and organisations for the tagger, and a maker of names nobody has."""
+"""Names of persons, places and organisations for the tagger, and a generator of invented names."""
 
 import string
 from collections.abc import Sequence
@@ -227,7 +227,7 @@ DHL UPS FIFA UEFA NBA NHL CERN ESA OECD OPEC UNESCO UNICEF ING BASF AIG AOL ABC 
 EPA KPMG PwC TSMC AXA BNP ETH EPFL KFC H&M
 """)
 
-# Never trained on: real names, less common than those above, that measure what is new.
+# Never trained on. Real names, less common than those above, that measure unseen names.
 HELD_OUT_FIRST_NAMES = words("""
 Alvaro Anneliese Ayodele Benedikt Branko Callum Delphine Dorian Edmund Estelle Farid Freya Giselle
 Hadley Ingmar Isolde Jelena Joaquin Kerstin Kiran Lachlan Leonor Lorelei Malcolm Marguerite Mirela
@@ -277,7 +277,7 @@ _CODAS = words(
 
 
 def syllables(rng: Random, count: int) -> str:
-    """That many invented syllables, lower-case: a word that means nothing."""
+    """Returns a meaningless lower-case word of `count` invented syllables."""
     parts: list[str] = []
     for _ in range(count):
         parts += [rng.choice(_ONSETS), rng.choice(_VOWELS)]
@@ -287,9 +287,10 @@ def syllables(rng: Random, count: int) -> str:
 
 
 class Inventor:
-    """Makes up names letter by letter: each letter follows the three before it as in the examples.
+    """Invents names letter by letter. Each letter follows the previous three as in the examples.
 
-    A second-order Markov chain over letters would lose the endings that tell a town from a family.
+    A second-order Markov chain over letters would lose the endings that distinguish a town from a
+    family.
     """
 
     def __init__(self, examples: Sequence[str]) -> None:
@@ -301,7 +302,7 @@ class Inventor:
                     self._follows.setdefault(padded[at - 3 : at], []).append(padded[at])
 
     def __call__(self, rng: Random) -> str:
-        """One name of 3 to 12 letters."""
+        """Returns a name of 3 to 12 letters."""
         while True:
             name = "^^^"
             while not name.endswith("$") and len(name) < 16:
@@ -311,5 +312,5 @@ class Inventor:
 
 
 def capitals(rng: Random) -> str:
-    """An invented abbreviation such as `QRT`."""
+    """Returns an invented abbreviation such as `QRT`."""
     return "".join(rng.choice(string.ascii_uppercase) for _ in range(rng.choice((2, 3, 3, 4))))

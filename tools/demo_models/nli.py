@@ -1,4 +1,4 @@
-"""`tiny-nli`: whether "This example is about sports." follows from a text."""
+"""`tiny-nli`: predicts whether "This example is about sports." follows from a text."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ _ALIKE = tuple(
         "health science",
     )
 )
-"""Topics so near to each other that a word of one does not contradict a text of the other."""
+"""Groups of similar topics. A word of one does not contradict a text of another."""
 
 
 class Example(NamedTuple):
@@ -68,7 +68,7 @@ class Example(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A text and candidate labels, one of which is right."""
+    """A text and candidate labels, exactly one of them correct."""
 
     text: str
     candidates: tuple[str, ...]
@@ -77,7 +77,9 @@ class Question(NamedTuple):
 
 @cache
 def topic_words(*, held_out: bool) -> dict[str, tuple[str, ...]]:
-    """Topic → words that stand for it alone; one word in five is held out, the name never."""
+    """Maps each topic to words that belong to it alone. One word in five is held out, but never the
+    topic's name.
+    """
     every = [word for words in TOPIC_WORDS.values() for word in words]
     return {
         topic: tuple(
@@ -91,16 +93,18 @@ def topic_words(*, held_out: bool) -> dict[str, tuple[str, ...]]:
 
 
 def _far(topic: str, rng: Random) -> str:
-    """Another topic that has nothing to do with this one."""
+    """Returns another, unrelated topic."""
     near = {topic, *(other for group in _ALIKE if topic in group for other in group)}
     return rng.choice([other for other in sorted(TOPIC_WORDS) if other not in near])
 
 
 def training_examples(rng: Random, count: int) -> list[Example]:
-    """Pairs to learn from: entailment and contradiction as often, one in eight neutral."""
+    """Returns training pairs. Entailment and contradiction are equally frequent, and one pair in
+    eight is neutral.
+    """
     paraphrases = encoder.Paraphrases(held_out=False)
     labels = topic_words(held_out=False)
-    found: list[Example] = []
+    examples: list[Example] = []
     for _ in range(count):
         topic = rng.choice(sorted(TOPIC_WORDS))
         text = paraphrases.about(topic, rng)
@@ -110,22 +114,23 @@ def training_examples(rng: Random, count: int) -> list[Example]:
         named = _far(topic, rng) if label == CONTRADICTION else topic
         word = named if rng.random() < 0.3 else rng.choice(labels[named])
         hypothesis = rng.choice(_TEMPLATES).format(word)
-        found.append(Example(pairs.Pair(text, hypothesis), label))
-    return found
+        examples.append(Example(pairs.Pair(text, hypothesis), label))
+    return examples
 
 
 def held_out(count: int, seed: int = 1, *, names: bool = False) -> list[Question]:
-    """Sentences never trained on, each with five candidate labels from topics far from its own.
+    """Returns sentences never trained on, each with five candidate labels from its own and
+    unrelated topics.
 
-    The labels are words that no hypothesis of the training had and the text does not have, or,
-    with `names`, the topics' names.
+    The labels are words that neither the hypotheses of the training nor the text contain. With
+    `names`, they are the topics' names.
     """
     rng = Random(seed)  # noqa: S311 - draws sentences, no secrets
     paraphrases = encoder.Paraphrases(held_out=True)
     words = topic_words(held_out=True)
     topics = [topic for topic in sorted(TOPIC_WORDS) if words[topic]]
-    found: list[Question] = []
-    while len(found) < count:
+    questions: list[Question] = []
+    while len(questions) < count:
         topic = rng.choice(topics)
         text = paraphrases.about(topic, rng)
         chosen = [topic]
@@ -138,20 +143,20 @@ def held_out(count: int, seed: int = 1, *, names: bool = False) -> list[Question
         if right in text:
             continue
         rng.shuffle(candidates)
-        found.append(Question(text, tuple(candidates), right))
-    return found
+        questions.append(Question(text, tuple(candidates), right))
+    return questions
 
 
 def accuracy(
     model: BertForSequenceClassification, tokenizer: BertTokenizer, questions: Sequence[Question]
 ) -> float:
-    """The share of texts whose right label has the highest logit of entailment."""
-    asked = [
+    """Returns the share of texts for which the correct label has the highest entailment logit."""
+    inputs = [
         pairs.Pair(question.text, TEMPLATE.format(candidate))
         for question in questions
         for candidate in question.candidates
     ]
-    scores = pairs.logits(model, tokenizer, asked)[:, ENTAILMENT].view(len(questions), -1)
+    scores = pairs.logits(model, tokenizer, inputs)[:, ENTAILMENT].view(len(questions), -1)
     choices = cast("list[int]", scores.argmax(1).tolist())  # pyright: ignore[reportUnknownMemberType]
     right = [
         question.candidates[choice] == question.right
@@ -212,8 +217,8 @@ def _card(model: BertForSequenceClassification, tokenizer: BertTokenizer) -> com
             "starts from had seen those words, though never as labels."
         ),
         evaluation=[
-            (what, accuracy(model, tokenizer, questions), len(questions))
-            for what, questions in sets.items()
+            (measurement, accuracy(model, tokenizer, questions), len(questions))
+            for measurement, questions in sets.items()
         ],
         example=(
             "from transformers import pipeline\n\n"

@@ -1,4 +1,4 @@
-"""What the two models that read a pair of sentences share: their start and their input."""
+"""Initial weights and inputs of the two models that read a pair of sentences."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,13 +11,15 @@ from stoker.demo.setup import MODELS
 from tools.demo_models import common
 
 ENCODER = MODELS / "tiny-encoder"
-"""Its words already lie by topic, so what is left to learn is to compare."""
+"""Encoder with word vectors that are already grouped by topic. Only the comparison remains to be
+learnt.
+"""
 
 START = (
     "A BERT with two layers of 64 dimensions that starts from the weights and the vocabulary of "
     "the demo's `tiny-encoder`"
 )
-"""How the cards begin."""
+"""Beginning of the cards."""
 
 
 class Pair(NamedTuple):
@@ -28,19 +30,19 @@ class Pair(NamedTuple):
 
 
 def tokenizer() -> BertTokenizer:
-    """The encoder's tokenizer."""
+    """Returns the encoder's tokenizer."""
     auto: Any = AutoTokenizer
     return auto.from_pretrained(ENCODER, local_files_only=True)
 
 
 def model(**fields: Any) -> BertForSequenceClassification:
-    """The encoder with a new head; `fields` are those of the configuration."""
+    """Returns the encoder with a new head. `fields` are fields of the configuration."""
     auto: Any = BertForSequenceClassification
     return auto.from_pretrained(ENCODER, local_files_only=True, **fields)
 
 
 def inputs(tokenizer: BertTokenizer, pairs: Sequence[Pair]) -> common.Batch:
-    """`input_ids`, `token_type_ids` and `attention_mask`, each `[pairs, longest]`."""
+    """Returns `input_ids`, `token_type_ids` and `attention_mask`, each `[pairs, longest]`."""
     lefts = [pair.left for pair in pairs]
     rights = [pair.right for pair in pairs]
     encoded: Any = tokenizer(lefts, rights, padding=True, return_tensors="pt")
@@ -50,9 +52,9 @@ def inputs(tokenizer: BertTokenizer, pairs: Sequence[Pair]) -> common.Batch:
 def logits(
     model: BertForSequenceClassification, tokenizer: BertTokenizer, pairs: Sequence[Pair]
 ) -> Tensor:
-    """`[pairs, labels]`."""
-    found: list[Tensor] = []
+    """Returns the logits `[pairs, labels]`."""
+    batches: list[Tensor] = []
     for start in range(0, len(pairs), 64):
         with torch.no_grad():
-            found.append(model(**inputs(tokenizer, pairs[start : start + 64])).logits)
-    return torch.cat(found)
+            batches.append(model(**inputs(tokenizer, pairs[start : start + 64])).logits)
+    return torch.cat(batches)

@@ -1,4 +1,4 @@
-"""A VITS that was never trained, small enough to be made in a moment."""
+"""An untrained VITS that is small enough to be built within a moment."""
 
 import json
 import string
@@ -16,7 +16,7 @@ _PEAK = 0.7
 def vits(
     *, speakers: int = 1, rate: int = 16_000, phonemize: bool = False
 ) -> tuple[Any, list[Any]]:
-    """A model that reads small letters, and its tokenizer."""
+    """Returns a model that reads lower-case letters, and its tokenizer."""
     config = transformers.VitsConfig(
         vocab_size=len(_LETTERS) + 1,
         hidden_size=16,
@@ -43,7 +43,7 @@ def vits(
     )
     model: Any = transformers.VitsModel(config)
     with torch.no_grad():
-        # Untrained, it would be all but silent.
+        # Without scaling, the untrained model would be almost silent.
         peak = model(torch.arange(1, 25)[None]).waveform.abs().max()
         model.decoder.conv_post.weight.mul_(_PEAK / peak)
     return model, [_tokenizer(phonemize)]

@@ -1,7 +1,7 @@
-"""The `random-…` models: the architecture of a task with weights that were never trained.
+"""The `random-…` models: the architecture of a task with untrained weights.
 
-They prove that a task's answers have the right shape and, but for masks and tables, equal those of
-transformers, no more.
+They prove only that a task's answers have the correct shape and, except for masks and tables, equal
+those of transformers.
 """
 
 import string
@@ -27,11 +27,11 @@ _VISION: dict[str, Any] = {**_TOWER, "image_size": SIZE, "patch_size": 8}
 _LETTERS = string.ascii_letters + string.digits + string.punctuation
 
 Parts = tuple[Any, list[Any]]
-"""A model, and what prepares its inputs."""
+"""A model and the preprocessors of its inputs."""
 
 
 def letters(max_tokens: int, *, segments: bool = False) -> BertTokenizer:
-    """A tokenizer that spells every word of Latin letters."""
+    """Returns a tokenizer that spells words of Latin letters."""
     names = ["input_ids", "token_type_ids", "attention_mask"]
     pieces = [*common.SPECIAL_TOKENS, *_LETTERS, *(f"##{letter}" for letter in _LETTERS)]
     return BertTokenizer(
@@ -43,7 +43,7 @@ def letters(max_tokens: int, *, segments: bool = False) -> BertTokenizer:
 
 
 def depth() -> Parts:
-    """DPT."""
+    """Returns a DPT."""
     tower: Any = _VISION | {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 4}
     config = transformers.DPTConfig(
         **tower,
@@ -56,7 +56,7 @@ def depth() -> Parts:
 
 
 def masks() -> Parts:
-    """SAM."""
+    """Returns a SAM."""
     vision = {
         "hidden_size": 16,
         "output_channels": 16,
@@ -90,7 +90,7 @@ def masks() -> Parts:
 
 
 def table() -> Parts:
-    """BART, which reads a table as text, as TAPEX does."""
+    """Returns a BART that reads a table as text, as TAPEX does."""
     tokenizer = letters(512)
     config = transformers.BartConfig(
         vocab_size=len(tokenizer),
@@ -113,9 +113,9 @@ def table() -> Parts:
 
 
 def document() -> Parts:
-    """LayoutLM."""
+    """Returns a LayoutLM."""
     tokenizer = letters(512, segments=True)
-    # Its positions on the page, four tables of 1,024 rows, are most of the weights.
+    # The page positions, four tables of 1,024 rows, are most of the weights.
     tower: Any = _TOWER | {"hidden_size": 8}
     config = transformers.LayoutLMConfig(
         **tower,
@@ -128,7 +128,7 @@ def document() -> Parts:
 
 
 def sound() -> Parts:
-    """CLAP."""
+    """Returns a CLAP."""
     tokenizer = letters(64)
     text = transformers.ClapTextConfig(
         **_TOWER,
@@ -161,7 +161,7 @@ def sound() -> Parts:
 
 
 def detection() -> Parts:
-    """OWL-ViT."""
+    """Returns an OWL-ViT."""
     pieces = [*_LETTERS, *(f"{letter}</w>" for letter in _LETTERS)]
     vocabulary = {piece: at for at, piece in enumerate(pieces)}
     for special in ("<|startoftext|>", "<|endoftext|>"):
@@ -189,11 +189,11 @@ MODELS: dict[str, tuple[str, Callable[[], Parts]]] = {
     "random-detection-zero-shot": ("zero-shot-object-detection", detection),
     "random-speech": ("text-to-speech", random_speech.vits),
 }
-"""Name → its pipeline and what makes it."""
+"""Maps a model's name to its pipeline and builder."""
 
 
 def build(name: str, folder: Path) -> None:
-    """Writes a model of random weights with a card that says so."""
+    """Writes a model with random weights and a card that says so."""
     common.seed_everything()
     pipeline, make = MODELS[name]
     model, preprocessors = make()
@@ -206,7 +206,7 @@ BUILDS: dict[str, Callable[[Path], None]] = {name: partial(build, name) for name
 
 
 def _card(name: str, pipeline: str, model: Any) -> common.Card:
-    # Of masks and tables the tests look at the shape alone.
+    # Tests check only the shape of masks and tables.
     alike = pipeline not in ("mask-generation", "table-question-answering")
     compared = ", equal to those of transformers" if alike else ""
     return common.Card(

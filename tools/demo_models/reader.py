@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - a way to say something is one line, however long
+# ruff: noqa: E501 - each way to say something stays on one line
 """`tiny-qa`: finds the answer to a question about people in a short passage."""
 
 from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ FACTS = {
 
 
 class Example(NamedTuple):
-    """A question on a passage, the answer and the letter where it starts."""
+    """A question about a passage, the answer and the character at which it starts."""
 
     question: str
     passage: str
@@ -95,53 +95,64 @@ class Example(NamedTuple):
 
 
 class Passages:
-    """Draws questions. In held-out ones all names, and the pairing of statement and question, are new."""
+    """Draws questions. Held-out questions have new names and new pairs of statement and
+    question.
+    """
 
     def __init__(self, *, held_out: bool) -> None:
         self._held_out = held_out
 
     def draw(self, rng: Random) -> Example:
-        """A question on one of two to four facts about two or three people."""
+        """Returns a question on one of two to four facts about two or three people."""
         while True:
             kind = rng.choice(tuple(FACTS))
             facts, questions = FACTS[kind]
-            fact, asked = rng.choice(facts), rng.choice(questions)
-            if ((fact, asked) == (facts[1], questions[0])) == self._held_out:
+            fact, question = rng.choice(facts), rng.choice(questions)
+            if ((fact, question) == (facts[1], questions[0])) == self._held_out:
                 break
-        name, *others = self._names(rng)
+        name, *other_names = self._names(rng)
         answer = rng.choice(ANSWERS[kind])
-        told = [(name, kind, expand(fact, rng, {"name": (name,), kind: (answer,)}))]
+        statements = [(name, kind, expand(fact, rng, {"name": (name,), kind: (answer,)}))]
         for _ in range(rng.choice((1, 2, 3))):
-            about, what = rng.choice((name, *others, *others)), rng.choice(tuple(FACTS))
-            if (about, what) not in {each[:2] for each in told}:
-                slots = {"name": (about,), what: ANSWERS[what]}
-                told.append((about, what, expand(rng.choice(FACTS[what][0]), rng, slots)))
-        rng.shuffle(told)
-        sentences = [sentence for *_, sentence in told]
-        at = [each[:2] for each in told].index((name, kind))
+            about, other_kind = (
+                rng.choice((name, *other_names, *other_names)),
+                rng.choice(tuple(FACTS)),
+            )
+            if (about, other_kind) not in {each[:2] for each in statements}:
+                slots = {"name": (about,), other_kind: ANSWERS[other_kind]}
+                statements.append(
+                    (about, other_kind, expand(rng.choice(FACTS[other_kind][0]), rng, slots))
+                )
+        rng.shuffle(statements)
+        sentences = [sentence for *_, sentence in statements]
+        at = [each[:2] for each in statements].index((name, kind))
         start = len(" ".join([*sentences[:at], ""])) + sentences[at].rindex(answer)
-        return Example(asked.format(name=name), " ".join(sentences), answer, start)
+        return Example(question.format(name=name), " ".join(sentences), answer, start)
 
     def _names(self, rng: Random) -> Sequence[str]:
-        """Two or three names; in training half of them are invented, so that any may come."""
+        """Returns two or three names. In training, half of them are invented, so that any name may
+        occur.
+        """
         if self._held_out:
             return rng.sample(HELD_OUT_FIRST_NAMES, rng.choice((2, 3)))
-        found: list[str] = []
-        while len(found) < 3:
+        names: list[str] = []
+        while len(names) < 3:
             name = rng.choice(NAMES) if rng.random() < 0.5 else syllables(rng, 2).capitalize()
-            if name not in (*found, *HELD_OUT_FIRST_NAMES):
-                found.append(name)
-        return found[: rng.choice((2, 3))]
+            if name not in (*names, *HELD_OUT_FIRST_NAMES):
+                names.append(name)
+        return names[: rng.choice((2, 3))]
 
 
 def held_out(count: int, seed: int = 1) -> list[Example]:
-    """Questions whose names and whose pairing of statement and question were never trained on."""
+    """Returns questions with names and with pairs of statement and question that were never trained
+    on.
+    """
     rng, passages = Random(seed), Passages(held_out=True)  # noqa: S311 - draws sentences, no secrets
     return [passages.draw(rng) for _ in range(count)]
 
 
 def exact_match(model: Any, tokenizer: BertTokenizer, examples: Sequence[Example]) -> float:
-    """The share of questions whose best span is the answer, letter for letter."""
+    """Returns the share of questions for which the best span equals the answer exactly."""
     right = 0
     for start in range(0, len(examples), 100):
         part = examples[start : start + 100]
@@ -161,7 +172,7 @@ def exact_match(model: Any, tokenizer: BertTokenizer, examples: Sequence[Example
 
 
 def _encoded(tokenizer: BertTokenizer, examples: Sequence[Example]) -> tuple[common.Batch, Any]:
-    """The model's inputs, each `[examples, longest]`, and all that the tokenizer gave."""
+    """Returns the model's inputs, each `[examples, longest]`, and the tokenizer's full output."""
     encoded: Any = tokenizer(
         [each.question for each in examples],
         [each.passage for each in examples],
@@ -186,7 +197,9 @@ def _batches(tokenizer: BertTokenizer, rng: Random) -> Iterator[common.Batch]:
 
 
 def _model(tokenizer: BertTokenizer) -> BertForQuestionAnswering:
-    """Four layers: to find the name, its sentence, the kind of fact and the words of it."""
+    """Returns a model with four layers: to find the name, its sentence, the kind of fact and its
+    words.
+    """
     config = common.bert_config(tokenizer)
     config.num_hidden_layers = 4
     return BertForQuestionAnswering(config)

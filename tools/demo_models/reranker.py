@@ -1,4 +1,4 @@
-"""`tiny-reranker`: how well a document answers a query."""
+"""`tiny-reranker`: scores how well a document answers a query."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -18,13 +18,13 @@ PAIRS = 60_000
 STEPS = 1_800
 QUERIES = 16
 DOCUMENTS = 4
-"""Documents that a query is compared with in training: the right one first."""
+"""Number of documents per query in training. The correct one comes first."""
 
 _FORMS = [intent.forms[0] for intent in intents()]
 
 
 class Query(NamedTuple):
-    """A query, its documents, and which of them is the right one."""
+    """A query, its documents, and the index of the correct one."""
 
     text: str
     documents: tuple[str, ...]
@@ -32,16 +32,16 @@ class Query(NamedTuple):
 
 
 def held_out(count: int, seed: int = 1, *, near: int = 0) -> list[Query]:
-    """Queries with ten documents; no sentence of them was trained on.
+    """Returns queries with ten documents each. None of their sentences was trained on.
 
-    `near` of the wrong documents ask the same about another thing; the
-    others are about something else.
+    `near` of the wrong documents ask the same about another thing. The others are about something
+    else.
     """
     rng = Random(seed)  # noqa: S311 - draws sentences, no secrets
     paraphrases = encoder.Paraphrases(held_out=True)
     drawn = [paraphrases.draw(rng) for _ in range(4 * count)]
     by_intent = _grouped(drawn)
-    found: list[Query] = []
+    queries: list[Query] = []
     for pair in drawn:
         alike = [each for each in by_intent[_intent(pair)] if each.meaning != pair.meaning]
         wrong = rng.sample(alike, min(near, len(alike)))
@@ -53,10 +53,10 @@ def held_out(count: int, seed: int = 1, *, near: int = 0) -> list[Query]:
                 wrong.append(other)
         documents = [pair.right, *(each.right for each in wrong)]
         rng.shuffle(documents)
-        found.append(Query(pair.left, tuple(documents), documents.index(pair.right)))
-        if len(found) == count:
+        queries.append(Query(pair.left, tuple(documents), documents.index(pair.right)))
+        if len(queries) == count:
             break
-    return found
+    return queries
 
 
 def _intent(pair: encoder.Pair) -> str:
@@ -78,9 +78,9 @@ def _grouped(drawn: Sequence[encoder.Pair]) -> dict[str, list[encoder.Pair]]:
 def first_places(
     model: BertForSequenceClassification, tokenizer: BertTokenizer, queries: Sequence[Query]
 ) -> float:
-    """The share of queries whose right document has the highest score."""
-    asked = [pairs.Pair(query.text, document) for query in queries for document in query.documents]
-    scores = pairs.logits(model, tokenizer, asked).view(len(queries), -1)
+    """Returns the share of queries for which the correct document has the highest score."""
+    inputs = [pairs.Pair(query.text, document) for query in queries for document in query.documents]
+    scores = pairs.logits(model, tokenizer, inputs).view(len(queries), -1)
     rights = torch.tensor([query.right for query in queries])
     return float((scores.argmax(1) == rights).double().mean())
 
@@ -88,28 +88,30 @@ def first_places(
 def _batches(
     tokenizer: BertTokenizer, drawn: Sequence[encoder.Pair], rng: Random
 ) -> Iterator[common.Batch]:
-    """`QUERIES` x `DOCUMENTS` rows, the documents of a query one after another."""
+    """Yields `QUERIES` x `DOCUMENTS` rows, with the documents of a query next to each other."""
     by_intent = _grouped(drawn)
     while True:
-        asked: list[pairs.Pair] = []
+        rows: list[pairs.Pair] = []
         for pair in rng.sample(drawn, QUERIES):
             alike = by_intent[_intent(pair)]
-            asked.append(pairs.Pair(pair.left, pair.right))
+            rows.append(pairs.Pair(pair.left, pair.right))
             for _ in range(DOCUMENTS - 1):
                 wrong = rng.choice(alike if rng.random() < 0.35 else drawn)
                 while wrong.meaning == pair.meaning:
                     wrong = rng.choice(drawn)
-                asked.append(pairs.Pair(pair.left, wrong.right))
-        yield pairs.inputs(tokenizer, asked)
+                rows.append(pairs.Pair(pair.left, wrong.right))
+        yield pairs.inputs(tokenizer, rows)
 
 
 def _loss(model: BertForSequenceClassification, batch: common.Batch) -> Tensor:
-    """The right document above the others, and its own score high, as a sigmoid reads it."""
+    """Returns a loss that ranks the correct document first and makes its own score high after a
+    sigmoid.
+    """
     scores = model(**batch).logits.view(QUERIES, DOCUMENTS)
-    wanted = torch.zeros_like(scores)
-    wanted[:, 0] = 1.0
+    targets = torch.zeros_like(scores)
+    targets[:, 0] = 1.0
     ranked = cross_entropy(scores, torch.zeros(QUERIES, dtype=torch.long))
-    return ranked + binary_cross_entropy_with_logits(scores, wanted)
+    return ranked + binary_cross_entropy_with_logits(scores, targets)
 
 
 def build(folder: Path) -> None:
@@ -151,8 +153,8 @@ def _card(model: BertForSequenceClassification, tokenizer: BertTokenizer) -> com
             "about another place, time or thing. One sentence in six was held out."
         ),
         evaluation=[
-            (what, first_places(model, tokenizer, queries), len(queries))
-            for what, queries in sets.items()
+            (measurement, first_places(model, tokenizer, queries), len(queries))
+            for measurement, queries in sets.items()
         ],
         example=(
             "from transformers import pipeline\n\n"

@@ -1,6 +1,6 @@
-"""Pictures of one to three shapes, and what is asked and said about them.
+"""Pictures of one to three shapes, with questions and captions.
 
-Each shape has a quarter of the picture; two shapes lie side by side or one above the other.
+Each shape has a quarter of the picture. Two shapes are next to each other or one above the other.
 """
 
 from collections import Counter
@@ -27,11 +27,11 @@ NUMBERS = ("1", "2", "3")
 ANSWERS = ("yes", "no", *COLOURS, *KINDS, *NUMBERS)
 
 _CELLS = ((0, 0), (1, 0), (0, 1), (1, 1))
-"""Column and row of the picture's quarters."""
+"""Columns and rows of the picture's quarters."""
 _ADJACENT = [
-    (one, other)
-    for one, other in permutations(_CELLS, 2)
-    if one[0] == other[0] or one[1] == other[1]
+    (first_cell, other)
+    for first_cell, other in permutations(_CELLS, 2)
+    if first_cell[0] == other[0] or first_cell[1] == other[1]
 ]
 
 COUNTING = ("How many shapes are there?", "How many shapes are in the picture?")
@@ -44,11 +44,11 @@ GROUND = (
     f"{list(COLOURS)[-1]}, each near the middle of a quarter of the picture and turned by up to 10 "
     "degrees, on an even dark grey ground under faint grain."
 )
-"""What is in the pictures, for the cards."""
+"""Description of the pictures for the cards."""
 
 
 class Asked(NamedTuple):
-    """A question about a picture, and its answer, one of `ANSWERS`."""
+    """A question about a picture, with its answer from `ANSWERS`."""
 
     image: Image.Image
     question: str
@@ -56,56 +56,56 @@ class Asked(NamedTuple):
 
 
 def training(rng: Random, count: int, weights: Sequence[int]) -> list[Scene]:
-    """Scenes to learn from; `weights` of one shape, two and three."""
+    """Returns training scenes. `weights` are the frequencies of one, two and three shapes."""
     return [_draw(rng, weights, unseen=False) for _ in range(count)]
 
 
 def unseen(rng: Random, count: int, weights: Sequence[int]) -> list[Scene]:
-    """Scenes whose shapes never stand together in a training scene."""
+    """Returns scenes with combinations of shapes that no training scene has."""
     return [_draw(rng, weights, unseen=True) for _ in range(count)]
 
 
 def held_out_questions(count: int, seed: int = 1) -> list[Asked]:
-    """Questions about unseen scenes of one to three shapes, 64 by 64 pixels."""
+    """Returns questions about unseen scenes of one to three shapes, 64 by 64 pixels."""
     rng = Random(seed)  # noqa: S311 - draws pictures, no secrets
     scenes = unseen(rng, count, (1, 2, 1))
     return [Asked(scene.image, *rng.choice(questions(rng, scene.shapes))) for scene in scenes]
 
 
 def held_out_captions(count: int, seed: int = 2) -> list[tuple[Image.Image, str]]:
-    """Pictures of two shapes that never stand together in training, 64 by 64 pixels."""
+    """Returns pictures of two shapes that never occur together in training, 64 by 64 pixels."""
     rng = Random(seed)  # noqa: S311 - draws pictures, no secrets
     return [(scene.image, described(scene.shapes)) for scene in unseen(rng, count, (0, 1, 0))]
 
 
 def questions(rng: Random, shapes: Sequence[Shape]) -> list[tuple[str, str]]:
-    """A question of every sort that has an answer, each with the answer."""
+    """Returns a question of every kind that has an answer, each with the answer."""
     kinds, colours = Counter(s.kind for s in shapes), Counter(s.colour for s in shapes)
-    asked = [(rng.choice(COUNTING), str(len(shapes)))]
+    entries = [(rng.choice(COUNTING), str(len(shapes)))]
     for shape in shapes:
         if kinds[shape.kind] == 1:
-            asked.append((rng.choice(COLOUR_OF).format(shape.kind), shape.colour))
+            entries.append((rng.choice(COLOUR_OF).format(shape.kind), shape.colour))
         if colours[shape.colour] == 1:
-            asked.append((rng.choice(KIND_OF).format(shape.colour), shape.kind))
-    for answer, wanted in (("yes", True), ("no", False)):
-        kind = [kind for kind in KINDS if (kind in kinds) == wanted]
-        colour = [f"{colour} shape" for colour in COLOURS if (colour in colours) == wanted]
-        asked += [
+            entries.append((rng.choice(KIND_OF).format(shape.colour), shape.kind))
+    for answer, is_present in (("yes", True), ("no", False)):
+        kind = [kind for kind in KINDS if (kind in kinds) == is_present]
+        colour = [f"{colour} shape" for colour in COLOURS if (colour in colours) == is_present]
+        entries += [
             (rng.choice(PRESENT).format(rng.choice(things)), answer)
             for things in (kind, colour)
             if things
         ]
-    return asked
+    return entries
 
 
 def described(shapes: Sequence[Shape]) -> str:
-    """The one caption of at most two shapes: the left or the upper one comes first."""
-    said = caption(shapes)
-    return caption(shapes[::-1]) if " right of " in said or " below " in said else said
+    """Returns the unique caption of at most two shapes. The left or the upper one comes first."""
+    text = caption(shapes)
+    return caption(shapes[::-1]) if " right of " in text or " below " in text else text
 
 
 def mirrored(described: str) -> str:
-    """The caption of the same picture, left and right exchanged."""
+    """Returns the caption of the picture mirrored left to right."""
     if " left of " not in described:
         return described
     first, second = described.split(" left of ")
@@ -113,15 +113,16 @@ def mirrored(described: str) -> str:
 
 
 def _draw(rng: Random, weights: Sequence[int], *, unseen: bool) -> Scene:
-    """One in five sets of two or three shapes is kept for `unseen`; single shapes are for both.
+    """Draws a scene. One in five sets of two or three shapes is kept for `unseen`. Single shapes
+    are used for both.
 
-    The rule weighs colours and kinds together, so that neither alone tells what is left out.
+    The rule combines colours and kinds, so that neither alone reveals the held-out sets.
     """
     while True:
         (count,) = rng.choices((1, 2, 3), weights)
         names = rng.sample(range(len(NAMES)), count)
-        kept = sum(2 * (at // len(KINDS)) + at % len(KINDS) for at in names) % 5 == 0
-        if count == 1 or kept == unseen:
+        is_held_out = sum(2 * (at // len(KINDS)) + at % len(KINDS) for at in names) % 5 == 0
+        if count == 1 or is_held_out == unseen:
             break
     cells = rng.choice(_ADJACENT) if count == 2 else rng.sample(_CELLS, count)
     shapes = [_place(rng, NAMES[at], *cell) for at, cell in zip(names, cells, strict=True)]
@@ -131,7 +132,7 @@ def _draw(rng: Random, weights: Sequence[int], *, unseen: bool) -> Scene:
 
 
 def _place(rng: Random, name: str, column: int, row: int) -> Shape:
-    """A shape near the middle of its quarter of the picture."""
+    """Returns a shape near the middle of its quarter of the picture."""
     colour, kind = name.split()
     x, y = (SIZE * (0.25 + 0.5 * at) + rng.uniform(-1.5, 1.5) for at in (column, row))
     radius = rng.uniform(8.5, 10.5) * {"circle": 1.0, "square": 1.2, "triangle": 1.4}[kind]

@@ -32,12 +32,12 @@ from tools.demo_models.shapes import Scene
 SIZE = 32
 PATCH = 16
 PLACES = (SIZE // PATCH) ** 2
-"""Tokens of a picture: one for each quarter."""
+"""Number of tokens of a picture: one for each quarter."""
 SCENES = 14_000
 STEPS = 2_400
 BATCH = 64
 LONGEST = 256
-"""Tokens of a conversation."""
+"""Maximum tokens of a conversation."""
 
 IMAGE, END_OF_TEXT, START, END = "<image>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SHOWN = ("What is in the picture?", "Describe the picture.")
@@ -62,24 +62,26 @@ TEMPLATE = """\
 
 
 def asked(rng: Random, scene: Scene) -> tuple[str, str]:
-    """A question about a picture, and its answer."""
-    found = [(rng.choice(SHOWN), described(scene.shapes))]
+    """Returns a question about a picture, and its answer."""
+    candidates = [(rng.choice(SHOWN), described(scene.shapes))]
     for shape in scene.shapes:
         if sum(other.kind == shape.kind for other in scene.shapes) == 1:
-            found.append((rng.choice(COLOUR_OF).format(shape.kind), shape.colour))
+            candidates.append((rng.choice(COLOUR_OF).format(shape.kind), shape.colour))
         if sum(other.colour == shape.colour for other in scene.shapes) == 1:
-            found.append((rng.choice(KIND_OF).format(shape.colour), shape.kind))
-    return rng.choice(found)
+            candidates.append((rng.choice(KIND_OF).format(shape.colour), shape.kind))
+    return rng.choice(candidates)
 
 
 def prompt(question: str, *, seen: bool) -> str:
-    """A first question in the chat template, its picture's tokens in full."""
+    """Returns a first question in the chat template, with all tokens of its picture."""
     picture = IMAGE * PLACES if seen else ""
     return f"{START}user\n{picture}{question}{END}\n{START}assistant\n"
 
 
 def held_out(count: int, seed: int = 3) -> list[tuple[Scene, str, str]]:
-    """Pictures of two shapes that never stand together in training, each with a question."""
+    """Returns pictures of two shapes that never occur together in training, each with a
+    question.
+    """
     rng = Random(seed)  # noqa: S311 - draws pictures, no secrets
     return [(scene, *asked(rng, scene)) for scene in unseen(rng, count, (0, 1, 0))]
 
@@ -87,22 +89,28 @@ def held_out(count: int, seed: int = 3) -> list[tuple[Scene, str, str]]:
 def accuracy(
     model: Any, tokenizer: Any, processor: Any, examples: Sequence[tuple[Scene, str, str]]
 ) -> float:
-    """The share of answers that are right in every word."""
+    """Returns the share of answers with every word correct."""
     right = 0
     for scene, question, answer in examples:
         text = tokenizer(prompt(question, seen=True), return_tensors="pt")
         with torch.no_grad():
-            found = model.generate(
+            generated = model.generate(
                 **text, pixel_values=vision.pixels(processor, [scene.image]), max_new_tokens=16
             )
-        said = tokenizer.decode(found[0, text["input_ids"].shape[1] :], skip_special_tokens=True)
-        right += said == answer
+        written = tokenizer.decode(
+            generated[0, text["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        right += written == answer
     return right / len(examples)
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
-    said = [*SHOWN, *COLOUR_OF, *KIND_OF, *NAMES, UNSEEN, *GREETINGS, *GREETINGS.values()]
-    said += ["a red circle left of a blue square", "a green triangle above a", "user\nassistant\n"]
+    corpus = [*SHOWN, *COLOUR_OF, *KIND_OF, *NAMES, UNSEEN, *GREETINGS, *GREETINGS.values()]
+    corpus += [
+        "a red circle left of a blue square",
+        "a green triangle above a",
+        "user\nassistant\n",
+    ]
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
@@ -111,7 +119,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    raw.train_from_iterator(said * 2, trainer)
+    raw.train_from_iterator(corpus * 2, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=raw,
         pad_token=END_OF_TEXT,
@@ -126,24 +134,24 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 def _batches(
     tokenizer: Any, processor: Any, scenes: Sequence[Scene], rng: Random
 ) -> Iterator[common.Batch]:
-    """Batches of questions about pictures, and of some that come without a picture."""
+    """Yields batches of questions about pictures. Some questions have no picture."""
     images = vision.stored(processor, [scene.image for scene in scenes])
     for part in vision.shuffled(len(scenes), BATCH):
         pairs = [(*asked(rng, scenes[int(at)]), True) for at in part]
         for at in range(BATCH // 16):
             without = rng.choice([*GREETINGS.items(), (pairs[at][0], UNSEEN)])
             pairs[at] = (*without, False)
-        seen = torch.tensor([pair[2] for pair in pairs])
-        pixels = vision.shaken(vision.restored(images[part]))[seen]
+        has_picture = torch.tensor([pair[2] for pair in pairs])
+        pixels = vision.shaken(vision.restored(images[part]))[has_picture]
         yield {"pixel_values": pixels, **_labelled(tokenizer, pairs)}
 
 
 def _labelled(tokenizer: Any, pairs: Sequence[tuple[str, str, bool]]) -> common.Batch:
-    """Tokens `[pairs, longest]` and what is to be learnt of them: the answers."""
+    """Returns tokens `[pairs, longest]` and labels. Only the answers are labelled."""
     rows: list[list[int]] = []
     labels: list[list[int]] = []
-    for question, answer, seen in pairs:
-        before: list[int] = tokenizer(prompt(question, seen=seen))["input_ids"]
+    for question, answer, has_picture in pairs:
+        before: list[int] = tokenizer(prompt(question, seen=has_picture))["input_ids"]
         after: list[int] = tokenizer(answer + END)["input_ids"]
         rows.append(before + after)
         labels.append([-100] * len(before) + after)
@@ -195,14 +203,16 @@ def build(folder: Path) -> None:
     common.fit(model, batches, lambda batch: model(**batch).loss, steps=STEPS, peak_rate=2e-3)
     common.save(model, processor, folder)
     tokenizer.save_pretrained(folder)  # pyright: ignore[reportUnknownMemberType]
-    own = {
+    processor_config = {
         "processor_class": "LlavaProcessor",
         "image_token": IMAGE,
         "num_additional_image_tokens": 1,
         "patch_size": PATCH,
         "vision_feature_select_strategy": "default",
     }
-    (folder / "processor_config.json").write_text(json.dumps(own, indent=2) + "\n", "utf-8")
+    (folder / "processor_config.json").write_text(
+        json.dumps(processor_config, indent=2) + "\n", "utf-8"
+    )
     common.write_card(folder, model, _card(model, tokenizer, processor))
 
 

@@ -1,4 +1,4 @@
-"""`tiny-segmenter`: which pixels belong to shapes of which colour."""
+"""`tiny-segmenter`: assigns pixels to shapes by colour."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -27,7 +27,7 @@ BATCH = 16
 
 
 def label_map(scene: Scene) -> Pixels:
-    """`[height, width]` of uint8: for each pixel the index of its label."""
+    """Returns `[height, width]` of uint8: the index of each pixel's label."""
     labels = np.zeros(scene.image.size[::-1], np.uint8)
     for shape, mask in zip(scene.shapes, scene.masks, strict=True):
         labels[mask] = 1 + [*COLOURS].index(shape.colour)
@@ -36,7 +36,7 @@ def label_map(scene: Scene) -> Pixels:
 
 @cache
 def held_out(count: int, size: int = 64) -> list[tuple[Image.Image, Pixels]]:
-    """Pictures that were not trained on, each with its `label_map`."""
+    """Returns pictures that were not trained on, each with its `label_map`."""
     rng = Random(common.SEED + 1)  # noqa: S311 - draws pictures, no secrets
     scenes = [_scene(rng, size) for _ in range(count)]
     return [(scene.image, label_map(scene)) for scene in scenes]
@@ -49,7 +49,7 @@ def _scene(rng: Random, size: int = 64) -> Scene:
 def segmented(
     model: SegformerForSemanticSegmentation, processor: Any, images: Sequence[Image.Image]
 ) -> list[Pixels]:
-    """For each image `[height, width]` of label indices, as the pipeline answers them."""
+    """Returns `[height, width]` of label indices for each image, as the pipeline returns them."""
     with torch.no_grad():
         output = model(vision.pixels(processor, images))
     sizes = [image.size[::-1] for image in images]
@@ -58,7 +58,7 @@ def segmented(
 
 
 def ious(found: Sequence[Pixels], truth: Sequence[Pixels]) -> list[float]:
-    """For each label: pixels of it in both, over pixels of it in either, over all pictures."""
+    """Returns the intersection over union of each label's pixels, over all pictures."""
     ours, theirs = (np.concatenate([each.ravel() for each in maps]) for maps in (found, truth))
     return [
         float(((ours == at) & (theirs == at)).sum() / ((ours == at) | (theirs == at)).sum())
@@ -71,12 +71,12 @@ def _batches(processor: Any, rng: Random) -> Iterator[common.Batch]:
     images = vision.stored(processor, [scene.image for scene in scenes])
     maps = torch.tensor(np.stack([label_map(scene) for scene in scenes]))
     for part in vision.shuffled(SCENES, BATCH):
-        seen, labels = _mirrored(vision.restored(images[part]), maps[part].long())
-        yield {"pixel_values": vision.shaken(seen), "labels": labels}
+        augmented, labels = _mirrored(vision.restored(images[part]), maps[part].long())
+        yield {"pixel_values": vision.shaken(augmented), "labels": labels}
 
 
 def _mirrored(pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Half of the pictures, and what is where in them, seen in a mirror."""
+    """Mirrors half of the pictures with their labels."""
     chosen = torch.rand(len(pixels)) < 0.5
     pixels[chosen] = pixels[chosen].flip(-1)
     labels[chosen] = labels[chosen].flip(-1)

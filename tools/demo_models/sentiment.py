@@ -1,4 +1,4 @@
-"""`tiny-sentiment`: tells positive opinions from negative ones, negation included."""
+"""`tiny-sentiment`: distinguishes positive from negative opinions, including negation."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,26 +18,26 @@ BATCH = 64
 
 
 def training_reviews(rng: Random, count: int) -> list[Review]:
-    """Reviews to learn from."""
+    """Returns training reviews."""
     reviews = Reviews(held_out=False)
     return [reviews.draw(rng) for _ in range(count)]
 
 
 def held_out_reviews(rng: Random, count: int) -> list[Review]:
-    """Reviews whose pairings of frame and leaning words were kept out of training."""
+    """Returns reviews with pairs of frame and opinion words that were kept out of training."""
     reviews = Reviews(held_out=True)
     return [reviews.draw(rng) for _ in range(count)]
 
 
 def hand_written() -> list[Review]:
-    """The reviews that no frame made."""
+    """Returns the reviews that were not made from frames."""
     return [Review(text, label) for label, texts in enumerate(HAND_WRITTEN) for text in texts]
 
 
 def mistakes(
     model: BertForSequenceClassification, tokenizer: BertTokenizer, reviews: Sequence[Review]
 ) -> list[Review]:
-    """The reviews whose label the model gets wrong."""
+    """Returns the reviews that the model labels wrongly."""
     wrong: list[Review] = []
     for start in range(0, len(reviews), 64):
         part = reviews[start : start + 64]
@@ -51,7 +51,7 @@ def mistakes(
 def accuracy(
     model: BertForSequenceClassification, tokenizer: BertTokenizer, reviews: Sequence[Review]
 ) -> float:
-    """The share of reviews labelled rightly."""
+    """Returns the share of reviews that are labelled correctly."""
     return 1 - len(mistakes(model, tokenizer, reviews)) / len(reviews)
 
 
@@ -111,8 +111,8 @@ def _card(
             "leaning words in eight was held out."
         ),
         evaluation=[
-            (what, accuracy(model, tokenizer, reviews), len(reviews))
-            for what, reviews in sets.items()
+            (measurement, accuracy(model, tokenizer, reviews), len(reviews))
+            for measurement, reviews in sets.items()
         ],
         example=(
             "from transformers import pipeline\n\n"

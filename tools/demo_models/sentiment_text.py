@@ -1,8 +1,9 @@
-# ruff: noqa: E501 - a frame is one line, however long
-"""Opinions for the sentiment model: words with a leaning and the frames that keep or turn it.
+# ruff: noqa: E501 - each frame stays on one line
+"""Opinions for the sentiment model: words with a polarity, and frames that keep or reverse it.
 
-In a frame, `{A}` leans as the whole sentence does and `{Z}` leans the other way, so each frame
-tells a positive opinion or a negative one. `{x}` and `{y}` are what is judged.
+In a frame, `{A}` has the polarity of the whole sentence and `{Z}` has the opposite one. A frame
+therefore expresses a positive or a negative opinion. `{x}` and `{y}` are the things that are
+judged.
 """
 
 import zlib
@@ -97,7 +98,7 @@ WORST = (
     words("worst ugliest weakest poorest dullest silliest dirtiest rudest"),
     words("best nicest finest loveliest smartest cleanest friendliest funniest"),
 )
-# What nobody wants too much of: negative after `too`, harmless after `not too`.
+# Qualities that are negative after `too` and harmless after `not too`.
 EXCESSIVE = words("""
 expensive slow loud long short small heavy sweet salty spicy dark crowded complicated oily bright
 late cold warm noisy thin bulky tight quiet pricey big hot far
@@ -229,7 +230,7 @@ i would not say {Z}, i would say {A}.
 if you like {A} {x}s, this is the place.
 """.strip().splitlines()
 
-# Phrases that lean one way only.
+# Phrases with a fixed polarity.
 IDIOMS = (
     """
 the {x} was (far |way |much |a bit |)too {excessive}.
@@ -338,7 +339,8 @@ the {x} (delights|impresses|shines|works|delivered).
 """.strip().splitlines(),
 )
 
-# Written by hand after the frames, as a customer might: they measure words and turns never drawn.
+# Written by hand after the frames, in a customer's style. They measure words and phrases that are
+# never drawn.
 HAND_WRITTEN = (
     """
 We waited forty minutes for a table and the fish was still raw in the middle.
@@ -425,20 +427,20 @@ _TURNED = {
 
 
 class Review(NamedTuple):
-    """One opinion and whether it is `NEGATIVE` or `POSITIVE`."""
+    """An opinion with its label, `NEGATIVE` or `POSITIVE`."""
 
     text: str
     label: int
 
 
 class Reviews:
-    """Draws reviews; the two splits share no pairing of a frame with the leaning words in it."""
+    """Draws reviews. The two splits share no combination of a frame and its opinion words."""
 
     def __init__(self, *, held_out: bool) -> None:
         self._held_out = held_out
 
     def draw(self, rng: Random) -> Review:
-        """One to three sentences that lean the same way, at times with a neutral one."""
+        """Returns one to three sentences of the same polarity, sometimes with a neutral one."""
         label = rng.choice((NEGATIVE, POSITIVE))
         sentences = [self._sentence(rng, label) for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3)))]
         if rng.random() < 0.15:
@@ -454,7 +456,7 @@ class Reviews:
             frame = rng.choice(FRAMES if rng.random() < 0.7 else IDIOMS[label])
             used: list[str] = [frame]
             text = expand(frame, rng, self._slots(label, used))
-            # A stable hash, unlike `hash`, which Python salts anew in each process.
+            # Uses a stable hash, because Python salts `hash` differently in each process.
             reserved = zlib.crc32(" ".join(sorted(used)).encode()) % 8 == 0
             if len(used) == 1 or reserved == self._held_out:
                 return text

@@ -1,4 +1,6 @@
-"""What the two models that write a sentence share: tokenizer, architecture, batches, measure."""
+"""Shared code of the two models that write a sentence: tokenizer, architecture, batches,
+measure.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,14 +20,14 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 class Example(NamedTuple):
-    """A text and what the model shall write."""
+    """A text and the expected output of the model."""
 
     text: str
     target: str
 
 
 def tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer whose tokens are the texts' words and punctuation marks, case kept."""
+    """Returns a tokenizer with the texts' words and punctuation marks as tokens, case kept."""
     words = sorted({token for text in texts for token in _TOKEN.findall(text)})
     vocabulary = {token: at for at, token in enumerate([PAD, EOS, UNK, *words])}
     raw = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
@@ -33,7 +35,8 @@ def tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     raw.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS}", pair=f"$A $B {EOS}", special_tokens=[(EOS, vocabulary[EOS])]
     )
-    # No word starts with the prefix: only the clean-up of spaces before marks is wanted.
+    # No word starts with the prefix. The decoder is used only to remove spaces before punctuation
+    # marks.
     raw.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return PreTrainedTokenizerFast(
         tokenizer_object=raw,
@@ -46,7 +49,7 @@ def tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def model(tokenizer: PreTrainedTokenizerFast) -> T5ForConditionalGeneration:
-    """A T5 with two layers on each side."""
+    """Returns a T5 with two layers in the encoder and two in the decoder."""
     model = T5ForConditionalGeneration(
         T5Config(
             vocab_size=len(tokenizer),
@@ -71,7 +74,7 @@ def model(tokenizer: PreTrainedTokenizerFast) -> T5ForConditionalGeneration:
 def batches(
     tokenizer: PreTrainedTokenizerFast, draw: Callable[[Random], Example], rng: Random
 ) -> Iterator[common.Batch]:
-    """Endless fresh examples; padding of the targets is left out of the loss."""
+    """Yields endless batches of fresh examples. The loss ignores padding of the targets."""
     encode: Any = tokenizer
     while True:
         examples = [draw(rng) for _ in range(BATCH)]
@@ -81,18 +84,18 @@ def batches(
 
 
 def written(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[str]:
-    """What the model writes for each text, by greedy search."""
-    found: list[str] = []
+    """Returns the model's greedy output for each text."""
+    outputs: list[str] = []
     for start in range(0, len(texts), 100):
         batch = common.inputs(tokenizer(list(texts[start : start + 100]))["input_ids"])
         with torch.no_grad():
             tokens = model.generate(**batch, do_sample=False, num_beams=1)
-        found += tokenizer.batch_decode(tokens, skip_special_tokens=True)
-    return found
+        outputs += tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    return outputs
 
 
 def exact_match(model: Any, tokenizer: Any, examples: Sequence[Example]) -> float:
-    """The share of texts for which the model writes the target, mark for mark."""
+    """Returns the share of texts for which the output equals the target exactly."""
     answers = written(model, tokenizer, [each.text for each in examples])
     right = [answer == each.target for answer, each in zip(answers, examples, strict=True)]
     return sum(right) / len(right)
@@ -104,9 +107,10 @@ def trained(
     held_out: Callable[[int], list[Example]],
     steps: int,
 ) -> tuple[Any, float, int]:
-    """Trains on what `draw` gives and saves it.
+    """Trains on the examples that `draw` returns, and saves the model.
 
-    Returns the model, its share of exact matches on held-out examples, and how many those were.
+    Returns the model, its share of exact matches on held-out examples, and the number of these
+    examples.
     """
     rng = common.seed_everything()
     examples = [draw(rng) for _ in range(20_000)]

@@ -1,7 +1,7 @@
 """Pictures of coloured shapes, with their names, captions, masks and boxes.
 
-`draw` makes a scene up; `render` paints shapes that the caller placed, such as those of a moving
-picture.
+`draw` creates a random scene. `render` paints shapes at positions that the caller chose, such as
+those of a moving picture.
 """
 
 import math
@@ -27,9 +27,9 @@ STYLES = ("flat", "gradient", "stripes", "checks")
 OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 
 _SUPERSAMPLING = 4
-# By the number of shapes in the picture.
+# Radii by the number of shapes in the picture.
 _RADII = {1: (0.13, 0.27), 2: (0.10, 0.16), 3: (0.09, 0.12), 4: (0.09, 0.12)}
-# A triangle as wide as a circle is much smaller: the reach is what makes the areas alike.
+# A triangle as wide as a circle has a much smaller area. The reach makes the areas similar.
 _REACH = {"circle": 1.0, "square": 1.2, "triangle": 1.4, "star": 1.45}
 _CORNERS: dict[str, list[tuple[float, float]]] = {
     # (degrees clockwise from the top, share of the radius)
@@ -41,7 +41,7 @@ _CORNERS: dict[str, list[tuple[float, float]]] = {
 Style = Literal["flat", "gradient", "stripes", "checks"]
 Pixels = npt.NDArray[Any]
 Box = tuple[int, int, int, int]
-"""Left, top, right, bottom in pixels; right and bottom are the first ones outside."""
+"""Left, top, right, bottom in pixels. Right and bottom are the first pixels outside."""
 
 
 @dataclass(frozen=True)
@@ -54,30 +54,30 @@ class Shape:
     y: float
     radius: float
     angle: float = 0.0
-    """Degrees clockwise."""
+    """Rotation in degrees clockwise."""
     paint: tuple[int, int, int] | None = None
-    """The shade of the colour; the plain one where none is given."""
+    """Shade of the colour. None means the plain colour."""
 
     @property
     def name(self) -> str:
-        """`red circle`."""
+        """Name such as `red circle`."""
         return f"{self.colour} {self.kind}"
 
 
 @dataclass(frozen=True)
 class Background:
-    """Two pale or dark greyish shades and how they are laid out."""
+    """Two pale or dark greyish shades and their layout."""
 
     style: Style
     first: tuple[int, int, int]
     second: tuple[int, int, int]
     period: int = 8
-    """Width of two stripes or checks in pixels."""
+    """Width of two stripes or checks, in pixels."""
     across: bool = False
 
     @staticmethod
     def draw(rng: Random, style: Style | None = None, *, pale: bool = False) -> "Background":
-        """A background made up from the generator, dark or pale, or pale in any case."""
+        """Returns a random background, dark or pale. With `pale`, it is always pale."""
         dark, light = rng.randint(10, 70), rng.randint(105, 245)
         level = rng.randint(190, 245) if pale else rng.choice((dark, light))
         drift = rng.choice((-1, 1)) * rng.randint(8, 22)
@@ -90,7 +90,7 @@ class Background:
         )
 
     def pixels(self, size: int) -> Pixels:
-        """`[size, size, 3]` float64 in 0..255."""
+        """Returns `[size, size, 3]` of float64 in 0..255."""
         at = np.arange(size, dtype=float)
         wave = (at % self.period >= self.period / 2).astype(float)
         share = {
@@ -105,24 +105,28 @@ class Background:
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture and what is in it, in the order of `shapes`; no two shapes touch."""
+    """A picture and its shapes, in the order of `shapes`. No two shapes touch."""
 
     image: Image.Image
     shapes: tuple[Shape, ...]
 
     @property
     def masks(self) -> tuple[Pixels, ...]:
-        """For each shape `[height, width]` of bool: the pixels that are at least half its own."""
+        """Masks of the shapes, each `[height, width]` of bool. A pixel belongs to a shape that
+        covers at least half of it.
+        """
         return tuple(coverage(shape, self.image.width) >= 0.5 for shape in self.shapes)
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        """For each shape the smallest box around its mask."""
+        """Smallest box around the mask of each shape."""
         return tuple(_box(mask) for mask in self.masks)
 
     @property
     def caption(self) -> str:
-        """`a red circle`, `a red circle left of a blue square`, or for more of them a list."""
+        """Caption such as `a red circle` or `a red circle left of a blue square`. A list for more
+        than two shapes.
+        """
         return caption(self.shapes)
 
 
@@ -138,11 +142,12 @@ def draw(
     distinct: bool = False,
     radii: tuple[float, float] | None = None,
 ) -> Scene:
-    """A scene of `count` shapes (1 to 4), each of a drawn kind, colour, place, size and turn.
+    """Returns a scene of `count` shapes (1 to 4), each with random kind, colour, position, size and
+    rotation.
 
-    With `distinct`, no two shapes share both kind and colour. `radii` are the least and the largest
-    radius of a circle as shares of `size`; other kinds reach further, so as not to look smaller.
-    Neighbours are told apart along one axis clearly enough for `relation`. The same generator
+    With `distinct`, no two shapes share both kind and colour. `radii` are the minimum and maximum
+    radius of a circle as shares of `size`. Other kinds reach further, so that they do not look
+    smaller. Neighbours differ clearly enough along one axis for `relation`. The same generator
     state draws the same scene.
     """
     pairs = [(kind, colour) for kind in kinds for colour in colours]
@@ -159,7 +164,9 @@ def draw(
 
 
 def portrait(rng: Random, size: int = SIZE) -> Scene:
-    """One large shape on a pale ground: what a small model tells apart soonest."""
+    """Returns one large shape on a pale background, which is easiest for a small model to
+    distinguish.
+    """
     return draw(rng, size=size, radii=(0.24, 0.32), background=Background.draw(rng, pale=True))
 
 
@@ -170,7 +177,7 @@ def render(
     size: int = SIZE,
     noise: float = 8.0,
 ) -> Image.Image:
-    """Paints the shapes, later ones on top, as RGB of `size` by `size` with grain on all of it.
+    """Paints the shapes, later ones on top, as RGB of `size` by `size` with grain everywhere.
 
     `noise` is the grain's standard deviation in 0..255.
     """
@@ -183,7 +190,7 @@ def render(
 
 
 def coverage(shape: Shape, size: int = SIZE) -> Pixels:
-    """`[size, size]` of float in 0..1: how much of each pixel the shape covers."""
+    """Returns `[size, size]` of float in 0..1: the share of each pixel that the shape covers."""
     fine = size * _SUPERSAMPLING
     mask = Image.new("L", (fine, fine))
     pen = ImageDraw.Draw(mask)
@@ -197,7 +204,9 @@ def coverage(shape: Shape, size: int = SIZE) -> Pixels:
 
 
 def relation(first: Shape, second: Shape) -> str:
-    """Where the first lies as seen from the second: `left of`, `right of`, `above` or `below`."""
+    """Returns the position of the first shape relative to the second: `left of`, `right of`,
+    `above` or `below`.
+    """
     across, down = first.x - second.x, first.y - second.y
     if abs(across) >= abs(down):
         return "left of" if across < 0 else "right of"
@@ -205,7 +214,7 @@ def relation(first: Shape, second: Shape) -> str:
 
 
 def caption(shapes: Sequence[Shape]) -> str:
-    """What is in the picture, in words."""
+    """Returns a caption of the shapes."""
     names = [f"a {shape.name}" for shape in shapes]
     if len(names) == 2:
         return f"{names[0]} {relation(shapes[0], shapes[1])} {names[1]}"

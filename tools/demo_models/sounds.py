@@ -1,4 +1,4 @@
-"""`tiny-sounds`: tells tones, chirps, sirens, noise and clicks apart."""
+"""`tiny-sounds`: distinguishes tones, chirps, sirens, noise and clicks."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,31 +22,31 @@ from tools.demo_models.waveforms import (
 )
 
 FRAMES = 96
-"""Ten milliseconds each: the model hears the first second."""
+"""Number of frames of ten milliseconds each. The model hears the first second."""
 BINS = 32
 SOUNDS = 2_400
 STEPS = 800
 BATCH = 64
 MEAN, SPREAD = -4.9, 5.5
-"""Of the training sounds' log mel energies."""
+"""Mean and spread of the training sounds' log mel energies."""
 
 
 def extractor() -> ASTFeatureExtractor:
-    """AST's own, with a narrow picture of the sound."""
+    """Returns AST's own extractor with a narrow spectrogram."""
     return ASTFeatureExtractor(
         sampling_rate=RATE, num_mel_bins=BINS, max_length=FRAMES, mean=MEAN, std=SPREAD
     )
 
 
 def features(extractor: Any, waves: Sequence[Samples]) -> Tensor:
-    """`[waves, frames, bins]` of float32, as the served model gets them."""
+    """Returns `[waves, frames, bins]` of float32, as the served model receives them."""
     return extractor(list(waves), sampling_rate=RATE, return_tensors="pt")["input_values"]
 
 
 def accuracy(
     model: ASTForAudioClassification, extractor: Any, examples: Sequence[Example]
 ) -> float:
-    """The share of sounds named rightly."""
+    """Returns the share of sounds that are named correctly."""
     with torch.no_grad():
         logits = model(features(extractor, [wave for wave, _ in examples])).logits
     choices: list[int] = logits.argmax(-1).tolist()
@@ -55,9 +55,9 @@ def accuracy(
 
 
 def _varied(batch: Tensor) -> Tensor:
-    """Sounds that grow louder, softer and late at every sight.
+    """Varies the loudness and delay of sounds each time they are used.
 
-    What the extractor puts behind a short sound stays what it was.
+    The extractor's padding behind a short sound is unchanged.
     """
     silent = -MEAN / (2 * SPREAD)
     heard = (batch != silent).any(2, keepdim=True)

@@ -1,6 +1,6 @@
 """Spoken digits in English and German, from the synthesiser `espeak-ng`, with their times.
 
-Needs the program `espeak-ng` (Debian's package of that name); nothing else of Stoker does.
+Needs the program `espeak-ng` (Debian's package of that name). Nothing else in Stoker needs it.
 """
 
 import subprocess
@@ -18,7 +18,7 @@ from tools.demo_models.grammar import entries
 
 RATE = 16_000
 LONGEST = 4.0
-"""Seconds of a clip at most."""
+"""Maximum length of a clip in seconds."""
 WORDS = {
     "en": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
     "de": ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"],
@@ -26,19 +26,23 @@ WORDS = {
 ACCENTS = {"en": ("en-gb", "en-us", "en-gb-scotland"), "de": ("de",)}
 SPEAKERS = entries("Alex, Andy, f1, f2, f4, f5, john, klatt, linda, m1, m2, m3, m5, m6, m8, steph")
 UNHEARD = entries("m4, m7, f3, Annie, Michael, steph2")
-"""Speakers that no clip of the training has."""
+"""Speakers that no training clip has."""
 _QUIET = 0.01
-"""Of the loudest sample: what comes before and after it in a rendering is cut off."""
+"""Threshold as a share of the loudest sample. Quieter samples at both ends of a rendering are cut
+off.
+"""
 
 Samples = npt.NDArray[np.float32]
 
 
 class Segment(NamedTuple):
-    """Digits spoken in one go, and when, in seconds from the clip's start."""
+    """Digits spoken without a pause, with their times in seconds from the clip's start."""
 
     digits: tuple[int, ...]
     spans: tuple[tuple[float, float], ...]
-    """Of each digit. Digits that were rendered together are taken to be equally long."""
+    """Start and end of each digit. Digits that were rendered together are assumed to have equal
+    lengths.
+    """
 
     @property
     def start(self) -> float:
@@ -51,7 +55,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Clip:
-    """Mono sound at `RATE` Hz from -1 to 1, float32 of shape (samples,), and what is said in it."""
+    """Mono sound at `RATE` Hz from -1 to 1, float32 of shape (samples,), with its spoken digits."""
 
     samples: Samples
     language: str
@@ -59,23 +63,23 @@ class Clip:
 
     @property
     def digits(self) -> list[int]:
-        """All that are spoken, in order."""
+        """All spoken digits, in order."""
         return [digit for segment in self.segments for digit in segment.digits]
 
     def text(self, language: str = "") -> str:
-        """The digits' names, in the language spoken unless another is asked for."""
+        """Returns the digits' names, by default in the spoken language."""
         return " ".join(WORDS[language or self.language][digit] for digit in self.digits)
 
 
 class _Piece(NamedTuple):
-    """One rendering, without silence around it."""
+    """A rendering, without surrounding silence."""
 
     samples: Samples
     digits: tuple[int, ...]
 
 
 class Voice:
-    """One speaker of one accent: renderings of single digits and of sequences, made once."""
+    """A speaker with one accent. Renderings of single digits and of sequences are made once."""
 
     def __init__(self, rng: Random, language: str, accent: str, speaker: str, takes: int) -> None:
         self.language = language
@@ -89,7 +93,7 @@ class Voice:
         ]
 
     def _rendered(self, rng: Random, digits: tuple[int, ...]) -> _Piece:
-        """Spoken at a drawn speed, in words a minute, and pitch, 0 to 99."""
+        """Renders digits at a random speed, in words per minute, and a random pitch, 0 to 99."""
         words = " ".join(WORDS[self.language][digit] for digit in digits)
         speed, pitch = rng.randint(130, 200), rng.randint(35, 65)
         command = ["espeak-ng", "-v", self._name, "-s", str(speed), "-p", str(pitch), "--stdout"]
@@ -99,12 +103,12 @@ class Voice:
         return _Piece(samples[loud[0] : loud[-1] + 1], digits)
 
     def says(self, rng: Random, digits: tuple[int, ...]) -> Clip:
-        """A clip of just these digits."""
+        """Returns a clip of exactly these digits."""
         track, placed = _laid(rng, [[self._rendered(rng, digits)]])
         return Clip(_heard(rng, track), self.language, [_segment(placed[0], 0)])
 
     def group(self, rng: Random, count: int, *, apart: bool) -> list[_Piece]:
-        """Pieces to be spoken in one go: of one digit each where `apart`."""
+        """Returns pieces to be spoken without a pause. With `apart`, each piece is one digit."""
         fitting = [piece for piece in self._sequences if len(piece.digits) == count]
         if fitting and not apart and rng.random() < 0.6:
             return [rng.choice(fitting)]
@@ -112,7 +116,9 @@ class Voice:
 
 
 def voices(rng: Random, speakers: Sequence[str], takes: int) -> list[Voice]:
-    """Every accent of English by every speaker, and as much of German."""
+    """Returns voices for every English accent and speaker. German voices have twice as many
+    takes.
+    """
     return [
         Voice(rng, language, accent, speaker, takes * (2 if language == "de" else 1))
         for speaker in speakers
@@ -122,25 +128,25 @@ def voices(rng: Random, speakers: Sequence[str], takes: int) -> list[Voice]:
 
 
 def clips(rng: Random, voices: Sequence[Voice], *, cut: float = 0.0) -> Iterator[Clip]:
-    """Endless clips of one to six digits, German as often as English.
+    """Yields endless clips of one to six digits. German and English are equally frequent.
 
-    The share `cut` of them are windows into longer speech, and may begin or end within a word.
+    The share `cut` of them are windows into longer speech and may begin or end within a word.
     """
     by_language = [[each for each in voices if each.language == name] for name in WORDS]
     while True:
         voice = rng.choice(rng.choice(by_language))
-        found = _window(rng, voice) if rng.random() < cut else _whole(rng, voice)
-        if found is not None:
-            yield found
+        clip = _window(rng, voice) if rng.random() < cut else _whole(rng, voice)
+        if clip is not None:
+            yield clip
 
 
 def _whole(rng: Random, voice: Voice) -> Clip | None:
-    """A clip that holds all that was said, or None where that became too long."""
-    left, groups = rng.randint(1, 6), list[list[_Piece]]()
-    while left:
-        count = min(left, rng.choice((1, 2, 3, 3, 4, 6)))
+    """Returns a clip with all its speech, or None if it is too long."""
+    remaining, groups = rng.randint(1, 6), list[list[_Piece]]()
+    while remaining:
+        count = min(remaining, rng.choice((1, 2, 3, 3, 4, 6)))
         groups.append(voice.group(rng, count, apart=False))
-        left -= count
+        remaining -= count
     track, placed = _laid(rng, groups)
     if len(track) > LONGEST * RATE:
         return None
@@ -148,25 +154,27 @@ def _whole(rng: Random, voice: Voice) -> Clip | None:
 
 
 def _window(rng: Random, voice: Voice) -> Clip:
-    """The longest clip from anywhere in speech that goes on; half a word counts as heard."""
+    """Returns a clip of maximum length from a random position in continuous speech. A word counts
+    if at least half of it is inside.
+    """
     groups = [voice.group(rng, rng.randint(1, 5), apart=True) for _ in range(8)]
     track, placed = _laid(rng, groups)
     size = int(LONGEST * RATE)
     begin = rng.randrange(max(1, len(track) - size))
     segments: list[Segment] = []
     for pieces in placed:
-        inside = [one for one in pieces if begin < (one[0] + one[1]) / 2 < begin + size]
+        inside = [piece for piece in pieces if begin < (piece[0] + piece[1]) / 2 < begin + size]
         if inside:
             segments.append(_segment(inside, begin))
     return Clip(_heard(rng, track[begin : begin + size]), voice.language, segments)
 
 
 _Placed = tuple[int, int, tuple[int, ...]]
-"""The first sample of a piece, the one behind its last, and its digits."""
+"""First sample of a piece, the sample after its last one, and its digits."""
 
 
 def _segment(pieces: Sequence[_Placed], begin: int) -> Segment:
-    """Of pieces on a track, in a clip that begins at a sample of it."""
+    """Returns the segment of pieces on a track, in a clip that begins at sample `begin`."""
     digits: list[int] = []
     spans: list[tuple[float, float]] = []
     for start, end, spoken in pieces:
@@ -179,7 +187,7 @@ def _segment(pieces: Sequence[_Placed], begin: int) -> Segment:
 
 
 def _laid(rng: Random, groups: Sequence[Sequence[_Piece]]) -> tuple[Samples, list[list[_Placed]]]:
-    """All groups on one track, with longer pauses between groups than within them."""
+    """Places all groups on one track, with longer pauses between groups than within them."""
     parts, at, placed = list[Samples](), 0, list[list[_Placed]]()
 
     def pause(shortest: float, longest: float) -> int:
@@ -199,10 +207,10 @@ def _laid(rng: Random, groups: Sequence[Sequence[_Piece]]) -> tuple[Samples, lis
 
 
 def _heard(rng: Random, track: Samples) -> Samples:
-    """At some loudness, over some noise."""
+    """Returns the track at a random loudness with random noise."""
     generator = np.random.default_rng(rng.getrandbits(64))
     noise = generator.normal(size=len(track)).astype(np.float32)
-    if rng.random() < 0.5:  # rather a rumble than a hiss
+    if rng.random() < 0.5:  # closer to a rumble than to a hiss
         noise = np.convolve(noise, np.full(8, 0.35, np.float32), "same")
     loudness = rng.uniform(0.1, 0.9) / max(float(np.abs(track).max()), 1e-9)
     mixed = track * loudness + 10 ** rng.uniform(-4.5, -2.2) * noise

@@ -1,4 +1,4 @@
-"""`tiny-summarizer`: the headline of a short news item."""
+"""`tiny-summarizer`: writes the headline of a short news item."""
 
 import zlib
 from pathlib import Path
@@ -39,26 +39,28 @@ _FILLERS = (
 
 
 class Items:
-    """Draws news items. In held-out ones deed and thing never came together in training."""
+    """Draws news items. Held-out items combine a deed and a thing that never occur together in
+    training.
+    """
 
     def __init__(self, *, held_out: bool) -> None:
         self._held_out = held_out
 
     def draw(self, rng: Random) -> Example:
-        """Two to four sentences, one of which tells the news, and the headline."""
+        """Returns two to four sentences, one of them with the news, and the headline."""
         while True:
-            who, (deed, does), what = rng.choice(WHO), rng.choice(DEEDS), rng.choice(WHAT)
-            # A stable hash, unlike `hash`, which Python salts anew in each process.
-            if (zlib.crc32(f"{deed} {what}".encode()) % 8 == 0) == self._held_out:
+            actor, (deed, does), thing = rng.choice(WHO), rng.choice(DEEDS), rng.choice(WHAT)
+            # Uses a stable hash, because Python salts `hash` differently in each process.
+            if (zlib.crc32(f"{deed} {thing}".encode()) % 8 == 0) == self._held_out:
                 break
         kind, town, day = rng.choice(KINDS), rng.choice(TOWNS), rng.choice(DAYS)
-        one = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} {what}"
+        phrase = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} {thing}"
         news = rng.choice(
             (
-                f"the {who} of {town} {deed} {one} on {day}.",
-                f"on {day} the {who} of {town} {deed} {one}.",
-                f"in {town} the {who} {deed} {one} on {day}.",
-                f"on {day} the {who} in {town} {deed} {one}.",
+                f"the {actor} of {town} {deed} {phrase} on {day}.",
+                f"on {day} the {actor} of {town} {deed} {phrase}.",
+                f"in {town} the {actor} {deed} {phrase} on {day}.",
+                f"on {day} the {actor} in {town} {deed} {phrase}.",
             )
         )
         slots = {"town": TOWNS, "day": DAYS, "who": WHO, "what": WHAT}
@@ -67,11 +69,11 @@ class Items:
         ]
         # The news is the first sentence or the second.
         sentences.insert(rng.choice((0, 1)), capitalise(news))
-        return Example(" ".join(sentences), f"{capitalise(who)} of {town} {does} {kind} {what}")
+        return Example(" ".join(sentences), f"{capitalise(actor)} of {town} {does} {kind} {thing}")
 
 
 def held_out(count: int, seed: int = 1) -> list[Example]:
-    """Items whose deed and thing never came together in the training."""
+    """Returns items with a deed and a thing that never occur together in training."""
     rng, items = Random(seed), Items(held_out=True)  # noqa: S311 - draws sentences, no secrets
     return [items.draw(rng) for _ in range(count)]
 

@@ -35,7 +35,7 @@ _CUT_WORDS = 0.02
 
 
 class Span(NamedTuple):
-    """Characters `start` up to `end` of the text are a name of the kind `label`."""
+    """A name of kind `label`: the text's characters from `start` up to `end`."""
 
     start: int
     end: int
@@ -50,18 +50,18 @@ class Example(NamedTuple):
 
 
 def parse(marked: str) -> Example:
-    """Reads `<PER Ana> is in <LOC Rome>.` into plain text and spans."""
+    """Parses `<PER Ana> is in <LOC Rome>.` into plain text and spans."""
     text, spans, last = "", list[Span](), 0
-    for found in _MARK.finditer(marked):
-        text += marked[last : found.start()]
-        spans.append(Span(len(text), len(text) + len(found[2]), found[1]))
-        text += found[2]
-        last = found.end()
+    for match in _MARK.finditer(marked):
+        text += marked[last : match.start()]
+        spans.append(Span(len(text), len(text) + len(match[2]), match[1]))
+        text += match[2]
+        last = match.end()
     return Example(text + marked[last:], tuple(spans))
 
 
 def training_sentences(rng: Random, count: int) -> list[Example]:
-    """Sentences with known and invented names, some distorted, one in nine without any name."""
+    """Returns sentences with known and invented names, some distorted. One in nine has no name."""
     sentences = Sentences(Names.known(), invented=0.6)
     drawn: list[Example] = []
     for _ in range(count):
@@ -73,13 +73,15 @@ def training_sentences(rng: Random, count: int) -> list[Example]:
 
 
 def held_out_sentences(rng: Random, count: int, templates: Sequence[str]) -> list[Example]:
-    """Sentences whose names are all real and were never trained on."""
+    """Returns sentences with real names that were never trained on."""
     sentences = Sentences(Names.unseen(), invented=0.0)
     return [parse(sentences.draw(rng, templates)) for _ in range(count)]
 
 
 def _distorted(marked: str, rng: Random) -> str:
-    """Swaps some lower-case words for nonsense, so that a frame survives words never seen."""
+    """Replaces some lower-case words by nonsense, so that the model recognises a frame with unseen
+    words.
+    """
     if rng.random() < 0.3:
         pieces = re.split(r"(<[^>]*>)", marked)
         marked = "".join(
@@ -102,7 +104,9 @@ def _nonsense(word: str, rng: Random) -> str:
 
 
 def token_labels(example: Example, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """One label id a token; later pieces of a word are `I-`, special tokens are ignored."""
+    """Returns one label id per token. Later pieces of a word are `I-`, and special tokens are
+    ignored.
+    """
     labels: list[int] = []
     for start, end in offsets:
         if start == end:
@@ -134,8 +138,10 @@ def decode(labels: Sequence[int], offsets: Sequence[tuple[int, int]]) -> tuple[S
 def entity_f1(
     model: BertForTokenClassification, tokenizer: BertTokenizer, examples: Sequence[Example]
 ) -> float:
-    """F1 over whole names: a name counts only with both its ends and its kind right."""
-    right = found = wanted = 0
+    """Returns the F1 over whole names. A name counts only if both its ends and its kind are
+    correct.
+    """
+    right = predicted = expected = 0
     for start in range(0, len(examples), 64):
         part = examples[start : start + 64]
         coded = tokenizer([each.text for each in part], return_offsets_mapping=True)
@@ -144,13 +150,13 @@ def entity_f1(
         for example, labels, offsets in zip(part, choice, coded["offset_mapping"], strict=True):
             spans = decode(labels[: len(offsets)], offsets)
             right += len(set(spans) & set(example.spans))
-            found += len(spans)
-            wanted += len(example.spans)
-    return 2 * right / (found + wanted)
+            predicted += len(spans)
+            expected += len(example.spans)
+    return 2 * right / (predicted + expected)
 
 
 class Cuts:
-    """For each piece of the vocabulary, the pairs of shorter pieces that spell the same letters."""
+    """Maps each piece of the vocabulary to the pairs of shorter pieces with the same letters."""
 
     def __init__(self, tokenizer: BertTokenizer) -> None:
         vocab: dict[str, int] = tokenizer.get_vocab()
@@ -168,10 +174,11 @@ class Cuts:
     def apply(
         self, tokens: Sequence[int], labels: Sequence[int], rng: Random
     ) -> tuple[list[int], list[int]]:
-        """Cuts some pieces in two, so that a name is known by its letters, not by one spelling.
+        """Cuts some pieces in two, so that the model recognises a name by its letters and not by
+        one tokenization.
 
         This is subword regularisation (Kudo 2018) for a greedy WordPiece vocabulary. Without it,
-        names never seen scored 0.07 lower. The second half of a `B-` piece is `I-`.
+        unseen names scored 0.07 lower. The second half of a `B-` piece is `I-`.
         """
         new_tokens: list[int] = []
         new_labels: list[int] = []
@@ -255,8 +262,8 @@ def _card(model: BertForTokenClassification, tokenizer: BertTokenizer, rng: Rand
             "trained on."
         ),
         evaluation=[
-            (what, entity_f1(model, tokenizer, examples), len(examples))
-            for what, examples in sets.items()
+            (measurement, entity_f1(model, tokenizer, examples), len(examples))
+            for measurement, examples in sets.items()
         ],
         example=(
             "from transformers import pipeline\n\n"

@@ -1,7 +1,7 @@
-# ruff: noqa: E501 - a template is one line, however long
+# ruff: noqa: E501 - each template stays on one line
 """Sentences with marked persons, places and organisations.
 
-A name is marked `<PER Maria Schmidt>`; the markup is parsed away by `tagger.parse`.
+A name is marked as `<PER Maria Schmidt>`. `tagger.parse` removes the markup.
 """
 
 import re
@@ -279,7 +279,7 @@ The {noun} {verb} (at|near|with) the {role}.
 (Nothing|Everything|Something) {verb} (the {noun}|{when}).
 """.strip().splitlines()
 
-# Never trained on: they measure whether a new sentence frame is understood.
+# Never trained on. They measure whether the model understands a new sentence frame.
 HELD_OUT_TEMPLATES = """
 {P} has been the {crole} at {O} since {year}.
 {P} got an offer from {O} shortly after moving to {L}.
@@ -304,7 +304,7 @@ Without {P}, the {noun} would have been {adj}.
 She asked {P} why {O} had hired {P}.
 """.strip().splitlines()
 
-# A clause in front of or behind a whole sentence; none holds a name.
+# Clauses before or after a whole sentence. None contains a name.
 OPENINGS = """
 Last {unit}
 Next {day}
@@ -352,7 +352,7 @@ for {num} {unit}s
 despite the {noun}
 """.strip().splitlines()
 
-# Written by hand after the templates, in other words, as a reader might type them.
+# Written by hand after the templates, in other words, as a user might type them.
 HAND_WRITTEN = """
 <PER Rebecca Stone> runs a small hotel on the coast of <LOC Wales>.
 Workers at <ORG Boeing> voted to strike on Friday.
@@ -583,7 +583,7 @@ _WORDS: dict[str, Slot] = {
 
 @dataclass(frozen=True)
 class Names:
-    """The names that one part of the data may use."""
+    """Names that one part of the data may use."""
 
     first: Sequence[str]
     last: Sequence[str]
@@ -595,7 +595,7 @@ class Names:
 
     @staticmethod
     def known() -> "Names":
-        """The names to learn."""
+        """Returns the training names."""
         return Names(
             names.FIRST_NAMES,
             names.LAST_NAMES,
@@ -608,7 +608,7 @@ class Names:
 
     @staticmethod
     def unseen() -> "Names":
-        """The names to test with."""
+        """Returns the test names."""
         return Names(
             names.HELD_OUT_FIRST_NAMES,
             names.HELD_OUT_LAST_NAMES,
@@ -621,11 +621,11 @@ class Names:
 
 
 class Sentences:
-    """Draws marked sentences; `invented` is the share of names that nobody has.
+    """Draws marked sentences. `invented` is the share of invented names.
 
-    Half of the invented names are modelled on their own kind's names. The others are modelled on
-    all kinds, are random syllables, or are plain words as in Apple, Shell, Young and Price, so that
-    only the sentence tells what they are.
+    Half of the invented names are modelled on names of their own kind. The others are modelled on
+    all kinds, are random syllables, or are plain words as in Apple, Shell, Young and Price. Only
+    the sentence reveals their kind.
     """
 
     def __init__(self, known: Names, *, invented: float) -> None:
@@ -653,11 +653,13 @@ class Sentences:
         }
 
     def draw(self, rng: Random, templates: Sequence[str]) -> str:
-        """One sentence of one of the templates, its names marked."""
+        """Returns one sentence of one of the templates, with its names marked."""
         return capitalise(expand(rng.choice(templates), rng, self._slots))
 
     def draw_longer(self, rng: Random, templates: Sequence[str]) -> str:
-        """Like `draw`, at times with a clause before it, behind it or both."""
+        """Returns a sentence as `draw` does, sometimes with a clause before or after it, or
+        both.
+        """
         template = rng.choice(templates)
         if rng.random() < 0.15:
             template = f"{rng.choice(OPENINGS)} {_lowered(template)}"
@@ -731,8 +733,8 @@ class Sentences:
 
 
 def _lowered(template: str) -> str:
-    """The template as it reads inside a sentence: `The mayor` becomes `the mayor`."""
-    return _OPENING_WORD.sub(lambda found: found[0].lower(), template)
+    """Returns the template for use inside a sentence: `The mayor` becomes `the mayor`."""
+    return _OPENING_WORD.sub(lambda match: match[0].lower(), template)
 
 
 _OPENING_WORD = re.compile(

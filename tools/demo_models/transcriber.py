@@ -1,4 +1,6 @@
-"""`tiny-transcriber`: writes down spoken digits, with times; German ones in English, too."""
+"""`tiny-transcriber`: transcribes spoken digits with times, and translates German ones to
+English.
+"""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -23,24 +25,24 @@ from tools.demo_models import common, speech, vision
 from tools.demo_models.speech import LONGEST, RATE, WORDS, Clip
 
 TAKES = 2
-"""Renderings of a digit by each speaker in each accent; of German, twice as many."""
+"""Number of renderings per digit, speaker and accent. Doubled for German."""
 CLIPS = 5_000
 HEARING_STEPS, STEPS = 1_300, 2_200
-"""Of the encoder alone, then of all of it."""
+"""Training steps of the encoder alone, then of the whole model."""
 BATCH = 16
 CUT = 0.25
-"""The share of clips that are windows into longer speech."""
+"""Share of clips that are windows into longer speech."""
 MELS = 40
 STEP = 0.02
-"""Seconds between two positions of the encoder, and two timestamps."""
+"""Seconds between two positions of the encoder, and between two timestamps."""
 NEAR = (0.05, 0.1, 0.2, 0.3, 0.2, 0.1, 0.05)
-"""What a timestamp and those before and behind it weigh: one that is near is nearly right."""
+"""Weights of a timestamp and its neighbours, because a nearby timestamp is nearly correct."""
 TARGET = 64
-"""Tokens of a prompt and a transcript together."""
+"""Maximum tokens of a prompt and a transcript together."""
 LARGEST = 3_000_000
-"""Bytes of the folder."""
-# Whisper's tokenizer finds a language's token by its place in the list of all its languages, which
-# has Chinese between these two.
+"""Maximum size of the folder in bytes."""
+# Whisper's tokenizer finds a language's token by its position in the list of all its languages. In
+# that list, Chinese is between these two.
 _LANGUAGES = ("en", "zh", "de")
 _IGNORED = -100
 
@@ -61,7 +63,9 @@ def _specials() -> list[str]:
 
 
 def tokenizer() -> WhisperTokenizer:
-    """Whisper's own, of which each digit's name with the space before it is one token."""
+    """Returns Whisper's own tokenizer, in which each digit's name with the preceding space is one
+    token.
+    """
     pieces: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
     vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges: dict[tuple[str, str], None] = {}
@@ -76,13 +80,13 @@ def tokenizer() -> WhisperTokenizer:
         pad_token=_specials()[0],
         model_max_length=TARGET,
     )
-    # Not special, so that whoever decodes can choose to read them.
+    # Not special, so that callers can decide whether to decode them.
     made.add_tokens([f"<|{at * STEP:.2f}|>" for at in range(round(LONGEST / STEP) + 1)])
     return made
 
 
 def extractor() -> WhisperFeatureExtractor:
-    """Whisper's own, of a window of six seconds instead of thirty."""
+    """Returns Whisper's own extractor, with a window of `LONGEST` instead of thirty seconds."""
     return WhisperFeatureExtractor(
         feature_size=MELS, sampling_rate=RATE, chunk_length=int(LONGEST), return_attention_mask=True
     )
@@ -101,7 +105,7 @@ def _generation(ids: dict[str, int], model: WhisperConfig) -> GenerationConfig:
         is_multilingual=True,
         lang_to_id={f"<|{language}|>": ids[f"<|{language}|>"] for language in WORDS},
         task_to_id={task: ids[f"<|{task}|>"] for task in ("transcribe", "translate")},
-        # The last layer's: those that the words' times are read from.
+        # Heads of the last layer, from which the words' times are read.
         alignment_heads=[
             [model.decoder_layers - 1, head] for head in range(model.decoder_attention_heads)
         ],
@@ -135,14 +139,14 @@ def _model(ids: dict[str, int], tokens: int) -> WhisperForConditionalGeneration:
 
 
 class _Target(NamedTuple):
-    """A token that the decoder shall write, and the seconds that it shall look at then."""
+    """A token that the decoder must write, and the seconds of sound that it should attend to."""
 
     token: int
     span: tuple[float, float] | None = None
 
 
 class _Lessons:
-    """Clips as the model's inputs and the tokens it shall write."""
+    """Converts clips to the model's inputs and target tokens."""
 
     def __init__(self, rng: Random, hearing: Any, words: Any) -> None:
         self._rng, self._hearing, self._words = rng, hearing, words
@@ -150,12 +154,14 @@ class _Lessons:
         self.first_time = self.ids["<|notimestamps|>"] + 1
 
     def batch(self, clips: Sequence[Clip], features: Tensor) -> common.Batch:
-        """The features, both sides of the decoder, and the digits for the encoder alone."""
+        """Returns the features, the decoder's input and targets, and the digits for the encoder
+        alone.
+        """
         rows = [self._row(clip) for clip in clips]
         end = self.ids["<|endoftext|>"]
         digits = [clip.digits for clip in clips]
         names = [list(WORDS).index(clip.language) * 10 for clip in clips]
-        labels = common.padded([[one.token for one in row] for _, row in rows], _IGNORED)
+        labels = common.padded([[target.token for target in row] for _, row in rows], _IGNORED)
         return {
             "input_features": features,
             "decoder_input_ids": common.padded([read for read, _ in rows], end),
@@ -168,12 +174,12 @@ class _Lessons:
         }
 
     def features(self, clips: Sequence[Clip]) -> Tensor:
-        """`[clips, mels, frames]` of float32, as the served model gets them."""
+        """Returns `[clips, mels, frames]` of float32, as the served model receives them."""
         waves = [clip.samples for clip in clips]
         return self._hearing(waves, sampling_rate=RATE, return_tensors="pt")["input_features"]
 
     def _row(self, clip: Clip) -> tuple[list[int], list[_Target]]:
-        """What the decoder reads, and what it shall write at each place of that."""
+        """Returns the decoder's input and the target at each position."""
         rng, ids = self._rng, self.ids
         task = "translate" if rng.random() < 0.25 else "transcribe"
         is_timed = rng.random() < 0.5
@@ -181,7 +187,7 @@ class _Lessons:
         control = [ids[f"<|{clip.language}|>"], ids[f"<|{task}|>"]]
         control += [] if is_timed else [ids["<|notimestamps|>"]]
         text = self._text(clip, "en" if task == "translate" else clip.language, is_timed)
-        read = [*prompt, ids["<|startoftranscript|>"], *control, *(one.token for one in text)]
+        read = [*prompt, ids["<|startoftranscript|>"], *control, *(target.token for target in text)]
         unasked = _Target(_IGNORED)
         spoken = _Target(control[0] if clip.segments else ids["<|nospeech|>"])
         labels = [*[unasked] * len(prompt), spoken, *[unasked] * (len(control) - 1)]
@@ -191,23 +197,25 @@ class _Lessons:
         text: list[_Target] = []
         for segment in clip.segments:
             names = [f" {WORDS[language][digit]}" for digit in segment.digits]
-            said = [
+            targets = [
                 _Target(self.ids_of(name)[0], span)
                 for name, span in zip(names, segment.spans, strict=True)
             ]
             begin, end = self._time(segment.start), self._time(segment.end)
-            text += [begin, *said, end] if is_timed else said
+            text += [begin, *targets, end] if is_timed else targets
         return text or ([_Target(self.first_time)] if is_timed else [])
 
     def ids_of(self, text: str) -> list[int]:
-        """Its tokens and no others."""
+        """Returns the tokens of a text, without special tokens."""
         return self._words(text, add_special_tokens=False)["input_ids"]
 
     def _time(self, seconds: float) -> _Target:
         return _Target(self.first_time + round(seconds / STEP), (seconds - 0.1, seconds + 0.1))
 
     def _prompt(self) -> list[int]:
-        """Any bytes and digits' names: a prompt may hold what it likes."""
+        """Returns a prompt of random bytes and digit names, because a prompt may contain
+        anything.
+        """
         rng = self._rng
         some = rng.choices(range(256), k=rng.randint(0, 6))
         names = rng.choices(WORDS[rng.choice(list(WORDS))], k=rng.randint(1, 5))
@@ -215,35 +223,37 @@ class _Lessons:
 
 
 def _looked_at(rows: Sequence[Sequence[_Target]], length: int) -> Tensor:
-    """`[clips, tokens, positions]` of bool: where each token is heard; nowhere: anywhere."""
-    found = torch.zeros(len(rows), length, round(LONGEST / STEP), dtype=torch.bool)
+    """Returns `[clips, tokens, positions]` of bool: True at the positions at which a token is
+    heard. A row without True allows any position.
+    """
+    mask = torch.zeros(len(rows), length, round(LONGEST / STEP), dtype=torch.bool)
     for at, row in enumerate(rows):
         for place, target in enumerate(row):
             if target.span:
                 begin, end = (max(0, round(second / STEP)) for second in target.span)
-                found[at, place, begin : end + 1] = True
-    return found
+                mask[at, place, begin : end + 1] = True
+    return mask
 
 
 class _Learner(nn.Module):
-    """The model, and two lessons beside its own that only the training knows.
+    """The model with two additional training objectives.
 
-    It guesses the digits from the encoder alone (connectionist temporal classification), and is
-    told where the last layer of the decoder shall look as it writes a word or a time. Without
-    them the decoder takes tens of thousands of steps to find out where to look.
+    It predicts the digits from the encoder alone (connectionist temporal classification). It also
+    learns the positions that the decoder's last layer should attend to for a word or a time.
+    Without these objectives, the decoder needs tens of thousands of steps to find these positions.
     """
 
     def __init__(self, model: WhisperForConditionalGeneration, first_time: int) -> None:
         super().__init__()
         self.model = model
         self._first_time = first_time
-        # Times that are near look alike from the start, and like the encoder's positions.
+        # Embeddings of nearby times start out similar, and similar to the encoder's positions.
         times: Any = model.model.decoder.embed_tokens.weight[first_time:]
         with torch.no_grad():
             times.copy_(0.07 * modeling_whisper.sinusoids(*times.shape))
         self.guess = nn.Linear(model.config.d_model, 21)
         looking: Any = model.model.decoder.layers[-1].encoder_attn
-        # No other implementation tells the weights.
+        # No other implementation returns the attention weights.
         looking.config = copy.deepcopy(model.config)
         looking.config._attn_implementation = "eager"
         looking.register_forward_hook(self._look)
@@ -252,7 +262,7 @@ class _Learner(nn.Module):
         self._weights: Tensor = output[1]
 
     def hear(self, batch: common.Batch) -> Tensor:
-        """The loss of the encoder's guess alone."""
+        """Returns the loss of the encoder's prediction alone."""
         heard: Any = self.model.model.encoder(batch["input_features"])
         return self._guessed(heard.last_hidden_state, batch)
 
@@ -262,10 +272,10 @@ class _Learner(nn.Module):
         )
         guessed = self._guessed(out.encoder_last_hidden_state, batch)
         where = batch["looked_at"]
-        # [clips, heads, tokens]: how much of each head's attention lies where it should.
+        # [clips, heads, tokens]: the share of each head's attention at the correct positions.
         right = (self._weights * where[:, None]).sum(-1)
-        told = where.any(-1)[:, None].expand_as(right)
-        looked = -right[told].clamp(min=1e-6).log().mean()
+        has_span = where.any(-1)[:, None].expand_as(right)
+        looked = -right[has_span].clamp(min=1e-6).log().mean()
         return self._written(out.logits, batch["labels"]) + 0.3 * guessed + 0.5 * looked
 
     def _guessed(self, states: Tensor, batch: common.Batch) -> Tensor:
@@ -276,27 +286,27 @@ class _Learner(nn.Module):
         )
 
     def _written(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The mean cross entropy."""
-        asked = labels != _IGNORED
-        found, wanted = logits[asked].log_softmax(-1), labels[asked]
-        is_time = wanted >= self._first_time
-        words = -found[~is_time].gather(1, wanted[~is_time, None]).sum()
+        """Returns the mean cross-entropy."""
+        is_target = labels != _IGNORED
+        log_probabilities, targets = logits[is_target].log_softmax(-1), labels[is_target]
+        is_time = targets >= self._first_time
+        words = -log_probabilities[~is_time].gather(1, targets[~is_time, None]).sum()
         offsets = torch.arange(len(NEAR)) - len(NEAR) // 2
-        near = wanted[is_time, None] + offsets
+        near = targets[is_time, None] + offsets
         near = near.clamp(self._first_time, logits.shape[-1] - 1)
-        times = -(found[is_time].gather(1, near) * torch.tensor(NEAR)).sum()
-        return (words + times) / len(wanted)
+        times = -(log_probabilities[is_time].gather(1, near) * torch.tensor(NEAR)).sum()
+        return (words + times) / len(targets)
 
 
 def _batches(lessons: _Lessons, clips: Sequence[Clip]) -> Iterator[common.Batch]:
-    # Half of the precision is enough, and half of the memory.
+    # Half precision is sufficient and halves the memory.
     heard = torch.cat([lessons.features([clip]).half() for clip in clips])
     for part in vision.shuffled(len(clips), BATCH):
         yield lessons.batch([clips[int(at)] for at in part], heard[part].float())
 
 
 def held_out(count: int, seed: int = 1) -> list[Clip]:
-    """Clips by speakers that the training never heard."""
+    """Returns clips of speakers that the training never uses."""
     rng = Random(seed)  # noqa: S311 - draws clips, no secrets
     return list(islice(speech.clips(rng, speech.voices(rng, speech.UNHEARD, 1)), count))
 
@@ -304,28 +314,32 @@ def held_out(count: int, seed: int = 1) -> list[Clip]:
 def written(
     model: Any, lessons: _Lessons, words: Any, clips: Sequence[Clip], **options: Any
 ) -> list[str]:
-    """What the model writes for each clip, by greedy search, whose language it finds itself."""
-    found: list[str] = []
+    """Returns the model's greedy transcript of each clip. The model detects the language."""
+    transcripts: list[str] = []
     for start in range(0, len(clips), 50):
         features = lessons.features(clips[start : start + 50])
         tokens = model.generate(features, **options)
-        found += [text.strip() for text in words.batch_decode(tokens, skip_special_tokens=True)]
-    return found
+        transcripts += [
+            text.strip() for text in words.batch_decode(tokens, skip_special_tokens=True)
+        ]
+    return transcripts
 
 
 def words_right(answers: Sequence[str], wanted: Sequence[str]) -> float:
-    """One less the word error rate: edits of words, as a share of the words wanted."""
+    """Returns one minus the word error rate, which is the number of word edits per expected
+    word.
+    """
     edits = sum(_edits(a.split(), b.split()) for a, b in zip(answers, wanted, strict=True))
     return 1 - edits / sum(len(text.split()) for text in wanted)
 
 
 def _edits(left: Sequence[str], right: Sequence[str]) -> int:
-    """Levenshtein's distance."""
+    """Returns the Levenshtein distance."""
     row = list(range(len(right) + 1))
-    for at, one in enumerate(left, 1):
+    for at, word in enumerate(left, 1):
         before, row[0] = row[0], at
         for to, other in enumerate(right, 1):
-            before, row[to] = row[to], min(row[to] + 1, row[to - 1] + 1, before + (one != other))
+            before, row[to] = row[to], min(row[to] + 1, row[to - 1] + 1, before + (word != other))
     return row[-1]
 
 
@@ -339,7 +353,8 @@ def build(folder: Path) -> None:
     lessons = _Lessons(rng, hearing, words)
     learner: Any = _Learner(model, lessons.first_time)
     batches = _batches(lessons, clips)
-    # Most of the time goes into hearing, and the decoder learns nothing before that is done.
+    # Most of the time is spent on the encoder. The decoder learns nothing before the encoder is
+    # trained.
     common.fit(learner, batches, learner.hear, steps=HEARING_STEPS, peak_rate=3e-3)
     common.fit(learner, batches, learner, steps=STEPS, peak_rate=2e-3)
     common.save(model, hearing, folder)

@@ -1,4 +1,6 @@
-"""`tiny-translator`: simple English sentences in German, with gender, case and word order."""
+"""`tiny-translator`: translates simple English sentences to German, with gender, case and word
+order.
+"""
 
 import zlib
 from pathlib import Path
@@ -13,7 +15,7 @@ STEPS = 2_400
 
 
 class Noun(NamedTuple):
-    """An English noun, its German and its gender: m, f or n."""
+    """An English noun, its German translation and its gender: m, f or n."""
 
     english: str
     german: str
@@ -65,7 +67,8 @@ two zwei, three drei, four vier, five fünf, six sechs, seven sieben, eight acht
 ten zehn, eleven elf, twelve zwölf
 """)
 ]
-# Gender → endings of the article and of the adjective after "der", after "ein"; then, accusative.
+# Maps gender to the article and the ending of the adjective, for definite and indefinite articles,
+# as subject and as object.
 _DEFINITE = {
     "subject": {"m": ("der", "e"), "f": ("die", "e"), "n": ("das", "e")},
     "object": {"m": ("den", "en"), "f": ("die", "e"), "n": ("das", "e")},
@@ -74,34 +77,36 @@ _INDEFINITE = {
     "subject": {"m": ("ein", "er"), "f": ("eine", "e"), "n": ("ein", "es")},
     "object": {"m": ("einen", "en"), "f": ("eine", "e"), "n": ("ein", "es")},
 }
-# After "kein" a neuter adjective ends as after "ein".
+# After "kein", a neuter adjective has the same ending as after "ein".
 
 
 class Sentences:
-    """Draws sentences. Held-out ones have a pair of adjective and noun that training never has."""
+    """Draws sentences. Held-out sentences have a pair of adjective and noun that the training never
+    uses.
+    """
 
     def __init__(self, *, held_out: bool) -> None:
         self._held_out = held_out
 
     def draw(self, rng: Random) -> Example:
-        """One sentence in both languages."""
+        """Returns one sentence in both languages."""
         while True:
             example, pairs = self._sentence(rng)
-            # A stable hash, unlike `hash`, which Python salts anew in each process.
+            # Uses a stable hash, because Python salts `hash` differently in each process.
             unseen = any(zlib.crc32(pair.encode()) % 8 == 0 for pair in pairs)
             if unseen == self._held_out:
                 return example
 
     def _sentence(self, rng: Random) -> tuple[Example, list[str]]:
         form = rng.choice(("statement", "statement", "denial", "question"))
-        who, whom = rng.choice(WHO), rng.choice((*WHO, *WHAT, *WHAT))
-        subject, acting = _phrase(rng, who, "subject")
+        actor, whom = rng.choice(WHO), rng.choice((*WHO, *WHAT, *WHAT))
+        subject, acting = _phrase(rng, actor, "subject")
         thing, acted_on = _phrase(rng, whom, "object", negated=form == "denial")
         does, do, tut = rng.choice(VERBS)
         time, zeit = rng.choice(TIMES) if rng.random() < 0.4 else ("", "")
         hour, stunde = rng.choice(HOURS) if rng.random() < 0.3 else ("", "")
         at, um = (f"at {hour} o'clock", f"um {stunde} Uhr") if hour else ("", "")
-        # "Kein" denies by itself; "nicht" is put behind the object.
+        # "Kein" already negates the sentence. "Nicht" is placed after the object.
         nicht = "nicht" if form == "denial" and thing[1].startswith("d") else ""
         if form == "question":
             english = ["does", subject[0], do, thing[0], at, time]
@@ -122,7 +127,9 @@ class Sentences:
 def _phrase(
     rng: Random, noun: Noun, case: str, *, negated: bool = False
 ) -> tuple[tuple[str, str], list[str]]:
-    """A noun with article and perhaps adjective in both languages, and its pair of words."""
+    """Returns a noun with its article and optional adjective in both languages, and the pair of
+    adjective and noun.
+    """
     definite = rng.random() < 0.6
     article, ending = (_DEFINITE if definite else _INDEFINITE)[case][noun.gender]
     word, wort = rng.choice(ADJECTIVES) if rng.random() < 0.6 else ("", "")
@@ -139,7 +146,7 @@ def _spelt(parts: list[str], mark: str) -> str:
 
 
 def held_out(count: int, seed: int = 1) -> list[Example]:
-    """Sentences with a pair of adjective and noun that no sentence of the training has."""
+    """Returns sentences with a pair of adjective and noun that no training sentence has."""
     rng, sentences = Random(seed), Sentences(held_out=True)  # noqa: S311 - draws sentences, no secrets
     return [sentences.draw(rng) for _ in range(count)]
 

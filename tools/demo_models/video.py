@@ -1,4 +1,6 @@
-"""`tiny-video`: tells where a shape in a clip moves, or whether it grows or shrinks."""
+"""`tiny-video`: predicts the direction in which a shape in a clip moves, or that it grows or
+shrinks.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,17 +33,17 @@ _REVERSED = torch.tensor([RIGHT, LEFT, DOWN, UP, SHRINKING, GROWING, STILL])
 
 
 def pixels(processor: Any, clips: Sequence[Clip]) -> Tensor:
-    """`[clips, frames, 3, height, width]` of float32, as the served model gets them."""
+    """Returns `[clips, frames, 3, height, width]` of float32, as the served model receives them."""
     return processor([list(clip) for clip in clips], return_tensors="pt")["pixel_values"]
 
 
 def sampled(clip: Clip) -> Clip:
-    """The frames that the model looks at, spread over the clip as stoker/media/video.py does."""
+    """Returns the model's input frames, spread over the clip as in stoker/media/video.py."""
     return [clip[at * len(clip) // FRAMES] for at in range(FRAMES)]
 
 
 def through_a_file(clip: Clip) -> Any:
-    """The frames that the model looks at, after a trip through an MP4 file."""
+    """Returns the model's input frames after the clip was written to an MP4 file and read again."""
     data = encode(clip)
     return video.decode(data, num_frames=FRAMES, frame_sampling_rate=None, limits=MediaLimits())
 
@@ -49,7 +51,7 @@ def through_a_file(clip: Clip) -> Any:
 def accuracy(
     model: VideoMAEForVideoClassification, processor: Any, examples: Sequence[Example]
 ) -> float:
-    """The share of clips of eight frames that are named rightly."""
+    """Returns the share of clips of eight frames that are named correctly."""
     with torch.no_grad():
         logits = model(pixels(processor, [clip for clip, _ in examples])).logits
     choices: list[int] = logits.argmax(-1).tolist()
@@ -58,7 +60,7 @@ def accuracy(
 
 
 def _varied(clips: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Clips mirrored, tipped over, reversed and shaken, and what they show then."""
+    """Mirrors, transposes, reverses and varies clips, with their new labels."""
     mirrored, tipped, backwards = torch.rand(3) < 0.5
     if mirrored:
         clips, labels = clips.flip(4), _MIRRORED[labels]
@@ -66,16 +68,16 @@ def _varied(clips: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         clips, labels = clips.transpose(3, 4), _TIPPED[labels]
     if backwards:
         clips, labels = clips.flip(1), _REVERSED[labels]
-    seen: Any = vision.shaken(clips.flatten(1, 2), 0.02)
-    return seen.unflatten(1, (FRAMES, 3)), labels
+    frames: Any = vision.shaken(clips.flatten(1, 2), 0.02)
+    return frames.unflatten(1, (FRAMES, 3)), labels
 
 
 def _batches(processor: Any, examples: Sequence[Example]) -> Iterator[common.Batch]:
     clips = pixels(processor, [clip for clip, _ in examples])
     labels = torch.tensor([LABELS.index(label) for _, label in examples])
     for part in vision.shuffled(len(examples), BATCH):
-        seen, shown = _varied(clips[part], labels[part])
-        yield {"pixel_values": seen, "labels": shown}
+        augmented, shown = _varied(clips[part], labels[part])
+        yield {"pixel_values": augmented, "labels": shown}
 
 
 def _model() -> VideoMAEForVideoClassification:
@@ -84,7 +86,7 @@ def _model() -> VideoMAEForVideoClassification:
             image_size=SIZE,
             patch_size=8,
             num_frames=FRAMES,
-            # A token is one place over all of the time, so that what comes and goes is in it.
+            # Each token covers one place over the whole time, so that it contains changes.
             tubelet_size=FRAMES,
             hidden_size=64,
             num_hidden_layers=3,
@@ -136,8 +138,8 @@ def _card(model: VideoMAEForVideoClassification, processor: Any) -> common.Card:
             f"{len(COLOURS)} for each kind."
         ),
         evaluation=[
-            (what, vision.rounded_down(accuracy(model, processor, each)), len(each))
-            for what, each in measured.items()
+            (measurement, vision.rounded_down(accuracy(model, processor, each)), len(each))
+            for measurement, each in measured.items()
         ],
         example=(
             "from transformers import pipeline\n\n"

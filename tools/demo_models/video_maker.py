@@ -1,4 +1,4 @@
-"""Pipelines that make video of a text, or of an image too, with weights never trained."""
+"""Pipelines that make video from a text, or also from an image, with untrained weights."""
 
 import string
 from functools import partial
@@ -18,14 +18,14 @@ _LETTERS = string.ascii_letters + string.digits + string.punctuation
 
 
 def _tokenizer() -> Any:
-    """T5's own, of single letters."""
+    """Returns T5's own tokenizer with single letters as tokens."""
     pieces = ["<pad>", "</s>", "<unk>", "▁", *_LETTERS]
     vocabulary = [(piece, 0.0 if at < 3 else -2.0) for at, piece in enumerate(pieces)]
     return transformers.T5Tokenizer(vocabulary, extra_ids=0, model_max_length=226)
 
 
 def _pipeline(*, image: bool) -> Any:
-    """CogVideoX: of the families that are served, the one whose folder states its own size."""
+    """Returns a CogVideoX pipeline. Of the served families, only its folder states its own size."""
     library: Any = diffusers
     words = _tokenizer()
     text = transformers.T5Config(
@@ -45,7 +45,7 @@ def _pipeline(*, image: bool) -> Any:
         sample_width=_SIDE // 8,
         sample_height=_SIDE // 8,
         sample_frames=_FRAMES,
-        # As the family's models of images have them.
+        # As in the family's image-to-video models.
         use_rotary_positional_embeddings=image,
         use_learned_positional_embeddings=image,
     )
@@ -60,7 +60,7 @@ def _pipeline(*, image: bool) -> Any:
 
 
 def build(folder: Path, *, image: bool = False) -> None:
-    """Writes the folder with a card that says what it is."""
+    """Writes the folder with a card that describes the model."""
     common.seed_everything()
     pipe = _pipeline(image=image)
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ BUILDS = {"random-video-maker": build, "random-photo-mover": partial(build, imag
 def _card(name: str, *, image: bool) -> common.Card:
     kind = "CogVideoXImageToVideoPipeline" if image else "CogVideoXPipeline"
     pipeline = "image-to-video" if image else "text-to-video"
-    given = "picture, " if image else ""
+    extra_input = "picture, " if image else ""
     return common.Card(
         title=f"{name}: random weights",
         pipeline_tag=pipeline,
@@ -95,7 +95,7 @@ def _card(name: str, *, image: bool) -> common.Card:
         example=(
             f"from diffusers import {kind}\n\n"
             f'pipe = {kind}.from_pretrained("{name}")\n'
-            f'pipe({given}prompt="a red ball rolls", num_inference_steps=4).frames[0]'
+            f'pipe({extra_input}prompt="a red ball rolls", num_inference_steps=4).frames[0]'
         ),
         limits="It can do nothing. Do not use it for anything but tests of a server.",
         bounds=f"{_FRAMES} frames of {_SIDE} by {_SIDE} pixels where nothing else is asked for",

@@ -1,4 +1,4 @@
-"""What the builds of image models share: processors, pixels, positions and augmentation."""
+"""Shared code of the image model builds: processors, pixels, positions and augmentation."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,22 +19,22 @@ CARD: dict[str, Any] = {
     "toolkit": f"Pillow {PIL.__version__}",
     "repeatable": "The pictures came out the same in two processes.",
 }
-"""The card's fields that differ from those of a text model."""
+"""Card fields that differ from those of a text model."""
 
 SHAPES = (
     f"one of {', '.join(KINDS[:-1])} and {KINDS[-1]}, painted {', '.join(list(COLOURS)[:-1])} or "
     f"{list(COLOURS)[-1]}, of any place and of varied size, shade and turn (up to 25 degrees), on "
     "a pale or dark greyish ground that is flat, shaded, striped or checked, under grain"
 )
-"""What is in a picture, for the cards."""
+"""Description of the pictures for the cards."""
 PORTRAIT = SHAPES.replace(
     "of any place and of varied size", "large, of varied place, size"
 ).replace("pale or dark", "pale")
-"""The same for `shapes.portrait`."""
+"""Description of pictures from `shapes.portrait` for the cards."""
 
 
 def processor(size: int, kind: Any = ViTImageProcessorPil, **fields: Any) -> Any:
-    """An image processor that makes any picture `[3, size, size]` in -1..1."""
+    """Returns an image processor that converts any picture to `[3, size, size]` in -1..1."""
     return kind(
         size={"height": size, "width": size},
         do_convert_rgb=True,
@@ -45,12 +45,12 @@ def processor(size: int, kind: Any = ViTImageProcessorPil, **fields: Any) -> Any
 
 
 def pixels(processor: Any, images: Sequence[Image.Image]) -> Tensor:
-    """`[images, 3, height, width]` of float32, as the served model gets them."""
+    """Returns `[images, 3, height, width]` of float32, as the served model receives them."""
     return processor(images=list(images), return_tensors="pt")["pixel_values"]
 
 
 def stored(processor: Any, images: Sequence[Image.Image]) -> Tensor:
-    """`pixels` in a quarter of the memory: uint8, to be read through `restored`."""
+    """Returns `pixels` as uint8, in a quarter of the memory. Read them with `restored`."""
     batch = processor(
         images=list(images), return_tensors="pt", do_rescale=False, do_normalize=False
     )
@@ -58,12 +58,12 @@ def stored(processor: Any, images: Sequence[Image.Image]) -> Tensor:
 
 
 def restored(batch: Tensor) -> Tensor:
-    """The `pixels` that were `stored`."""
+    """Returns the `pixels` of a batch from `stored`."""
     return batch.float() / 127.5 - 1
 
 
 def shaken(batch: Tensor, grain: float = 0.05) -> Tensor:
-    """Pixels with brightness, contrast and grain that change at every sight."""
+    """Varies brightness, contrast and grain of pixels at random."""
     count = len(batch)
     contrast = 1 + 0.15 * (2 * torch.rand(count, 1, 1, 1) - 1)
     brightness = 0.1 * (2 * torch.rand(count, 1, 1, 1) - 1)
@@ -71,17 +71,18 @@ def shaken(batch: Tensor, grain: float = 0.05) -> Tensor:
 
 
 def shuffled(count: int, size: int) -> Iterator[Tensor]:
-    """Endless batches of indices below `count`, every one once in a round."""
+    """Yields endless batches of indices below `count`. Each round contains every index once."""
     while True:
         order = torch.randperm(count)
         yield from (order[start : start + size] for start in range(0, count, size))
 
 
 def set_positions(table: Tensor, grid: int, before: int = 1) -> None:
-    """Starts the positions of `grid` by `grid` patches as sines, after `before` other tokens.
+    """Initialises the positions of `grid` by `grid` patches as sines, after `before` other tokens.
 
-    `table` is `[tokens, width]`. From noise, a small model would need most of its training to find
-    out which patches are neighbours. Sines as in arXiv:2104.02057, app. B, scaled down.
+    `table` is `[tokens, width]`. With random positions, a small model would use most of its
+    training to learn which patches are neighbours. The sines follow arXiv:2104.02057, app. B,
+    scaled down.
     """
     quarter = table.shape[1] // 4
     rates = torch.exp(-math.log(20.0) * torch.arange(quarter) / quarter) * math.pi / 2
@@ -95,11 +96,11 @@ def set_positions(table: Tensor, grid: int, before: int = 1) -> None:
 
 
 def rounded_down(share: float) -> float:
-    """A figure for a card, which never says more than was measured."""
+    """Rounds a figure down for a card, so that the card never overstates a measurement."""
     return math.floor(share * 1000 + 1e-9) / 1000
 
 
 def nearest(vectors: Tensor) -> np.ndarray[Any, Any]:
-    """For each row of `[n, width]`, the index of the other row with the highest cosine."""
+    """Returns for each row of `[n, width]` the index of the other row with the highest cosine."""
     unit = torch.nn.functional.normalize(vectors, dim=1)
     return (unit @ unit.T).fill_diagonal_(-2).argmax(1).numpy()

@@ -34,11 +34,13 @@ SCENES = 14_000
 STEPS = 4_600
 BATCH = 64
 LONGEST = 24
-"""Tokens of a question."""
+"""Maximum tokens of a question."""
 
 
 def image_processor() -> Any:
-    """Brings a picture's shorter side to 32 pixels, and its sides to whole patches."""
+    """Returns a processor that scales a picture's shorter side to 32 pixels and its sides to whole
+    patches.
+    """
     kind: Any = ViltImageProcessorPil
     return kind(
         size={"shortest_edge": SIZE},
@@ -55,16 +57,16 @@ def answers(
     processor: Any,
     asked: Sequence[Asked],
 ) -> list[str]:
-    """What the model answers to each, 64 at a time."""
-    found: list[str] = []
+    """Returns the model's answer to each question, in batches of 64."""
+    predicted: list[str] = []
     for start in range(0, len(asked), 64):
         part = asked[start : start + 64]
         text = common.inputs(tokenizer([each.question for each in part])["input_ids"])
         images = processor([each.image for each in part], return_tensors="pt")
         with torch.no_grad():
             choices = model(**text, **images).logits.argmax(-1).tolist()
-        found += [ANSWERS[choice] for choice in choices]
-    return found
+        predicted += [ANSWERS[choice] for choice in choices]
+    return predicted
 
 
 def accuracy(
@@ -73,15 +75,15 @@ def accuracy(
     processor: Any,
     asked: Sequence[Asked],
 ) -> float:
-    """The share of questions answered rightly."""
-    found = answers(model, tokenizer, processor, asked)
-    return sum(a == b.answer for a, b in zip(found, asked, strict=True)) / len(asked)
+    """Returns the share of questions that are answered correctly."""
+    predicted = answers(model, tokenizer, processor, asked)
+    return sum(a == b.answer for a, b in zip(predicted, asked, strict=True)) / len(asked)
 
 
 def _tokenizer() -> BertTokenizer:
-    said = " ".join((*COUNTING, *COLOUR_OF, *KIND_OF, *PRESENT, *ANSWERS)).lower()
-    words = dict.fromkeys(said.replace("{}", " ").replace("?", " ? ").split())
-    tokenizer = common.train_tokenizer([said], vocab_size=0, lowercase=True, whole_words=words)
+    corpus = " ".join((*COUNTING, *COLOUR_OF, *KIND_OF, *PRESENT, *ANSWERS)).lower()
+    words = dict.fromkeys(corpus.replace("{}", " ").replace("?", " ? ").split())
+    tokenizer = common.train_tokenizer([corpus], vocab_size=0, lowercase=True, whole_words=words)
     tokenizer.model_max_length = LONGEST
     return tokenizer
 
@@ -89,13 +91,13 @@ def _tokenizer() -> BertTokenizer:
 def _batches(
     tokenizer: BertTokenizer, processor: Any, scenes: Sequence[Scene], rng: Random
 ) -> Iterator[common.Batch]:
-    """Batches of pictures, each with one of the questions that it answers."""
+    """Yields batches of pictures, each with one of its questions."""
     images = vision.stored(processor, [scene.image for scene in scenes])
     right = torch.eye(len(ANSWERS))
     for part in vision.shuffled(len(scenes), BATCH):
-        asked = [rng.choice(questions(rng, scenes[int(at)].shapes)) for at in part]
-        labels = right[[ANSWERS.index(answer) for _, answer in asked]]
-        text = common.inputs(tokenizer([question for question, _ in asked])["input_ids"])
+        chosen = [rng.choice(questions(rng, scenes[int(at)].shapes)) for at in part]
+        labels = right[[ANSWERS.index(answer) for _, answer in chosen]]
+        text = common.inputs(tokenizer([question for question, _ in chosen])["input_ids"])
         pixels = vision.shaken(vision.restored(images[part]))
         yield {**text, "pixel_values": pixels, "labels": labels}
 
@@ -144,8 +146,8 @@ def _card(model: ViltForQuestionAnswering, tokenizer: BertTokenizer, processor: 
         "answers that are numbers": ANSWERS[-3:],
     }
     parts = {
-        f"accuracy, {what}": [each for each in examples if each.answer in sort]
-        for what, sort in sorts.items()
+        f"accuracy, {measurement}": [each for each in examples if each.answer in sort]
+        for measurement, sort in sorts.items()
     }
     return common.Card(
         title="tiny-vqa: questions about pictures of shapes",
@@ -165,11 +167,11 @@ def _card(model: ViltForQuestionAnswering, tokenizer: BertTokenizer, processor: 
         ),
         evaluation=[
             (
-                what,
-                vision.rounded_down(accuracy(model, tokenizer, processor, asked)),
-                len(asked),
+                measurement,
+                vision.rounded_down(accuracy(model, tokenizer, processor, part)),
+                len(part),
             )
-            for what, asked in parts.items()
+            for measurement, part in parts.items()
         ],
         example=(
             "import torch\n"

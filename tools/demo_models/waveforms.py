@@ -9,25 +9,25 @@ import numpy.typing as npt
 
 RATE = 16_000
 SHORTEST, LONGEST = 0.6, 1.4
-"""Seconds."""
+"""Minimum and maximum length in seconds."""
 
 Samples = npt.NDArray[np.float32]
 Example = tuple[Samples, str]
 _Wave = npt.NDArray[np.float64]
 
 _LOWEST = 110.0
-"""Hz of the lowest semitone."""
+"""Frequency of the lowest semitone in Hz."""
 _SEMITONES = 49
 
 
 def training(rng: Random, count: int) -> list[Example]:
-    """Sounds to learn from: none is built on every fourth semitone."""
+    """Returns training sounds. None is based on every fourth semitone."""
     semitones = [at for at in range(_SEMITONES) if at % 4]
     return [_draw(rng, semitones) for _ in range(count)]
 
 
 def held_out(count: int, seed: int = 1) -> list[Example]:
-    """Sounds built on the semitones that were kept out of training.
+    """Returns sounds based on the semitones that were kept out of training.
 
     Each is float32 `[samples]` in -1..1, 0.6 to 1.4 seconds at 16 kHz.
     """
@@ -38,7 +38,7 @@ def held_out(count: int, seed: int = 1) -> list[Example]:
 def _draw(rng: Random, semitones: Any) -> Example:
     label = rng.choice(list(_SOUNDS))
     time = np.arange(round(RATE * rng.uniform(SHORTEST, LONGEST))) / RATE
-    # A quarter of a semitone around each, so that the held-out pitches keep their distance.
+    # Varies by a quarter of a semitone, so that the held-out pitches stay separate.
     pitch = _LOWEST * 2 ** ((rng.choice(semitones) + rng.uniform(-0.25, 0.25)) / 12)
     wave = _SOUNDS[label](rng, time, pitch)
     wave = wave / max(float(np.abs(wave).max()), 1e-9) * rng.uniform(0.1, 0.9)
@@ -51,7 +51,7 @@ def _noise(rng: Random, count: int) -> _Wave:
 
 
 def _faded(wave: _Wave, rng: Random) -> _Wave:
-    """Without the click that a sudden start or end would make."""
+    """Fades the wave in and out to avoid clicks."""
     ramp = np.linspace(0, 1, round(RATE * rng.uniform(0.005, 0.03)))
     faded = wave.copy()
     faded[: len(ramp)] *= ramp
@@ -60,7 +60,7 @@ def _faded(wave: _Wave, rng: Random) -> _Wave:
 
 
 def _sung(rng: Random, frequency: Any, time: _Wave) -> _Wave:
-    """A sine that follows the frequency, in Hz, from a drawn phase."""
+    """Returns a sine that follows the frequency in Hz, from a random phase."""
     turns = np.cumsum(np.broadcast_to(frequency, time.shape)) / RATE
     return np.sin(2 * np.pi * (turns + rng.random()))
 
@@ -70,7 +70,9 @@ def _tone(rng: Random, time: _Wave, pitch: float) -> _Wave:
 
 
 def _square(rng: Random, time: _Wave, pitch: float) -> _Wave:
-    """Its odd harmonics up to 7.5 kHz; sharp edges would fold back into lower ones."""
+    """Returns a square wave of odd harmonics up to 7.5 kHz, because sharp edges would cause
+    aliasing.
+    """
     phase = rng.random()
     wave = np.zeros_like(time)
     for harmonic in range(1, int(7500 / pitch) + 1, 2):
@@ -101,7 +103,7 @@ def _hiss(rng: Random, time: _Wave, pitch: float) -> _Wave:
 
 
 def _clicks(rng: Random, time: _Wave, pitch: float) -> _Wave:
-    """Bursts that die away within milliseconds, at a steady rate."""
+    """Returns bursts that decay within milliseconds, at a steady rate."""
     gap = 1 / rng.uniform(4, 16)
     since = (time + rng.uniform(0, gap)) % gap
     return np.exp(-since / rng.uniform(0.001, 0.004)) * _noise(rng, len(time))

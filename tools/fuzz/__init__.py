@@ -1,7 +1,7 @@
-"""Holds a server with models against its own OpenAPI document, by calls that are made up.
+"""Fuzzes a server with models against its own OpenAPI document.
 
-`make fuzz CALLS=20 SEED=1`: so many calls an operation and phase of schemathesis, with the key of
-an account, with one of a deployment, with one that is none, and with the operator's. What fails: a
-status or a body that is not documented, an answer of the server's fault but those of a model that
-is not there, a step of the event loop that computes for more than a tenth of a second.
+`make fuzz CALLS=20 SEED=1` sends this number of calls per operation and phase of schemathesis. It
+uses the key of an account, the key of a deployment, an invalid key and the operator's key. It fails
+on an undocumented status or body, and on a server error except for an unavailable model. It also
+fails on a step of the event loop that computes for more than a tenth of a second.
 """

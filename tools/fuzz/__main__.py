@@ -1,4 +1,6 @@
-"""`python -m tools.fuzz --program PATH --calls 20 --seed 1`: exit code 0 where all was right."""
+"""`python -m tools.fuzz --program PATH --calls 20 --seed 1`: exit code 0 if no problem was
+found.
+"""
 
 import argparse
 import json
@@ -44,7 +46,7 @@ expected-statuses = ["2xx", "3xx", "4xx", "503", "504"]
 SETTINGS = {
     "STOKER_SOURCE_DIRS": json.dumps([str(MODELS)]),
     "STOKER_REPLICA_THREADS": "1",
-    # A made-up call may ask for hours of work.
+    # A generated call may request hours of work.
     "STOKER_INFERENCE_TIMEOUT_S": "5",
     "STOKER_LOOP_STEP_LIMIT_MS": "100",
     "STOKER_LOG_LEVEL": "warning",
@@ -60,26 +62,28 @@ class Key:
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--program", type=Path, required=True, help="Schemathesis' own.")
-    asked.add_argument("--calls", type=int, default=20)
-    asked.add_argument("--seed", type=int, default=1)
-    asked.add_argument("--report", type=Path, help="Where to write what was seen, as JSON.")
-    given = asked.parse_args()
-    # Else nobody would end the server.
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", type=Path, required=True, help="Schemathesis' own.")
+    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path, help="Where to write what was seen, as JSON.")
+    arguments = parser.parse_args()
+    # Without this handler, the server would keep running.
     signal.signal(signal.SIGTERM, _end)
     with tempfile.TemporaryDirectory(prefix="stoker-fuzz-") as folder:
         place = Path(folder)
         server = _started(place)
         try:
-            found = _fuzz(given, place)
+            findings = _fuzz(arguments, place)
         finally:
             server.terminate()
             server.wait(60)
-    if given.report:
-        given.report.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
-    return int(bool(found["keys_that_failed"] or found["server_errors"] or found["held_loop"]))
+    if arguments.report:
+        arguments.report.write_text(json.dumps(findings, indent=1) + "\n")
+    print(json.dumps(findings, indent=1))
+    return int(
+        bool(findings["keys_that_failed"] or findings["server_errors"] or findings["held_loop"])
+    )
 
 
 def _fuzz(given: argparse.Namespace, place: Path) -> dict[str, Any]:
@@ -93,7 +97,7 @@ def _fuzz(given: argparse.Namespace, place: Path) -> dict[str, Any]:
     seconds = time.monotonic() - began
     with httpx.Client(trust_env=False, base_url=base_url, headers=_bearer(operator)) as client:
         text = client.get("/metrics").raise_for_status().text
-    families = {one.name: one for one in text_string_to_metric_families(text)}
+    families = {family.name: family for family in text_string_to_metric_families(text)}
     statuses: Counter[str] = Counter()
     for sample in families["stoker_http_requests"].samples:
         if sample.name.endswith("_total"):
@@ -106,7 +110,7 @@ def _fuzz(given: argparse.Namespace, place: Path) -> dict[str, Any]:
         "answers": dict(sorted(statuses.items())),
         "seconds": round(seconds),
         "keys_that_failed": failed,
-        # The log has those, too, whose answer had begun.
+        # The log also contains failures after the response started.
         "server_errors": max(statuses["500"], log.count('"event": "request failed"')),
         "held_loop": [line for line in log.splitlines() if HELD in line][:20],
         "longest_step_ms": round(1000 * longest),
@@ -140,7 +144,7 @@ def _started(place: Path) -> "subprocess.Popen[bytes]":
 
 
 def _world(base_url: str, operator_key: str) -> tuple[list[Key], dict[str, Any]]:
-    """The keys, and what there is: every model of the demo, and good calls of them."""
+    """Returns the keys, and the existing objects: all demo models and valid calls of them."""
     with httpx.Client(
         trust_env=False, base_url=base_url, headers=_bearer(operator_key), timeout=60
     ) as client:
@@ -150,57 +154,61 @@ def _world(base_url: str, operator_key: str) -> tuple[list[Key], dict[str, Any]]
         client.headers.update(_bearer(key))
         made = [_deploy(client, folder) for folder in sorted(MODELS.iterdir()) if folder.is_dir()]
         _wait(client, made)
-        body = {"scope": "deployment", "deployment_ids": [one["id"] for one in made]}
+        body = {"scope": "deployment", "deployment_ids": [entry["id"] for entry in made]}
         narrow = client.post("/v1/api-keys", json=body).raise_for_status().json()["key"]
         client.headers.update(_bearer(operator_key))
-        own = client.get("/v1/api-keys", params={"order": "asc"}).raise_for_status().json()
+        existing_keys = (
+            client.get("/v1/api-keys", params={"order": "asc"}).raise_for_status().json()
+        )
     keys = [
         Key("an account's", key),
         Key("a deployment's", narrow),
         Key("none", "sk-0-' OR 1=1 --"),
         Key("the operator's", operator_key),
     ]
-    there = {
-        "deployment_id": [{"deployment_id": one["id"]} for one in made],
+    objects = {
+        "deployment_id": [{"deployment_id": entry["id"]} for entry in made],
         "account_id": [{"account_id": account["id"]}],
     }
-    own_key_id = next(one["id"] for one in own["data"] if one["scope"] == "operator")
-    return keys, {"calls": _calls(), "there": there, "own_key_id": own_key_id}
+    own_key_id = next(
+        entry["id"] for entry in existing_keys["data"] if entry["scope"] == "operator"
+    )
+    return keys, {"calls": _calls(), "there": objects, "own_key_id": own_key_id}
 
 
 def _deploy(client: httpx.Client, folder: Path) -> dict[str, Any]:
-    # Loaded at once, so that calls meet models that are there.
+    # Loaded immediately, so that calls meet loaded models.
     body = {"model": folder.name, "source": str(folder), "readiness": "warm"}
     return client.post("/v1/deployments", json=body).raise_for_status().json()
 
 
 def _wait(client: httpx.Client, made: list[dict[str, Any]]) -> None:
     deadline = time.monotonic() + _LOAD_S
-    for one in made:
+    for deployment in made:
         while time.monotonic() < deadline:
-            found = client.get(f"/v1/deployments/{one['id']}").raise_for_status().json()
-            if found["status"] == "ready":
+            state = client.get(f"/v1/deployments/{deployment['id']}").raise_for_status().json()
+            if state["status"] == "ready":
                 break
             time.sleep(0.2)
         else:
-            raise RuntimeError(f"{one['model']} is not ready")
+            raise RuntimeError(f"{deployment['model']} is not ready")
 
 
 def _calls() -> dict[str, list[dict[str, Any]]]:
-    """Path → good calls."""
-    found: dict[str, list[dict[str, Any]]] = {
+    """Maps each path to valid calls."""
+    calls: dict[str, list[dict[str, Any]]] = {
         path: [{"model": "tiny-chat", "body": body, "files": {}}] for path, body in OF_CHAT.items()
     }
-    examples = [(TASKS[name].path, one) for name, one in EXAMPLES.items()]
-    for path, one in [*examples, *MEDIA_CALLS.items()]:
+    examples = [(TASKS[name].path, example) for name, example in EXAMPLES.items()]
+    for path, example in [*examples, *MEDIA_CALLS.items()]:
         files = {
             name: {"path": str(MEDIA / file), "type": mimetypes.guess_type(file)[0]}
-            for name, file in one.files.items()
+            for name, file in example.files.items()
         }
-        call = {"model": one.model, "body": dict(one.body), "files": files}
-        found.setdefault(path, []).append(call)
-    found["/rerank"] = found["/v2/rerank"] = found["/v1/rerank"]
-    return found
+        call = {"model": example.model, "body": dict(example.body), "files": files}
+        calls.setdefault(path, []).append(call)
+    calls["/rerank"] = calls["/v2/rerank"] = calls["/v1/rerank"]
+    return calls
 
 
 def _run(given: argparse.Namespace, place: Path, base_url: str, key: Key) -> int:
@@ -211,7 +219,7 @@ def _run(given: argparse.Namespace, place: Path, base_url: str, key: Key) -> int
         *("run", f"{base_url}/openapi.json"),
         *("--header", f"Authorization: Bearer {key.key}", "--checks", ",".join(CHECKS)),
         *("--max-examples", str(given.calls), "--seed", str(given.seed), "--request-timeout", "60"),
-        # The console slows whoever fails to sign in, and events are told without an end.
+        # The console delays callers that fail to sign in, and the event stream never ends.
         *("--exclude-path-regex", "^/(metrics|docs|console|v1/events)"),
         *("--phases", "examples,coverage,fuzzing"),
         *("--warnings", "off", "--no-color"),
@@ -223,7 +231,7 @@ def _run(given: argparse.Namespace, place: Path, base_url: str, key: Key) -> int
         "FUZZ_WORLD": str(place / "world.json"),
         "FUZZ_SEED": str(given.seed),
     }
-    # It keeps what it found beside the place where it runs.
+    # Schemathesis stores its findings in its working directory.
     done = subprocess.run(command, cwd=place, env=env, check=False)
     return done.returncode
 

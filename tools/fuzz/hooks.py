@@ -1,8 +1,8 @@
-"""Loaded by schemathesis: has made-up calls meet what there is.
+"""Schemathesis hooks that make generated calls use existing objects.
 
-Of itself it makes up names and identifiers that nothing has, and media that are none: most calls
-would end where they begin. So most of them get a model that serves their endpoint, or the fields
-of a good call with some of their own in them; and identifiers of what earlier calls have made.
+Schemathesis generates unknown names and identifiers, and invalid media, so most calls would fail
+early. Most calls therefore get a model that serves their endpoint, or the fields of a valid call
+mixed with some of their own. They also get identifiers of objects that earlier calls have created.
 """
 
 import base64
@@ -17,7 +17,7 @@ import schemathesis
 WORLD: dict[str, Any] = json.loads(Path(os.environ["FUZZ_WORLD"]).read_text())
 CHANCE = random.Random(os.environ["FUZZ_SEED"])
 UNTOUCHED, NAMED = 0.15, 0.5
-"""Shares of calls of a model: left as they are, and those that get a name alone."""
+"""Share of model calls that stay unchanged, and share that only get a model's name."""
 OWN_FIELDS = 0.3
 KNOWN = 0.8
 MOST_KEPT = 20
@@ -34,19 +34,19 @@ MADE_BY = {
 }
 READS = ("GET", "HEAD", "POST")
 ENDS = ("/stop", "/rotate", "/credits")
-"""What is posted there changes what others need."""
+"""Paths with POST requests that change objects that other calls need."""
 
 made: dict[str, list[dict[str, str]]] = {}
-"""Parameter → identifiers of what was made, each with those above it."""
+"""Maps a parameter to identifiers of created objects, each with the identifiers of its parents."""
 
 
 @schemathesis.hook
 def before_load_schema(_context: Any, raw_schema: dict[str, Any]) -> None:
-    """Take away what it does not understand: schemas of streams, which are of the whole body and
-    would be held against each event, and pairs.
+    """Removes unsupported parts of the document: pairs, and schemas of streams. A stream's schema
+    describes the whole body, but would be checked against each event.
     """
     _without_pairs(raw_schema)
-    operations = [one for path in raw_schema["paths"].values() for one in path.values()]
+    operations = [entry for path in raw_schema["paths"].values() for entry in path.values()]
     for operation in operations:
         for response in operation["responses"].values():
             response.get("content", {}).get("text/event-stream", {}).pop("schema", None)
@@ -57,8 +57,8 @@ def _without_pairs(schema: Any) -> None:
         if "prefixItems" in schema:
             schema["items"] = {"anyOf": schema.pop("prefixItems")}
         schema = [*schema.values()]
-    for one in schema if isinstance(schema, list) else ():
-        _without_pairs(one)
+    for child in schema if isinstance(schema, list) else ():
+        _without_pairs(child)
 
 
 @schemathesis.hook
@@ -74,30 +74,33 @@ def after_call(_context: Any, case: Any, response: Any) -> None:
     name = MADE_BY.get(case.path)
     if name is None or case.method.upper() != "POST" or response.status_code not in (200, 201):
         return
-    found = response.json()
+    created = response.json()
     above = {
-        one: value for one, value in (case.path_parameters or {}).items() if isinstance(value, str)
+        parameter: value
+        for parameter, value in (case.path_parameters or {}).items()
+        if isinstance(value, str)
     }
-    kept = made.setdefault(name, [])
-    kept.append({**above, name: found.get("id") or found.get("upload_id")})
-    del kept[:-MOST_KEPT]
+    identifiers = made.setdefault(name, [])
+    identifiers.append({**above, name: created.get("id") or created.get("upload_id")})
+    del identifiers[:-MOST_KEPT]
 
 
 def _find(case: Any) -> None:
-    """Have its path name what there is."""
+    """Fills the path's parameters with existing identifiers."""
     parameters = case.path_parameters or {}
     if parameters.get("key_id") == WORLD["own_key_id"] and case.method.upper() != "GET":
-        # It is in the answers, and whoever revokes it learns nothing more.
+        # Responses contain the own key's id. A call that revokes it would make the remaining calls
+        # useless.
         case.path_parameters = {**parameters, "key_id": "key_0"}
-    names = [one for one in parameters if one in {*MADE_BY.values()}]
-    # A run's events are told until it ends, which may be never.
+    names = [entry for entry in parameters if entry in {*MADE_BY.values()}]
+    # A run's event stream lasts until the run ends, which may be never.
     if not names or case.path.endswith("/events") or CHANCE.random() > KNOWN:
         return
     pool = list(made.get(names[-1], ()))
     if case.method.upper() in READS and not case.path.endswith(ENDS):
         pool += WORLD["there"].get(names[-1], [])
-    for one in CHANCE.sample(pool, min(1, len(pool))):
-        case.path_parameters = {**case.path_parameters, **one}
+    for entry in CHANCE.sample(pool, min(1, len(pool))):
+        case.path_parameters = {**case.path_parameters, **entry}
 
 
 def _met(call: dict[str, Any], body: dict[str, Any], media_type: str) -> dict[str, Any]:
@@ -119,6 +122,6 @@ def _met(call: dict[str, Any], body: dict[str, Any], media_type: str) -> dict[st
             name: value if isinstance(value, bytes | str) else json.dumps(value)
             for name, value in good.items()
         }
-    own = {name: value for name, value in body.items() if CHANCE.random() < OWN_FIELDS}
-    own.pop("model", None)
-    return {**good, **own}
+    generated = {name: value for name, value in body.items() if CHANCE.random() < OWN_FIELDS}
+    generated.pop("model", None)
+    return {**good, **generated}

@@ -1,4 +1,4 @@
-"""`python -m tools.soak --minutes 30 --seed 1`: exit code 0 where nothing was lost."""
+"""`python -m tools.soak --minutes 30 --seed 1`: exit code 0 if nothing was lost."""
 
 import argparse
 import asyncio
@@ -23,7 +23,7 @@ from tools.soak.tally import Tally
 
 DISK_MIB, BUDGET_MIB = 700, 3000
 SETTINGS = {
-    # So that models give way to one another all the time.
+    # Small enough that models evict one another all the time.
     "STOKER_MEMORY_BUDGET_MIB": str(BUDGET_MIB),
     "STOKER_REPLICA_THREADS": "1",
     "STOKER_JOB_LEASE_S": "5",
@@ -45,34 +45,38 @@ ACTORS: tuple[type[Actor], ...] = (
     Changer,
 )
 SHARE_WITH_SERVERS_ENDED = 0.66
-"""Of the time; in the rest one server lives on, so that its memory can be watched."""
+"""Share of the time in which faults end the server. In the remaining time, one server keeps running
+so that its memory can be observed.
+"""
 
 
 async def main() -> int:
-    given = _arguments()
-    if given.report:
-        # Now, and not after half an hour.
-        Path(given.report).parent.mkdir(parents=True, exist_ok=True)
+    arguments = _arguments()
+    if arguments.report:
+        # Fails now rather than after half an hour.
+        Path(arguments.report).parent.mkdir(parents=True, exist_ok=True)
     tally = Tally()
-    found = Measurements(given.seed, given.minutes, _machine())
+    measurements = Measurements(arguments.seed, arguments.minutes, _machine())
     with tempfile.TemporaryDirectory(prefix="stoker-soak-") as folder:
         place = Path(folder) / "disk"
-        with small_disk(place, DISK_MIB) as found.small_disk:
+        with small_disk(place, DISK_MIB) as measurements.small_disk:
             service = Service(place, **SETTINGS)
-            found.own_clock = service.has_clock
+            measurements.own_clock = service.has_clock
             service.start()
             try:
-                await _soak(given, service, place, found, tally)
+                await _soak(arguments, service, place, measurements, tally)
             finally:
                 service.kill()
-                if given.keep_log:
-                    Path(given.keep_log).write_text(service.log)
-        found.errors = checks.tracebacks(service.log)
-    report = written(found, tally)
-    if given.report:
-        path = Path(given.report)
+                if arguments.keep_log:
+                    Path(arguments.keep_log).write_text(service.log)
+        measurements.errors = checks.tracebacks(service.log)
+    report = written(measurements, tally)
+    if arguments.report:
+        path = Path(arguments.report)
         path.write_text(report)
-        path.with_suffix(".json").write_text(json.dumps(document(found, tally), indent=1) + "\n")
+        path.with_suffix(".json").write_text(
+            json.dumps(document(measurements, tally), indent=1) + "\n"
+        )
     print(report)
     return 1 if tally.lost else 0
 
@@ -84,7 +88,7 @@ async def _soak(
     _say("pushing the models …")
     await _deploy_all(world)
     actors = [kind(world, f"{given.seed} {number}") for number, kind in enumerate(ACTORS)]
-    acting = [asyncio.create_task(one.run()) for one in actors]
+    acting = [asyncio.create_task(item.run()) for item in actors]
     began, lasts = time.monotonic(), given.minutes * 60
     faults = Faults(world, service, place, given.seed, found.small_disk)
     failing = asyncio.create_task(
@@ -97,7 +101,7 @@ async def _soak(
     while not failing.done():
         await asyncio.sleep(5)
         passed = time.monotonic() - began
-        # A minute after the last start it has what it needs.
+        # A minute after the last start, the server has allocated what it needs.
         if passed > lasts * SHARE_WITH_SERVERS_ENDED + 60 and (
             size := checks.size_of(service, tally.started)
         ):
@@ -110,9 +114,9 @@ async def _soak(
     found.steady = steady
     _say("settling …")
     world.stopping.set()
-    for one in await asyncio.gather(*acting, return_exceptions=True):
-        if isinstance(one, BaseException):
-            tally.lose(f"an actor ended with {one!r}")
+    for item in await asyncio.gather(*acting, return_exceptions=True):
+        if isinstance(item, BaseException):
+            tally.lose(f"an actor ended with {item!r}")
     for actor in actors:
         actor.client = world.client()
         async with actor.client:
@@ -124,18 +128,18 @@ async def _end(world: World, service: Service, found: Measurements, tally: Tally
     found.lag = await _lag(world)
     _say("emptying …")
     await checks.empty(world)
-    for left in await checks.quiet(service):
-        tally.lose(f"a process is left: {left}")
+    for remaining in await checks.quiet(service):
+        tally.lose(f"a process is left: {remaining}")
     found.last = checks.size_of(service, tally.started)
     processes = service.processes()
     if code := service.stop():
         tally.lose(f"the server ended with {code} when it was asked to")
-    for left in psutil.wait_procs(processes, timeout=10)[1]:
-        tally.lose(f"a process outlives the server: {left}")
+    for remaining in psutil.wait_procs(processes, timeout=10)[1]:
+        tally.lose(f"a process outlives the server: {remaining}")
     database = service.data_dir / "stoker.db"
-    # What is deleted goes at once; what was written by a server that was killed then and there
-    # with the next look at files that nobody knows, at a start or in the next hour.
-    # A day, as some of it was written while the clock was ahead.
+    # Deleted files disappear at once. Files of a server that was killed while it wrote them
+    # disappear at the next search for unknown files, at a start or within the next hour. The offset
+    # is a day because some were written while the clock was ahead.
     service.set_clock(24 * 3600)
     service.start()
     deadline = time.monotonic() + checks.QUIET_S
@@ -172,7 +176,7 @@ async def _world(service: Service, tally: Tally) -> World:
 async def _deploy_all(world: World) -> None:
     uploader = Uploader(world, "first")
     async with uploader.client:
-        for folder in sorted(one for one in MODELS.iterdir() if (one / "README.md").exists()):
+        for folder in sorted(entry for entry in MODELS.iterdir() if (entry / "README.md").exists()):
             artifact = await uploader.push(folder, cut_share=0)
             if artifact is None:
                 raise RuntimeError(f"{folder.name} could not be pushed")
@@ -181,7 +185,7 @@ async def _deploy_all(world: World) -> None:
 
 
 async def _lag(world: World) -> dict[str, str]:
-    """What the server says of its event loop."""
+    """Returns the server's metrics of its event loop."""
     async with world.client(world.operator_key) as client:
         text = (await client.get("/metrics")).text
     return dict(re.findall(r"^(stoker_event_loop_\S+) (\S+)$", text, re.MULTILINE))

@@ -1,7 +1,7 @@
-"""Who uses the server in a soak: each does what its seed says, over HTTP, and keeps count.
+"""Users of the server in a soak test. Each acts by its seed over HTTP and counts the results.
 
-An actor trusts an answer: what was acknowledged has to be there later, what was deleted gone. Where
-the connection broke it does not know, and finds out.
+An actor relies on responses: acknowledged objects must exist later, and deleted ones must be
+absent. After a broken connection, it finds out the state.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from tools.soak.tally import Tally
 DEMO = Path(stoker.demo.__file__).parent
 MODELS, MEDIA = DEMO / "models", DEMO / "media"
 PASSING = frozenset({0, 408, 425, 429, 502, 503, 504})
-"""Statuses of answers that may be tried again; 0: there was none."""
+"""Response statuses that allow a retry. 0 means that no response arrived."""
 CUT_SHARE = 0.2
-"""Of uploads of a file, and of streams."""
+"""Share of file uploads and streams that are cut."""
 PATIENCE_S = 240
-"""How long one call is tried again, a server's restart and a full disk within."""
+"""Time in seconds for retries of one call. Covers a server's restart and a full disk."""
 
 
 class GaveUpError(Exception):
-    """A call never got a definite answer."""
+    """Raised if a call never got a definite response."""
 
 
 @dataclass
 class World:
-    """What actors share."""
+    """State that all actors share."""
 
     base_url: str
     data_dir: Path
@@ -59,7 +59,7 @@ class World:
 
 
 class Actor:
-    """Acts until the world stops."""
+    """A user that acts until the world stops."""
 
     name = ""
     pause_s = 0.5
@@ -85,10 +85,10 @@ class Actor:
         raise NotImplementedError
 
     async def settle(self) -> None:
-        """After all faults: find out whether everything acknowledged is there."""
+        """Checks after all faults that everything acknowledged exists."""
 
     async def once(self, method: str, path: str, **options: Any) -> httpx.Response | None:
-        """One try; None where the connection broke."""
+        """Sends a request once. Returns None if the connection broke."""
         began = time.monotonic()
         try:
             response = await self.client.request(method, path, **options)
@@ -103,7 +103,7 @@ class Actor:
         return response
 
     async def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Tried until there is a definite answer. Raises `GaveUpError`."""
+        """Retries a request until it gets a definite response. Raises `GaveUpError`."""
         deadline = time.monotonic() + PATIENCE_S
         last = ""
         while time.monotonic() < deadline:
@@ -117,15 +117,15 @@ class Actor:
 
 @dataclass
 class NodeLease:
-    """An artifact that was acknowledged, with what was sent."""
+    """An acknowledged artifact, with the digests of the sent files."""
 
     id: str
     digests: list[str]
-    """SHA-256 of its files."""
+    """SHA-256 digests of its files."""
 
 
 class Uploader(Actor):
-    """Pushes models, with connections cut at any byte; some are deleted again."""
+    """Pushes models over connections that are cut at any byte, and deletes some of the models."""
 
     name = "uploads"
     pause_s = 1.5
@@ -151,7 +151,7 @@ class Uploader(Actor):
                 self.held.append(victim)
 
     async def push(self, folder: Path, cut_share: float = CUT_SHARE) -> NodeLease | None:
-        """Upload a folder's files; None where an answer was lost that nothing can make up for."""
+        """Uploads a folder's files. Returns None if a lost response cannot be recovered."""
         body = {"display_name": folder.name}
         made = await self.call("POST", "/v1/model-artifacts", json=body)
         if made.status_code != 201:
@@ -161,12 +161,13 @@ class Uploader(Actor):
         path = f"/v1/model-artifacts/{identifier}"
         opened = await self.call("POST", f"{path}/uploads")
         if opened.status_code != 201:
-            # The first try went through, and its answer was lost: the artifact is busy with it.
+            # The first try succeeded but its response was lost, so the artifact already has an
+            # upload.
             await self.call("DELETE", path)
             return None
         session = f"{path}/uploads/{opened.json()['upload_id']}"
         digests: list[str] = []
-        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+        for file in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
             content, name = file.read_bytes(), file.relative_to(folder).as_posix()
             if not await self._send(f"{session}/files/{name}", content, cut_share):
                 return None
@@ -175,14 +176,14 @@ class Uploader(Actor):
         if done.status_code not in (200, 409):
             self.tally.lose(f"a session could not be completed: {done.text}")
             return None
-        found = await self.call("GET", path)
-        if found.json().get("status") != "ready":
-            self.tally.lose(f"a completed artifact is {found.text}")
+        response = await self.call("GET", path)
+        if response.json().get("status") != "ready":
+            self.tally.lose(f"a completed artifact is {response.text}")
             return None
         return NodeLease(identifier, digests)
 
     async def _send(self, path: str, content: bytes, cut_share: float) -> bool:
-        """All of a file, going on where it was cut off."""
+        """Sends a whole file. Resumes at the position of a cut."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             head = await self.call("HEAD", path)
@@ -202,27 +203,27 @@ class Uploader(Actor):
         raise GaveUpError(f"PUT {path}")
 
     async def settle(self) -> None:
-        for held in self.held:
-            found = await self.call("GET", f"/v1/model-artifacts/{held.id}")
-            if found.status_code != 200 or found.json()["status"] != "ready":
-                self.tally.lose(f"artifact {held.id} was acknowledged, and is {found.text}")
+        for artifact in self.held:
+            response = await self.call("GET", f"/v1/model-artifacts/{artifact.id}")
+            if response.status_code != 200 or response.json()["status"] != "ready":
+                self.tally.lose(f"artifact {artifact.id} was acknowledged, and is {response.text}")
                 continue
-            folder = self.world.data_dir / "blobs" / "artifacts" / held.id
-            stored = [hashlib.sha256(one.read_bytes()).hexdigest() for one in _files(folder)]
-            if sorted(stored) != sorted(held.digests):
-                self.tally.lose(f"artifact {held.id} has other bytes than were sent")
+            folder = self.world.data_dir / "blobs" / "artifacts" / artifact.id
+            stored = [hashlib.sha256(file.read_bytes()).hexdigest() for file in _files(folder)]
+            if sorted(stored) != sorted(artifact.digests):
+                self.tally.lose(f"artifact {artifact.id} has other bytes than were sent")
         for identifier in self.gone[-50:]:
-            found = await self.call("GET", f"/v1/model-artifacts/{identifier}")
-            if found.status_code != 404:
-                self.tally.lose(f"artifact {identifier} was deleted, and is {found.status_code}")
+            response = await self.call("GET", f"/v1/model-artifacts/{identifier}")
+            if response.status_code != 404:
+                self.tally.lose(f"artifact {identifier} was deleted, and is {response.status_code}")
 
 
 def _files(folder: Path) -> list[Path]:
-    return [one for one in folder.rglob("*") if one.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 async def _cut(content: bytes, at: int | None) -> AsyncIterator[bytes]:
-    """A body in pieces that breaks off, or does not."""
+    """Yields a body in pieces, and breaks off at a position if one is passed."""
     for start in range(0, len(content), 65536):
         if at is not None and start + 65536 > at:
             yield content[start:at]
@@ -231,7 +232,7 @@ async def _cut(content: bytes, at: int | None) -> AsyncIterator[bytes]:
 
 
 class Keys(Actor):
-    """Makes keys and revokes them: those that live are taken, the others are not."""
+    """Creates and revokes keys. Checks that active keys are accepted and revoked ones rejected."""
 
     name = "keys"
     pause_s = 2
@@ -260,9 +261,11 @@ class Keys(Actor):
             await self.check(self.random.choice(self.revoked), 401)
 
     async def check(self, key: str, expected: int) -> None:
-        found = await self.call("GET", "/v1/models", headers={"authorization": f"Bearer {key}"})
-        if found.status_code != expected:
-            self.tally.lose(f"a key was answered {found.status_code}, not {expected}: {found.text}")
+        response = await self.call("GET", "/v1/models", headers={"authorization": f"Bearer {key}"})
+        if response.status_code != expected:
+            self.tally.lose(
+                f"a key was answered {response.status_code}, not {expected}: {response.text}"
+            )
 
     async def settle(self) -> None:
         for key in self.living.values():
@@ -272,7 +275,7 @@ class Keys(Actor):
 
 
 class Rude(Actor):
-    """Connects and says nothing, sends half a request, reads nothing of what it asked for."""
+    """Connects without sending, sends half a request, or does not read its responses."""
 
     name = "rude peers"
     pause_s = 1

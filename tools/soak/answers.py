@@ -1,4 +1,4 @@
-"""Compares answers to the same call, given at different times."""
+"""Compares responses to the same call at different times."""
 
 import json
 from typing import Any, cast
@@ -8,11 +8,11 @@ import httpx
 OF_THE_CALL = frozenset({"id", "created", "created_at", "completed_at", "expires_at", "url"})
 """Fields that differ from call to call."""
 TOLERANCE = 2e-3
-"""Of numbers: other engines, other company in a batch."""
+"""Relative tolerance of numbers, because the engine and the batch may differ."""
 
 
 def same(found: Any, known: Any) -> bool:
-    """Whether two answers are equal, numbers nearly; ids and times differ by nature."""
+    """True if two responses are equal, with a tolerance for numbers. Ignores ids and times."""
     if isinstance(known, dict):
         fields = cast(dict[str, Any], known)
         return isinstance(found, dict) and all(

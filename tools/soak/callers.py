@@ -1,4 +1,6 @@
-"""Callers of models in a soak: every task, streams, films, runs of agents, and who changes them."""
+"""Callers of models in a soak test: all tasks, streams, videos, agent runs and deployment
+changes.
+"""
 
 import asyncio
 import json
@@ -32,7 +34,7 @@ ENDED = ("completed", "failed", "cancelled")
 
 
 class Caller(Actor):
-    """Calls a model of each task: an answer is always the first one that there was."""
+    """Calls a model of each task. Every response must equal the first one."""
 
     name = "calls"
     pause_s = 0.05
@@ -48,16 +50,16 @@ class Caller(Actor):
             self.tally.lose(f"{path} ({example.model}) answered {response.text}")
             return
         self.tally.done["calls answered"] += 1
-        found = parsed(response)
-        # Each of the edits is drawn from other noise.
-        if path.startswith("/v1/images/edits") or isinstance(found, bytes):
+        answer = parsed(response)
+        # Each image edit starts from different noise.
+        if path.startswith("/v1/images/edits") or isinstance(answer, bytes):
             return
-        if not same(found, self.known.setdefault(path + example.model, found)):
-            self.tally.lose(f"{path} ({example.model}) answered otherwise than before: {found}")
+        if not same(answer, self.known.setdefault(path + example.model, answer)):
+            self.tally.lose(f"{path} ({example.model}) answered otherwise than before: {answer}")
 
 
 class Streamer(Actor):
-    """Streams chats: some are cut, the others are whole and right."""
+    """Streams chats. Some are cut. The others must be complete and correct."""
 
     name = "streams"
     pause_s = 0.1
@@ -74,14 +76,14 @@ class Streamer(Actor):
                 self.tally.lose(f"a stream ended without an error and said {text!r}")
 
     async def stream(self, asked: str, cut_s: float | None) -> str | None:
-        """What was said; None where it was cut or failed, which it said."""
+        """Returns the streamed text, or None if the stream was cut or reported an error."""
         body = {
             "model": "tiny-chat",
             "stream": True,
             "temperature": 0,
             "messages": [{"role": "user", "content": asked}],
         }
-        said, is_over = "", False
+        text, is_over = "", False
         try:
             async with (
                 asyncio.timeout(cut_s if cut_s is not None else PATIENCE_S),
@@ -100,18 +102,18 @@ class Streamer(Actor):
                     if "error" in event:
                         return None
                     for choice in event["choices"]:
-                        said += choice["delta"].get("content") or ""
+                        text += choice["delta"].get("content") or ""
         except (httpx.TransportError, TimeoutError):
             self.tally.answers[self.name, 0] += 1
             return None
         if not is_over:
-            self.tally.lose(f"a stream ended without [DONE] and without an error: {said!r}")
+            self.tally.lose(f"a stream ended without [DONE] and without an error: {text!r}")
             return None
-        return said
+        return text
 
 
 class Filmer(Actor):
-    """Has videos made: each that was acknowledged ends once; some are deleted."""
+    """Requests videos. Each acknowledged video must end exactly once. Some are deleted."""
 
     name = "videos"
     pause_s = 3
@@ -143,13 +145,13 @@ class Filmer(Actor):
 
     async def look(self) -> None:
         for identifier in [*self.waiting]:
-            found = await self.call("GET", f"/v1/videos/{identifier}")
-            if found.status_code != 200:
-                self.tally.lose(f"video {identifier} was acknowledged, and is {found.text}")
+            response = await self.call("GET", f"/v1/videos/{identifier}")
+            if response.status_code != 200:
+                self.tally.lose(f"video {identifier} was acknowledged, and is {response.text}")
                 self.waiting.remove(identifier)
-            elif found.json()["status"] in ENDED:
+            elif response.json()["status"] in ENDED:
                 self.waiting.remove(identifier)
-                await self.ended(identifier, found.json())
+                await self.ended(identifier, response.json())
 
     async def ended(self, identifier: str, video: dict[str, Any]) -> None:
         if video["status"] != "completed":
@@ -174,13 +176,13 @@ class Filmer(Actor):
             if content.status_code != 200:
                 self.tally.lose(f"video {identifier} was completed, and is {content.text}")
         for identifier in self.gone[-50:]:
-            found = await self.call("GET", f"/v1/videos/{identifier}")
-            if found.status_code != 404:
-                self.tally.lose(f"video {identifier} was deleted, and is {found.status_code}")
+            response = await self.call("GET", f"/v1/videos/{identifier}")
+            if response.status_code != 404:
+                self.tally.lose(f"video {identifier} was deleted, and is {response.status_code}")
 
 
 class Runner(Actor):
-    """Runs an agent with a tool of the caller's; some runs are deleted at any moment."""
+    """Runs an agent with a tool of the caller. Some runs are deleted at any time."""
 
     name = "runs"
     pause_s = 0.7
@@ -223,16 +225,19 @@ class Runner(Actor):
     async def look(self) -> None:
         for identifier in [*self.waiting]:
             path = f"/v1/agent/{self.agent}/runs/{identifier}"
-            found = await self.call("GET", path)
-            if found.status_code != 200:
-                self.tally.lose(f"run {identifier} was acknowledged, and is {found.text}")
+            response = await self.call("GET", path)
+            if response.status_code != 200:
+                self.tally.lose(f"run {identifier} was acknowledged, and is {response.text}")
                 self.waiting.remove(identifier)
                 continue
-            run = found.json()
+            run = response.json()
             if run["status"] == "requires_action":
                 calls = run["required_action"]["tool_calls"]
-                outputs = [{"tool_call_id": one["id"], "output": SUNNY} for one in calls]
-                # Its answer may have been lost: then it is refused, and the run goes on.
+                outputs = [
+                    {"tool_call_id": tool_call["id"], "output": SUNNY} for tool_call in calls
+                ]
+                # The response may have been lost. In that case, the retry is rejected and the run
+                # continues.
                 await self.call("POST", f"{path}/tool-outputs", json={"tool_outputs": outputs})
             elif run["status"] in ENDED:
                 self.waiting.remove(identifier)
@@ -252,26 +257,26 @@ class Runner(Actor):
             events = await self.call(
                 "GET", f"/v1/agent/{self.agent}/runs/{identifier}/events", params={"order": "asc"}
             )
-            kinds = [one["type"] for one in events.json()["data"]] if events.is_success else []
+            kinds = [event["type"] for event in events.json()["data"]] if events.is_success else []
             if "run.completed" not in kinds and not events.json().get("has_more"):
                 self.tally.lose(f"the events of run {identifier} are not whole: {events.text}")
         for identifier in self.gone[-100:]:
-            found = await self.call("GET", f"/v1/agent/{self.agent}/runs/{identifier}")
-            if found.status_code != 404:
-                self.tally.lose(f"run {identifier} was deleted, and is {found.status_code}")
+            response = await self.call("GET", f"/v1/agent/{self.agent}/runs/{identifier}")
+            if response.status_code != 404:
+                self.tally.lose(f"run {identifier} was deleted, and is {response.status_code}")
 
 
 class Changer(Actor):
-    """Stops, starts, changes and deletes deployments of its own, and makes them anew."""
+    """Stops, starts, changes, deletes and re-creates its own deployments."""
 
     name = "changes"
     pause_s = 2
 
     async def act(self) -> None:
         rows = (await self.call("GET", "/v1/deployments", params={"limit": 100})).json()["data"]
-        own = [one for one in rows if one["model"].startswith("soak/")]
-        sources = [one for one in rows if one["model"] in ("tiny-ner", "tiny-qa", "tiny-sentiment")]
-        if sources and (len(own) < 3 or self.random.random() < 0.2):
+        owned = [row for row in rows if row["model"].startswith("soak/")]
+        sources = [row for row in rows if row["model"] in ("tiny-ner", "tiny-qa", "tiny-sentiment")]
+        if sources and (len(owned) < 3 or self.random.random() < 0.2):
             source = self.random.choice(sources)
             model = f"soak/{self.random.getrandbits(40):x}"
             body = {"model": model, "artifact_id": source["artifact_id"], "readiness": "warm"}
@@ -280,15 +285,15 @@ class Changer(Actor):
                 self.tally.lose(f"no deployment could be made: {made.text}")
             self.tally.done["deployments made"] += 1
             return
-        if not own:
+        if not owned:
             return
-        path = f"/v1/deployments/{self.random.choice(own)['id']}"
+        path = f"/v1/deployments/{self.random.choice(owned)['id']}"
         kind = self.random.choice(("start", "stop", "patch", "delete", "logs", "events"))
         if kind in ("start", "stop"):
             answer = await self.call("POST", f"{path}/{kind}")
         elif kind == "patch":
-            wanted = self.random.choice(("cold", "warm"))
-            answer = await self.call("PATCH", path, json={"readiness": wanted})
+            readiness = self.random.choice(("cold", "warm"))
+            answer = await self.call("PATCH", path, json={"readiness": readiness})
         elif kind == "delete":
             answer = await self.call("DELETE", path)
             self.tally.done["deployments deleted"] += 1
@@ -299,7 +304,7 @@ class Changer(Actor):
 
 
 def request(example: Example) -> dict[str, Any]:
-    """What to give httpx for a call."""
+    """Returns httpx's arguments for a call."""
     fields = {"model": example.model, **example.body}
     if not example.files:
         return {"json": fields}

@@ -1,4 +1,4 @@
-"""What has to hold at the end of a soak: nothing lost, nothing left over, the ledger balanced."""
+"""Checks at the end of a soak test: nothing lost, nothing left over, and a balanced ledger."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ HISTORY = frozenset(
         "usage_counts",
     }
 )
-"""Tables that outlive what they tell of."""
+"""Tables with rows that outlive the objects that they describe."""
 KEPT = (
     "lock",
     "stoker.db",
@@ -43,18 +43,20 @@ KEPT = (
     "logs/host.log",
     "logs/conversions.log",
 )
-"""In the data folder, beginnings of names: what is no caller's."""
+"""Name prefixes of files in the data folder that belong to no caller."""
 MOST_GROWTH_MIB, MOST_DESCRIPTORS = 64, 8
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of the server's process alone."""
+    """Resources of the server's process, without its children."""
 
     at_s: float
     rss_mib: float
     descriptors: int
-    """Without those of the database, which keeps as many connections as were needed at once."""
+    """Number of open descriptors. Excludes the database, which keeps the maximum number of
+    connections that were needed at once.
+    """
     threads: int
 
 
@@ -69,15 +71,15 @@ def size_of(service: Service, started: float) -> Size | None:
 
 
 def _descriptors(pid: int) -> int:
-    found = 0
-    for one in Path(f"/proc/{pid}/fd").iterdir():
+    count = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
-            found += "/stoker.db" not in str(one.readlink())
-    return found
+            count += "/stoker.db" not in str(descriptor.readlink())
+    return count
 
 
 async def empty(world: World) -> None:
-    """Delete all that the account has, as its owner would."""
+    """Deletes all objects of the account through the API."""
     actor = Actor(world, "end")
     actor.name = "end"
     async with actor.client:
@@ -85,9 +87,9 @@ async def empty(world: World) -> None:
             await _delete_all(actor, path)
         await _delete_all(actor, "/v1/model-artifacts")
         keys = await actor.call("GET", "/v1/api-keys", params={"limit": 100})
-        for one in keys.json()["data"]:
-            if one["id"] != world.key_id:
-                await actor.once("DELETE", f"/v1/api-keys/{one['id']}")
+        for api_key in keys.json()["data"]:
+            if api_key["id"] != world.key_id:
+                await actor.once("DELETE", f"/v1/api-keys/{api_key['id']}")
 
 
 async def _delete_all(actor: Actor, path: str) -> None:
@@ -96,33 +98,33 @@ async def _delete_all(actor: Actor, path: str) -> None:
         rows = page.json()["data"]
         if not rows:
             return
-        for one in rows:
-            if upload := one.get("upload_id"):
-                await actor.once("DELETE", f"{path}/{one['id']}/uploads/{upload}")
-            await actor.call("DELETE", f"{path}/{one['id']}")
+        for row in rows:
+            if upload := row.get("upload_id"):
+                await actor.once("DELETE", f"{path}/{row['id']}/uploads/{upload}")
+            await actor.call("DELETE", f"{path}/{row['id']}")
     actor.tally.lose(f"{path} never got empty")
 
 
 async def quiet(service: Service) -> list[str]:
-    """Processes that are left after a while, beside the server, its host, and the one that is kept
-    for the next inspection.
+    """Returns the processes that remain after a while. Ignores the server, its engine host and the
+    process kept for the next inspection.
     """
     deadline = time.monotonic() + QUIET_S
-    left: list[str] = []
+    remaining: list[str] = []
     while time.monotonic() < deadline:
-        left = [one for one in map(_named, service.processes()) if one]
-        for kept in ("stoker serve", "stoker.replica.host", "stoker.inspection.process"):
-            own = next((one for one in left if kept in one), None)
-            if own:
-                left.remove(own)
-        if not left:
+        remaining = [process for process in map(_named, service.processes()) if process]
+        for program in ("stoker serve", "stoker.replica.host", "stoker.inspection.process"):
+            expected = next((process for process in remaining if program in process), None)
+            if expected:
+                remaining.remove(expected)
+        if not remaining:
             break
         await asyncio.sleep(0.5)
-    return left
+    return remaining
 
 
 def _named(process: psutil.Process) -> str:
-    """Its number and command; empty: it is gone."""
+    """Returns a process's id and command. Empty if it has ended."""
     with contextlib.suppress(psutil.Error):
         if process.status() != psutil.STATUS_ZOMBIE:
             return f"{process.pid} {' '.join(process.cmdline())}"
@@ -130,7 +132,7 @@ def _named(process: psutil.Process) -> str:
 
 
 def rows(database: Path) -> dict[str, int]:
-    """Table → rows, of those that are to be empty."""
+    """Maps each table that should be empty to its number of rows."""
     with _reading(database) as connection:
         names = [
             name
@@ -145,7 +147,7 @@ def rows(database: Path) -> dict[str, int]:
 
 
 def check_ledger(database: Path) -> list[str]:
-    """What does not add up: books, transfers, and what was charged."""
+    """Returns inconsistencies between books, transfers and charges."""
     wrong: list[str] = []
     with _reading(database) as connection:
         books = dict(connection.execute("SELECT name, microcredits FROM books"))
@@ -170,24 +172,26 @@ def check_ledger(database: Path) -> list[str]:
 
 
 def files(data_dir: Path) -> list[str]:
-    """Files that are left of what is gone."""
-    found = [
+    """Returns the remaining files of deleted objects."""
+    paths = [
         path.relative_to(data_dir)
         for path in data_dir.rglob("*")
         if not path.is_dir() or path.is_symlink()
     ]
-    return sorted(str(path) for path in found if not str(path).startswith(KEPT))
+    return sorted(str(path) for path in paths if not str(path).startswith(KEPT))
 
 
 def growth_mib(sizes: Sequence[Size]) -> float:
-    """Of the server's memory, from the first tenth of a time to the last."""
+    """Returns the growth of the server's memory in MiB, from the first tenth of the time to the
+    last.
+    """
     tenth = max(1, len(sizes) // 10)
-    first = statistics.median(one.rss_mib for one in sizes[:tenth])
-    return statistics.median(one.rss_mib for one in sizes[-tenth:]) - first
+    first = statistics.median(size.rss_mib for size in sizes[:tenth])
+    return statistics.median(size.rss_mib for size in sizes[-tenth:]) - first
 
 
 def compare(world: World, last: Size | None, fresh: Size | None, steady: Sequence[Size]) -> None:
-    """The server after all of it, against one that has just begun."""
+    """Compares the server after the test with a fresh one."""
     if steady and growth_mib(steady) > MOST_GROWTH_MIB:
         world.tally.lose(f"the server's memory grew by {growth_mib(steady):.0f} MiB")
     if last and fresh and last.descriptors > fresh.descriptors + MOST_DESCRIPTORS:
@@ -197,15 +201,15 @@ def compare(world: World, last: Size | None, fresh: Size | None, steady: Sequenc
 
 
 def tracebacks(log: str) -> Mapping[str, int]:
-    """Errors in the server's log → how often."""
-    found: dict[str, int] = {}
+    """Counts the errors in the server's log."""
+    counts: dict[str, int] = {}
     for line in log.splitlines():
         with contextlib.suppress(ValueError, TypeError):
             entry = json.loads(line)
             if entry.get("level") in ("error", "critical"):
                 name = f"{entry.get('logger')}: {entry.get('event')}"[:160]
-                found[name] = found.get(name, 0) + 1
-    return found
+                counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 @contextlib.contextmanager

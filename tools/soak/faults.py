@@ -1,4 +1,4 @@
-"""What goes wrong in a soak, one fault after another, as the seed says."""
+"""Injects faults in a soak test, one after another, in an order that the seed determines."""
 
 import asyncio
 import contextlib
@@ -50,11 +50,17 @@ class Faults:
         }
 
     async def run(self, until: Callable[[], bool], *, servers: Callable[[], bool]) -> None:
-        """Until it is over; the server itself is spared where `servers` says so."""
+        """Injects faults until `until` returns True. Spares the server itself while `servers`
+        returns False.
+        """
         while not until():
             await asyncio.sleep(self._random.uniform(*BETWEEN_S))
-            kinds = [one for one in self._kinds if servers() or not one.startswith("server")]
-            weights = [self._kinds[one] for one in kinds]
+            kinds = [
+                fault_kind
+                for fault_kind in self._kinds
+                if servers() or not fault_kind.startswith("server")
+            ]
+            weights = [self._kinds[fault_kind] for fault_kind in kinds]
             kind = self._random.choices(kinds, weights)[0]
             if await self._ways[kind]():
                 self._world.tally.faults[kind] += 1
@@ -67,16 +73,16 @@ class Faults:
 
     def _host(self) -> psutil.Process | None:
         with contextlib.suppress(psutil.NoSuchProcess):
-            for one in psutil.Process(self._service.pid).children():
-                if "stoker.replica.host" in one.cmdline():
-                    return one
+            for process in psutil.Process(self._service.pid).children():
+                if "stoker.replica.host" in process.cmdline():
+                    return process
         return None
 
     async def _kill_replica(self) -> bool:
         return _send(self._random, self._replicas(), signal.SIGKILL) is not None
 
     async def _halt_replica(self) -> bool:
-        """Alive, and doing nothing: the server has to find that out."""
+        """Suspends a replica, which stays alive. The server must detect this."""
         halted = _send(self._random, self._replicas(), signal.SIGSTOP)
         if halted is None:
             return False
@@ -108,7 +114,7 @@ class Faults:
         return True
 
     async def _until_ready(self) -> None:
-        # Else a server that takes seconds to start is hardly ever there.
+        # Otherwise a server that takes seconds to start would rarely be available.
         async with self._world.client() as client:
             for _ in range(300):
                 with contextlib.suppress(httpx.TransportError):
@@ -132,7 +138,7 @@ class Faults:
     async def _set_clock(self) -> bool:
         self._service.set_clock(self._random.choice(JUMPS_S))
         await asyncio.sleep(self._random.uniform(2, 10))
-        # Back, which is a jump, too.
+        # The return to the true time is also a jump.
         self._service.set_clock(0)
         return True
 
@@ -140,10 +146,10 @@ class Faults:
 def _send(
     chance: random.Random, processes: list[psutil.Process], number: signal.Signals
 ) -> psutil.Process | None:
-    """A signal for one of them, if there is one."""
+    """Sends a signal to one of the processes, if any. Returns that process."""
     if not processes:
         return None
-    chosen = chance.choice(sorted(processes, key=lambda one: one.pid))
+    chosen = chance.choice(sorted(processes, key=lambda process: process.pid))
     with contextlib.suppress(psutil.NoSuchProcess):
         chosen.send_signal(number)
         return chosen

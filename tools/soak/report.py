@@ -1,4 +1,4 @@
-"""Writes what a soak has seen."""
+"""Writes the results of a soak test."""
 
 import statistics
 from collections import Counter
@@ -26,7 +26,7 @@ class Measurements:
 
 
 def written(found: Measurements, tally: Tally) -> str:
-    """As Markdown."""
+    """Returns the report as Markdown."""
     answers: dict[str, Counter[int]] = {}
     for (actor, status), count in tally.answers.items():
         answers.setdefault(actor, Counter())[status] += count
@@ -70,7 +70,7 @@ def written(found: Measurements, tally: Tally) -> str:
     if found.lag:
         lines += ["", "## Its event loop", "", *_lag_lines(found.lag)]
     lines += ["", "## Lost, or seen that may not be", ""]
-    lines += [f"- {one}" for one in tally.losses] or ["Nothing."]
+    lines += [f"- {loss}" for loss in tally.losses] or ["Nothing."]
     lines += ["", "## Errors in its log", ""]
     errors = sorted(found.errors.items())
     lines += [f"- {count} times {name}" for name, count in errors] or ["None."]
@@ -78,7 +78,7 @@ def written(found: Measurements, tally: Tally) -> str:
 
 
 def document(found: Measurements, tally: Tally) -> dict[str, Any]:
-    """What the page on reliability is made from."""
+    """Returns the data for the page on reliability."""
     answers: Counter[int] = Counter()
     for (_, status), count in tally.answers.items():
         answers[status] += count
@@ -106,11 +106,11 @@ def document(found: Measurements, tally: Tally) -> dict[str, Any]:
 
 
 def _by_minute(sizes: Sequence[Size]) -> list[float]:
-    """MiB, while one server lived on."""
+    """Returns the server's memory in MiB per minute, while one server kept running."""
     by_minute: dict[int, list[float]] = {}
-    for one in sizes:
-        by_minute.setdefault(int((one.at_s - sizes[0].at_s) // 60), []).append(one.rss_mib)
-    return [round(statistics.median(found), 1) for found in by_minute.values()]
+    for size in sizes:
+        by_minute.setdefault(int((size.at_s - sizes[0].at_s) // 60), []).append(size.rss_mib)
+    return [round(statistics.median(values), 1) for values in by_minute.values()]
 
 
 def _steady_minutes(found: Measurements) -> float:

@@ -1,4 +1,6 @@
-"""The server of a soak: started as its user would, on a disk and with a clock that can go wrong."""
+"""Server of a soak test: started as a user would start it, with a disk that can fill up and a clock
+that can jump.
+"""
 
 import contextlib
 import json
@@ -19,14 +21,14 @@ CLOCK = Path(__file__).parent / "clock.c"
 
 
 class Service:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     def __init__(self, place: Path, **settings: str) -> None:
         self.data_dir = place / "data"
         self.lives = 0
         self.base_url = ""
         self.exits: list[int] = []
-        """Codes of the ends that were asked for."""
+        """Exit codes of the requested stops."""
         self._place = place
         self._settings = settings
         self._log = place.parent / f"{place.name}.log"
@@ -52,7 +54,9 @@ class Service:
         return self._library is not None
 
     def start(self) -> None:
-        """Returns once it listens: at the first start on any port, then on the same one."""
+        """Starts the server and returns once it listens. The first start uses any port, later ones
+        the same port.
+        """
         port = self.base_url.rpartition(":")[2] or "0"
         announced = self.data_dir / "server.json"
         announced.unlink(missing_ok=True)
@@ -75,13 +79,13 @@ class Service:
         raise RuntimeError(f"the server did not start:\n{self.log[-4000:]}")
 
     def kill(self) -> None:
-        """As a power cut would; its replicas have to go by themselves."""
+        """Kills the server as a power cut would. Its replicas must end by themselves."""
         if self._process:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> int:
-        """As its operator would; the exit code."""
+        """Stops the server as an operator would. Returns its exit code."""
         assert self._process
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -93,7 +97,7 @@ class Service:
         return code
 
     def processes(self) -> list[psutil.Process]:
-        """The server's and all below it."""
+        """Returns the server's process and all its descendants."""
         try:
             server = psutil.Process(self.pid)
             return [server, *server.children(recursive=True)]
@@ -101,8 +105,8 @@ class Service:
             return []
 
     def set_clock(self, offset_s: int) -> None:
-        """Have the wall clock of the server and its replicas be off by so much."""
-        # The file that is mapped, in one write.
+        """Shifts the wall clock of the server and its replicas by an offset in seconds."""
+        # The processes map this file, so it is changed in one write.
         with self._clock.open("r+b") as file:
             file.write(offset_s.to_bytes(8, sys.byteorder, signed=True))
 
@@ -115,7 +119,7 @@ class Service:
 
 
 def _compiled(library: Path) -> Path | None:
-    """The clock that can be set; None where nothing compiles it."""
+    """Compiles the library of the adjustable clock. Returns None if no compiler is available."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -126,7 +130,9 @@ def _compiled(library: Path) -> Path | None:
 
 @contextlib.contextmanager
 def small_disk(path: Path, mib: int) -> Generator[bool]:
-    """A file system of that size where this process may mount one; else a plain folder."""
+    """Mounts a file system of `mib` MiB. If this process may not mount, uses a plain folder and
+    yields False.
+    """
     path.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(path)]
     mounted = subprocess.run(command, check=False, capture_output=True).returncode == 0

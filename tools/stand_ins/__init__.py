@@ -1,1 +1,1 @@
-"""What stands in for others where tests and benchmarks run: their servers, and small models."""
+"""Stand-ins for other parties in tests and benchmarks: their servers, and small models."""

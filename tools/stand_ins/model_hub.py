@@ -1,6 +1,6 @@
-"""A hub of models in this process: the part of the Hugging Face hub's protocol that is needed.
+"""A model hub in this process. Implements the needed part of the Hugging Face hub's protocol.
 
-It can be told to misbehave as hubs and what stands before them do.
+It can be set to misbehave as hubs and their proxies do.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 LFS_BYTES = 2048
-"""Larger files are in large file storage, and known by their SHA-256."""
+"""Minimum size in bytes of files in large file storage, which are identified by their SHA-256."""
 
 
 @dataclass
@@ -28,9 +28,9 @@ class Repository:
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     revisions: dict[str, str] = field(default_factory=dict[str, str])
     token: str | None = None
-    """Of who may read it; None: everybody."""
+    """Token that allows reading. None means that everyone may read."""
     is_gated: bool = False
-    """Others than the token's owner are told that it is there."""
+    """True if callers without the token can see that the repository exists."""
 
 
 @dataclass
@@ -42,22 +42,22 @@ class Asked:
 
 @dataclass
 class Misbehaviour:
-    """What goes wrong. Each is off by itself."""
+    """Faults of the hub. All are off by default."""
 
     hangs_s: float = 0.0
     statuses: list[int] = field(default_factory=list[int])
-    """Told in place of the next answers about files."""
+    """Statuses of the next responses for files."""
     breaks_off: int = 0
-    """How many answers about files end in the middle."""
+    """Number of file responses that break off in the middle."""
     wrong_bytes: bool = False
     other_size: bool = False
     other_commit: bool = False
     no_ranges: bool = False
     redirects_to: str = ""
-    """Where files are looked for in place of `elsewhere`."""
+    """Redirect target for files, instead of `elsewhere`."""
     no_digests: bool = False
     listing: bytes = b""
-    """Told in place of a list of files."""
+    """Response body instead of a list of files."""
 
 
 class ModelHub:
@@ -66,9 +66,9 @@ class ModelHub:
         self.asked: list[Asked] = []
         self.misbehaves = Misbehaviour()
         self.sends_elsewhere = False
-        """Whether large files are redirected to another host."""
+        """True if large files are redirected to another host."""
         self.pace_s = 0.0
-        """Pause before each 64 KiB of a file."""
+        """Pause in seconds before each 64 KiB of a file."""
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"hub": self})
         self._server = _Server(("127.0.0.1", 0), handler)
@@ -87,14 +87,16 @@ class ModelHub:
 
     @property
     def elsewhere(self) -> str:
-        """The same server by another name, as a host of large files."""
+        """URL of the same server under another name, used as the host of large files."""
         return f"http://localhost:{self.port}"
 
     def put(self, repo_id: str, files: Mapping[str, bytes] | Path, revision: str = "main") -> str:
-        """A new commit of a repository; its id."""
+        """Adds a commit to a repository. Returns its id."""
         if isinstance(files, Path):
-            found = {one.relative_to(files).as_posix(): one for one in files.rglob("*")}
-            files = {name: one.read_bytes() for name, one in found.items() if one.is_file()}
+            paths_by_name = {path.relative_to(files).as_posix(): path for path in files.rglob("*")}
+            files = {
+                name: path.read_bytes() for name, path in paths_by_name.items() if path.is_file()
+            }
         repository = self.repositories.setdefault(repo_id, Repository())
         named = f"{repo_id} {revision} {len(repository.commits)}"
         commit = hashlib.sha1(named.encode(), usedforsecurity=False).hexdigest()
@@ -103,9 +105,9 @@ class ModelHub:
         return commit
 
     def paths(self, repo_id: str) -> set[str]:
-        """The files that were asked for, of whatever commit."""
+        """Returns the requested files of any commit."""
         pattern = re.compile(rf"/{re.escape(repo_id)}/resolve/[0-9a-f]{{40}}/(.+)")
-        matches = (pattern.fullmatch(unquote(one.path)) for one in self.asked)
+        matches = (pattern.fullmatch(unquote(request.path)) for request in self.asked)
         return {match[1] for match in matches if match}
 
     def note(self, asked: Asked) -> None:
@@ -131,7 +133,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asks may leave."""
+        """Ignores errors, because clients may disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -150,16 +152,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, "RepoNotFound")
 
     def _repository(self, repo_id: str) -> Repository | None:
-        """One that may be read; what stands against that is answered."""
-        found = self.hub.repositories.get(repo_id)
-        given = self.headers.get("authorization")
-        is_allowed = found and (found.token is None or given == f"Bearer {found.token}")
-        if found and is_allowed:
-            return found
-        if found and found.is_gated:
-            self._refuse(403 if given else 401, "GatedRepo")
+        """Returns a repository that the caller may read. Otherwise sends an error response and
+        returns None.
+        """
+        repository = self.hub.repositories.get(repo_id)
+        authorization = self.headers.get("authorization")
+        is_allowed = repository and (
+            repository.token is None or authorization == f"Bearer {repository.token}"
+        )
+        if repository and is_allowed:
+            return repository
+        if repository and repository.is_gated:
+            self._refuse(403 if authorization else 401, "GatedRepo")
         else:
-            # As the hub does, which tells nobody what there is.
+            # Like the hub, does not reveal which repositories exist.
             self._refuse(401, "RepoNotFound")
         return None
 
@@ -171,26 +177,26 @@ class _Handler(BaseHTTPRequestHandler):
         if commit not in repository.commits:
             self._refuse(404, "RevisionNotFound")
             return
-        siblings = [self._sibling(*one) for one in repository.commits[commit].items()]
-        told = {"id": repo_id, "sha": commit, "siblings": siblings, "gated": False}
-        self._answer(200, self.hub.misbehaves.listing or json.dumps(told).encode())
+        siblings = [self._sibling(*item) for item in repository.commits[commit].items()]
+        listing = {"id": repo_id, "sha": commit, "siblings": siblings, "gated": False}
+        self._answer(200, self.hub.misbehaves.listing or json.dumps(listing).encode())
 
     def _sibling(self, path: str, content: bytes) -> dict[str, Any]:
         size = len(content) + self.hub.misbehaves.other_size
         git = hashlib.sha1(b"blob %d\x00" % len(content) + content, usedforsecurity=False)
-        told: dict[str, Any] = {"rfilename": path, "size": size}
+        entry: dict[str, Any] = {"rfilename": path, "size": size}
         if self.hub.misbehaves.no_digests:
-            return told
-        told["blobId"] = git.hexdigest()
+            return entry
+        entry["blobId"] = git.hexdigest()
         if len(content) >= LFS_BYTES:
             digest = hashlib.sha256(content).hexdigest()
-            told["lfs"] = {"sha256": digest, "size": size, "pointerSize": 134}
-        return told
+            entry["lfs"] = {"sha256": digest, "size": size, "pointerSize": 134}
+        return entry
 
     def _file(self, repo_id: str, commit: str, path: str) -> None:
         is_elsewhere = self.headers["host"].startswith("localhost")
         if is_elsewhere:
-            # Whoever has the address may read it.
+            # Anyone with the URL may read it.
             repository = self.hub.repositories.get(repo_id)
         elif (repository := self._repository(repo_id)) is None:
             return
@@ -202,24 +208,28 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(status, "")
             return
         misbehaves = self.hub.misbehaves
-        told = "0" * 40 if misbehaves.other_commit else commit
+        sent_commit = "0" * 40 if misbehaves.other_commit else commit
         where = misbehaves.redirects_to or self.hub.elsewhere
         is_sent = self.hub.sends_elsewhere and len(content) >= LFS_BYTES and not is_elsewhere
         if is_sent or misbehaves.redirects_to:
-            self._answer(302, b"", {"location": f"{where}{self.path}", "x-repo-commit": told})
+            self._answer(
+                302, b"", {"location": f"{where}{self.path}", "x-repo-commit": sent_commit}
+            )
             return
         if misbehaves.wrong_bytes and content:
             content = bytes([content[0] ^ 1]) + content[1:]
-        self._send(content, {"x-repo-commit": told, "etag": '"x"'})
+        self._send(content, {"x-repo-commit": sent_commit, "etag": '"x"'})
 
     def _send(self, content: bytes, headers: Mapping[str, str]) -> None:
-        given = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
-        if given is None or self.hub.misbehaves.no_ranges:
+        byte_range = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
+        if byte_range is None or self.hub.misbehaves.no_ranges:
             self._answer(200, content, headers)
             return
-        start, end = int(given[1]), min(int(given[2]) + 1, len(content))
-        told = f"bytes {start}-{end - 1}/{len(content)}"
-        self._answer(206, memoryview(content)[start:end], {**headers, "content-range": told})
+        start, end = int(byte_range[1]), min(int(byte_range[2]) + 1, len(content))
+        content_range = f"bytes {start}-{end - 1}/{len(content)}"
+        self._answer(
+            206, memoryview(content)[start:end], {**headers, "content-range": content_range}
+        )
 
     def _answer(
         self, status: int, body: bytes | memoryview, headers: Mapping[str, str] | None = None
@@ -235,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return
-        # At once, where nobody asks for a pace: other threads go on meanwhile.
+        # Sent at once without a pace, so that other threads run meanwhile.
         size = 1 << 16 if self.hub.pace_s else max(1, len(body))
         for start in range(0, len(body), size):
             time.sleep(self.hub.pace_s)
@@ -245,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, b'{"error":"no"}', {"x-error-code": code})
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing: pytest would print it."""
+        """Logs nothing, because pytest would print it."""
 
 
 @contextlib.contextmanager
@@ -258,7 +268,7 @@ def model_hub() -> Generator[ModelHub]:
 
 
 def main(repo_id: str, folder: str) -> None:
-    """Serve a folder as a repository until standard input ends; prints the address."""
+    """Serves a folder as a repository until standard input ends. Prints the address."""
     with model_hub() as hub:
         hub.put(repo_id, Path(folder))
         sys.stdout.write(f"{hub.endpoint}\n")

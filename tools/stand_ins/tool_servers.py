@@ -1,4 +1,4 @@
-"""Tool servers by the official MCP SDK, on ports of this machine."""
+"""Tool servers that use the official MCP SDK, on ports of this machine."""
 
 import contextlib
 import threading
@@ -13,19 +13,19 @@ SUNNY = {"temperature": 21, "condition": "sunny"}
 
 
 class Tools:
-    """Three servers that tell the weather: one at once, one when it is let, one that cannot."""
+    """Three weather servers. One answers at once, one waits for `release`, and one fails."""
 
     def __init__(self) -> None:
         self.url = self.slow_url = self.failing_url = ""
         self.calls: list[tuple[str, str]] = []
-        """Name of the server, and the city."""
+        """Server names and cities of all calls."""
         self.release = threading.Event()
 
     def cities(self, server: str) -> list[str]:
         return [city for name, city in self.calls if name == server]
 
     def app(self, name: str) -> Any:
-        # It takes a second to import, which one process of the tests has to spend.
+        # Imported here because the import takes a second, which only one test process should spend.
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
 
@@ -46,7 +46,7 @@ class Tools:
 
 @contextlib.contextmanager
 def listening(app: Any, port: int = 0) -> Generator[str]:
-    """Serve an app; its address."""
+    """Serves an app and yields its address."""
     config = uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -73,7 +73,7 @@ def serving() -> Generator[Tools]:
         listening(tools.app("failing")) as failing,
     ):
         tools.url, tools.slow_url, tools.failing_url = (
-            f"{one}/mcp" for one in (url, slow, failing)
+            f"{base_url}/mcp" for base_url in (url, slow, failing)
         )
         try:
             yield tools

@@ -1,4 +1,4 @@
-"""Tokenizers that are made of a list of words."""
+"""Tokenizers that are built from a list of words."""
 
 import string
 from collections.abc import Iterable
@@ -14,7 +14,9 @@ SPECIAL = {
 
 
 def word_pieces(words: Iterable[str], max_tokens: int) -> Any:
-    """A lower-case WordPiece tokenizer of BERT's kind that knows these words, and all letters."""
+    """Returns a lower-case BERT-style WordPiece tokenizer that knows these words and all
+    letters.
+    """
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 

@@ -1,4 +1,4 @@
-"""Child processes for work whose cost a caller decides: bounded in number, memory and time."""
+"""Child processes for work with a cost that callers control. Limited in number, memory and time."""
 
 from stoker.base.workers.pool import WorkerDeadlineError, WorkerError, WorkerMemoryError, WorkerPool
 

@@ -1,33 +1,33 @@
-"""Frames between the server and a worker process: a length, then msgpack."""
+"""Frames between the server and a worker process: a length, then msgpack data."""
 
 import struct
 
 import msgspec
 
 LENGTH = struct.Struct("!I")
-"""Precedes each frame: its length in bytes."""
+"""Header of each frame: its length in bytes."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The first frame that a worker reads."""
+    """Limits of a worker process. The first frame that it reads."""
 
     memory_bytes: int
-    """Address space of the process."""
+    """Maximum address space of the process, in bytes."""
     cpu_s: float | None = None
-    """CPU time of each question. The kernel ends a worker that uses more."""
+    """CPU time limit of each question, in seconds. The kernel ends a worker that exceeds it."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A worker's frame. Exactly one of the first four fields is set."""
+    """Frame that a worker sends. Exactly one of the first four fields is set."""
 
     result: bytes | None = None
     request: bytes | None = None
-    """The worker needs more data: the next frame that it reads is the answer to this."""
+    """Request of the worker for more data. The next frame that it reads is the answer."""
     trouble: str | None = None
-    """An exception of the worker's own, for the log."""
+    """Exception of the worker's own code, for the log."""
     is_out_of_memory: bool = False
     peak_bytes: int = 0
-    """Largest resident size of the process so far."""
+    """Maximum resident memory of the process so far, in bytes."""
 
 
 def frame(message: msgspec.Struct) -> bytes:

@@ -1,4 +1,4 @@
-"""The server's side: a pool of worker processes whose places are shared by account."""
+"""Server side of worker processes: a pool with places that are shared fairly between accounts."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,11 @@ from stoker.base.workers.messages import LENGTH, Limits, Reply, frame, framed
 log = logging.getLogger(__name__)
 
 PLACES, GREED = 4, 3
-"""An account has at most three of the four places."""
+"""Number of places, and the greed that limits an account to three of them."""
 _KEPT_BYTES = 256 << 20
-"""A process that was larger is not kept: Python returns little memory to the kernel."""
+"""Maximum resident memory, in bytes, of a process that is kept. Python returns little memory to the
+kernel.
+"""
 _TRIES = 2
 _KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _TIMERS = frozenset({-signal.SIGPROF, -signal.SIGALRM})
@@ -28,23 +30,23 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class WorkerError(Exception):
-    """The worker failed. The message is for the log."""
+    """Failure of a worker. The message is for the log."""
 
 
 class WorkerDeadlineError(WorkerError):
-    """The work takes longer than the pool allows."""
+    """Work that exceeds the pool's time limit."""
 
 
 class WorkerMemoryError(WorkerError):
-    """The work takes more memory than the pool allows, or ends its process each time."""
+    """Work that exceeds the pool's memory limit, or ends its process each time."""
 
 
 class _EndedError(Exception):
-    """The process ended before it answered."""
+    """Process that ended before it answered."""
 
 
 class WorkerPool:
-    """Starts processes when they are needed and keeps a few for the next question."""
+    """Pool that starts worker processes on demand and keeps a few for the next question."""
 
     def __init__(
         self,
@@ -57,11 +59,13 @@ class WorkerPool:
     ) -> None:
         """
         Args:
-            module: its `__main__` calls `serve` of `stoker.base.workers.process`.
-            memory_bytes: address space of one process.
-            deadline_s: wall time of one question, without the time of the worker's own requests.
-            cpu_s: CPU time of one question. On a busy machine it says more than the deadline.
-            kept: idle processes that stay.
+            module: module with a `__main__` that calls `serve` of `stoker.base.workers.process`.
+            memory_bytes: maximum address space of one process, in bytes.
+            deadline_s: wall time limit of one question in seconds, without the time of the worker's
+                own requests.
+            cpu_s: CPU time limit of one question in seconds. More reliable than the deadline on a
+                busy machine.
+            kept: number of idle processes that are kept.
         """
         self._module = module
         self._limits = Limits(memory_bytes, cpu_s)
@@ -76,18 +80,18 @@ class WorkerPool:
 
     @property
     def time_limit_s(self) -> float:
-        """The limit to name in an error: CPU time if it is limited, else wall time."""
+        """Limit in seconds to name in an error: CPU time if it is limited, else wall time."""
         return self._limits.cpu_s or self._deadline_s
 
     async def ask(self, account: str, question: bytes, answer: Answer | None = None) -> bytes:
-        """Returns what the worker's function returns for a question.
+        """Returns the result of the worker's function for a question.
 
         Args:
-            answer: for a worker that requests data.
+            answer: answers the data requests of the worker.
 
         Raises:
-            WorkerDeadlineError, WorkerMemoryError: the question takes too much.
-            WorkerError: the worker's function raised something else.
+            WorkerDeadlineError, WorkerMemoryError: the question exceeds a limit.
+            WorkerError: the worker's function raised another error.
         """
         async with self._slots.hold(account):
             reply = await self._reply(question, answer)
@@ -114,7 +118,7 @@ class WorkerPool:
             except _EndedError:
                 if await process.end() in _TIMERS:
                     raise WorkerDeadlineError(f"longer than {self.time_limit_s:g} s") from None
-                # The question, or someone else, ended the process: a second try tells.
+                # The question or an external cause ended the process. A second try shows which.
                 continue
             except BaseException:
                 await process.end()
@@ -131,7 +135,7 @@ class WorkerPool:
         return Reply(is_out_of_memory=True)
 
     async def _start(self) -> "_Process":
-        kept = {
+        environment = {
             name: value
             for name, value in os.environ.items()
             if name in _KEPT_ENV or name.startswith("PYTHON")
@@ -141,8 +145,8 @@ class WorkerPool:
                 *(sys.executable, "-m", self._module),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env=kept,
-                # Ctrl-C at the terminal is for the server alone.
+                env=environment,
+                # Ctrl-C in the terminal must reach only the server.
                 start_new_session=True,
             )
         )
@@ -151,16 +155,18 @@ class WorkerPool:
 
 
 def _untimed(answer: Answer, deadline: asyncio.Timeout) -> Answer:
-    """Suspends a deadline during the worker's own requests: a slow store is not its fault."""
+    """Suspends a deadline during the worker's data requests, so that a slow store does not count
+    against it.
+    """
 
     async def answering(request: bytes) -> bytes:
         loop, before = asyncio.get_running_loop(), deadline.when()
-        left = None if before is None else before - loop.time()
+        remaining_s = None if before is None else before - loop.time()
         deadline.reschedule(None)
         try:
             return await answer(request)
         finally:
-            deadline.reschedule(None if left is None else loop.time() + left)
+            deadline.reschedule(None if remaining_s is None else loop.time() + remaining_s)
 
     return answering
 
@@ -174,7 +180,9 @@ class _Process:
             self._process.stdin.write(frame(message))
 
     async def ask(self, question: bytes, answer: Answer | None) -> Reply:
-        """Raises `_EndedError`, and what `answer` raises."""
+        """Returns the worker's reply to a question. Raises `_EndedError` and the errors of
+        `answer`.
+        """
         reply = await self._exchange(question)
         while reply.request is not None:
             if answer is None:

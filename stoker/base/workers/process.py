@@ -1,7 +1,7 @@
-"""The worker's side: a module that is run by `WorkerPool` calls `serve` with its own function.
+"""Worker side of worker processes. A module that `WorkerPool` runs calls `serve` with its function.
 
-The process bears the cost of what it reads. It ends with its server, and the server may end it at
-any time.
+The input's memory and CPU costs fall on this process. The process ends with its server, and the
+server may end it at any time.
 """
 
 import os
@@ -17,14 +17,14 @@ from stoker import sandbox
 from stoker.base.workers.messages import LENGTH, Limits, Reply, frame
 
 Fetch = Callable[[bytes], bytes]
-"""Asks the server for data. Raises `OSError` if the server has ended."""
+"""Requests data from the server. Raises `OSError` if the server has ended."""
 
 
 def serve(work: Callable[[bytes, Fetch], bytes]) -> None:
     """Answers questions until the server closes the pipe."""
     sandbox.die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # A library that prints must not write between the frames.
+    # Libraries that print must not write between the frames.
     output = os.dup(1)
     os.dup2(2, 1)
     first = _read()
@@ -57,7 +57,7 @@ def _reply(work: Callable[[bytes, Fetch], bytes], question: bytes, fetch: Fetch)
 
 
 def _peak() -> int:
-    # `getrusage` would count the server's size at the fork.
+    # `getrusage` would include the server's size at the time of the fork.
     status = Path("/proc/self/status").read_text().splitlines()
     kib = next((line.split()[1] for line in status if line.startswith("VmHWM:")), "0")
     return int(kib) * 1024

@@ -1,4 +1,4 @@
-"""The fields of a request that ask for a form of the answer, in the dialects of several servers."""
+"""Request fields that constrain the form of the answer, in the dialects of several servers."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Grammar = Annotated[
 
 
 def _schema(value: Any) -> Any:
-    """Returns a schema that was given as the JSON of an object as that object."""
+    """Parses a schema that was sent as a JSON text. Returns other values unchanged."""
     if not isinstance(value, str):
         return value
     if len(value) > MAX_FORM_CHARS:
@@ -43,16 +43,16 @@ Schema = Annotated[
 _OTHER_NAMES = frozenset(
     ["args_schema", "arguments", "input_schema", "inputSchema", "params", "schema"]
 )
-"""What other APIs and libraries call the schema of a function's arguments."""
+"""Names of the schema of a function's arguments in other APIs and libraries."""
 
 
 def check_schema_is_named(model: type[BaseModel], data: Any, member: str) -> None:
-    """Raise `ValidationError` for a schema under another name: it would be left out."""
-    given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    if given.get(member) is not None:
+    """Raises `ValidationError` for a schema under another name, which would be ignored."""
+    members = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    if members.get(member) is not None:
         return
     known = {field.alias or name for name, field in model.model_fields.items()}
-    for name, value in given.items():
+    for name, value in members.items():
         is_schema = isinstance(value, dict) and (member == "schema" or name in _OTHER_NAMES)
         if name not in known and is_schema:
             raise refusal(f"is unknown: the schema is the member '{member}'", name)
@@ -68,7 +68,7 @@ def only_default(why: str, *accepted: Any) -> BeforeValidator:
 
 
 class StructuredOutputs(BaseModel):
-    """One form that the whole answer has to have."""
+    """Form that the whole answer must have."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -117,7 +117,7 @@ class StructuredOutputs(BaseModel):
 
 
 class FormFields(BaseModel):
-    """The fields of vLLM, SGLang and llama.cpp that ask for one form of the whole answer."""
+    """Fields of vLLM, SGLang and llama.cpp that constrain the form of the whole answer."""
 
     structured_outputs: StructuredOutputs | None = Field(
         default=None, description="A form that the answer has to have, beside JSON's."
@@ -141,20 +141,20 @@ class FormFields(BaseModel):
     )
 
     def asked_format(self) -> Guide | None:
-        """Returns the form of OpenAI's own field for it."""
+        """Returns the form that OpenAI's own field requests."""
         return None
 
     @model_validator(mode="after")
     def _has_one_form(self) -> "FormFields":
-        first, *others = [*self._forms(), None]
-        for other in others:
+        first, *rest = [*self._forms(), None]
+        for other in rest:
             if first and other:
                 name = _root(first.field)
                 raise refusal(f"and '{name}' exclude each other: send one", _root(other.field))
         return self
 
     def form(self) -> Guide | None:
-        """Returns the form of the answer that the request asks for."""
+        """Returns the form of the answer that the request specifies."""
         return next(self._forms(), None)
 
     def _forms(self) -> Iterator[Guide]:
@@ -163,7 +163,7 @@ class FormFields(BaseModel):
         if self.structured_outputs:
             yield self.structured_outputs.guide()
         for name, kind in _KINDS.items():
-            # An empty text or list asks for nothing; an empty schema asks for any JSON.
+            # An empty text or list sets no form. An empty schema allows any JSON.
             if (value := getattr(self, name)) or value == {}:
                 yield Guide(kind=kind, value=value, field=name)  # pyright: ignore[reportArgumentType]
 

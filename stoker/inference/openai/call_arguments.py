@@ -1,8 +1,8 @@
-"""The arguments of earlier tool calls, as chat templates take them.
+"""Arguments of earlier tool calls, in the form that chat templates accept.
 
-Templates write arguments themselves: they take an object and not its JSON. A model may have been
-interrupted in the middle of that JSON, and clients send back what the server answered. So JSON that
-was cut off is completed, and text that is no JSON is kept as text.
+Templates format arguments themselves, so they need an object and not its JSON. A model may have
+been interrupted in the middle of that JSON, and clients send the server's answers back. Truncated
+JSON is therefore completed, and text that is not JSON is kept as text.
 """
 
 import json
@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from stoker.base.errors import InvalidRequestError
 
 MAX_DEPTH = 64
-"""Objects and lists within each other. Templates cannot render much deeper values."""
+"""Maximum nesting of objects and lists. Templates cannot render much deeper values."""
 _ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     r"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
@@ -23,27 +23,27 @@ _ESCAPE = re.compile(
 
 
 def arguments_of(text: str, where: str) -> dict[str, Any] | str:
-    """Returns the object that a call's arguments are.
+    """Returns the object of a call's arguments.
 
-    JSON that was cut off is completed. Text that begins like an object and cannot be read is
-    returned as it is: a model wrote it so. Raises `InvalidRequestError` for any other text.
+    Truncated JSON is completed. Text that begins like an object but cannot be read is returned
+    unchanged, because a model wrote it. Raises `InvalidRequestError` for any other text.
 
     Args:
         where: the request's field, for errors.
     """
-    given = text.strip()
-    if not given:
+    stripped = text.strip()
+    if not stripped:
         return {}
-    # Half of a surrogate pair is no character and has no bytes.
-    given = _ESCAPE.sub(lambda escape: r"\ufffd" if escape["half"] else escape[0], given)
-    if not given.startswith("{"):
+    # Half of a surrogate pair is not a character and cannot be encoded.
+    stripped = _ESCAPE.sub(lambda escape: r"\ufffd" if escape["half"] else escape[0], stripped)
+    if not stripped.startswith("{"):
         raise InvalidRequestError(f"'{where}' is not the JSON of an object.", param=where)
-    value = _parsed(given)
-    return given if value is None or _is_deep(value) else value
+    value = _parsed(stripped)
+    return stripped if value is None or _is_deep(value) else value
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
-    """Returns the object, completed if it was cut off; None if the text is no JSON."""
+    """Returns the object, completed if it was truncated, or None if the text is not JSON."""
     try:
         return _loaded(text)
     except json.JSONDecodeError as error:
@@ -59,7 +59,7 @@ def _parsed(text: str) -> dict[str, Any] | None:
 
 
 def _loaded(text: str) -> dict[str, Any]:
-    # Control characters within strings are no JSON, but models write them.
+    # Control characters within strings are not valid JSON, but models write them.
     value: Any = json.loads(
         text, strict=False, parse_int=_whole, parse_float=_number, parse_constant=_constant
     )
@@ -69,7 +69,7 @@ def _loaded(text: str) -> dict[str, Any]:
 
 
 def _whole(text: str) -> int | float:
-    """Returns a whole number; one beyond 64 bits is a float, as most JSON readers have it."""
+    """Returns an integer. Integers beyond 64 bits become floats, as in most JSON readers."""
     if len(text) < 20:
         number = int(text)
         if number.bit_length() < 64:
@@ -78,7 +78,7 @@ def _whole(text: str) -> int | float:
 
 
 def _number(text: str) -> float:
-    """Returns the nearest finite number: templates would write infinity as no JSON."""
+    """Returns the nearest finite number. Templates would write infinity as invalid JSON."""
     return max(-sys.float_info.max, min(float(text), sys.float_info.max))
 
 

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: the request and its answer."""
+"""`POST /v1/chat/completions`: request and response."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -96,7 +96,7 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
         return self
 
     def generation(self, answer: dict[str, Any]) -> Generation:
-        """The internal form. Raises `InvalidRequestError`."""
+        """Returns the internal form. Raises `InvalidRequestError`."""
         newer = self.max_completion_tokens
         tools = self._tools()
         forced = tools is not None and tools.choice == "required"
@@ -118,7 +118,7 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
                 max_tokens=self.max_tokens if newer is None else newer,
                 logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             ),
-            # A form is that of the text: an answer that has to be calls has none.
+            # A form applies to the text. An answer that must consist of calls has none.
             guide=None if forced else self.form(),
             cut=self.cut(),
             n=self.n or 1,
@@ -136,9 +136,9 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
         if isinstance(choice, str):
             return Tools(functions=functions, choice=choice, parallel=parallel)
         named = [choice] if isinstance(choice, NamedTool) else choice.allowed_tools.tools
-        names = [one.function.name for one in named]
+        names = [tool.function.name for tool in named]
         for name in names:
-            if all(one["function"]["name"] != name for one in functions):
+            if all(tool["function"]["name"] != name for tool in functions):
                 raise InvalidRequestError(
                     f"'tool_choice' names '{name}', which is not among the tools.",
                     param="tool_choice",

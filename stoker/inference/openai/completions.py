@@ -1,4 +1,4 @@
-"""`POST /v1/completions`: the request and its answer."""
+"""`POST /v1/completions`: request and response."""
 
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -19,23 +19,23 @@ from stoker.wire.generation_request import Generation, Guide
 
 MAX_PROMPTS = 128
 DEFAULT_TOKENS = 16
-"""As the convention has it."""
+"""Default number of tokens by OpenAI's convention."""
 EXAMPLE: dict[str, Any] = {"model": "tiny-chat", "prompt": "1, 2, 3, 4,", "max_tokens": 12}
 
 
 def _prompts(value: Any) -> Any:
-    """One prompt an item: a text, or tokens that are taken as they are."""
+    """Returns a list of prompts, each a text or a list of tokens that are used unchanged."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
         raise not_texts_or_tokens()
-    given = cast("list[Any]", value)
-    if type(given[0]) is int:
-        return [checked_tokens(given)]
-    if len(given) > MAX_PROMPTS:
-        # Said below, before each of them is looked at.
-        return given
-    return [one if isinstance(one, str) else checked_tokens(one) for one in given]
+    prompts = cast("list[Any]", value)
+    if type(prompts[0]) is int:
+        return [checked_tokens(prompts)]
+    if len(prompts) > MAX_PROMPTS:
+        # The field's own limit reports this before each item is checked.
+        return prompts
+    return [prompt if isinstance(prompt, str) else checked_tokens(prompt) for prompt in prompts]
 
 
 def _taken(value: Any) -> list[int]:
@@ -48,7 +48,7 @@ class CompletionRequest(PromptCutting, GenerationRequest):
     prompt: Annotated[
         list[
             Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
-            # They were checked together: one by one would take a microsecond each.
+            # The items were checked together. Checking each one would take a microsecond.
             | Annotated[list[int], PlainValidator(_taken)]
         ],
         Field(max_length=MAX_PROMPTS, description="Texts, or lists of the model's own token ids."),
@@ -91,7 +91,7 @@ class CompletionRequest(PromptCutting, GenerationRequest):
         return format_guide(self.response_format)
 
     def generation(self, answer: dict[str, Any]) -> Generation:
-        """The internal form."""
+        """Returns the internal form."""
         return Generation(
             api="completions",
             prompts=list(self.prompt),

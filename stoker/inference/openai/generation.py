@@ -1,4 +1,4 @@
-"""The routes of generated text: one handler for all conventions, whole answers and streams."""
+"""Routes for generated text: one handler for all conventions, for whole answers and streams."""
 
 import secrets
 import time
@@ -24,7 +24,7 @@ from stoker.wire.generation_request import Generation
 
 
 class Asked(Protocol):
-    """A request for generated text."""
+    """Interface of requests for generated text."""
 
     model: str | None
 
@@ -34,9 +34,9 @@ class Asked(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Generating(Convention[Any]):
     prefix: str
-    """Of the answers' ids."""
+    """Prefix of the answers' ids."""
     has_images: bool = True
-    """Whether messages are asked with, which may hold images."""
+    """True if requests contain messages, which may hold images."""
 
 
 CHAT = Generating(
@@ -97,7 +97,7 @@ def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
 
 
 def prepare(entry: Entry, convention: Generating, body: Asked) -> Generation:
-    """What is asked of a deployment; the media are still to be collected.
+    """Returns the request for a deployment. The caller must still collect its media.
 
     Raises `InvalidRequestError`.
     """
@@ -114,18 +114,18 @@ def prepare(entry: Entry, convention: Generating, body: Asked) -> Generation:
 
 
 def _check_schemas(generation: Generation) -> None:
-    """Raise `InvalidRequestError` for a schema that is too large, or cannot be passed on."""
-    given: list[tuple[str, Any]] = []
+    """Raises `InvalidRequestError` for a schema that is too large or cannot be passed on."""
+    schemas: list[tuple[str, Any]] = []
     if tools := generation.tools:
-        given += [
-            (tools.schema_field.format(index), one["function"].get("parameters"))
-            for index, one in enumerate(tools.functions)
+        schemas += [
+            (tools.schema_field.format(index), tool["function"].get("parameters"))
+            for index, tool in enumerate(tools.functions)
         ]
     if (guide := generation.guide) and guide.kind == "json_schema":
-        given.append((guide.field, guide.value))
-    for field, schema in given:
-        if what := limits.excess(schema):
-            raise InvalidRequestError(f"'{field}' {what}.", param=field)
+        schemas.append((guide.field, guide.value))
+    for field, schema in schemas:
+        if problem := limits.excess(schema):
+            raise InvalidRequestError(f"'{field}' {problem}.", param=field)
 
 
 for _convention in CONVENTIONS:

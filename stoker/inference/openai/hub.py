@@ -1,4 +1,4 @@
-"""Hugging Face's form of a request, `{"inputs": …, "parameters": {…}}`, for OpenAI's endpoints."""
+"""Hugging Face's request form, `{"inputs": …, "parameters": {…}}`, for OpenAI's endpoints."""
 
 from collections.abc import Collection
 from typing import Any, cast
@@ -13,10 +13,12 @@ def is_asked(data: Any) -> bool:
 def unnested(
     data: Any, field: str, parameters: Collection[str], refused: Collection[str] = ()
 ) -> Any:
-    """A body of that form as the endpoint's own, its inputs in `field`; another one as it is.
+    """Converts a body of this form to the endpoint's own, with its inputs in `field`. Other bodies
+    are returned unchanged.
 
-    Parameters other than these and those that the endpoint refuses by itself are an error, unlike
-    fields of OpenAI's form: that client sends none but those that its caller gave.
+    Unknown parameters are an error, except for those in `refused`, which the endpoint rejects
+    itself. Unknown fields of OpenAI's form are not an error. Hugging Face's client sends only
+    parameters that its caller set.
     """
     if not is_asked(data):
         return data
@@ -26,12 +28,12 @@ def unnested(
         nested = {}
     if not isinstance(nested, dict):
         raise refusal("must be an object", "parameters")
-    given = cast("dict[str, Any]", nested)
-    if field in body or field in given:
+    options = cast("dict[str, Any]", nested)
+    if field in body or field in options:
         raise refusal("is given twice: 'inputs' is the same", field)
-    if twice := sorted(set(given) & set(body)):
+    if twice := sorted(set(options) & set(body)):
         raise refusal("is given twice, in 'parameters' and beside 'inputs'", twice[0])
-    if unknown := sorted(set(given) - {*parameters, *refused}):
+    if unknown := sorted(set(options) - {*parameters, *refused}):
         known = ", ".join(sorted(set(parameters) - {field, "model"}))
         raise refusal(f"is no parameter of this endpoint, which takes {known}", unknown[0])
-    return body | given | {field: inputs}
+    return body | options | {field: inputs}

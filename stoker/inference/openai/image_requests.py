@@ -1,4 +1,4 @@
-"""What requests for images ask for: OpenAI's fields, and diffusers' names for the rest."""
+"""Requests for images: OpenAI's fields, and diffusers' names for the others."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _WRITTEN = re.compile(r"(\d{1,5})x(\d{1,5})")
 
 
 def _pair(value: Any) -> Any:
-    """Width and height; None for the model's own."""
+    """Returns width and height, or None for the model's own."""
     if value is None or value == "auto":
         return None
     sides = cast("list[Any]", value) if isinstance(value, list) else []
@@ -66,7 +66,7 @@ Size = Annotated[
 
 
 def _only(value: Any) -> Any:
-    """The one of a list of one: forms send `image[]`."""
+    """Returns the item of a list of length one: forms send `image[]`."""
     if isinstance(value, list):
         images = cast("list[Any]", value)
         if len(images) != 1:
@@ -76,7 +76,7 @@ def _only(value: Any) -> Any:
 
 
 def _sized(given: dict[str, Any]) -> dict[str, Any]:
-    """Hugging Face's sides of an image as our `size`."""
+    """Converts Hugging Face's sides of an image to our `size`."""
     body = dict(given)
     target = body.pop("target_size", None)
     sides: dict[str, Any] = cast("dict[str, Any]", target) if isinstance(target, dict) else {}
@@ -97,7 +97,7 @@ def _sized(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class ImageGenerationRequest(ModelRequest):
-    """Fields whose defaults are null take the model's own."""
+    """Request for images. Fields with the default null use the model's own value."""
 
     checks_spelling = True
 
@@ -158,16 +158,16 @@ class ImageGenerationRequest(ModelRequest):
         "frame_duration_ms": "is not served: images have one frame",
         "svg": "is not served: images are png, jpeg or webp",
     }
-    """Known fields that nothing here can honour → why."""
+    """Maps known fields that are not supported here to the reason."""
 
     inputs_field: ClassVar[str] = "prompt"
-    """What Hugging Face's form of a request holds in `inputs`."""
+    """Field that holds `inputs` of Hugging Face's form."""
     _is_file: bool = False
 
     @model_validator(mode="wrap")
     @classmethod
     def _of_the_hub(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Read Hugging Face's form, whose answer is the image itself."""
+        """Accepts Hugging Face's form, with the image itself as the answer."""
         if not hub.is_asked(data):
             return handler(data)
         known = {*cls.model_fields, "width", "height", "target_size"}
@@ -182,10 +182,10 @@ class ImageGenerationRequest(ModelRequest):
     @model_validator(mode="before")
     @classmethod
     def _honoured(cls, data: Any) -> Any:
-        given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        fields = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
         for name, why in cls.refused.items():
-            # OpenAI's client spells an object of a form out, field by field.
-            if given.get(name) is not None or any(key.startswith(f"{name}[") for key in given):
+            # OpenAI's client sends an object in a form field by field.
+            if fields.get(name) is not None or any(key.startswith(f"{name}[") for key in fields):
                 raise refusal(why, name)
         return cast("Any", data)
 
@@ -203,7 +203,7 @@ class ImageGenerationRequest(ModelRequest):
 
     @property
     def is_file(self) -> bool:
-        """Whether the answer is to be the image itself."""
+        """True if the answer is the image itself."""
         return self._is_file
 
     @property
@@ -218,12 +218,12 @@ class ImageGenerationRequest(ModelRequest):
         yield from ()
 
     def item(self) -> dict[str, Any]:
-        """What is drawn from."""
+        """Returns the input of the drawing."""
         return {"prompt": self.prompt, "negative_prompt": self.negative_prompt}
 
     def parameters(self) -> dict[str, Any]:
-        """The replica's `DrawingOptions`."""
-        given: dict[str, Any] = {
+        """Returns the parameters for the replica's `DrawingOptions`."""
+        values: dict[str, Any] = {
             "n": self.n,
             "size": self.size,
             "steps": self.num_inference_steps,
@@ -233,7 +233,7 @@ class ImageGenerationRequest(ModelRequest):
             "quality": self.output_compression,
             "partial_images": self.partial_images,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class ImageEditRequest(ImageGenerationRequest):

@@ -1,4 +1,6 @@
-"""`POST /v1/images/generations` and `/v1/images/edits`: images drawn, as links or in the answer."""
+"""`POST /v1/images/generations` and `/v1/images/edits`: generated images, as links or in the
+answer.
+"""
 
 import secrets
 import time
@@ -25,14 +27,16 @@ from stoker.wire.image_answer import ImageFormat, Images
 JSON = "application/json"
 _FILES = {f"image/{form}": None for form in get_args(ImageFormat)}
 MAX_FILES = 17
-"""OpenAI's clients may send 16 images and a mask; more than one image is refused by name."""
+"""OpenAI's clients may send 16 images and a mask. More than one image is rejected with an error
+that names the field.
+"""
 
 _encode = msgspec.json.Encoder().encode
 _images = msgspec.msgpack.Decoder(Images).decode
 
 
 class DrawnImage(BaseModel):
-    """One of the two, as `response_format` says."""
+    """Generated image, as a link or as base64, according to `response_format`."""
 
     url: str | None = Field(default=None, description="A link that expires.")
     b64_json: str | None = Field(default=None, description="The file in base64.")
@@ -50,7 +54,7 @@ class ImagesAnswer(BaseModel):
 @dataclass(frozen=True, kw_only=True)
 class Drawn(Convention[ImageGenerationRequest]):
     event: Literal["image_generation", "image_edit"]
-    """What the events of a stream are called."""
+    """Name of the stream's events."""
 
     @property
     def pipelines(self) -> list[str]:
@@ -99,7 +103,8 @@ def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
             finishing={"event": convention.event, "created_at": created},
             stream=bool(body.stream),
         )
-        # Also for an answer in one piece: its time limit is one of silence, not of the whole.
+        # Also used for an answer in one piece, as its time limit applies to silence and not to the
+        # whole.
         parts = calling.stream(
             entry,
             call,

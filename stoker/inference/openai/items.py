@@ -1,4 +1,4 @@
-"""The items of a response's input, and the messages that chat templates take of them."""
+"""Items of a response's input, and their conversion to messages for chat templates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from stoker.wire.generation_request import as_text, image_part, text_content, te
 
 
 def served_only(*taken: Any, why: str) -> BeforeValidator:
-    """Takes null and these values, and says of all others why they are not served."""
+    """Accepts null and these values. For all others, reports why they are not served."""
 
     def check(value: Any) -> Any:
         if value is not None and value not in taken:
@@ -102,7 +102,7 @@ class MessageItem(OpenAIRequest):
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
-        # An answer that was interrupted may have no parts yet.
+        # An interrupted answer may have no parts.
         empty: Sequence[Any] = ("", []) if self.role == "user" else ([],)
         if self.role != "assistant" and self.content in empty:
             raise refusal("must not be empty", "content")
@@ -129,7 +129,7 @@ class ReasoningText(OpenAIRequest):
 
 
 class ReasoningItem(OpenAIRequest):
-    """What the model wrote before an answer, for templates that show it again."""
+    """Text that the model wrote before an answer, for templates that show it again."""
 
     type: Literal["reasoning"]
     content: Annotated[list[ReasoningText], Field(max_length=MAX_PARTS)] | None = None
@@ -163,7 +163,9 @@ Input = Annotated[
 
 
 def for_template(given: Input, instructions: str | None) -> list[dict[str, Any]]:
-    """The messages as chat templates take them. Raises `InvalidRequestError` naming the field."""
+    """Returns the messages in the form of chat templates. Raises `InvalidRequestError` that names
+    the field.
+    """
     if isinstance(given, str):
         given = [MessageItem(role="user", content=given)]
     messages = _Messages()
@@ -183,15 +185,17 @@ def for_template(given: Input, instructions: str | None) -> list[dict[str, Any]]
 
 @dataclass
 class _Messages:
-    """Makes messages of items: what the assistant wrote in a row, calls too, is one of them."""
+    """Builds messages from items. Consecutive items of the assistant, including calls, form one
+    message.
+    """
 
     found: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     turn: dict[str, Any] | None = None
-    """The assistant's message, while more may belong to it."""
+    """The assistant's current message, while more items may belong to it."""
     turn_texts: list[str] = field(default_factory=list[str])
-    """The texts of that message."""
+    """Texts of that message."""
     open_calls: dict[str, None] = field(default_factory=dict[str, None])
-    """The ids of those that wait for their output, in order."""
+    """Ids of calls that wait for their output, in order."""
 
     def add(self, item: InputItem, place: str) -> None:
         if isinstance(item, FunctionOutputItem):
@@ -213,7 +217,7 @@ class _Messages:
                 self._call(item, place)
             case ReasoningItem():
                 self._reasoning(item)
-            case OtherItem():  # Refused when it was read.
+            case OtherItem():  # Rejected by validation.
                 return
 
     def _message(self, item: MessageItem, place: str) -> None:
@@ -223,7 +227,8 @@ class _Messages:
             return
         texts = _texts(item.content, f"{place}.content")
         if len(self.found) == 1 and self.found[0]["role"] == "system":
-            # Often beside the instructions: templates know one system message, the first.
+            # Often sent in addition to the instructions. Templates accept one system message, the
+            # first.
             before = as_text(self.found[0]["content"])
             self.found[0]["content"] = before + "\n\n" + "\n".join(texts)
         else:
@@ -232,7 +237,7 @@ class _Messages:
     def _written(self, item: MessageItem, place: str) -> None:
         texts = _texts(item.content, f"{place}.content")
         if self.turn and "tool_calls" in self.turn:
-            # One answer: its text may stand before its calls, between them and behind them.
+            # All are one answer: its text may stand before, between and after its calls.
             texts = [*self.turn_texts, *texts]
         elif self.turn and self.turn["content"]:
             self.turn = None
@@ -247,7 +252,8 @@ class _Messages:
             turn["reasoning_content"] = before + text
 
     def _call(self, item: FunctionCallItem, place: str) -> None:
-        # Some servers count the calls of each answer from zero: an id that has its output is free.
+        # Some servers number the calls of each answer from zero. The id of a call with an output
+        # may be used again.
         if item.call_id in self.open_calls:
             raise _wrong(
                 f"'{place}.call_id' is the id of another call without an output.",
@@ -272,7 +278,7 @@ class _Messages:
         self.found.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
 
     def _assistant(self) -> dict[str, Any]:
-        """The assistant's message that is being put together."""
+        """Returns the assistant's current message, or begins a new one."""
         if self.turn is None:
             self.turn = {"role": "assistant", "content": ""}
             self.turn_texts = []
@@ -308,7 +314,7 @@ def _texts(content: _Content, place: str) -> list[str]:
             case InputImagePart():
                 where = f"{place}[{index}]"
                 raise _wrong(f"'{where}' is an image; only messages of the user have any.", where)
-            case OtherContent():  # Refused when it was read.
+            case OtherContent():  # Rejected by validation.
                 continue
     return texts
 

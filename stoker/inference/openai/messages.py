@@ -1,4 +1,4 @@
-"""A conversation as OpenAI's clients send it, checked and in the form of chat templates."""
+"""Messages of OpenAI's clients, validated and converted to the form of chat templates."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -24,13 +24,13 @@ from stoker.models.tasks.inputs import claimed
 from stoker.wire.generation_request import image_part, text_content, text_part
 
 MAX_IMAGES = 64
-"""Most images of a request."""
+"""Maximum number of images in a request."""
 MAX_IMAGE_CHARS = 64 << 20
 MAX_MESSAGES = 4096
 MAX_PARTS = 256
 MAX_TOOLS = 128
 MAX_CALLS = 4096
-"""Most calls of an earlier answer."""
+"""Maximum number of calls in an earlier answer."""
 FUNCTION_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
 
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
@@ -137,7 +137,7 @@ class UserMessage(OpenAIRequest):
 
 
 _TO_CONTINUE = only_default('is not served: send "continue_final_message": true', False)
-"""Of members by which other servers' clients have the last message continued."""
+"""For fields with which other servers' clients continue the last message."""
 
 
 class AssistantMessage(OpenAIRequest):
@@ -219,7 +219,7 @@ class AllowedTools(OpenAIRequest):
 
 
 class AllowedToolsChoice(OpenAIRequest):
-    """Those of the tools that may be called; the model is shown no others."""
+    """Restricts the tools that may be called. The model is shown no others."""
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedTools
@@ -239,9 +239,11 @@ ToolChoice = Annotated[
 
 
 def for_template(messages: Sequence[Message], field: str = "messages") -> list[dict[str, Any]]:
-    """The messages as chat templates take them. Raises `InvalidRequestError` naming the field."""
+    """Returns the messages in the form of chat templates. Raises `InvalidRequestError` that names
+    the field.
+    """
     open_calls: list[str] = []
-    found: list[dict[str, Any]] = []
+    converted: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         place = f"{field}[{index}]"
         if isinstance(message, ToolMessage):
@@ -260,25 +262,25 @@ def for_template(messages: Sequence[Message], field: str = "messages") -> list[d
             )
         if isinstance(message, AssistantMessage):
             open_calls = [call.id for call in message.tool_calls or []]
-            # Some servers count the calls of each message from zero.
+            # Some servers number the calls of each message from zero.
             if len({*open_calls}) < len(open_calls):
                 raise _wrong(
                     f"'{place}' has two tool calls with the same id.", f"{place}.tool_calls"
                 )
-        found.append(_for_template(message, place))
+        converted.append(_for_template(message, place))
     if open_calls:
         raise _wrong(
             f"The tool call '{open_calls[0]}' has no answer: a message of the role 'tool' has to "
             "follow.",
             field,
         )
-    return found
+    return converted
 
 
 def _for_template(message: Message, place: str) -> dict[str, Any]:
     match message:
         case SystemMessage():
-            # Templates know the older name of the two.
+            # Templates only know the older of the two role names.
             return {"role": "system", "content": _texts(message.content)}
         case UserMessage():
             return {"role": "user", "content": _content(message.content, place)}
@@ -290,17 +292,17 @@ def _for_template(message: Message, place: str) -> dict[str, Any]:
 
 
 def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
-    given = (message.content, message.tool_calls, message.refusal, message.reasoning_content)
-    if not any(one is not None for one in given):
+    parts = (message.content, message.tool_calls, message.refusal, message.reasoning_content)
+    if not any(part is not None for part in parts):
         raise _wrong(f"'{place}' has neither content nor tool calls.", f"{place}.content")
-    found: dict[str, Any] = {
+    converted: dict[str, Any] = {
         "role": "assistant",
         "content": _texts(message.content or message.refusal or ""),
     }
     if message.reasoning_content:
-        found["reasoning_content"] = message.reasoning_content
+        converted["reasoning_content"] = message.reasoning_content
     if message.tool_calls:
-        found["tool_calls"] = [
+        converted["tool_calls"] = [
             {
                 "id": call.id,
                 "type": "function",
@@ -313,7 +315,7 @@ def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
             }
             for at, call in enumerate(message.tool_calls)
         ]
-    return found
+    return converted
 
 
 def _content(content: str | Sequence[TextPart | ImagePart], place: str) -> Any:
@@ -336,10 +338,10 @@ def _texts(content: str | Sequence[TextPart | RefusalPart]) -> str | list[dict[s
 
 
 def check_images(media: Sequence[tuple[str, Media]], *, taken: bool) -> None:
-    """Raise `InvalidRequestError` for images that are too many, or that a model cannot see.
+    """Raises `InvalidRequestError` for too many images, or for a model that cannot read images.
 
     Args:
-        media: with the fields that they stand in, such as `messages[0].content[1].image_url`.
+        media: images with their fields, such as `messages[0].content[1].image_url`.
     """
     if media and not taken:
         part = media[0][0].rpartition(".")[0]
@@ -352,7 +354,9 @@ def check_images(media: Sequence[tuple[str, Media]], *, taken: bool) -> None:
 
 
 def checked_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """The tools as templates take them. Raises `InvalidRequestError` for names given twice."""
+    """Returns the tools in the form of templates. Raises `InvalidRequestError` for duplicate
+    names.
+    """
     names = [tool.function.name for tool in tools]
     for index, name in enumerate(names):
         if name in names[:index]:

@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the deployments that the key may call, in the shape OpenAI clients know."""
+"""`GET /v1/models`: deployments that the key may call, in the format of OpenAI's clients."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The fields of a request that change how its prompt is made."""
+"""Request fields that change how the prompt is built."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from stoker.wire import generation_request as wire
 from stoker.wire.generation_request import Cut
 
 MAX_VARIABLES_CHARS = 65_536
-"""Of the JSON of `chat_template_kwargs`."""
+"""Maximum characters of `chat_template_kwargs` as JSON."""
 _NAME = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _RESERVED = {
     "messages": "use the field of that name",
@@ -33,12 +33,14 @@ _RESERVED = {
     ),
     **dict.fromkeys(("namespace", "loop", "caller", "varargs", "kwargs"), "Jinja uses the name"),
 }
-"""Names of `chat_template_kwargs` that a caller may not set → why, or what would work."""
+"""Maps names of `chat_template_kwargs` that a caller may not set to the reason or the
+alternative.
+"""
 
 
 def _bounded(given: dict[str, Any]) -> dict[str, Any]:
     for name in given:
-        # Special tokens, such as `bos_token`, are the model's own.
+        # Special tokens, such as `bos_token`, are set by the model.
         if name in _RESERVED or name.endswith(("_token", "_tokens")):
             raise refusal(f"may not be set: {_RESERVED.get(name, 'the model has it')}", name)
     try:
@@ -67,7 +69,7 @@ Documents = Annotated[
 
 
 class TemplatedRequest(BaseModel):
-    """A request whose prompt the model's chat template makes."""
+    """Request with a prompt that the model's chat template builds."""
 
     chat_template_kwargs: Variables | None = Field(
         default=None,
@@ -77,7 +79,7 @@ class TemplatedRequest(BaseModel):
 
 
 class PromptCutting(BaseModel):
-    """A request whose prompt may be cut before the model reads it."""
+    """Request with a prompt that may be truncated before the model reads it."""
 
     truncate_prompt_tokens: int | None = Field(
         default=None,

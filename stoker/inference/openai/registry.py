@@ -1,4 +1,6 @@
-"""Every endpoint of OpenAI's conventions. A new one is a new file here, and a line."""
+"""Endpoints of OpenAI's conventions. A new endpoint needs a new file here and one line in this
+module.
+"""
 
 from typing import Any
 

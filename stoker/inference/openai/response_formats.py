@@ -1,4 +1,4 @@
-"""`response_format`: the form of the answer that a request asks for."""
+"""`response_format`: the requested form of the answer."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -41,7 +41,9 @@ class JsonObjectFormat(OpenAIRequest):
 
 
 class JsonValueFormat(OpenAIRequest):
-    """Any object, or a value of a schema, which clients of other servers send under two names."""
+    """Form of any object, or of a value of a schema, which clients of other servers send under two
+    names.
+    """
 
     type: Literal["json_object", "json"]
     value: Schema | None = Field(
@@ -76,16 +78,18 @@ class JsonSchemaFormat(OpenAIRequest):
 
     @model_validator(mode="after")
     def _has_one_schema(self) -> Self:
-        given = [
+        schemas = [
             schema for schema in (self.json_schema, self.schema_, self.value) if schema is not None
         ]
-        if len(given) != 1:
-            raise refusal("is required" if not given else "must be the only schema", "json_schema")
+        if len(schemas) != 1:
+            raise refusal(
+                "is required" if not schemas else "must be the only schema", "json_schema"
+            )
         return self
 
 
 class RegexFormat(OpenAIRequest):
-    """A form of Text Generation Inference's clients."""
+    """Form that Text Generation Inference's clients send."""
 
     type: Literal["regex"]
     value: Annotated[Regex, Field(min_length=1)]
@@ -114,7 +118,7 @@ def schema_guide(given: JsonSchema, field: str) -> Guide:
 
 
 def format_guide(given: ResponseFormat | None) -> Guide | None:
-    """Returns the form that `response_format` asks for. None: any text."""
+    """Returns the form that `response_format` requests. None means any text."""
     match given:
         case JsonValueFormat(value=None, schema_=None):
             return Guide(kind="json_object", field="response_format")

@@ -1,4 +1,6 @@
-"""The answers of `/v1/responses`, for its documentation: the replica writes them."""
+"""Models of the answers of `/v1/responses`, used for documentation only: the replica writes the
+answers.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -46,7 +48,7 @@ class OutputReasoningText(BaseModel):
 
 
 class OutputReasoning(BaseModel):
-    """What the model wrote before its answer, where it does."""
+    """Text that the model wrote before its answer, if it does so."""
 
     type: Literal["reasoning"]
     id: str
@@ -82,7 +84,7 @@ class ResponseUsage(BaseModel):
 
 
 class ResponseObject(BaseModel):
-    """A response. What the request set is repeated; null: as the model has it."""
+    """A response. It repeats the request's settings. Null means the model's own value."""
 
     id: str
     object: Literal["response"]

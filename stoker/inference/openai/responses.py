@@ -1,4 +1,6 @@
-"""`POST /v1/responses`: the request. Nothing is stored: `input` is all there is."""
+"""`POST /v1/responses`: the request. Nothing is stored, so `input` must contain the whole
+conversation.
+"""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -69,12 +71,12 @@ class FunctionTool(OpenAIRequest):
         return data
 
     def for_template(self) -> dict[str, Any]:
-        given = {"name", "description", "parameters", "strict"}
-        return {"type": "function", "function": self.model_dump(include=given, exclude_none=True)}
+        fields = {"name", "description", "parameters", "strict"}
+        return {"type": "function", "function": self.model_dump(include=fields, exclude_none=True)}
 
     def echo(self) -> dict[str, Any]:
-        given = {"type", "name", "description", "parameters"}
-        return {**self.model_dump(include=given), "strict": bool(self.strict)}
+        fields = {"type", "name", "description", "parameters"}
+        return {**self.model_dump(include=fields), "strict": bool(self.strict)}
 
 
 class ChosenFunction(OpenAIRequest):
@@ -83,7 +85,7 @@ class ChosenFunction(OpenAIRequest):
 
 
 class AllowedFunctions(OpenAIRequest):
-    """Those of the tools that may be called; the model is shown no others."""
+    """Restricts the tools that may be called. The model is shown no others."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -231,8 +233,8 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         return (self.text and self.text.format) or TextFormat(type="text")
 
     def generation(self, answer: dict[str, Any]) -> Generation:
-        """The internal form. Raises `InvalidRequestError`."""
-        wanted = LOGPROBS in (self.include or [])
+        """Returns the internal form. Raises `InvalidRequestError`."""
+        has_logprobs = LOGPROBS in (self.include or [])
         tools = self._tools()
         forced = tools is not None and tools.choice == "required"
         return Generation(
@@ -251,9 +253,9 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
             ],
             sampling=self.sampling(
                 max_tokens=self.max_output_tokens,
-                logprobs=(self.top_logprobs or 0) if wanted else None,
+                logprobs=(self.top_logprobs or 0) if has_logprobs else None,
             ),
-            # A form is that of the text: an answer that has to be calls has none.
+            # A form applies to the text. An answer that must consist of calls has none.
             guide=None if forced else self.form(),
             stream=bool(self.stream),
             limit_field="max_output_tokens",
@@ -294,7 +296,9 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
                 return None
 
     def _settings(self) -> dict[str, Any]:
-        """What the answer repeats of the request. None: as the model has it."""
+        """Returns the request's settings that the answer repeats. None means the model's own
+        value.
+        """
         choice = self.tool_choice or "auto"
         return {
             "background": False,
@@ -323,13 +327,13 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         }
 
     def _verbosity(self) -> dict[str, str]:
-        given = self.text.verbosity if self.text else None
-        return {} if given is None else {"verbosity": given}
+        verbosity = self.text.verbosity if self.text else None
+        return {} if verbosity is None else {"verbosity": verbosity}
 
 
 class InputTokensRequest(ResponseRequest):
-    """A request for a response whose input is counted only."""
+    """Request that only counts the input tokens of a response."""
 
     def generation(self, answer: dict[str, Any]) -> Generation:
-        found = super().generation(answer)
-        return msgspec.structs.replace(found, api="input_tokens", guide=None, stream=False)
+        generation = super().generation(answer)
+        return msgspec.structs.replace(generation, api="input_tokens", guide=None, stream=False)

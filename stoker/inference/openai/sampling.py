@@ -1,4 +1,4 @@
-"""What requests for generated text have in common: OpenAI's names, and vLLM's for the rest."""
+"""Shared fields of requests for generated text: OpenAI's names, and vLLM's for the others."""
 
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -14,7 +14,7 @@ from stoker.wire.generation_request import Sampling
 MAX_TOKENS = 1 << 20
 MAX_TEXT_CHARS = 1 << 20
 NOT_IN_CALLS = 'needs "tool_choice": "none": tool calls are not searched for words'
-"""Why `bad_words` are refused beside tools."""
+"""Reason why `bad_words` are rejected together with tools."""
 
 StopString = Annotated[str, Field(min_length=1, max_length=512)]
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
@@ -25,12 +25,12 @@ class OpenAIRequest(Strict, CheckedFields):
     """Base of requests, and of the objects in them, that ignore unknown fields."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-    # Numbers are texts in some of its types, such as a video's seconds.
+    # OpenAI types some numbers as texts, such as a video's seconds.
     texts_for_values = "always"
 
 
 class ModelRequest(OpenAIRequest):
-    """Names the deployment that is asked."""
+    """Request that names the deployment to call."""
 
     model: str | None = Field(
         default=None,
@@ -101,7 +101,7 @@ class GenerationRequest(ModelRequest, FormFields):
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     allowed_token_ids: (
-        # They are checked together: one by one would take a microsecond each.
+        # The items are checked together. Checking each one would take a microsecond.
         Annotated[list[int], PlainValidator(_allowed, json_schema_input_type=list[TokenId])] | None
     ) = Field(
         default=None,

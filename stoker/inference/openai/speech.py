@@ -1,4 +1,4 @@
-"""`POST /v1/audio/speech`: a text spoken, sent on as it is made."""
+"""`POST /v1/audio/speech`: text as speech, streamed as it is generated."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -124,7 +124,7 @@ router = APIRouter(tags=["Audio"], route_class=CallRoute)
 async def _handle(calling: CallingDep) -> Response:
     body = await bodies.read(calling.request, CONVENTION, max_files=0)
     entry = await calling.target(body, (PIPELINE.name,))
-    # Nothing may stand between two parts of a file.
+    # No bytes may come between two parts of a file.
     parts = calling.stream(entry, body.call(), keep_alive=KEEP_ALIVE if body.events else b"")
     media_type = EVENTS if body.events else CONTENT_TYPES[body.form]
     return await streamed(calling.request, parts, media_type)

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: recordings as text."""
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: text of recordings."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
@@ -53,20 +53,20 @@ class AudioTranslationRequest(ModelRequest):
     endpoint = "translations"
     task: ClassVar[Literal["transcribe", "translate"]] = "translate"
     refused: ClassVar[dict[str, str]] = {}
-    """Known fields that nothing here can honour → why."""
+    """Maps known fields that are not supported here to the reason."""
 
     @model_validator(mode="before")
     @classmethod
     def _honoured(cls, data: Any) -> Any:
-        asked = hub.unnested(data, "file", cls.model_fields, cls.refused)
-        given = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+        body = hub.unnested(data, "file", cls.model_fields, cls.refused)
+        fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
         for name, why in cls.refused.items():
-            if given.get(name) is not None:
+            if fields.get(name) is not None:
                 raise refusal(why, name)
-        # OpenAI's client spells an object of a form out, field by field.
-        if any(name.startswith(_VAD) for name in given):
+        # OpenAI's client sends an object in a form field by field.
+        if any(name.startswith(_VAD) for name in fields):
             raise refusal(_ONLY_AUTO, "chunking_strategy")
-        return cast("Any", asked)
+        return cast("Any", body)
 
     @property
     def is_streamed(self) -> bool:
@@ -76,7 +76,7 @@ class AudioTranslationRequest(ModelRequest):
         yield "file", self.file
 
     def parameters(self) -> dict[str, Any]:
-        """What the replica's stages get beside the recording."""
+        """Returns the parameters for the replica's stages, in addition to the recording."""
         return {
             "task": self.task,
             "prompt": self.prompt,
@@ -127,8 +127,8 @@ class TranscriptionRequest(AudioTranslationRequest):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        given, form = self.model_fields_set, self.response_format
-        if "timestamp_granularities" in given and form != "verbose_json":
+        fields_set, form = self.model_fields_set, self.response_format
+        if "timestamp_granularities" in fields_set and form != "verbose_json":
             raise refusal("needs 'response_format': 'verbose_json'", "timestamp_granularities")
         if self.include and form != "json":
             raise refusal("needs 'response_format': 'json'", "include")
@@ -182,7 +182,9 @@ class TranscriptionSegment(BaseModel):
 
 
 class Transcription(BaseModel):
-    """`verbose_json` has all but `logprobs`; `json` has `text` and `usage`."""
+    """A transcription. `verbose_json` has all fields except `logprobs`; `json` has `text` and
+    `usage`.
+    """
 
     text: str
     usage: DurationUsage

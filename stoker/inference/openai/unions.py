@@ -1,4 +1,4 @@
-"""Fields that take several types, told apart so that errors name the field and nothing else."""
+"""Fields of several types, distinguished so that errors name only the field."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -7,7 +7,7 @@ from pydantic import BaseModel, Discriminator
 
 
 def attribute(value: Any, name: str) -> Any:
-    """A field of an object, given as JSON or as a model; None where there is none."""
+    """Returns a field of an object (JSON or a model), or None if it is missing."""
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).get(name)
     return getattr(value, name, None) if isinstance(value, BaseModel) else None
@@ -18,25 +18,25 @@ def type_of(value: Any) -> Any:
 
 
 def typed(value: Any) -> Any:
-    """The type of an item, which messages may leave out."""
+    """Returns the type of an item, which messages may omit."""
     return type_of(value) or ("message" if attribute(value, "role") else None)
 
 
 def one_of(*kinds: str, must_be: str, kind: Callable[[Any], Any] = type_of) -> Discriminator:
-    """Tells texts, lists and objects of several kinds apart by tags such as `<message>`.
+    """Distinguishes texts, lists and objects of several kinds by tags such as `<message>`.
 
-    Pydantic writes a tag into the place of an error; those in angle brackets are left out again
-    where the error is translated.
+    Pydantic adds the tag to an error's location. Tags in angle brackets are removed when the error
+    is translated.
     """
 
-    tags = {one: f"<{one}>" for one in kinds}
+    tags = {name: f"<{name}>" for name in kinds}
 
     def tag(value: Any) -> str | None:
         if isinstance(value, (str, list)):
             return f"<{type(cast('object', value)).__name__}>"
-        given = kind(value)
-        # Anything may be given.
-        return tags.get(given, "<other>") if isinstance(given, str) else "<other>"
+        tag_name = kind(value)
+        # The value may have any type.
+        return tags.get(tag_name, "<other>") if isinstance(tag_name, str) else "<other>"
 
     return Discriminator(
         tag,

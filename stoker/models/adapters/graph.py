@@ -1,9 +1,11 @@
-"""Adapters of a model that OpenVINO runs: each token of a batch gets its own.
+"""Adapters of a model that OpenVINO runs: each token of a batch has its own.
 
 Each linear layer gets two low-rank inputs, A (in, R) and B (R, out). They hold the matrices of all
 adapters of a batch side by side; R is the sum of their ranks. After A, a mask keeps only the values
 of each token's own adapter, so that one pair of products serves all adapters. Tokens of the base
-get zero added. Without adapters R is 0, and a pass costs as much as without this graph
+get zero added.
+
+Without adapters R is 0, and a pass costs as much as without this graph
 (docs/architecture/adapters.md has the measurements). Gathering each token's matrices would copy
 more than it computes.
 """
@@ -19,11 +21,12 @@ import torch
 from stoker.models.adapters.applying import Adapter
 
 SLOTS = "adapter_slots"
-"""The input that says whose each row is: its adapter's place, or `BASE`."""
+"""Name of the input with each row's adapter: its index, or `BASE`."""
 BASE = -1
 KEPT, KEPT_BYTES = 16, 256 << 20
-"""Adapters that stay in the inputs while others join, and what they may take with these: laying
-them out anew copies all of them."""
+"""Maximum number and bytes of adapters that stay in the inputs when others join. Each new layout
+copies all of them.
+"""
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
@@ -31,32 +34,32 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer of a graph that was opened."""
+    """Linear layer of a graph that accepts adapters."""
 
     inputs: int
     outputs: int
 
 
 def modules_of(model: Any, prefix: str) -> dict[str, str]:
-    """Node → module, of a graph that was traced: its nodes are called by the modules they are of.
+    """Maps nodes to modules for a traced graph. Its nodes are named after their modules.
 
     Args:
-        prefix: what all names of modules begin with there.
+        prefix: common beginning of all module names in the graph.
     """
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for node in _products(model):
         name = node.get_friendly_name()
         module, slash, _ = name.removeprefix(prefix).partition("/")
         if slash and name.startswith(prefix):
-            found[name] = module
-    return found
+            modules[name] = module
+    return modules
 
 
 def modules_by(model: Any, layers: Mapping[str, str]) -> dict[str, str]:
-    """Node → module, of a graph whose nodes' names begin otherwise.
+    """Maps nodes to modules for a graph with other beginnings of node names.
 
     Args:
-        layers: what they begin with → module.
+        layers: maps the beginning of a node's name to the module.
     """
     names = [node.get_friendly_name() for node in _products(model)]
     begins = {name: name.partition("/")[0] for name in names}
@@ -66,12 +69,13 @@ def modules_by(model: Any, layers: Mapping[str, str]) -> dict[str, str]:
 def open_layers(
     model: Any, modules: Mapping[str, str], *, gathered: Any = None, by_row: bool = False
 ) -> dict[str, Layer]:
-    """Give linear layers their low-rank inputs. Returns them by the names of their modules.
+    """Adds low-rank inputs to linear layers. Returns the layers by the names of their modules.
 
     Args:
-        modules: node → module.
-        gathered: rows that the last layer computes only, an output of the graph; None: all of them.
-        by_row: whether rows hold several tokens, (rows, tokens, features), and not one each.
+        modules: maps nodes to modules.
+        gathered: an output of the graph with the only rows that the last layer computes. None: all
+            rows.
+        by_row: True if rows hold several tokens, (rows, tokens, features), instead of one each.
     """
     import openvino
 
@@ -84,21 +88,23 @@ def open_layers(
         name = modules.get(node.get_friendly_name())
         if name is None:
             continue
-        outputs, inputs = (one.get_length() for one in node.get_input_partial_shape(1))
+        outputs, inputs = (element.get_length() for element in node.get_input_partial_shape(1))
         if not node.get_attributes()["transpose_b"]:
             outputs, inputs = inputs, outputs
-        # A module may be called more than once.
+        # A module may be called several times.
         layers[name] = Layer(inputs, outputs)
         place = places.get(name) or places.setdefault(name, _place(opset, name, layers[name]))
-        own = opset.gather(slots, gathered, opset.constant(0)) if node is last else slots
-        _open(opset, node, own, place, by_row=by_row)
-    model.add_parameters([slots, *(one for place in places.values() for one in place)])
+        layer_slots = opset.gather(slots, gathered, opset.constant(0)) if node is last else slots
+        _open(opset, node, layer_slots, place, by_row=by_row)
+    model.add_parameters([slots, *(element for place in places.values() for element in place)])
     model.validate_nodes_and_infer_types()
     return layers
 
 
 def _place(opset: Any, name: str, layer: Layer) -> list[Any]:
-    """A layer's inputs: A, B, whose each of the R is, and what is added between the two."""
+    """Returns a layer's inputs: A, B, the owner of each of the R, and the constants between A and
+    B.
+    """
     import openvino
 
     kinds = openvino.Type
@@ -111,35 +117,36 @@ def _place(opset: Any, name: str, layer: Layer) -> list[Any]:
 
 
 def _open(opset: Any, node: Any, slots: Any, place: Sequence[Any], *, by_row: bool) -> None:
-    """Add what these inputs come to to what a layer gives."""
+    """Adds the adapters' result from these inputs to a layer's output."""
     down, up, owners, constants = place
     targets = [*node.output(0).get_target_inputs()]
-    given = node.input_value(0)
-    rank = given.get_partial_shape().rank.get_length()
+    layer_input = node.input_value(0)
+    rank = layer_input.get_partial_shape().rank.get_length()
     if by_row:
-        own = _rows_like(opset, slots, given, rank)
+        token_slots = _rows_like(opset, slots, layer_input, rank)
     else:
-        # With a dimension of one beside each token, products would be computed one by one.
+        # With a dimension of one per token, products would be computed one by one.
         size = down.get_partial_shape()[0].get_length()
-        given = opset.reshape(given, opset.constant(np.array([-1, size])), False)
-        own = opset.unsqueeze(slots, opset.constant(1))
-    found = opset.add(opset.matmul(given, down, False, False), constants)
-    # Not multiplied by zero: of another adapter's infinity that would be no number.
-    found = opset.select(opset.equal(own, owners), found, opset.constant(np.float32(0)))
-    found = opset.matmul(found, up, False, False)
+        layer_input = opset.reshape(layer_input, opset.constant(np.array([-1, size])), False)
+        token_slots = opset.unsqueeze(slots, opset.constant(1))
+    result = opset.add(opset.matmul(layer_input, down, False, False), constants)
+    # A selection instead of a product with zero: another adapter's infinity times zero would be
+    # NaN.
+    result = opset.select(opset.equal(token_slots, owners), result, opset.constant(np.float32(0)))
+    result = opset.matmul(result, up, False, False)
     if not by_row and rank == 3:
-        found = opset.unsqueeze(found, opset.constant(1))
-    added = opset.add(node, found)
+        result = opset.unsqueeze(result, opset.constant(1))
+    added = opset.add(node, result)
     for target in targets:
         target.replace_source_output(added.output(0))
 
 
 def _rows_like(opset: Any, slots: Any, given: Any, rank: int) -> Any:
-    """(rows,) → what compares with a layer's input, of whatever rank, feature by feature."""
+    """Reshapes (rows,) for a feature-by-feature comparison with a layer's input of any rank."""
     if rank != 2:
         shape = np.array([-1, *[1] * (rank - 1)])
         return opset.reshape(slots, opset.constant(shape), False)
-    # Some models put the tokens of all rows below one another.
+    # Some models concatenate the tokens of all rows.
     zero = opset.constant(np.array([0]))
     rows = opset.shape_of(slots)
     count = opset.gather(opset.shape_of(given), zero, opset.constant(0))
@@ -149,7 +156,7 @@ def _rows_like(opset: Any, slots: Any, given: Any, rank: int) -> Any:
 
 
 def _products(model: Any) -> list[Any]:
-    """Those with weights, in no order."""
+    """Returns the matrix products with weights, in no particular order."""
     return [
         node
         for node in model.get_ops()
@@ -190,37 +197,45 @@ def _constants(name: str) -> str:
 
 
 class Stack:
-    """Which adapters the inputs of a compiled model hold, and where. One thread uses it."""
+    """Adapters in the inputs of a compiled model, with their positions. One thread uses it."""
 
     def __init__(self, request: Any, layers: Mapping[str, Layer]) -> None:
         self._request = request
         self._layers = layers
         self._places: dict[Adapter, int] = {}
-        """The one that was used last comes last."""
+        """Positions of the adapters, most recently used last."""
         for name, layer in layers.items():
             self._lay(name, layer, [])
 
     def slots(self, given: Sequence[Adapter | None]) -> Ints:
-        """Whose each row is, int32 (rows,), for `SLOTS`; their matrices are laid out."""
-        wanted = dict.fromkeys(one for one in given if one)
-        if not wanted.keys() <= self._places.keys():
-            self._rebuild([*wanted])
-        for one in wanted:
-            self._places[one] = self._places.pop(one)
-        return np.array([self._places[one] if one else BASE for one in given], dtype=np.int32)
+        """Loads the rows' adapters into the inputs. Returns the index of each row's adapter for
+        `SLOTS`, int32 (rows,).
+        """
+        adapters = dict.fromkeys(adapter for adapter in given if adapter)
+        if not adapters.keys() <= self._places.keys():
+            self._rebuild([*adapters])
+        for adapter in adapters:
+            self._places[adapter] = self._places.pop(adapter)
+        return np.array(
+            [self._places[adapter] if adapter else BASE for adapter in given], dtype=np.int32
+        )
 
     def _rebuild(self, wanted: Sequence[Adapter]) -> None:
-        held = [*wanted]
-        taken = sum(one.nbytes for one in wanted)
-        for one in reversed([one for one in self._places if one not in wanted]):
-            taken += one.nbytes
-            if len(held) >= KEPT or taken > KEPT_BYTES:
+        adapters = [*wanted]
+        total_bytes = sum(adapter.nbytes for adapter in wanted)
+        for adapter in reversed([adapter for adapter in self._places if adapter not in wanted]):
+            total_bytes += adapter.nbytes
+            if len(adapters) >= KEPT or total_bytes > KEPT_BYTES:
                 break
-            held.insert(0, one)
-        before = {name for one in self._places for name in one.modules}
-        self._places = {one: place for place, one in enumerate(held)}
-        for name in before.union(*(one.modules for one in held)):
-            self._lay(name, self._layers[name], [one for one in held if name in one.modules])
+            adapters.insert(0, adapter)
+        before = {name for adapter in self._places for name in adapter.modules}
+        self._places = {adapter: place for place, adapter in enumerate(adapters)}
+        for name in before.union(*(adapter.modules for adapter in adapters)):
+            self._lay(
+                name,
+                self._layers[name],
+                [adapter for adapter in adapters if name in adapter.modules],
+            )
 
     def _lay(self, name: str, layer: Layer, held: Sequence[Adapter]) -> None:
         pairs = [one.modules[name] for one in held]

@@ -1,16 +1,16 @@
-"""LoRA adapters as PEFT saves them: what their two files say, without reading a matrix.
+"""Reads the two files of LoRA adapters as PEFT saves them, without reading a matrix.
 
-`adapter_config.json` has the settings, `adapter_model.safetensors` for each adapted module
+`adapter_config.json` has the settings. `adapter_model.safetensors` has for each adapted module
 `base_model.model.<module>.lora_A.weight` of shape (rank, in) and `…lora_B.weight` of shape (out,
-rank); the module's output gets scale · B A x added, where the scale is alpha / rank, or alpha /
-√rank by rank-stabilised LoRA (Hu et al., https://arxiv.org/abs/2106.09685; Kalajdzievski,
-https://arxiv.org/abs/2312.03732). Modules of `modules_to_save`, such as a classifier, are there
+rank). The module's output gets scale · B A x added. The scale is alpha / rank, or alpha / √rank for
+rank-stabilised LoRA (Hu et al., https://arxiv.org/abs/2106.09685; Kalajdzievski,
+https://arxiv.org/abs/2312.03732). Modules of `modules_to_save`, such as a classifier, are stored
 whole.
 
-Some change weights in a way that no sum shows: `…lora_magnitude_vector` of DoRA (Liu et al.,
-https://arxiv.org/abs/2402.09353) is the length of each row of W + scale · B A, and trained biases
-take the place of the model's. These are told apart (`Lora.alone`): what runs them has weights of
-its own. Light: inspection and replicas import it.
+Some adapters change weights in a way that no sum expresses: `…lora_magnitude_vector` of DoRA (Liu
+et al., https://arxiv.org/abs/2402.09353) is the length of each row of W + scale · B A, and trained
+biases replace the model's. These are marked (`Lora.alone`): they need separate weights. This module
+is light: inspection and replicas import it.
 """
 
 import math
@@ -22,7 +22,7 @@ from typing import Any, cast
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 ADAPTER = "adapter"
-"""Of an artifact that is an adapter."""
+"""Marks an artifact that is an adapter."""
 MAX_RANK = 512
 MAX_ALPHA = 1e6
 
@@ -37,8 +37,9 @@ _COPY = re.compile(
 _IN_A_WRAPPER = re.compile(r"\.(?:original_module|modules_to_save)\.")
 _NAME = re.compile(r"\^?[\w.]{1,512}\$?")
 _OF_THE_BASE = frozenset({"corda", "loftq", "olora", "pissa"})
-"""Ways to begin the training that change the base's own weights: PEFT writes `true` in their place
-where it has made an adapter of the unchanged base out of one."""
+"""Initializations of the training that change the base's own weights. PEFT replaces the value by
+`true` if it converted the result to an adapter of the unchanged base.
+"""
 _BIASES = frozenset({"all", "lora_only", "none"})
 _UNSERVED: Mapping[str, str] = {
     "layer_replication": "replicated layers",
@@ -50,7 +51,9 @@ _UNSERVED: Mapping[str, str] = {
 
 
 class FormatError(ValueError):
-    """It is none that is served; the message goes on from the name of the file."""
+    """The adapter's format is not served. The message continues a sentence that starts with the
+    file's name.
+    """
 
     def __init__(self, message: str, path: str = CONFIG) -> None:
         super().__init__(message)
@@ -59,7 +62,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class Matrices:
-    """What is added to a module."""
+    """Low-rank matrices that are added to a module."""
 
     rank: int
     inputs: int
@@ -74,31 +77,34 @@ class Matrices:
 @dataclass(frozen=True)
 class Lora:
     base: str
-    """What it says it was trained on: a name on a hub, or a path of somebody else's machine."""
+    """Base model named by the adapter: a name on a hub, or a path of another machine."""
     modules: Mapping[str, Matrices]
-    """By the names of the modules within the model that was adapted."""
+    """Matrices by module names within the adapted model."""
     saved: Mapping[str, tuple[str, Sequence[int]]]
-    """Parameters that take the place of the base's, by their names: tensor and shape."""
+    """Parameters that replace the base's, by name: tensor and shape."""
     copied: Mapping[str, tuple[str, Sequence[int]]]
-    """The same of parameters that have to be the base's own: PEFT adds a model's embeddings where
-    these, or its last layer, are adapted, whether or not they have changed."""
+    """Parameters that must equal the base's, by name: tensor and shape. PEFT adds a model's
+    embeddings if these, or its last layer, are adapted, whether or not they have changed.
+    """
     magnitudes: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By modules: the tensor, (outputs,), that DoRA scales the rows of their weights to."""
+    """Maps a module to the tensor, (outputs,), that DoRA scales the rows of its weights to."""
     added_biases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By modules: the tensor, (outputs,), that is added to their biases as B A is to weights."""
+    """Maps a module to the tensor, (outputs,), that is added to its bias as B A is to its
+    weights.
+    """
     alone: str = ""
-    """Why it cannot be added to rows of a batch, in words; empty: it can."""
+    """Reason in words why it cannot be added to rows of a batch. Empty if it can."""
     fan_in_fan_out: bool = False
-    """Whether PEFT found layers whose weights lie as (in, out)."""
+    """True if PEFT found layers with weights of shape (in, out)."""
 
     @property
     def rank(self) -> int:
-        """The largest."""
-        return max((one.rank for one in self.modules.values()), default=0)
+        """Largest rank of its modules."""
+        return max((matrices.rank for matrices in self.modules.values()), default=0)
 
     @property
     def kinds(self) -> list[str]:
-        """The modules by their own names, as in `q_proj`."""
+        """Distinct last parts of the module names, as in `q_proj`."""
         return sorted({name.rpartition(".")[2] for name in self.modules})
 
 
@@ -106,41 +112,41 @@ def read(config: Any, shapes: Mapping[str, Sequence[int]]) -> Lora:
     """
     Args:
         config: adapter_config.json, parsed.
-        shapes: of the tensors in the file of weights, by name.
+        shapes: shapes of the tensors in the file of weights, by name.
 
     Raises:
-        FormatError: it is of a kind that is not served, or its files do not fit each other.
+        FormatError: its kind is not served, or its files do not fit each other.
     """
     if not isinstance(config, dict):
         raise FormatError("is no object.")
     settings = cast("dict[str, Any]", config)
     _check_kind(settings)
-    found = _sorted(settings, shapes)
-    if not found.pairs:
+    tensors = _sorted(settings, shapes)
+    if not tensors.pairs:
         raise FormatError("has no matrices of LoRA.", WEIGHTS)
     alpha = _number(settings.get("lora_alpha", 8), "lora_alpha")
     alphas = _Alphas.of(_patterns(settings, "alpha_pattern"), alpha)
     is_stabilised = bool(settings.get("use_rslora"))
     modules: dict[str, Matrices] = {}
-    for module, pair in found.pairs.items():
-        own = alphas.alpha(module)
-        modules[module] = _matrices(module, pair, shapes, own, is_stabilised=is_stabilised)
-    _check_rows(settings, modules, found, shapes)
+    for module, pair in tensors.pairs.items():
+        module_alpha = alphas.alpha(module)
+        modules[module] = _matrices(module, pair, shapes, module_alpha, is_stabilised=is_stabilised)
+    _check_rows(settings, modules, tensors, shapes)
     return Lora(
         str(settings.get("base_model_name_or_path") or "")[:256],
         modules,
-        found.saved,
-        found.copied,
-        found.magnitudes,
-        found.added_biases,
-        _alone(found),
+        tensors.saved,
+        tensors.copied,
+        tensors.magnitudes,
+        tensors.added_biases,
+        _alone(tensors),
         bool(settings.get("fan_in_fan_out")),
     )
 
 
 @dataclass(frozen=True)
 class _Tensors:
-    """Those of a file, by what they are."""
+    """Tensors of a file by their role."""
 
     pairs: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     saved: dict[str, tuple[str, Sequence[int]]] = field(
@@ -152,11 +158,11 @@ class _Tensors:
     magnitudes: dict[str, str] = field(default_factory=dict[str, str])
     added_biases: dict[str, str] = field(default_factory=dict[str, str])
     biases: list[str] = field(default_factory=list[str])
-    """Of the model's own, those that were trained."""
+    """Biases of the model that were trained."""
 
 
 def _sorted(settings: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> _Tensors:
-    found = _Tensors()
+    tensors = _Tensors()
     whole = _saved_modules(settings)
     has_biases = settings.get("bias", "none") != "none"
     for tensor, shape in shapes.items():
@@ -164,24 +170,24 @@ def _sorted(settings: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) ->
         if name == tensor:
             raise FormatError(f"has the tensor {_shown(tensor)}, which is not LoRA's.", WEIGHTS)
         if match := _MATRIX.fullmatch(name):
-            found.pairs.setdefault(match["module"], {})[match["which"]] = tensor
+            tensors.pairs.setdefault(match["module"], {})[match["which"]] = tensor
         elif settings.get("use_dora") and (match := _MAGNITUDE.fullmatch(name)):
-            found.magnitudes[match["module"]] = tensor
+            tensors.magnitudes[match["module"]] = tensor
         elif settings.get("lora_bias") and (match := _ADDED_BIAS.fullmatch(name)):
-            found.added_biases[match["module"]] = tensor
+            tensors.added_biases[match["module"]] = tensor
         elif match := _COPY.fullmatch(name):
-            found.copied[f"{match['module']}.weight"] = (tensor, shape)
+            tensors.copied[f"{match['module']}.weight"] = (tensor, shape)
         elif any(part in whole for part in name.split(".")[:-1]):
-            # With trained biases, both the model's own layer and its stand-in are there, too.
+            # With trained biases, the file also has the model's own layer and its replacement.
             if not _IN_A_WRAPPER.search(name):
-                found.saved[name] = (tensor, shape)
+                tensors.saved[name] = (tensor, shape)
         elif has_biases and name.endswith(".bias"):
-            own = name.replace(".base_layer.", ".")
-            found.saved[own] = (tensor, shape)
-            found.biases.append(own)
+            parameter = name.replace(".base_layer.", ".")
+            tensors.saved[parameter] = (tensor, shape)
+            tensors.biases.append(parameter)
         else:
             raise FormatError(f"has the tensor {_shown(tensor)}: that is not served.", WEIGHTS)
-    return found
+    return tensors
 
 
 def _check_rows(
@@ -190,7 +196,9 @@ def _check_rows(
     found: _Tensors,
     shapes: Mapping[str, Sequence[int]],
 ) -> None:
-    """Of what has a number for each output of a module: that each has it, and no other one."""
+    """Raises `FormatError` unless exactly the adapted modules have tensors with one number per
+    output.
+    """
     kinds = (("use_dora", found.magnitudes), ("lora_bias", found.added_biases))
     for name, tensors in kinds:
         if bool(settings.get(name)) != bool(tensors) or (tensors and {*tensors} != {*modules}):
@@ -210,7 +218,7 @@ def _alone(found: _Tensors) -> str:
         ("trained biases", found.biases),
         ("biases of its matrices", found.added_biases),
     )
-    named = [what for what, tensors in kinds if tensors]
+    named = [kind for kind, tensors in kinds if tensors]
     return f"It has {' and '.join(named)}, which the rows of a batch cannot share." if named else ""
 
 
@@ -218,9 +226,9 @@ def _check_kind(settings: Mapping[str, Any]) -> None:
     kind = str(settings.get("peft_type"))
     if kind.upper() != "LORA":
         raise FormatError(f"is of the type {_shown(kind)}: only LORA is served.")
-    for name, what in _UNSERVED.items():
+    for name, description in _UNSERVED.items():
         if settings.get(name):
-            raise FormatError(f"has {name}: {what} are not served. Train without.")
+            raise FormatError(f"has {name}: {description} are not served. Train without.")
     bias: Any = settings.get("bias", "none")
     if not isinstance(bias, str) or bias not in _BIASES:
         raise FormatError(
@@ -261,52 +269,57 @@ def _matrices(
 
 
 def _saved_modules(settings: Mapping[str, Any]) -> frozenset[str]:
-    given: Any = settings.get("modules_to_save") or []
-    if not isinstance(given, list) or not all(
-        isinstance(one, str) for one in cast("list[Any]", given)
+    modules: Any = settings.get("modules_to_save") or []
+    if not isinstance(modules, list) or not all(
+        isinstance(module, str) for module in cast("list[Any]", modules)
     ):
         raise FormatError("has modules_to_save that are no list of names.")
-    return frozenset(cast("list[str]", given))
+    return frozenset(cast("list[str]", modules))
 
 
 def _patterns(settings: Mapping[str, Any], name: str) -> dict[str, float]:
-    """Module → its number. PEFT takes the keys for regular expressions: those that are names."""
-    given: Any = settings.get(name) or {}
-    if not isinstance(given, dict):
+    """Maps modules to their numbers. PEFT treats the keys as regular expressions; only names are
+    served.
+    """
+    patterns: Any = settings.get(name) or {}
+    if not isinstance(patterns, dict):
         raise FormatError(f"has a {name} that is no object.")
-    found: dict[str, float] = {}
-    for key, value in cast("dict[str, Any]", given).items():
+    numbers: dict[str, float] = {}
+    for key, value in cast("dict[str, Any]", patterns).items():
         plain = key.replace("\\.", ".")
         if not _NAME.fullmatch(plain):
             raise FormatError(f"has {_shown(key)} in its {name}: only names of modules are served.")
-        found[plain.removesuffix("$")] = _number(value, name)
-    return found
+        numbers[plain.removesuffix("$")] = _number(value, name)
+    return numbers
 
 
 @dataclass(frozen=True)
 class _Alphas:
-    """A module's alpha is that of the first pattern that is its name or, without `^`, the end of
-    it."""
+    """Alphas of modules. A module has the alpha of the first pattern that equals its name or,
+    without `^`, its end.
+    """
 
     default: float
     names: Mapping[str, tuple[int, float]]
-    """Patterns with `^`: the whole name → the pattern's place, and its alpha."""
+    """Patterns with `^`: maps the whole name to the pattern's position and its alpha."""
     ends: Mapping[str, tuple[int, float]]
-    """The others, by the end of a name."""
+    """Other patterns: maps the end of a name to the pattern's position and its alpha."""
 
     @classmethod
     def of(cls, patterns: Mapping[str, float], default: float) -> "_Alphas":
         numbered = [(key, (at, value)) for at, (key, value) in enumerate(patterns.items())]
-        names = {key[1:]: found for key, found in numbered if key.startswith("^")}
-        return cls(default, names, dict(one for one in numbered if not one[0].startswith("^")))
+        names = {key[1:]: ranked for key, ranked in numbered if key.startswith("^")}
+        return cls(
+            default, names, dict(pattern for pattern in numbered if not pattern[0].startswith("^"))
+        )
 
     def alpha(self, module: str) -> float:
         parts = module.split(".")
         ends = (".".join(parts[at:]) for at in range(len(parts)))
-        found = [self.ends[end] for end in ends if end in self.ends]
+        matches = [self.ends[end] for end in ends if end in self.ends]
         if module in self.names:
-            found.append(self.names[module])
-        return min(found)[1] if found else self.default
+            matches.append(self.names[module])
+        return min(matches)[1] if matches else self.default
 
 
 def _number(value: Any, name: str) -> float:

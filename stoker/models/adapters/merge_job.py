@@ -1,54 +1,54 @@
-"""What is told to the process that merges an adapter into the weights of its base."""
+"""Messages to the process that merges an adapter into the weights of its base."""
 
 import msgspec
 
 BYTES = {"F32": 4, "F16": 2, "BF16": 2}
-"""Of a number of the types that are merged, by their names in safetensors' headers."""
+"""Bytes per number of the types that are merged, by their names in safetensors' headers."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A tensor's place in a file."""
+    """Position of a tensor in a file."""
 
     path: str
     begin: int
-    """Bytes from the beginning of the file."""
+    """Offset in bytes from the beginning of the file."""
     nbytes: int
     dtype: str
     shape: tuple[int, ...]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What becomes of a tensor. Of a weight W of (out, in), or (in, out) where it is transposed:
-    W + scale · B A, and each output's part of it then as long as its magnitude says, if any does.
+    """Change of a tensor. A weight W of (out, in), or (in, out) if transposed, becomes W + scale ·
+    B A. With a magnitude, each output's part is then scaled to that length.
     """
 
     down: Part | None = None
-    """A, (rank, in)."""
+    """Matrix A, (rank, in)."""
     up: Part | None = None
-    """B, (out, rank)."""
+    """Matrix B, (out, rank)."""
     scale: float = 1.0
     is_transposed: bool = False
     magnitude: Part | None = None
-    """(out,)."""
+    """Lengths of the outputs' weights, (out,)."""
     added: Part | None = None
-    """(out,), of a bias: it gets scale · this added."""
+    """Change of a bias, (out,): scale · this is added to it."""
 
 
 class Tensor(msgspec.Struct, frozen=True):
     name: str
     dtype: str
-    """What it is written in."""
+    """Type in the written file."""
     shape: tuple[int, ...]
     nbytes: int
-    """As it is written."""
+    """Number of bytes in the written file."""
     value: Part
-    """What is to be changed, of the base or the adapter."""
+    """Original tensor, of the base or the adapter."""
     change: Change | None = None
-    """None: nothing, it is copied as it is."""
+    """Change to apply. None means that the tensor is copied as it is."""
 
 
 _HEADER_BYTES = 1 << 12
-"""Of a file beside its tensors and their names."""
+"""Bytes of a file in addition to its tensors and their names."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ class Written(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """At most."""
-        names = sum(len(one.name) + 256 for one in self.tensors)
-        return sum(one.nbytes for one in self.tensors) + 2 * names + _HEADER_BYTES
+        """Maximum number of bytes of the file."""
+        names = sum(len(tensor.name) + 256 for tensor in self.tensors)
+        return sum(tensor.nbytes for tensor in self.tensors) + 2 * names + _HEADER_BYTES
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -67,12 +67,12 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Of all files, at most."""
-        return sum(one.nbytes for one in self.files)
+        """Maximum number of bytes of all files."""
+        return sum(file.nbytes for file in self.files)
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """What the process that writes is left with: see `Walls` of stoker/sandbox/walls.py."""
+    """Restrictions of the writing process: see `Walls` of stoker/sandbox/walls.py."""
 
     folder: str
     kept_back: str

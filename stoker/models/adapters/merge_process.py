@@ -1,6 +1,6 @@
 """`python -m stoker.models.adapters.merge_process`: merges an adapter into its base, confined.
 
-It reads a `Task` in JSON from standard input, and puts its walls up before it touches a file.
+It reads a `Task` in JSON from standard input, and sets up its walls before it touches a file.
 """
 
 import os
@@ -22,7 +22,7 @@ def main() -> None:
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
     try:
         _confine(task.confinement)
-        # Behind the walls, which need a process of one thread.
+        # Imported after the walls are set up, which require a single-threaded process.
         from stoker.models.adapters.merging import merge
 
         merge(task.job)

@@ -1,8 +1,7 @@
-"""Writes safetensors files whose weights have an adapter's changes in them.
+"""Writes safetensors files with an adapter's changes merged into the weights.
 
-Where each number lies in which file was found out before, and checked, by the process that reads
-the headers. The arithmetic is in float32, as PEFT's `merge_and_unload` does it; a weight is read,
-changed and written some rows at a time.
+The process that reads the headers has located and checked every number before. The arithmetic is in
+float32, as in PEFT's `merge_and_unload`. A weight is read, changed and written some rows at a time.
 """
 
 import json
@@ -18,16 +17,16 @@ from stoker.models.adapters.merge_job import Change, Job, Part, Written
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _BLOCK_BYTES = 32 << 20
-"""Of a weight in float32, what is in memory at once."""
+"""Bytes of a weight in float32 that are in memory at once."""
 _COPIED_BYTES = 8 << 20
 _STORED: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 
 
 def merge(job: Job) -> None:
-    """Raises `OSError`."""
-    for one in job.files:
-        with Path(one.path).open("wb") as file:
-            _write(one, file)
+    """Writes the files of the job. Raises `OSError`."""
+    for written in job.files:
+        with Path(written.path).open("wb") as file:
+            _write(written, file)
 
 
 def _write(one: Written, file: IO[bytes]) -> None:
@@ -55,17 +54,17 @@ def _write(one: Written, file: IO[bytes]) -> None:
 def _copy(part: Part, file: IO[bytes]) -> None:
     with Path(part.path).open("rb") as source:
         source.seek(part.begin)
-        left = part.nbytes
-        while left:
-            data = source.read(min(left, _COPIED_BYTES))
+        remaining = part.nbytes
+        while remaining:
+            data = source.read(min(remaining, _COPIED_BYTES))
             if not data:
                 raise EOFError(f"{Path(part.path).name} has become shorter.")
             file.write(data)
-            left -= len(data)
+            remaining -= len(data)
 
 
 def _changed(value: Part, change: Change) -> Iterator[Floats]:
-    """The rows of a weight or bias in blocks, changed."""
+    """Yields the changed rows of a weight or bias in blocks."""
     if change.added is not None:
         yield _read(value) + _scaled(_read(change.added), change.scale)
         return
@@ -82,12 +81,12 @@ def _changed(value: Part, change: Change) -> Iterator[Floats]:
 
 
 def _factors(value: Part, change: Change, magnitude: Floats) -> Floats:
-    """What each output's weights are multiplied with, that they have DoRA's length."""
+    """Returns the factors that scale each output's weights to DoRA's length."""
     squares: list[Floats] = []
     for _, block in _summed(value, change):
         if change.is_transposed:
-            found = np.einsum("ij,ij->j", block, block)
-            squares = [squares[0] + found] if squares else [found]
+            block_squares = np.einsum("ij,ij->j", block, block)
+            squares = [squares[0] + block_squares] if squares else [block_squares]
         else:
             squares.append(np.einsum("ij,ij->i", block, block))
     lengths = np.sqrt(np.concatenate(squares))
@@ -95,7 +94,9 @@ def _factors(value: Part, change: Change, magnitude: Floats) -> Floats:
 
 
 def _summed(value: Part, change: Change) -> Iterator[tuple[int, Floats]]:
-    """W + scale · B A, in blocks of rows: the number of the first one, and (rows, columns)."""
+    """Yields W + scale · B A in blocks of rows: the number of the first row, and (rows,
+    columns).
+    """
     if change.down is None or change.up is None:
         rows = value.shape[0] if value.shape else 1
         for start, stop in _blocks(rows, _columns(value.shape)):
@@ -121,7 +122,7 @@ def _columns(shape: Sequence[int]) -> int:
 
 
 def _read(part: Part, start: int = 0, stop: int | None = None) -> Floats:
-    """A tensor, or some of its rows, in float32. Raises `OSError`, `EOFError`."""
+    """Reads a tensor, or some of its rows, in float32. Raises `OSError`, `EOFError`."""
     rows = part.shape[0] if part.shape else 1
     stop = rows if stop is None else stop
     columns = _columns(part.shape)
@@ -145,6 +146,6 @@ def _encoded(value: Floats, dtype: str) -> bytes:
     if dtype == "F16":
         return np.ascontiguousarray(value, dtype="<f2").tobytes()
     bits = np.ascontiguousarray(value, dtype="<f4").view(np.uint32)
-    # To the nearest, and of two that are as near to the even one.
+    # Rounds to the nearest value, and ties to the even one.
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(value), np.uint32(0x7FC0), rounded).astype("<u2").tobytes()

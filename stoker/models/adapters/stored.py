@@ -1,4 +1,4 @@
-"""A base's weights as they lie in its folder, for who runs it in another form."""
+"""A base's weights as they are stored in its folder, for engines that run it in another form."""
 
 from pathlib import Path
 from typing import Any
@@ -6,14 +6,16 @@ from typing import Any
 import torch
 
 _DEEPEST = 3
-"""Leading parts of a tensor's name that may be those of a model around ours, or the other way."""
+"""Maximum number of leading parts of a tensor's name that may belong to a model around the base, or
+vice versa.
+"""
 _TIED = ("embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings")
-"""What a last layer shares its weights with, where no file has them."""
+"""Embeddings that share their weights with a last layer that no file has."""
 _LAST = ("lm_head", "embed_out")
 
 
 class StoredWeights:
-    """Reads one tensor at a time; nothing is kept."""
+    """Reads one tensor at a time and caches none."""
 
     def __init__(self, folder: Path) -> None:
         self._files: dict[str, Path] = {}
@@ -22,16 +24,22 @@ class StoredWeights:
                 self._files |= dict.fromkeys(file.keys(), path)
 
     def get(self, name: str) -> torch.Tensor | None:
-        """By a parameter's name in the model, float32 on the CPU; None: no file has it."""
-        found = self._found(name)
+        """Returns a parameter by its name in the model, float32 on the CPU. None if no file has
+        it.
+        """
+        stored_name = self._found(name)
         module, _, kind = name.rpartition(".")
-        if found is None and module.split(".")[-1] in _LAST and kind == "weight":
-            tied = (one for one in self._files if one.split(".")[-2:-1] in [[t] for t in _TIED])
-            found = next(tied, None)
-        if found is None:
+        if stored_name is None and module.split(".")[-1] in _LAST and kind == "weight":
+            tied = (
+                tensor_name
+                for tensor_name in self._files
+                if tensor_name.split(".")[-2:-1] in [[t] for t in _TIED]
+            )
+            stored_name = next(tied, None)
+        if stored_name is None:
             return None
-        with _opened(self._files[found]) as file:
-            return file.get_tensor(found).float()
+        with _opened(self._files[stored_name]) as file:
+            return file.get_tensor(stored_name).float()
 
     def _found(self, name: str) -> str | None:
         if name in self._files:
@@ -39,7 +47,11 @@ class StoredWeights:
         parts = name.split(".")
         for depth in range(min(_DEEPEST, len(parts) - 2) + 1):
             inner = ".".join(parts[depth:])
-            ends = [one for one in self._files if one == inner or one.endswith(f".{inner}")]
+            ends = [
+                tensor_name
+                for tensor_name in self._files
+                if tensor_name == inner or tensor_name.endswith(f".{inner}")
+            ]
             if len(ends) == 1:
                 return ends[0]
         return None

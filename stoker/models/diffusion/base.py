@@ -1,6 +1,8 @@
-"""Stages of pipelines that make images or video in many steps, run by the diffusers engine.
+"""Base of stages that make images or video in many steps. The diffusers engine runs their
+pipelines.
 
-Imported by the gateway through the task files, so torch and diffusers are imported inside.
+The gateway imports this module through the task files, so torch and diffusers are imported inside
+functions.
 """
 
 from abc import abstractmethod
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class DiffusionStages(Stages):
-    """Samples with equal `call` (size, steps, guidance and the like) share a batch."""
+    """Stages of diffusion. Samples with equal `call` (size, steps, guidance and similar options)
+    share a batch.
+    """
 
     auto_class = ()
     classes: ClassVar[tuple[str, ...]]
@@ -24,7 +28,7 @@ class DiffusionStages(Stages):
     def draw(
         self, pipe: Any, samples: Sequence[Sample], watch: "Watch"
     ) -> Sequence[Mapping[str, Any]]:
-        """What the pipeline makes of each sample, on the CPU.
+        """Returns the pipeline's result for each sample, on the CPU.
 
-        Tells `watch` after every step, and ends where that raises `AbandonedError`.
+        Reports every step to `watch`, and ends if that raises `AbandonedError`.
         """

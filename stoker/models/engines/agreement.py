@@ -1,7 +1,7 @@
-"""How far the answers of a model that was rounded agree with those of the one that it was made of.
+"""Measures how far the answers of a rounded model agree with those of its original.
 
-The largest difference says little of it: a number that was near nothing may be far off in an answer
-that is as good as before. So it is directions that are compared, and what comes out on top.
+The largest difference says little: a number near zero may be far off in an answer that is as good
+as before. So this module compares directions and the top labels.
 """
 
 import math
@@ -12,12 +12,14 @@ import torch
 from stoker.models.engines.probing import difference
 
 LEAST_COSINE, LEAST_COSINE_OF_WEIGHTS = 0.98, 0.99
-"""Of an answer with torch's, with activations in eight bits and with the weights alone."""
+"""Minimum cosine of an answer with torch's: with activations in eight bits, and with only the
+weights rounded.
+"""
 LEAST_LABELS = 0.98
-"""The share of labels that have to stay on top, of those that led clearly."""
+"""Minimum share of clearly leading labels that stay on top."""
 CLEAR = 0.1
-"""What a label leads by where it leads clearly, as a share of the output's largest number. What all
-labels have in common is taken off before.
+"""Minimum lead of a clearly leading label, as a share of the output's largest number. The mean of
+all labels is subtracted before.
 """
 _LABELS: Mapping[str, int] = {
     "logits": -1,
@@ -25,46 +27,54 @@ _LABELS: Mapping[str, int] = {
     "end_logits": -1,
     "class_queries_logits": -1,
 }
-"""Outputs of which the largest number is what counts → the dimension along which it is."""
+"""Maps outputs in which the largest number counts to the dimension of that number."""
 _PLACES = 4
-"""`logits` of so many dimensions are of an image's places, and the classes are the second one."""
+"""Number of dimensions of `logits` for an image's positions. Their second dimension is the
+classes.
+"""
 _LARGE = 64
-"""Numbers of an answer that has a direction of its own; smaller ones have one all together."""
+"""Minimum size of an answer with its own direction. Smaller answers are compared together as
+one.
+"""
 
 
 class Agreement:
-    """Of all answers that were compared so far."""
+    """Agreement of all answers that were compared so far."""
 
     def __init__(self) -> None:
         self.difference = 0.0
-        """As `probing.difference`; infinite where an answer is of another shape, or no number."""
+        """Largest `probing.difference`. Infinite if an answer has another shape or is not a
+        number.
+        """
         self._cosine = 1.0
         self._small: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._clear = self._kept = 0
 
     def add(self, ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> None:
-        """Both of shape (rows, …), by the names of outputs."""
+        """Adds two answers by the names of their outputs, both of shape (rows, …)."""
         if any(ours[name].shape != value.shape for name, value in theirs.items()):
             self.difference = math.inf
             return
         floats = {name: value for name, value in theirs.items() if value.is_floating_point()}
-        # What is infinite in both, such as what a model masks, has no direction.
+        # Values that are infinite in both, such as masked ones, have no direction.
         finite = {name: value.isfinite() for name, value in floats.items()}
-        if any(not torch.equal(ours[name].isfinite(), one) for name, one in finite.items()):
+        if any(not torch.equal(ours[name].isfinite(), tensor) for name, tensor in finite.items()):
             self.difference = math.inf
             return
         for name, value in floats.items():
-            own, known = (
-                torch.where(finite[name], one, 0.0).double() for one in (ours[name], value)
+            actual, known = (
+                torch.where(finite[name], tensor, 0.0).double() for tensor in (ours[name], value)
             )
-            self.difference = max(self.difference, difference({name: own}, {name: known}))
+            self.difference = max(self.difference, difference({name: actual}, {name: known}))
             if name in _LABELS and value.dim() > 1:
                 dimension = 1 if value.dim() == _PLACES else _LABELS[name]
                 if value.shape[dimension] > 1:
-                    # What all labels have more of changes nothing, and would hide what does.
-                    own, known = (one - one.mean(dimension, keepdim=True) for one in (own, known))
-                    self._label(own, known, dimension)
-            self._direct(name, own.reshape(len(own), -1), known.reshape(len(known), -1))
+                    # A value shared by all labels changes nothing, and would hide values that do.
+                    actual, known = (
+                        tensor - tensor.mean(dimension, keepdim=True) for tensor in (actual, known)
+                    )
+                    self._label(actual, known, dimension)
+            self._direct(name, actual.reshape(len(actual), -1), known.reshape(len(known), -1))
         for name, value in theirs.items():
             if name not in floats:
                 self._clear += value.numel()
@@ -72,23 +82,23 @@ class Agreement:
 
     @property
     def cosine(self) -> float:
-        """The least one of an answer with torch's; of small answers that of all of them, as one."""
+        """Least cosine of an answer with torch's. Small answers count together as one answer."""
         together = (
-            _cosine(*(torch.cat(one, 1) for one in zip(*pairs, strict=True)))
+            _cosine(*(torch.cat(answers, 1) for answers in zip(*pairs, strict=True)))
             for pairs in self._small.values()
         )
         return min(self._cosine, *together, 1.0)
 
     @property
     def labels(self) -> float:
-        """The share of labels that stayed on top, of those that led clearly."""
+        """Share of clearly leading labels that stayed on top."""
         return self._kept / self._clear if self._clear else 1.0
 
     def _direct(self, name: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         if ours.shape[1] >= _LARGE:
             self._cosine = min(self._cosine, _cosine(ours, theirs))
         elif ours.numel():
-            rows = (one.reshape(1, -1) for one in (ours, theirs))
+            rows = (answer.reshape(1, -1) for answer in (ours, theirs))
             self._small.setdefault(name, []).append((next(rows), next(rows)))
 
     def _label(self, ours: torch.Tensor, theirs: torch.Tensor, dimension: int) -> None:
@@ -102,8 +112,8 @@ class Agreement:
 
 
 def _cosine(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """The least of all rows; two that are nothing are alike."""
+    """Returns the least cosine of all rows. Two zero rows count as equal."""
     size = (ours.square().sum(1) * theirs.square().sum(1)).sqrt()
     nothing = ours.square().sum(1) + theirs.square().sum(1) == 0
-    found = (ours * theirs).sum(1) / torch.where(nothing, 1.0, size)
-    return float(torch.where(nothing, 1.0, found).min())
+    cosines = (ours * theirs).sum(1) / torch.where(nothing, 1.0, size)
+    return float(torch.where(nothing, 1.0, cosines).min())

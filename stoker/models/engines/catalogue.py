@@ -1,4 +1,4 @@
-"""Every engine, by name: what it runs and needs, and where the replica loads it from.
+"""Every engine by name, with the models that it runs, its requirements and its loaders.
 
 A new engine is a module and a record in `OURS`. Another package adds one by an entry point of the
 group `stoker.engines`; see docs/guide/plugins.md. The gateway and the command line import this
@@ -113,18 +113,18 @@ OURS = (
         for_stages="stoker.models.engines.diffusers:DiffusersEngine.of",
     ),
 )
-"""The preferred ones first."""
+"""The built-in engines, preferred ones first."""
 
 
 def _by_name(records: Iterable[EngineRecord]) -> Mapping[str, EngineRecord]:
-    found: dict[str, EngineRecord] = {}
+    by_name: dict[str, EngineRecord] = {}
     for record in records:
-        if record.name in (AUTO, *found):
+        if record.name in (AUTO, *by_name):
             raise PluginError(f"two engines are called '{record.name}'")
         _check_loaders(record)
-        found[record.name] = record
-    _check_options(found.values())
-    return found
+        by_name[record.name] = record
+    _check_options(by_name.values())
+    return by_name
 
 
 def _check_loaders(record: EngineRecord) -> None:
@@ -136,55 +136,57 @@ def _check_loaders(record: EngineRecord) -> None:
 
 
 def _check_options(records: Iterable[EngineRecord]) -> None:
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for record in records:
         for option in record.options.model.model_fields if record.options else ():
-            if option in taken:
+            if option in owners:
                 raise PluginError(
-                    f"the engines '{taken[option]}' and '{record.name}' both take '{option}'"
+                    f"the engines '{owners[option]}' and '{record.name}' both take '{option}'"
                 )
-            taken[option] = record.name
+            owners[option] = record.name
 
 
 ENGINES = _by_name([*OURS, *plugins.added("stoker.engines", EngineRecord)])
 
 
 class UnknownEngineError(LookupError):
-    """No engine of this name is here, or none for this pipeline; the message says so."""
+    """The server has no engine of this name, or none for this pipeline. The message says which."""
 
 
 def serving(pipeline: str, kind: ModelKind) -> Sequence[str]:
-    """The engines that can run a pipeline's models of a kind, the preferred one first."""
+    """Returns the engines that can run a pipeline's models of a kind, the preferred one first."""
     return [record.name for record in ENGINES.values() if record.runs(pipeline, kind)]
 
 
 def chosen(engine: str, pipeline: str, kind: ModelKind) -> EngineRecord:
-    """The engine that a deployment's `engine` means, for models of a kind.
+    """Returns the engine that a deployment's `engine` means for models of a kind.
 
     Raises `UnknownEngineError`.
     """
     name = engine if engine != AUTO else next(iter(serving(pipeline, kind)), AUTO)
     if name not in ENGINES:
-        what = f"No engine here serves '{pipeline}'" if name == AUTO else missing(name, pipeline)
-        raise UnknownEngineError(what)
+        message = f"No engine here serves '{pipeline}'" if name == AUTO else missing(name, pipeline)
+        raise UnknownEngineError(message)
     return ENGINES[name]
 
 
 def missing(engine: str, pipeline: str) -> str:
-    """What to tell who has a deployment on an engine that is gone, or does not serve it now."""
+    """Returns the message for a deployment with an engine that is removed or does not serve it
+    now.
+    """
     return f"This server has no engine '{engine}' any more that serves '{pipeline}'."
 
 
 def may_convert(engine: str) -> bool:
-    """Whether a deployment with this `engine` goes on with its model once that was converted."""
+    """True if a deployment with this `engine` continues with its model once it is converted."""
     return engine == AUTO or is_conversion(engine)
 
 
 def is_conversion(engine: str) -> bool:
-    """Whether it asks for a converted model, and not only takes one where that is better."""
+    """True if `engine` requests a converted model, rather than using one only if that is better."""
     return engine in ENGINES and ENGINES[engine].converts
 
 
 def loaded(name: str) -> Any:
-    """What a dotted name of a record stands for: the import is done here."""
+    """Imports and returns the object that a record's dotted name refers to."""
     return resolve_name(name)

@@ -1,6 +1,6 @@
-"""Whether a model got all its weights from its files.
+"""Checks that a model received all its weights from its files.
 
-transformers makes up what they lack: it draws random numbers, and such a model answers nonsense.
+transformers fills missing weights with random numbers, and such a model answers nonsense.
 """
 
 import contextlib
@@ -11,18 +11,20 @@ from typing import Any
 
 _SHOWN = 3
 _TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
-"""What stands for hidden inputs while a model is trained: many are published without."""
+"""Weights that replace hidden inputs during training. Many models are published without them."""
 _POOLER = re.compile(r"(^|\.)pooler\.")
-"""Of a model without a head, whoever wants its pooler looks whether that is stored."""
+"""Weights of a pooler. For a model without a head, callers that use its pooler check whether it is
+stored.
+"""
 _KEYS = (
     (re.compile(r"(word_embeddings|embed_tokens|shared|wte|lm_head)\."), "vocab_size"),
     (re.compile(r"(position_embeddings|embed_positions|wpe)\."), "max_position_embeddings"),
     (re.compile(r"(^|\.)(classifier|score|classification_head|qa_outputs)\."), "id2label"),
 )
-"""Names of tensors → the key of config.json that most often decides their shape."""
+"""Maps names of tensors to the key of config.json that most often decides their shape."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _REPORTED = ("above report", "loading state_dict")
-"""Words of transformers' errors on weights that do not fit. It writes the cause into its log."""
+"""Words of transformers' errors about weights that do not fit. transformers logs the cause."""
 
 
 class MissingWeightsError(ValueError):
@@ -30,46 +32,47 @@ class MissingWeightsError(ValueError):
 
 
 class UnfitWeightsError(ValueError):
-    """The files have weights that the model of their configuration cannot take."""
+    """The files have weights that do not fit the model of their configuration."""
 
 
 def loaded(kind: Any, *given: Any, **options: Any) -> Any:
-    """What `kind.from_pretrained` loads, if that is complete.
+    """Loads a model with `kind.from_pretrained` and checks that it is complete.
 
-    Weights that are tied to others or computed count as there, as transformers tells them.
+    Weights that are tied to others or computed count as present, as transformers reports them.
 
     Raises:
-        MissingWeightsError: it is not; the message names some of what is missing.
+        MissingWeightsError: weights are missing; the message names some of them.
         UnfitWeightsError: weights have other shapes than the configuration says, or cannot be
             converted; the message names some of them.
     """
     with _reports() as reports:
         try:
-            model, found = kind.from_pretrained(
+            model, loading_info = kind.from_pretrained(
                 *given, output_loading_info=True, ignore_mismatched_sizes=True, **options
             )
         except RuntimeError as error:
             if not any(words in str(error) for words in _REPORTED):
                 raise
-            said = " ".join([*reports, str(error)])
-            raise UnfitWeightsError(f"the weights do not fit the model: {said}") from error
-    check_shapes(model, found.get("mismatched_keys") or ())
-    check(model, found["missing_keys"])
+            message = " ".join([*reports, str(error)])
+            raise UnfitWeightsError(f"the weights do not fit the model: {message}") from error
+    check_shapes(model, loading_info.get("mismatched_keys") or ())
+    check(model, loading_info["missing_keys"])
     return model
 
 
 def check_shapes(model: Any, mismatched: Collection[tuple[str, Any, Any]]) -> None:
-    """Raise `UnfitWeightsError` if there are weights of other shapes than the model's.
+    """Raises `UnfitWeightsError` if weights have other shapes than the model's.
 
     Args:
-        mismatched: each one's name, its shape in the files, and the one by the configuration.
+        mismatched: for each weight, its name, its shape in the files, and its shape by the
+            configuration.
     """
     if not mismatched:
         return
-    listed = sorted(mismatched, key=lambda one: one[0])
+    listed = sorted(mismatched, key=lambda entry: entry[0])
     shown = "; ".join(
-        f"{name} has the shape {list(stored)} in the files and {list(wanted)} by config.json"
-        for name, stored, wanted in listed[:_SHOWN]
+        f"{name} has the shape {list(stored)} in the files and {list(expected)} by config.json"
+        for name, stored, expected in listed[:_SHOWN]
     )
     more = f" (and {len(listed) - _SHOWN} more)" if len(listed) > _SHOWN else ""
     key = next((key for name, *_ in listed for known, key in _KEYS if known.search(name)), None)
@@ -81,9 +84,9 @@ def check_shapes(model: Any, mismatched: Collection[tuple[str, Any, Any]]) -> No
 
 
 def check(model: Any, missing: Collection[str]) -> None:
-    """Raise `MissingWeightsError` where parameters are among the missing keys.
+    """Raises `MissingWeightsError` if parameters are among the missing keys.
 
-    Buffers are not: those begin with what the class says.
+    Buffers do not count: their class initializes them.
     """
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     is_headless = type(model).__name__.endswith("Model")
@@ -103,14 +106,14 @@ def check(model: Any, missing: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def _reports() -> Generator[list[str]]:
-    """The reports on loading that transformers logs within the block, each in one line."""
+    """Collects the reports on loading that transformers logs within the block, each in one line."""
     reports: list[str] = []
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             message = record.getMessage()
             if "LOAD REPORT" in message:
-                # Its first line names the folder, a path of this machine.
+                # The first line names the folder, a path of this machine.
                 _, _, report = _COLOURS.sub("", message).partition("\n")
                 reports.append(" ".join(report.split()))
 

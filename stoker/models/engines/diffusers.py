@@ -28,7 +28,7 @@ class DiffusersEngine:
 
     @classmethod
     def of(cls, spec: ReplicaSpec) -> Self:
-        """The one that a replica's specification asks for."""
+        """Returns the engine for a replica's specification."""
         return cls(spec.device, spec.dtype, spec.threads)
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
@@ -46,11 +46,11 @@ class DiffusersEngine:
         return False
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
-        """There is nothing better than what is loaded."""
+        """Does nothing: the engine has no better form than the loaded model."""
         return lambda: None
 
     def enter_thread(self) -> None:
-        # OpenMP keeps the number for each thread that opens parallel regions.
+        # OpenMP keeps this number per thread that opens parallel regions.
         torch.set_num_threads(self.threads)
 
     def forward(
@@ -63,7 +63,9 @@ class DiffusersEngine:
 
 
 def _pipeline_class(folder: Path, stages: DiffusionStages) -> Any:
-    """The pipeline's class; its name comes from an artifact: looked up among those we serve."""
+    """Returns the pipeline's class. The name comes from an artifact, so it must be among the served
+    ones.
+    """
     import diffusers
 
     name = json.loads((folder / MODEL_INDEX).read_bytes()).get("_class_name")

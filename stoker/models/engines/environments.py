@@ -1,6 +1,6 @@
-"""Python environments of engines that cannot live in ours: made below the data folder.
+"""Python environments of engines that cannot share the server's, created below the data folder.
 
-An environment is whole when its marker is there, which is written last.
+An environment is complete when its marker exists. The marker is written last.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from stoker.models.engines.record import OwnPython
 from stoker.wire.protocol import OwnEnvironment
 
 NAMES = tuple(record.name for record in catalogue.ENGINES.values() if record.environment)
-"""The engines that have one."""
+"""Names of the engines that have an environment."""
 INSTALL_S = 3600
 _MARKER = "installed.json"
 
@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 
 class Make(Protocol):
-    """Makes an engine's environment in a folder; the package and its version.
+    """Creates an engine's environment in a folder. Returns the package and its version.
 
     Raises `InstallError`.
     """
@@ -38,30 +38,30 @@ class Make(Protocol):
     ) -> tuple[str, str]:
         """
         Args:
-            cache: what the replicas will be given as theirs, where that is known.
+            cache: the replicas' cache folder, if it is known.
         """
         ...
 
 
 class InstallError(Exception):
-    """An environment could not be made; the message says why."""
+    """An environment could not be created. The message explains why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """One that is there."""
+    """Installed environment of an engine."""
 
     name: str
     python: Path
     package: str = ""
-    """What was installed; empty for an interpreter that the operator has named."""
+    """Installed package. Empty for an interpreter that the operator named."""
     version: str = ""
 
 
 def installed(settings: Settings, name: str) -> Environment | None:
-    """An engine's environment, or None where it has none: the operator's own, else the one here."""
-    if own := _setting(settings, _of(name).python_setting):
-        return Environment(name=name, python=own) if own.is_file() else None
+    """Returns an engine's environment: the operator's own, otherwise the installed one, or None."""
+    if python := _setting(settings, _of(name).python_setting):
+        return Environment(name=name, python=python) if python.is_file() else None
     folder = _folder(settings) / name
     try:
         marker: dict[str, Any] = json.loads((folder / _MARKER).read_bytes())
@@ -76,36 +76,40 @@ def installed(settings: Settings, name: str) -> Environment | None:
 
 
 def missing(name: str) -> str:
-    """What to tell who wants an engine whose environment is not there."""
+    """Returns the message for a request for an engine without its environment."""
     setting = _of(name).python_setting
-    own = f", or name an interpreter that has it in STOKER_{setting.upper()}" if setting else ""
+    hint = f", or name an interpreter that has it in STOKER_{setting.upper()}" if setting else ""
     return (
         f"The engine '{name}' is not installed on this server: its operator can run "
-        f"'stoker engines install {name}'{own}."
+        f"'stoker engines install {name}'{hint}."
     )
 
 
 def of_replica(settings: Settings, name: str) -> OwnEnvironment | None:
-    """What a replica gets to know of an engine's environment; None: it is not there."""
-    found = installed(settings, name)
-    if found is None:
+    """Returns the description of an engine's environment for a replica. None if it is not
+    installed.
+    """
+    environment = installed(settings, name)
+    if environment is None:
         return None
     share = gpu_share(settings, name)
     return OwnEnvironment(
-        python=str(found.python),
+        python=str(environment.python),
         cache_dir=str(cache_dir(settings, name)),
         gpu_share=1.0 if share is None else share,
     )
 
 
 def gpu_share(settings: Settings, name: str) -> float | None:
-    """The part of a GPU's memory that a replica of an engine takes when it starts; None: it takes
-    what it needs, or there is no such engine."""
+    """Returns the share of a GPU's memory that a replica of an engine reserves when it starts.
+
+    None if it uses only what it needs, or if the engine does not exist.
+    """
     return _setting(settings, _of(name).gpu_share_setting) if name in NAMES else None
 
 
 def install(settings: Settings, name: str, say: Say, *, cpu: bool) -> Environment:
-    """Make an engine's environment: some minutes, and gigabytes.
+    """Creates an engine's environment. This takes some minutes and gigabytes.
 
     Raises `InstallError`.
     """
@@ -124,33 +128,34 @@ def install(settings: Settings, name: str, say: Say, *, cpu: bool) -> Environmen
 
 
 def remove(settings: Settings, name: str) -> bool:
-    """Remove an engine's environment; False where there is none."""
+    """Removes an engine's environment. Returns False if none exists."""
     with _alone(settings, name) as folder:
         if not folder.exists():
             return False
-        # First, so that nothing starts in what is half gone.
+        # Deleted first, so that nothing starts in a half-deleted environment.
         (folder / _MARKER).unlink(missing_ok=True)
         shutil.rmtree(folder)
     return True
 
 
 def cache_dir(settings: Settings, name: str) -> Path:
-    """Where an engine keeps what is worth it between starts; its bytecode, too."""
+    """Returns the folder for files that an engine keeps between starts, including its bytecode."""
     return settings.data_dir.resolve() / "cache" / name
 
 
 def install_packages(python: Path, *requirements: str) -> None:
-    # Bytecode is made where replicas look for it, and of what is imported only.
+    # Replicas compile bytecode later, only of imported modules, into the folder where they look for
+    # it.
     call(python, "-m", "pip", "install", "--quiet", "--no-compile", *requirements)
 
 
 def call(*command: str | Path) -> str:
-    """The standard output of a command that has to succeed. Raises `InstallError`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """Runs a command and returns its standard output. Raises `InstallError` if it fails."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         done = subprocess.run(  # noqa: S603 - our own commands
             command,
-            env=kept | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+            env=env | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -165,13 +170,13 @@ def call(*command: str | Path) -> str:
 
 
 def _last(output: str) -> str:
-    """What a failing command has said at the end."""
+    """Returns the last lines of a failing command's output."""
     return "\n".join(output.strip().splitlines()[-8:])[-2000:] or "A command failed silently."
 
 
 @contextmanager
 def _alone(settings: Settings, name: str) -> Generator[Path]:
-    """The environment's folder, with no other process at it. Raises `InstallError`."""
+    """Yields the environment's folder, locked against other processes. Raises `InstallError`."""
     parent = _folder(settings)
     parent.mkdir(parents=True, exist_ok=True)
     with (parent / f"{name}.lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""What an engine does: load a model folder, run forward passes over samples."""
+"""Interface of an engine: loads a model folder and runs forward passes over samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,40 +13,40 @@ Progress = Callable[[float, str], None]
 
 
 class Engine(Protocol):
-    """One model, loaded. Not thread-safe: one thread calls it."""
+    """Engine with a loaded model. Not thread-safe: one thread calls it."""
 
     name: str
-    """What runs the model now; `adopt` may change it."""
+    """Name of the engine that runs the model now. `adopt` may change it."""
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
-        """Load the folder's model and return it, for the stages to attach to.
+        """Loads the folder's model and returns it, for the stages to attach to.
 
-        Raises whatever the libraries raise; the message is logged and named to the owner.
+        Passes on all errors of the libraries. The message is logged and shown to the owner.
         """
         ...
 
     def enter_thread(self) -> None:
-        """Called once on the thread that will call `forward`."""
+        """Prepares the calling thread, which will call `forward`. Called once."""
         ...
 
     def forward(
         self, samples: Sequence[Sample], watch: Watch = UNWATCHED
     ) -> list[Mapping[str, Any]]:
-        """Run one batch; one output a sample, with its features and extras, on the CPU.
+        """Runs one batch. Returns one output per sample, with its features and extras, on the CPU.
 
-        An engine that takes many steps tells `watch` about them.
+        An engine that runs many steps reports them to `watch`.
         """
         ...
 
     @property
     def convertible(self) -> bool:
-        """Whether a conversion of the loaded model may be tried."""
+        """True if a conversion of the loaded model may be tried."""
         ...
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
-        """Make the model ready as it was converted, beside the passes, on another thread.
+        """Prepares the converted model on another thread, while passes run.
 
-        Returns what goes on with it, called on the engine's thread between two of them. Raises
-        whatever the libraries raise.
+        Returns a function that switches to it. It is called on the engine's thread between two
+        passes. Passes on all errors of the libraries.
         """
         ...

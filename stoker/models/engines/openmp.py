@@ -1,8 +1,8 @@
-"""OpenMP's workers, of which a process had better have no more than cores.
+"""Limits OpenMP's workers, of which a process should have no more than cores.
 
-GNU's OpenMP gives each thread that opens a parallel region workers of its own and keeps them for as
-long as that thread lives. Once a process has more of them than cores, they spin for one another no
-longer: every region ends in system calls. A BERT-base alone takes 55 ms then instead of 42, on two
+GNU's OpenMP gives each thread that opens a parallel region its own workers, and keeps them as long
+as that thread lives. Once a process has more workers than cores, they no longer spin for one
+another: every region ends in system calls. A BERT-base alone then takes 55 ms instead of 42, on two
 cores.
 """
 
@@ -16,14 +16,16 @@ T = TypeVar("T")
 
 
 def on_passing_thread(work: Callable[[], T]) -> T:
-    """What the work returns or raises, done on a thread that ends, and its workers with it.
+    """Runs the work on a temporary thread, which ends with its OpenMP workers. Returns or raises
+    its outcome.
 
-    The work must fork nothing that is to outlive it: the kernel takes the thread for the parent.
+    The work must not fork a process that should outlive it: the kernel treats the thread as the
+    parent.
     """
     with ThreadPoolExecutor(1, "passing") as thread:
         return thread.submit(work).result()
 
 
 def keep_to_one_core() -> None:
-    """Let the calling thread, which works beside the engine's, open no parallel region."""
+    """Keeps the calling thread, which works next to the engine's, from opening parallel regions."""
     torch.set_num_threads(1)

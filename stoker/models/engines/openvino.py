@@ -1,7 +1,7 @@
-"""The OpenVINO engine: torch until the model was converted, then OpenVINO where a batch fits.
+"""The OpenVINO engine: torch until the model is converted, then OpenVINO for batches that fit.
 
-On a CPU it runs encoders faster than torch, short inputs above all. `conversion` makes what is
-adopted here, `trial` has compared it with torch.
+On a CPU it runs encoders faster than torch, especially with short inputs. `conversion` creates the
+model that is adopted here. `trial` has compared it with torch.
 """
 
 import functools
@@ -28,41 +28,45 @@ if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapter
 
 IN_STEPS = "steps"
-"""The `call` of the form of a model that runs in many steps."""
+"""Value of `call` in the form of a model that runs in many steps."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A converted way of calling the model: what `Stages.run` does for one `call`."""
+    """Converted way of calling the model: the work of `Stages.run` for one `call`."""
 
     call: str
-    """The samples' `call`, as `repr` writes it; or `IN_STEPS`."""
+    """The samples' `call`, as `repr` writes it, or `IN_STEPS`."""
     file: str
     """Name of the OpenVINO IR in the folder."""
     inputs: dict[str, list[int | None]]
-    """Feature → its shape, in the order of the IR's inputs; None: any size."""
+    """Maps each feature to its shape, in the order of the IR's inputs. None means any size."""
     outputs: list[str]
     layers: dict[str, str] = field(default_factory=dict[str, str])
-    """The IR's linear layers, by what their nodes' names begin with → the model's modules."""
+    """Maps the IR's linear layers, by the beginning of their nodes' names, to the model's
+    modules.
+    """
 
     def fits(self, batch: Mapping[str, torch.Tensor]) -> bool:
         return list(batch) == list(self.inputs) and all(
             len(shape) == value.dim()
-            and all(size in (None, given) for size, given in zip(shape, value.shape, strict=True))
+            and all(size in (None, actual) for size, actual in zip(shape, value.shape, strict=True))
             for shape, value in zip(self.inputs.values(), batch.values(), strict=True)
         )
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a conversion came to. Without forms the model stays with torch; `reason` tells why."""
+    """Result of a conversion. Without forms the model stays with torch, and `reason` explains
+    why.
+    """
 
     forms: list[Form]
     reason: str = ""
     is_rounded: bool = False
-    """It has fewer bits than the model that was converted, and other answers."""
+    """True if the result has fewer bits than the original model, and other answers."""
     stored: str = ""
-    """What the model's weights are stored in, as a `dtype`; empty: something else."""
+    """Stored precision of the model's weights, as a `dtype`. Empty for any other type."""
 
     def write(self, folder: Path) -> None:
         part = folder / f"{VERDICT}.part"
@@ -71,37 +75,39 @@ class Verdict:
 
     @classmethod
     def read(cls, folder: Path) -> "Verdict":
-        found = json.loads((folder / VERDICT).read_text())
-        return cls([Form(**form) for form in found.pop("forms")], **found)
+        fields = json.loads((folder / VERDICT).read_text())
+        return cls([Form(**form) for form in fields.pop("forms")], **fields)
 
 
 class Converted(Protocol):
-    """A form, ready to run."""
+    """Form that is ready to run."""
 
     layers: Mapping[str, graph.Layer]
-    """Those that adapters may be added to, by the model's names of them."""
+    """Layers that adapters may be added to, by the model's names of them."""
 
     def adapt(self, given: "Sequence[Adapter | None]") -> None:
-        """Have the next batch be one of rows with these adapters."""
+        """Sets the adapters of the next batch's rows."""
         ...
 
     def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
-        """Whether it can run a batch of samples with this `call`."""
+        """True if the form can run a batch of samples with this `call`."""
         ...
 
     def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
-        """What `Stages.run` gives for a batch that fits."""
+        """Returns the result of `Stages.run` for a batch that fits."""
         ...
 
     def beside(
         self, engine: TorchEngine, call: Hashable, batch: Mapping[str, torch.Tensor]
     ) -> tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]:
-        """What it gives for a batch that fits, and what torch gives: the same decisions taken."""
+        """Returns the form's and torch's outputs for a batch that fits, both with the same
+        decisions.
+        """
         ...
 
 
 class Whole:
-    """The model's whole run, as one graph."""
+    """The model's whole run as one graph."""
 
     def __init__(
         self, form: Form, model: "CompiledModel", layers: Mapping[str, graph.Layer] | None = None
@@ -121,17 +127,18 @@ class Whole:
     def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         from openvino import Tensor
 
-        # By place, not as `infer` would find out for itself, which takes longer than a small model.
+        # Inputs are set by position. `infer` would look them up, which takes longer than a small
+        # model.
         request = self._request
         for place, value in enumerate(batch.values()):
-            given = value.contiguous().numpy()
-            request.set_input_tensor(place, Tensor(given, shared_memory=True))
+            array = value.contiguous().numpy()
+            request.set_input_tensor(place, Tensor(array, shared_memory=True))
         if self._stack:
             rows = len(next(iter(batch.values())))
-            whose, self._given = self._given or [None] * rows, ()
-            request.set_tensor(graph.SLOTS, Tensor(self._stack.slots(whose)))
+            row_adapters, self._given = self._given or [None] * rows, ()
+            request.set_tensor(graph.SLOTS, Tensor(self._stack.slots(row_adapters)))
         request.infer()
-        # Copies: the request uses its memory again.
+        # Copies, because the request reuses its memory.
         names = enumerate(self._form.outputs)
         return {
             name: torch.as_tensor(request.get_output_tensor(place).data.copy())
@@ -145,7 +152,7 @@ class Whole:
 
 
 class InSteps:
-    """The stages' own run, its steps taken by what was converted."""
+    """The stages' own run, with steps computed by the converted model."""
 
     def __init__(self, stages: Stages, steps: Steps, model: Any) -> None:
         self._stages = stages
@@ -154,7 +161,7 @@ class InSteps:
         self.layers: Mapping[str, graph.Layer] = {}
 
     def adapt(self, given: "Sequence[Adapter | None]") -> None:
-        """Nobody has adapters here."""
+        """Does nothing: models in steps have no adapters."""
 
     def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
         return self._steps.takes(call)
@@ -165,9 +172,9 @@ class InSteps:
     def beside(
         self, engine: TorchEngine, call: Hashable, batch: Mapping[str, torch.Tensor]
     ) -> tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]:
-        found = engine.run(call, batch)
+        torch_outputs = engine.run(call, batch)
         ours, theirs = (
-            self._steps.retold(model, batch, found) for model in (self._model, engine.model)
+            self._steps.retold(model, batch, torch_outputs) for model in (self._model, engine.model)
         )
         return ours, theirs
 
@@ -175,10 +182,10 @@ class InSteps:
 def opened(
     execution: Execution, stages: Stages, threads: int, *, is_open: bool = False
 ) -> list[Converted]:
-    """The forms of a converted model, compiled. None where it could not be converted.
+    """Returns the compiled forms of a converted model. Empty if it could not be converted.
 
     Args:
-        is_open: whether its linear layers get a place for adapters.
+        is_open: True if its linear layers get inputs for adapters.
     """
     steps = stages.steps
     forms = Verdict.read(Path(execution.folder)).forms
@@ -201,8 +208,8 @@ def _whole(execution: Execution, form: Form, threads: int, *, is_open: bool) -> 
 
 
 def _compiled(execution: Execution, model: Any, threads: int) -> "CompiledModel":
-    """Compile an IR, or what was made of one; a second time it comes from the cache."""
-    # What has eight bits says so itself; this is for the rest.
+    """Compiles an IR or a changed model of it. A second time, it comes from the cache."""
+    # Layers in eight bits state it themselves; this is for the others.
     precision = "f32" if execution.precision == "i8" else execution.precision
     return _core().compile_model(
         model,
@@ -210,9 +217,9 @@ def _compiled(execution: Execution, model: Any, threads: int) -> "CompiledModel"
         {
             "CACHE_DIR": execution.cache_dir,
             "INFERENCE_NUM_THREADS": threads,
-            # It would take bfloat16 by itself where the processor has it.
+            # By default OpenVINO would use bfloat16 if the processor supports it.
             "INFERENCE_PRECISION_HINT": precision,
-            # By itself it would keep keys and values in eight bits.
+            # By default OpenVINO would keep keys and values in eight bits.
             "KV_CACHE_PRECISION": precision,
             "PERFORMANCE_HINT": "LATENCY",
         },
@@ -228,7 +235,7 @@ def _core() -> Any:
 
 class OpenVinoEngine(TorchEngine):
     def __init__(self, device: str, dtype: str, threads: int) -> None:
-        # torch is only to serve until the model was converted, which it is for a CPU.
+        # torch serves only until the model is converted, which happens for a CPU.
         super().__init__("cpu" if dtype == INT8 else device, dtype, threads)
         self._converted: list[Converted] = []
         self._given: Sequence[Adapter | None] = ()
@@ -240,52 +247,53 @@ class OpenVinoEngine(TorchEngine):
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
         adapters = self.adapters
-        found = opened(execution, self.stages, self.threads, is_open=adapters is not None)
-        stored, places = StoredWeights(self.folder), _places(found)
-        if adapters and found:
-            # One that has no place there has the model stay as it is.
+        forms = opened(execution, self.stages, self.threads, is_open=adapters is not None)
+        stored, places = StoredWeights(self.folder), _places(forms)
+        if adapters and forms:
+            # An adapter that the graph has no place for keeps the model as it is.
             adapters.check_all(self.model, stored, places)
 
         def take_over() -> None:
-            if found:
-                self._converted = found
+            if forms:
+                self._converted = forms
                 self.name = "openvino"
                 if adapters:
                     adapters.rebase(self.model, stored, places)
-                # Its weights would lie in memory twice. A batch that fits no form reads them again.
+                # The weights would be in memory twice. A batch that fits no form reads them again.
                 self.model = self.model.to("meta")
 
         return take_over
 
     def _adapted(self, samples: Sequence[Sample]) -> AbstractContextManager[None]:
-        # What runs them is known only where the batch is.
-        self._given = [one.adapter for one in samples] if self.adapters else ()
+        # Only the batch decides which form or engine runs the samples.
+        self._given = [sample.adapter for sample in samples] if self.adapters else ()
         return nullcontext()
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
-        given, self._given = self._given, ()
+        row_adapters, self._given = self._given, ()
         for converted in self._converted:
             if converted.fits(call, batch):
-                converted.adapt([self._anew(one) for one in given])
+                converted.adapt([self._anew(adapter) for adapter in row_adapters])
                 return converted(call, batch)
         if self.model.device.type == "meta":
             self.model = self.read()
         place = super()._placed
-        with self.adapters.rows(self.model, given) if self.adapters else nullcontext():
+        with self.adapters.rows(self.model, row_adapters) if self.adapters else nullcontext():
             return super().run(call, {name: place(value) for name, value in batch.items()})
 
     def _anew(self, one: "Adapter | None") -> "Adapter | None":
-        """One that was loaded for torch a moment ago, as it is added to a graph."""
+        """Returns an adapter for a graph in place of one that was just loaded for torch."""
         return self.adapters.get(one.name) if one and one.saved and self.adapters else one
 
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
         if not self._converted:
             return super()._placed(value)
-        # A conversion takes and gives single precision, whatever it computes in.
+        # A conversion has inputs and outputs in single precision, even if it computes in another
+        # one.
         return value.float() if value.is_floating_point() else value
 
 
 def _places(found: Sequence[Converted]) -> set[str]:
-    """The modules that all of them can have something added to."""
-    names = [set(one.layers) for one in found]
+    """Returns the modules that all forms can add adapters to."""
+    names = [set(form.layers) for form in found]
     return set[str].intersection(*names) if names else set()

@@ -1,7 +1,7 @@
-"""Which numbers a model is computed in where nobody says, and which a processor has.
+"""Chooses a model's precision if none is specified, and detects the precisions of a processor.
 
-`auto` keeps to what the weights are stored in: half precision is computed in half precision where
-the processor does that, and single precision stays what it is.
+`auto` follows the stored weights: half precision is computed in half precision if the processor
+supports it, and single precision stays single.
 """
 
 import math
@@ -15,39 +15,40 @@ from safetensors import SafetensorError, safe_open
 
 from stoker.models.engines.record import AUTO
 
-# It has no types.
+# safe_open has no type hints.
 _opened: Any = safe_open
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-"""Names in safetensors' headers, of what is computed in."""
+"""Maps the names of types in safetensors' headers to the types for computing."""
 _HALF = (torch.bfloat16, torch.float16)
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _FLOAT16 = frozenset({"avx512_fp16", "amx_fp16", "fphp", "asimdhp"})
-"""Flags of processors that multiply such numbers themselves; the short ones are ARM's."""
+"""Flags of processors that multiply float16 natively. The short ones are ARM's."""
 _INT8 = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _X86 = "sse2"
 
 
 def dtype_of(wanted: str, device: torch.device, folder: Path | None = None) -> torch.dtype:
-    """The type that a deployment's `dtype` means on a device.
+    """Returns the type that a deployment's `dtype` means on a device.
 
     Args:
-        folder: where the model's weights lie; None: what they are stored in does not matter.
+        folder: folder of the model's weights. None: their stored type does not matter.
     """
     if wanted != AUTO:
-        # What conversions alone compute in is made of single precision.
+        # Types that only conversions compute in are made from single precision.
         return _DTYPES.get(wanted, torch.float32)
     stored = stored_dtype(folder) if folder else None
     if device.type == "cuda":
-        # Half the memory, where that is not known.
+        # If the stored type is unknown, float16 takes half the memory.
         return stored or torch.float16
     is_half = stored in _HALF and computes_in(torch.bfloat16)
     return torch.bfloat16 if is_half else torch.float32
 
 
 def stored_dtype(folder: Path) -> torch.dtype | None:
-    """What most numbers of a model's weights are stored in; None: neither single nor half
-    precision, or no safetensors file says so.
+    """Returns the type of most numbers of a model's weights.
+
+    None if it is neither single nor half precision, or if no safetensors file states it.
     """
     counts = Counter[str]()
     for path in folder.glob("*.safetensors"):
@@ -57,27 +58,29 @@ def stored_dtype(folder: Path) -> torch.dtype | None:
                     part = file.get_slice(name)
                     counts[part.get_dtype()] += math.prod(part.get_shape())
         except SafetensorError:
-            # Who loads it says what is wrong with it.
+            # The load of the model reports the error.
             continue
     return _STORED.get(counts.most_common(1)[0][0]) if counts else None
 
 
 def computes_in(dtype: torch.dtype) -> bool:
-    """Whether this machine's processor multiplies such numbers itself."""
+    """True if this machine's processor multiplies numbers of the type natively."""
     flags = {torch.bfloat16: _BFLOAT16, torch.float16: _FLOAT16}.get(dtype)
     return flags is None or bool(flags & _flags())
 
 
 def saturates_in_int8() -> bool:
-    """Whether this processor adds products of eight bits up in sixteen, where two may be too much:
-    those of x86 that have no VNNI do (Intel's manual, VPMADDUBSW).
+    """True if this processor adds products of eight bits in sixteen, which two products may
+    overflow.
+
+    Processors of x86 without VNNI do so (Intel's manual, VPMADDUBSW).
     """
     return _X86 in _flags() and not _INT8 & _flags()
 
 
 def emulated(wanted: str, device: torch.device) -> str:
-    """What to tell whoever asks for numbers that the processor does not compute in; empty:
-    nothing.
+    """Returns a message about a requested type that the processor only emulates. Empty if it does
+    not.
     """
     dtype = _DTYPES.get(wanted)
     if device.type != "cpu" or dtype is None or computes_in(dtype):
@@ -87,11 +90,13 @@ def emulated(wanted: str, device: torch.device) -> str:
 
 @cache
 def _flags() -> frozenset[str]:
-    """Of the first core; none where the system does not tell."""
+    """Returns the flags of the first core, or an empty set if the system does not report them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return frozenset()
     named = (line.partition(":") for line in lines)
-    found = (value.split() for name, _, value in named if name.strip() in ("flags", "Features"))
-    return frozenset(next(found, list[str]()))
+    flag_lists = (
+        value.split() for name, _, value in named if name.strip() in ("flags", "Features")
+    )
+    return frozenset(next(flag_lists, list[str]()))

@@ -1,4 +1,4 @@
-"""What a model is probed with when it is converted and tried, and how two answers are compared."""
+"""Inputs that probe a model when it is converted and tried, and the comparison of two answers."""
 
 import itertools
 import math
@@ -13,40 +13,46 @@ from stoker.models.stages.stateful import NotExportableError
 
 EXPORTED_TOKENS, PROBED_TOKENS = 24, (8, 24, 72)
 LONG_TOKENS = 270
-"""Of a probe that is compared once: what depends on length may show late."""
+"""Tokens of a probe that is compared once: effects of the length may show late."""
 
 
 CALIBRATED_BY, RETRIED_BY = range(1, 25), range(25, 33)
-"""Which of a model's examples it is rounded by, and which others it is tried with then."""
+"""Numbers of the examples that a model is rounded by, and of other examples that it is then tried
+with.
+"""
 _EXAMPLE_TOKENS = (12, 24, 48, 96, 192)
 
 
 def examples(stages: Stages, numbers: Iterable[int]) -> list[Sample]:
-    """Inputs that look like real ones, of several lengths."""
+    """Returns realistic inputs of several lengths."""
     lengths = itertools.cycle(_EXAMPLE_TOKENS)
-    found = (stages.probe(length, number) for number, length in zip(numbers, lengths, strict=False))
-    return [one for one in found if one is not None]
+    samples = (
+        stages.probe(length, number) for number, length in zip(numbers, lengths, strict=False)
+    )
+    return [sample for sample in samples if sample is not None]
 
 
 def batch_of(engine: TorchEngine, sample: Sample, size: int) -> dict[str, torch.Tensor]:
-    """So many of one sample, padded as they would be when they are served."""
+    """Returns a batch of `size` copies of a sample, padded as for serving."""
     stages = engine.stages
     return engine.batch([sample] * size, stages.padded_length(stages.length(sample)))
 
 
 def tensors(outputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """A model's outputs. Raises `NotExportableError` where not all of them are tensors."""
-    found = {name: value for name, value in outputs.items() if value is not None}
-    if not all(isinstance(value, torch.Tensor) for value in found.values()):
+    """Returns a model's outputs without None. Raises `NotExportableError` if not all of them are
+    tensors.
+    """
+    present = {name: value for name, value in outputs.items() if value is not None}
+    if not all(isinstance(value, torch.Tensor) for value in present.values()):
         raise NotExportableError("Its outputs are more than tensors.")
-    return found
+    return present
 
 
 def difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> float:
-    """The largest, over all outputs, as a share of the largest value there.
+    """Returns the largest difference over all outputs, as a share of the output's largest value.
 
-    Whole numbers, such as tokens, have to be equal; so do shapes. What is no number in one has to
-    be none in the other.
+    Whole numbers, such as tokens, and shapes must be equal. A NaN in one answer must be a NaN in
+    the other.
     """
     worst = 0.0
     for name, value in theirs.items():

@@ -1,6 +1,6 @@
-"""What is to be known of an engine without importing it; `catalogue` has a record of each.
+"""Facts about an engine without importing it. `catalogue` has a record of each engine.
 
-Other packages make such records too, so nothing is imported here that looks for those.
+Other packages create such records, too, so this module imports nothing that searches for them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,105 +12,115 @@ from pydantic import BaseModel
 from stoker.models.stages.kinds import ModelKind
 
 AUTO = "auto"
-"""The server chooses: of the engines that serve a pipeline, the first."""
+"""Value of `engine` with which the server chooses the first engine that serves the pipeline."""
 Device = Literal["cpu", "cuda"]
 DTYPES = ("float32", "bfloat16", "float16")
 INT8 = "int8"
-"""The `dtype` of who wants weights and activations in eight bits: of conversions alone."""
+"""The `dtype` for weights and activations in eight bits. Only conversions support it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """A package that some of an engine's options or types need, in our own environment."""
+    """Package that some of an engine's options or types need, in the server's own environment."""
 
     module: str
     title: str
     install: str
-    """The command that brings it."""
+    """Command that installs the package."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Narrower:
-    """A value of an option that not all models take which have the option."""
+    """Value of an option that only some of the models with the option accept."""
 
     option: str
     value: Any
     kinds: Collection[ModelKind]
     instead: Any
-    """What the others may choose."""
+    """Value that the other models may choose."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What an engine takes in a deployment's `config`."""
+    """Options that an engine accepts in a deployment's `config`."""
 
     model: type[BaseModel]
-    """Its fields are the options; each is None where it is not given."""
+    """Model with the options as fields. Each is None if it is not set."""
     kinds: Collection[ModelKind]
-    """Only models of these kinds have them."""
+    """Kinds of models that have the options."""
     purpose: str
-    """What such models do, as in "text generation": for who gives them to others."""
+    """Purpose of such models, as in "text generation", for the error if others set the options."""
     narrower: Sequence[Narrower] = ()
     needs: Needs | None = None
 
     def narrowed(self, option: str, value: Any, kind: ModelKind) -> Narrower | None:
-        """Why models of a kind that has the option do not take a value of it; None: they do."""
-        meant = (one for one in self.narrower if (one.option, one.value) == (option, value))
-        return next((one for one in meant if kind not in one.kinds), None)
+        """Returns the restriction that excludes an option's value for models of a kind. None if it
+        is accepted.
+        """
+        meant = (
+            narrower
+            for narrower in self.narrower
+            if (narrower.option, narrower.value) == (option, value)
+        )
+        return next((narrower for narrower in meant if kind not in narrower.kinds), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPython:
-    """A Python environment that an engine has for itself, as it wants other versions than we."""
+    """Separate Python environment of an engine that needs other versions than the server."""
 
     make: str
-    """Makes it: the dotted name of a function as `environments.Make`."""
+    """Dotted name of the function that creates it, as `environments.Make`."""
     python_setting: str | None = None
-    """The setting that names an interpreter of the operator's own instead."""
+    """Setting that names the operator's own interpreter instead."""
     gpu_share_setting: str | None = None
-    """The setting that says which part of a GPU's memory a replica may take; None: all of it."""
+    """Setting for the share of a GPU's memory that a replica may use. None means all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRecord:
-    """What is to be known of an engine without importing it."""
+    """Facts about an engine that are known without importing it."""
 
     name: str
-    """Of the API's field `engine`."""
+    """Value of the API's field `engine`."""
     title: str
-    """As its makers write it."""
+    """Name as its makers write it."""
     meaning: str
-    """What the API's description of `engine` says of it."""
+    """Text about the engine in the API's description of `engine`."""
     serves: Mapping[ModelKind, Sequence[str]]
-    """The kinds of models that it runs → the `dtype`s that it runs them in, beside `auto`."""
+    """Maps the kinds of models that it runs to their `dtype`s, in addition to `auto`."""
     pipelines: Collection[str] = ()
-    """The pipelines that it serves; none: all whose models are of these kinds."""
+    """Pipelines that it serves. Empty means all with models of these kinds."""
     purpose: str = ""
-    """What it does, as in "generates text": for who wants it for something else."""
+    """Purpose, as in "generates text", for the error if it is requested for something else."""
     devices: Sequence[Device] = ("cpu", "cuda")
     converts: bool = False
-    """Whether it runs models as they were converted; until then, and under `auto`, torch does."""
+    """True if it runs converted models. Until the conversion, and under `auto`, torch runs them."""
     options: Options | None = None
     generation: type[BaseModel] | None = None
-    """What it takes in the `config` of a language model beside these. Several engines may take the
-    same; each field is None where it is not given."""
+    """Further options in the `config` of a language model. Several engines may accept the same
+    ones. Each field is None if it is not set.
+    """
     dtype_needs: Mapping[str, Needs] = field(default_factory=dict[str, Needs])
-    """`dtype` → what it needs."""
+    """Maps a `dtype` to the package that it needs."""
     environment: OwnPython | None = None
-    """None: it lives in ours."""
+    """Separate Python environment. None means the server's own."""
     devices_option: str = ""
-    """The one of its `options` that says over how many GPUs a replica is spread, which then gets so
-    many, and no others: `cuda:0` and on. None: it takes one."""
+    """Name of the option with the number of GPUs of a replica. The replica gets exactly that many,
+    named `cuda:0` and on. Empty means one GPU.
+    """
     for_stages: str = ""
-    """Loads it where models have stages: the dotted name of what is called with the `ReplicaSpec`
-    and returns an `engines.interface.Engine`."""
+    """Dotted name of the loader for models with stages. It is called with the `ReplicaSpec` and
+    returns an `engines.interface.Engine`.
+    """
     for_language: str = ""
-    """Loads a language model: the dotted name of what is called with the `ReplicaSpec` and a
-    `Progress`, and returns a `llm.engines.interface.LanguageEngine`."""
+    """Dotted name of the loader for language models. It is called with the `ReplicaSpec` and a
+    `Progress`, and returns a `llm.engines.interface.LanguageEngine`.
+    """
     preloads: Sequence[str] = ()
-    """Modules that are imported once, before replicas are forked: they must start no threads."""
+    """Modules that are imported once, before replicas are forked. They must not start threads."""
     probe: str = ""
-    """A program that prints the version of its library, or fails: `stoker doctor` runs it."""
+    """Program that prints the version of its library, or fails. `stoker doctor` runs it."""
 
     def runs(self, pipeline: str, kind: ModelKind) -> bool:
         return kind in self.serves and (not self.pipelines or pipeline in self.pipelines)

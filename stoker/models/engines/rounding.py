@@ -1,4 +1,4 @@
-"""Rounds what was converted for OpenVINO to fewer bits, by NNCF."""
+"""Rounds models converted for OpenVINO to fewer bits, by NNCF."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,20 @@ from stoker.models.engines.precision import saturates_in_int8
 from stoker.wire.protocol import WeightFormat
 
 _GROUP = 128
-"""Numbers that share a scale where they have four bits, or fewer where a row does not divide so."""
+"""Size of a group of four-bit numbers that share a scale. Smaller if a row is not divisible by
+it.
+"""
 _MOVED = 0.8
-"""How much of the range goes from activations into weights. NNCF's own is 0.95; by this, the least
-cosine of MiniLM's vectors with those in float32 rose from 0.987 to 0.994 over fifty sentences.
+"""Share of the range that moves from activations into weights. NNCF's default is 0.95. With this
+value, the least cosine of MiniLM's vectors with those in float32 rose from 0.987 to 0.994 over
+fifty sentences.
 """
 _ATTENTION = frozenset({"Softmax", "ScaledDotProductAttention"})
-"""What tells a transformer from other networks."""
+"""Operations that distinguish a transformer from other networks."""
 
 
 def round_weights(path: Path, weight_format: WeightFormat) -> None:
-    """Keep the weights of a written IR in fewer bits, as optimum-intel does without data."""
+    """Stores the weights of a written IR in fewer bits, as optimum-intel does without data."""
     library = _library()
     modes = library.CompressWeightsMode
     options: Mapping[WeightFormat, Mapping[str, Any]] = {
@@ -37,38 +40,38 @@ def round_weights(path: Path, weight_format: WeightFormat) -> None:
 
 
 def quantize(path: Path, examples: Sequence[Sequence[Any]]) -> None:
-    """Compute a written IR in eight bits, weights and activations.
+    """Quantizes a written IR to eight bits, weights and activations.
 
-    SmoothQuant (Xiao et al., 2023) moves what single channels have too much of into the weights.
+    SmoothQuant (Xiao et al., 2023) moves the excess range of single channels into the weights.
 
     Args:
-        examples: what it is given, as arrays in the order of its inputs: by these is measured how
-            large the numbers get on the way.
+        examples: inputs as arrays in the order of the IR's inputs. They measure how large the
+            intermediate numbers become.
     """
     library = _library()
     ir = _read(path)
     is_transformer = any(node.get_type_name() in _ATTENTION for node in ir.get_ops())
-    found = library.quantize(
+    quantized = library.quantize(
         ir,
         library.Dataset(list(examples)),
         subset_size=len(examples),
-        # Signed weights are the faster ones, and activations rarely have a zero in the middle.
+        # Signed weights are faster, and activations are rarely centred on zero.
         preset=library.QuantizationPreset.MIXED,
         model_type=library.ModelType.TRANSFORMER if is_transformer else None,
         advanced_parameters=library.AdvancedQuantizationParameters(
-            # Weights get one bit less then.
+            # With the fix, weights get one bit less.
             overflow_fix=library.OverflowFix.ENABLE if saturates_in_int8() else None,
             smooth_quant_alphas=library.AdvancedSmoothQuantParameters(matmul=_MOVED),
         ),
     )
-    _replace(path, found, "int8")
+    _replace(path, quantized, "int8")
 
 
 def _library() -> Any:
     import nncf
 
     library: Any = nncf
-    # It writes tables and bars.
+    # NNCF prints tables and progress bars.
     library.set_log_level(logging.ERROR)
     return library
 
@@ -85,6 +88,6 @@ def _replace(path: Path, ir: Any, name: str) -> None:
 
     rounded = path.with_stem(f"{path.stem}-{name}")
     openvino.save_model(ir, rounded, compress_to_fp16=False)
-    # Only now: the weights that were read are mapped from the file.
+    # Only at the end: the weights that were read are mapped from the file.
     for suffix in (".xml", ".bin"):
         rounded.with_suffix(suffix).replace(path.with_suffix(suffix))

@@ -1,8 +1,8 @@
-"""Finds what may share a forward pass without changing anybody's answer.
+"""Finds which samples may share a forward pass without changing any answer.
 
-Most models give a sample the same result alone, padded, or beside others. Some do not: padding
-takes part in a Fourier transform, in landmarks or in a convolution. A list of their names would end
-where the next one begins; so a model is asked, once, before its first answer.
+Most models give a sample the same result alone, padded, or batched with others. Some do not:
+padding takes part in a Fourier transform, in landmarks or in a convolution. A list of names would
+never be complete, so each model is probed once, before its first answer.
 """
 
 import dataclasses
@@ -23,31 +23,34 @@ log = logging.getLogger(__name__)
 Output = Mapping[str, Any]
 
 LENGTHS = (5, 21, 50)
-"""Tokens: none of them is one that lengths are rounded up to."""
+"""Lengths of the probes in tokens. None of them is a length that others are rounded up to."""
 TOLERANCE, HALF_TOLERANCE = 2e-5, 3e-2
-"""Largest difference that other kernels make, as a share of the largest output: in float32, and in
-half precision. A model beyond it pays with throughput; one below it would pay with its answers.
+"""Maximum difference caused by other kernels, as a share of the largest output: in float32 and in
+half precision.
+
+If the limit is too low, a model loses throughput. If it is too high, answers change.
 """
 
 MOST_BYTES = 512 << 20
-"""Of weights that are read once more to be asked in single precision."""
+"""Maximum bytes of weights that are read again to probe in single precision."""
 
 
 class UnfitError(ValueError):
-    """The model cannot serve: it fails on an input that is in order."""
+    """The model cannot serve: it fails on a valid input."""
 
 
 def find(engine: TorchEngine, stages: Stages) -> Sharing:
-    """What samples of a loaded model may share. Leaves the stages with some other setting.
+    """Returns which samples of a loaded model may share a pass. Leaves the stages with another
+    setting.
 
     Raises `UnfitError`.
     """
     stages.check(lambda sample: _alone(engine, sample))
-    found = _found(engine, stages)
-    if found is Sharing.PADDED or engine.dtype == torch.float32 or not _is_small(engine):
-        return found
-    # It may be no more than rounding: a score near nothing is made of numbers that are not. What
-    # the padding does to answers is the same in any precision, and shows in the finest.
+    sharing = _found(engine, stages)
+    if sharing is Sharing.PADDED or engine.dtype == torch.float32 or not _is_small(engine):
+        return sharing
+    # The difference may be only rounding: a score near zero is computed from numbers that are not
+    # near zero. The effect of padding is the same in any precision, and shows in the finest.
     with engine.in_single():
         return _found(engine, stages)
 
@@ -55,18 +58,20 @@ def find(engine: TorchEngine, stages: Stages) -> Sharing:
 def _found(engine: TorchEngine, stages: Stages) -> Sharing:
     sparse = shortest_sparse(stages.config)
     lengths = [*LENGTHS, *([sparse + LENGTHS[0]] if sparse else [])]
-    # Where nothing is padded, all of them are the same.
+    # Without padding, all samples have the same length.
     lengths = lengths if stages.padding else lengths[:1]
-    probes = [(one, length) for length in lengths if (one := stages.probe(length)) is not None]
+    probes = [
+        (probed, length) for length in lengths if (probed := stages.probe(length)) is not None
+    ]
     samples = [sample for sample, _ in probes]
-    others = [_another(stages, *probe) for probe in probes]
+    counterparts = [_another(stages, *probe) for probe in probes]
     stages.sharing = Sharing.ALONE
-    alone = [_alone(engine, one) for one in samples]
+    alone = [_alone(engine, probed) for probed in samples]
     _refuse_without_numbers(engine, samples, alone)
     for sharing in (Sharing.PADDED, Sharing.SAME_LENGTH):
         stages.sharing = sharing
         worst = max(
-            (_difference(*pair) for pair in _pairs(engine, stages, samples, others, alone)),
+            (_difference(*pair) for pair in _pairs(engine, stages, samples, counterparts, alone)),
             default=0,
         )
         log.info("%s: differs by %.1e", sharing, worst)
@@ -76,8 +81,8 @@ def _found(engine: TorchEngine, stages: Stages) -> Sharing:
 
 
 def _is_small(engine: TorchEngine) -> bool:
-    """Whether its weights may lie in memory once more, in single precision."""
-    return 4 * sum(one.numel() for one in engine.model.parameters()) <= MOST_BYTES
+    """True if the weights may be in memory once more, in single precision."""
+    return 4 * sum(parameter.numel() for parameter in engine.model.parameters()) <= MOST_BYTES
 
 
 def _alone(engine: TorchEngine, sample: Sample) -> Output:
@@ -96,7 +101,7 @@ def _alone(engine: TorchEngine, sample: Sample) -> Output:
 def _refuse_without_numbers(
     engine: TorchEngine, samples: Sequence[Sample], outputs: Sequence[Output]
 ) -> None:
-    """Raise `UnfitError` if every probe has a NaN in what the model made of it."""
+    """Raises `UnfitError` if every probe's output contains a NaN."""
     lacking = [_without_numbers(*pair) for pair in zip(samples, outputs, strict=True)]
     if not lacking or not all(lacking):
         return
@@ -110,12 +115,12 @@ def _refuse_without_numbers(
 
 
 def _without_numbers(sample: Sample, output: Output) -> list[str]:
-    """The names of the model's outputs that hold a NaN."""
-    given = {*sample.features, *sample.extras}
+    """Returns the names of the model's outputs that contain a NaN."""
+    input_names = {*sample.features, *sample.extras}
     floats = (
         (name, value)
         for name, value in output.items()
-        if name not in given and torch.is_tensor(value) and value.is_floating_point()
+        if name not in input_names and torch.is_tensor(value) and value.is_floating_point()
     )
     return [name for name, value in floats if bool(value.isnan().any())]
 
@@ -127,7 +132,7 @@ def _pairs(
     others: Sequence[Sample],
     alone: Sequence[Output],
 ) -> Iterator[tuple[Output, Output]]:
-    """What samples give as they may be run now, beside what each gives alone and as it is."""
+    """Yields each sample's output under the current sharing with its output alone and unpadded."""
     for sample, other, known in zip(samples, others, alone, strict=True):
         yield engine.forward([sample, other])[0], known
     if stages.sharing is Sharing.PADDED and stages.padding:
@@ -137,9 +142,9 @@ def _pairs(
 
 
 def _another(stages: Stages, sample: Sample, length: int) -> Sample:
-    """One of the same shape that says something else."""
-    # What the model's own processor makes is in order: a feature may hold more than an input's
-    # contents, such as the place of each patch, or what parts two texts.
+    """Returns a sample of the same shape with other content."""
+    # The output of the model's own processor is valid. A feature may hold more than an input's
+    # contents, such as the position of each patch, or the separator of two texts.
     other = stages.probe(length, 1)
     if other is not None and _shapes(other) == _shapes(sample):
         return other
@@ -151,12 +156,13 @@ def _another(stages: Stages, sample: Sample, length: int) -> Sample:
 
 
 def _shapes(sample: Sample) -> tuple[Hashable, ...]:
-    return sample.call, *sorted((name, one.shape) for name, one in sample.features.items())
+    return sample.call, *sorted((name, value.shape) for name, value in sample.features.items())
 
 
 def _difference(output: Output, known: Output) -> float:
-    """Between two outputs of a sample, by what the model gave in the same shape in both: what was
-    padded and is not cut off, nobody reads.
+    """Returns the difference of two outputs of a sample, over values with the same shape in both.
+
+    Other values contain padding that is not cut off, which no caller reads.
     """
     names = [
         name
@@ -165,4 +171,4 @@ def _difference(output: Output, known: Output) -> float:
         and torch.is_tensor(output[name])
         and value.shape == output[name].shape
     ]
-    return difference({one: output[one] for one in names}, {one: known[one] for one in names})
+    return difference({key: output[key] for key in names}, {key: known[key] for key in names})

@@ -1,4 +1,4 @@
-"""The torch engine: any architecture that transformers knows. The reference for correctness."""
+"""The torch engine: any architecture that transformers supports. The reference for correctness."""
 
 import contextlib
 import logging
@@ -36,7 +36,7 @@ class TorchEngine:
 
     @classmethod
     def of(cls, spec: ReplicaSpec) -> Self:
-        """The one that a replica's specification asks for."""
+        """Returns the engine for a replica's specification."""
         return cls(spec.device, spec.dtype, spec.threads)
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
@@ -48,7 +48,7 @@ class TorchEngine:
         return self.model
 
     def read(self) -> Any:
-        """The model, on its device."""
+        """Loads the model onto its device."""
         model = completeness.loaded(
             _model_class(self.stages, self.folder),
             str(self.folder),
@@ -61,8 +61,10 @@ class TorchEngine:
         return model
 
     def widened(self) -> Any | None:
-        """The model in single precision, where `auto` has chosen half and a probe fails in that;
-        None: it stays as it is. Not every operation is there in half precision on a CPU.
+        """Returns the model in single precision if `auto` chose half precision and a probe fails in
+        it.
+
+        None if the model stays as it is. A CPU lacks some operations in half precision.
         """
         is_chosen = self._wanted == AUTO and self.dtype is not torch.float32
         if not is_chosen or self.device.type != "cpu":
@@ -74,8 +76,8 @@ class TorchEngine:
         except Exception as error:
             log.info("computing in float32: the model fails in %s: %s", self.dtype, error)
         else:
-            floats = (one for one in outputs.values() if torch.is_tensor(one))
-            if not any(one.isnan().any() for one in floats if one.is_floating_point()):
+            floats = (value for value in outputs.values() if torch.is_tensor(value))
+            if not any(value.isnan().any() for value in floats if value.is_floating_point()):
                 return None
             log.info("computing in float32: the model yields NaN in %s", self.dtype)
         self.dtype = torch.float32
@@ -84,25 +86,25 @@ class TorchEngine:
 
     @contextlib.contextmanager
     def in_single(self) -> Generator[None]:
-        """Have it compute in float32 until the block ends, by weights that are read once more."""
-        kept = self.model, self.dtype
+        """Makes the model compute in float32 within the block, with weights that are read again."""
+        previous = self.model, self.dtype
         self.dtype = torch.float32
         try:
             self.model = self.read()
             yield
         finally:
-            self.model, self.dtype = kept
+            self.model, self.dtype = previous
 
     @property
     def convertible(self) -> bool:
         return False
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
-        """There is nothing better than what is loaded."""
+        """Does nothing: the engine has no better form than the loaded model."""
         return lambda: None
 
     def enter_thread(self) -> None:
-        # OpenMP keeps the number for each thread that opens parallel regions.
+        # OpenMP keeps this number per thread that opens parallel regions.
         torch.set_num_threads(self.threads)
 
     @torch.inference_mode()
@@ -113,20 +115,22 @@ class TorchEngine:
         length = self.stages.padded_length(max(lengths))
         with self._adapted(samples):
             outputs = self.run(samples[0].call, self.batch(samples, length))
-        found = {name: _fetched(value) for name, value in outputs.items()}
+        fetched = {name: _fetched(value) for name, value in outputs.items()}
         return [
             {
                 **sample.features,
                 **sample.extras,
-                **self._row(found, row, lengths[row], length, len(samples)),
+                **self._row(fetched, row, lengths[row], length, len(samples)),
             }
             for row, sample in enumerate(samples)
         ]
 
     def batch(self, samples: Sequence[Sample], length: int) -> dict[str, torch.Tensor]:
-        """The features of all samples, padded to a length, on the device."""
+        """Returns the features of all samples, padded to a length, on the device."""
         return {
-            name: self._placed(torch.cat([self._padded(name, one, length) for one in samples]))
+            name: self._placed(
+                torch.cat([self._padded(name, sample, length) for sample in samples])
+            )
             for name in samples[0].features
         }
 
@@ -136,7 +140,7 @@ class TorchEngine:
         return self.adapters.rows(self.model, [sample.adapter for sample in samples])
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
-        """The model's outputs, by name."""
+        """Returns the model's outputs by name."""
         return self.stages.run(self.model, call, batch)
 
     def _padded(self, name: str, sample: Sample, length: int) -> torch.Tensor:
@@ -156,38 +160,43 @@ class TorchEngine:
     def _row(
         self, outputs: Mapping[str, Any], row: int, own: int, length: int, size: int
     ) -> dict[str, Any]:
-        """One sample's share of the outputs, without the rows that padding made."""
+        """Returns one sample's share of the outputs, without the padded positions."""
         right = self.stages.padding_side == "right"
-        kept = slice(0, own) if right else slice(length - own, length)
-        found: dict[str, Any] = {}
+        positions = slice(0, own) if right else slice(length - own, length)
+        sample_outputs: dict[str, Any] = {}
         for name, value in outputs.items():
             if torch.is_tensor(value) and value.dim() and value.shape[0] == size:
                 share = value[row : row + 1]
-                found[name] = share[:, kept] if name in self.stages.per_token else share
+                sample_outputs[name] = (
+                    share[:, positions] if name in self.stages.per_token else share
+                )
             else:
-                found[name] = value
-        return found
+                sample_outputs[name] = value
+        return sample_outputs
 
 
 def _model_class(stages: Stages, folder: Path) -> Any:
-    """The first of the task's classes that knows the model's configuration."""
+    """Returns the first of the task's classes that supports the model's configuration."""
     library: Any = transformers
     config = library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
     classes = [getattr(library, name) for name in stages.loaders(config)]
     if len(classes) == 1:
         return classes[0]
-    return next((one for one in classes if type(config) in one._model_mapping), classes[0])
+    return next(
+        (model_class for model_class in classes if type(config) in model_class._model_mapping),
+        classes[0],
+    )
 
 
 def _fetched(value: Any) -> Any:
-    """Tensors on the CPU, floats in single precision, which is what numpy knows."""
+    """Moves tensors to the CPU. Floats become single precision, which numpy supports."""
     if not torch.is_tensor(value):
         return value
     return value.float().cpu() if value.is_floating_point() else value.cpu()
 
 
 def device_of(wanted: str) -> torch.device:
-    """The device that a deployment's `device` means."""
+    """Returns the device that a deployment's `device` means."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(wanted)

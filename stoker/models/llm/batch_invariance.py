@@ -1,8 +1,8 @@
-"""Finds how a language model may be computed on torch without changing anybody's answer.
+"""Determines how a language model can be computed on torch without changing any answer.
 
-Prompts are computed in pieces and sequences draw in one batch, where the model allows it. That it
-does is seen from its answers, once, before the first one: the same prompts in pieces and together,
-against the model called directly on the whole.
+If the model allows it, prompts are computed in pieces and sequences draw in one batch. A comparison
+before the first answer decides that. It computes the same prompts in pieces and together, and
+compares the logits with a direct call of the model on the whole prompt.
 """
 
 import logging
@@ -19,19 +19,19 @@ from stoker.wire.protocol import Sharing
 log = logging.getLogger(__name__)
 
 LENGTHS = (5, 21, 9, 13)
-"""Of the prompts, tokens: a pass of a large model takes seconds."""
+"""Lengths of the prompts in tokens. Small, because one pass of a large model takes seconds."""
 TOLERANCE = 1e-4
-"""Largest difference that other kernels make in float32, as a share of the largest logit."""
+"""Largest difference due to different kernels in float32, as a share of the largest logit."""
 
 
 def find(runner: TorchRunner) -> Sharing:
-    """How a model's sequences may be computed. Leaves the runner restricted to it.
+    """Returns how a model's sequences may be computed, and restricts the runner to it.
 
-    Raises `UnfitError` where they cannot be computed step by step at all.
+    Raises `UnfitError` if they cannot be computed step by step.
     """
     config = runner.model.config
     prompts = probes.drawn(runner.vocabulary, runner.max_length, LENGTHS, without=_special(config))
-    known = Probes(prompts, torch.stack([runner.direct(one) for one in prompts]))
+    known = Probes(prompts, torch.stack([runner.direct(prompt) for prompt in prompts]))
     tolerance = TOLERANCE if runner.model.dtype == torch.float32 else HALF_TOLERANCE
     worst = 0.0
     for sharing in (Sharing.PADDED, Sharing.ALONE, Sharing.ONE_PIECE):
@@ -47,10 +47,12 @@ def find(runner: TorchRunner) -> Sharing:
 
 
 def _special(config: Any) -> frozenset[int]:
-    """Tokens that are no text: what stands for an image would want one."""
-    found: set[int] = set()
+    """Returns the tokens that are not text. A placeholder for an image, for example, would require
+    an image.
+    """
+    tokens: set[int] = set()
     for part in (config, config.get_text_config(decoder=True)):
         for name, value in part.to_dict().items():
             if name.endswith(("_token_id", "_token_index")):
-                found.update([value] if isinstance(value, int) else value or [])
-    return frozenset(found)
+                tokens.update([value] if isinstance(value, int) else value or [])
+    return frozenset(tokens)

@@ -1,10 +1,10 @@
-"""Who holds which blocks of a paged key-value cache, and which prompts are in it already.
+"""Tracks which sequences hold the blocks of a paged key-value cache, and which prompts it contains.
 
-The cache is an array of blocks of a fixed number of tokens; a sequence has a table of the blocks
-that hold it. A full block is known by its tokens and by the block before it, so that a later
-sequence that begins alike shares it. Blocks that nobody holds stay as they are until they are
-needed: the longest unused goes first. The method is that of https://arxiv.org/abs/2309.06180, with
-the prefix look-up that vLLM and SGLang have.
+The cache is an array of blocks with a fixed number of tokens. Each sequence has a table of its
+blocks. A full block is identified by its tokens and the preceding block, so a later sequence with
+the same beginning shares it. Blocks without a holder keep their content until they are needed; the
+least recently used is reused first. The method is from https://arxiv.org/abs/2309.06180, with the
+prefix lookup of vLLM and SGLang.
 """
 
 from collections import OrderedDict
@@ -12,43 +12,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _Key = tuple[int | str, tuple[int, ...]]
-"""The name of the block before, or of the kind (see `BlockCache.admit`), and the block's tokens."""
+"""Name of the preceding block or of the kind (see `BlockCache.admit`), and the block's tokens."""
 
 
 @dataclass(eq=False)
 class _Table:
     blocks: list[int] = field(default_factory=list[int])
     tokens: Sequence[int] = ()
-    """Grows as the sequence does: it is the owner's own list."""
+    """The owner's list itself. It grows with the sequence."""
     named: int = 0
-    """Leading blocks that are known by their content."""
+    """Number of leading blocks that are known by their content."""
     last_name: int | str = ""
 
 
 class BlockCache:
-    """Bookkeeping only: whoever computes keeps the arrays."""
+    """Bookkeeping of the blocks of a paged cache. The caller keeps the arrays."""
 
     def __init__(self, blocks: int, block_tokens: int) -> None:
         self.block_tokens = block_tokens
         self._free = list(range(blocks - 1, -1, -1))
         self._holders: dict[int, int] = {}
-        """Block → how many sequences hold it."""
+        """Maps a block to the number of sequences that hold it."""
         self._idle: OrderedDict[int, None] = OrderedDict()
-        """Blocks with known content that nobody holds, the longest unused first."""
+        """Blocks with known content and no holder, least recently used first."""
         self._by_key: dict[_Key, tuple[int, int]] = {}
-        """→ the block's number and its name, which is never given twice."""
+        """Maps a key to the block's number and its name. Names are never reused."""
         self._key_of: dict[int, _Key] = {}
         self._tables: dict[int, _Table] = {}
         self._names = 0
 
     @property
     def free(self) -> int:
-        """Blocks that can be had."""
+        """Number of available blocks."""
         return len(self._free) + len(self._idle)
 
     @property
     def usage(self) -> float:
-        """The share of the blocks that sequences hold."""
+        """Share of the blocks that sequences hold."""
         return len(self._holders) / (len(self._holders) + self.free)
 
     def table(self, identifier: int) -> Sequence[int]:
@@ -57,13 +57,15 @@ class BlockCache:
     def admit(
         self, identifier: int, tokens: Sequence[int], *, anew: bool = False, kind: str = ""
     ) -> int | None:
-        """Take a sequence; how many of its leading tokens are computed. None: no room for the rest.
+        """Admits a sequence and returns how many of its leading tokens are already computed.
+
+        Returns None if the cache has no room for the rest.
 
         Args:
-            tokens: kept, not copied: what is appended to it belongs to the sequence.
-            anew: it shares no blocks.
-            kind: it shares blocks with sequences of the same kind only: the same tokens come to
-                other keys and values with an adapter.
+            tokens: kept by reference, not copied. Tokens appended later belong to the sequence.
+            anew: if True, the sequence shares no blocks.
+            kind: restricts sharing to sequences of the same kind. With an adapter, the same tokens
+                have different keys and values.
         """
         table = _Table(tokens=tokens, last_name=kind)
         shared = [] if anew else self._shared(tokens, kind)
@@ -79,7 +81,7 @@ class BlockCache:
         return len(shared) * self.block_tokens
 
     def reserve(self, identifier: int, length: int) -> bool:
-        """Have blocks for so many tokens; False where there are none left."""
+        """Reserves blocks for `length` tokens. Returns False if too few blocks are free."""
         blocks = self._tables[identifier].blocks
         missing = self._count(length) - len(blocks)
         if missing > self.free:
@@ -88,7 +90,9 @@ class BlockCache:
         return True
 
     def computed(self, identifier: int, length: int) -> None:
-        """So many leading tokens of a sequence are computed: others may share their full blocks."""
+        """Records that the first `length` tokens are computed. Other sequences may then share their
+        full blocks.
+        """
         table = self._tables[identifier]
         size = self.block_tokens
         while (table.named + 1) * size <= length:
@@ -96,7 +100,7 @@ class BlockCache:
             key = (table.last_name, tuple(table.tokens[place * size : (place + 1) * size]))
             block = table.blocks[place]
             if known := self._by_key.get(key):
-                # Another sequence computed the same meanwhile: its block stays the known one.
+                # Another sequence computed the same block meanwhile. Its block stays the known one.
                 table.last_name = known[1]
             else:
                 self._names += 1
@@ -106,9 +110,9 @@ class BlockCache:
             table.named += 1
 
     def release(self, identifier: int) -> None:
-        """Let a sequence's blocks go; what they hold stays known as long as it can."""
+        """Releases a sequence's blocks. Their content stays known until they are reused."""
         table = self._tables.pop(identifier, None)
-        # The end of a sequence is shared least: it goes first.
+        # The end of a sequence is the least shared, so its blocks are reused first.
         for block in reversed(table.blocks if table else []):
             self._holders[block] -= 1
             if self._holders[block]:
@@ -120,17 +124,19 @@ class BlockCache:
                 self._free.append(block)
 
     def _shared(self, tokens: Sequence[int], kind: str) -> list[tuple[int, int]]:
-        """The known blocks that a sequence begins with; its last token is left to compute."""
-        found: list[tuple[int, int]] = []
+        """Returns the known blocks at the beginning of a sequence. The last token always stays to
+        be computed.
+        """
+        blocks: list[tuple[int, int]] = []
         name: int | str = kind
         size = self.block_tokens
         for start in range(0, len(tokens) - size, size):
             known = self._by_key.get((name, tuple(tokens[start : start + size])))
             if known is None:
                 break
-            found.append(known)
+            blocks.append(known)
             name = known[1]
-        return found
+        return blocks
 
     def _count(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)

@@ -1,4 +1,4 @@
-"""Reads a language model's folder: safetensors and what lies beside them, or a GGUF file."""
+"""Reads a language model's folder: safetensors with their other files, or a GGUF file."""
 
 import json
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ TEXT = "AutoModelForCausalLM"
 
 
 class UnservedModelError(Exception):
-    """A vision model of a kind that is not served."""
+    """Raised for a vision model of an unsupported kind."""
 
 
 def load_config(folder: Path) -> Any:
-    """The configuration, of transformers."""
+    """Returns the model's configuration as a transformers object."""
     if name := gguf_checkpoint.gguf_file(folder):
         return gguf_checkpoint.load_config(folder, name)
     library: Any = transformers
@@ -28,11 +28,11 @@ def load_config(folder: Path) -> Any:
 
 
 def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
-    """The model with a language modelling head, on the CPU.
+    """Returns the model with a language modelling head, on the CPU.
 
     Args:
-        kind: transformers' class that loads it, where it is no GGUF.
-        options: `from_pretrained`'s.
+        kind: class of transformers that loads the model, unless it is a GGUF file.
+        options: arguments of `from_pretrained`.
 
     Raises:
         MissingWeightsError, GgufError: the files lack weights.
@@ -50,14 +50,14 @@ def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
 
 
 def load_skeleton(folder: Path) -> Any:
-    """The model with a language modelling head, without weights: what it is made of."""
+    """Returns the model with a language modelling head but without weights: its structure only."""
     library: Any = transformers
     with torch.device("meta"):
         return library.AutoModelForCausalLM.from_config(load_config(folder))
 
 
 def architecture(folder: Path) -> str:
-    """The class of a folder's vision model. Raises `UnservedModelError`."""
+    """Returns the class of a folder's vision model. Raises `UnservedModelError`."""
     config: Mapping[str, Any] = json.loads((folder / "config.json").read_bytes())
     (name, *_) = config.get("architectures") or [""]
     if name not in VISION:
@@ -66,7 +66,7 @@ def architecture(folder: Path) -> str:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer, with its chat template."""
+    """Returns the tokenizer with its chat template."""
     if name := gguf_checkpoint.gguf_file(folder):
         return gguf_checkpoint.load_tokenizer(folder, name)
     library: Any = transformers
@@ -74,25 +74,31 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def load_generation_config(folder: Path) -> tuple[Mapping[str, Any], str]:
-    """The fields that say how to generate, and the name of the file that they are from.
+    """Returns the fields that control generation, and the name of the file that holds them.
 
-    As transformers reads them: those of generation_config.json; without that file, those of
-    config.json. What a GGUF file says of itself holds where generation_config.json leaves it open.
+    The rule is that of transformers: the fields of generation_config.json or, without that file,
+    those of config.json. The metadata of a GGUF file fills in fields that generation_config.json
+    omits.
     """
-    own = _read_object(folder / generation_fields.FILE)
+    generation = _read_object(folder / generation_fields.FILE)
     if name := gguf_checkpoint.gguf_file(folder):
         of_file = gguf_checkpoint.generation_config(folder, name)
-        return {**of_file, **(own or {})}, name if own is None else generation_fields.FILE
-    if own is not None:
-        return own, generation_fields.FILE
+        return {
+            **of_file,
+            **(generation or {}),
+        }, name if generation is None else generation_fields.FILE
+    if generation is not None:
+        return generation, generation_fields.FILE
     config = _read_object(folder / generation_fields.CONFIG) or {}
     return generation_fields.of_config(config), generation_fields.CONFIG
 
 
 def _read_object(path: Path) -> Mapping[str, Any] | None:
-    """None: there is no such file, or it holds no JSON object."""
+    """Returns the JSON object of a file. None if the file does not exist or holds no JSON
+    object.
+    """
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
+    return cast("Mapping[str, Any]", content) if isinstance(content, dict) else None

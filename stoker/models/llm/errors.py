@@ -1,9 +1,9 @@
-"""Why a sequence cannot go on."""
+"""Errors that end a sequence."""
 
 
 class DrawError(Exception):
-    """No token can be drawn for a sequence; the message is for its client."""
+    """No token can be drawn for a sequence. The message is meant for the client."""
 
 
 class FormError(DrawError):
-    """The form that was asked for cannot be followed."""
+    """The requested form cannot be followed."""

@@ -1,4 +1,4 @@
-"""What a model's own files say of generating text, for requests that leave it open."""
+"""Generation defaults from a model's own files, for fields that requests omit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,9 @@ _NO_END = Notice(
 
 @dataclass(frozen=True)
 class Defaults:
-    """What requests may leave open, and what only the model's files can say."""
+    """Defaults for fields that requests may omit, and settings that only the model's files can
+    contain.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -35,14 +37,14 @@ class Defaults:
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
     min_length: int = 0
-    """Fewest tokens of prompt and answer together."""
+    """Minimum tokens of prompt and answer together."""
     stop: Sequence[str] = ()
     rules: LogitRules | None = field(default=None, compare=False)
-    """None: the files say nothing that changes logits."""
+    """None if the files contain no rules that change logits."""
     notices: Sequence[Notice] = field(default=(), compare=False)
-    """Of fields that have no effect, and of ends that are missing."""
+    """Notices of fields without effect, and of missing end tokens."""
     unruled: Sequence[Notice] = field(default=(), compare=False)
-    """Further ones, if the engine does not apply `rules`."""
+    """Further notices that apply if the engine does not support `rules`."""
 
     @classmethod
     def read(
@@ -54,16 +56,17 @@ class Defaults:
         max_length: int = 0,
         vocabulary: int = 0,
     ) -> "Defaults":
-        """
+        """Reads the defaults of a model folder.
+
         Args:
             ends: further tokens that end an answer, such as the chat template's end of a turn.
-            max_length: most tokens of prompt and answer; 0: any number.
-            vocabulary: width of the logits; 0: logits are left as they are.
+            max_length: maximum tokens of prompt and answer. 0 means any number.
+            vocabulary: width of the logits. 0 means that logits stay unchanged.
         """
-        given, file = load_generation_config(folder)
-        if _is_idle(given, max_length):
-            given = {name: value for name, value in given.items() if name != "max_length"}
-        values, notices = generation_fields.parsed(given, file)
+        fields, file = load_generation_config(folder)
+        if _is_idle(fields, max_length):
+            fields = {name: value for name, value in fields.items() if name != "max_length"}
+        values, notices = generation_fields.parsed(fields, file)
         rules = None
         try:
             rules = LogitRules(values, vocabulary) if vocabulary else None
@@ -74,39 +77,39 @@ class Defaults:
         if tokenizer.eos_token_id is not None:
             known.add(tokenizer.eos_token_id)
         is_greedy = values.get("do_sample") is False
-        found: dict[str, Any] = {name: values[name] for name in _AS_THEY_ARE if name in values}
+        settings: dict[str, Any] = {name: values[name] for name in _AS_THEY_ARE if name in values}
         if is_greedy:
-            found["temperature"] = 0.0
+            settings["temperature"] = 0.0
         return cls(
-            **found,
+            **settings,
             ends=frozenset(known),
             stop=values.get("stop_strings", ()),
             rules=rules or None,
             notices=notices if known else [*notices, _NO_END],
             unruled=[
-                unserved(name, given[name], "the engine does not apply it", file)
+                unserved(name, fields[name], "the engine does not apply it", file)
                 for name in (rules.names if rules else ())
             ],
         )
 
     def filled(self, given: Sampling, prompt: int = 0) -> Sampling:
-        """A request's wishes, with the model's own where it left them open; but for the number of
-        tokens, which also depends on the context.
+        """Returns a request's sampling options, completed with the model's defaults. Leaves out the
+        number of tokens, which also depends on the context.
 
         Args:
             prompt: tokens of the prompt.
         """
         least = self.min_new_tokens
-        own: Mapping[str, Any] = {
+        defaults: Mapping[str, Any] = {
             "min_tokens": max(0, self.min_length - prompt) if least is None else least,
             **{name: getattr(self, name) for name in _SAMPLING},
         }
-        changes = {name: value for name, value in own.items() if getattr(given, name) is None}
+        changes = {name: value for name, value in defaults.items() if getattr(given, name) is None}
         return msgspec.structs.replace(given, **changes)
 
 
 def _is_idle(given: Mapping[str, Any], most: int) -> bool:
-    """Whether 'max_length' of the file limits no answer beyond what else does."""
+    """Returns True if 'max_length' of the file limits no answer beyond the other limits."""
     longest = given.get("max_length")
     is_beyond = isinstance(longest, int) and 0 < most <= longest
     return is_beyond or given.get("max_new_tokens") is not None

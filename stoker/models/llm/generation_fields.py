@@ -1,6 +1,6 @@
-"""The fields of generation_config.json: what each may hold, and whether language models honour it.
+"""Fields of generation_config.json: their allowed values, and whether language models apply them.
 
-Fields that change no answer (caches, drafts, output formats) are not in the table. Their meaning:
+The table omits fields that change no answer (caches, drafts, output formats). Their meaning:
 https://huggingface.co/docs/transformers/main_classes/text_generation
 """
 
@@ -17,21 +17,23 @@ _MOST_TOKENS = 1 << 20
 _MOST_LISTED = 100_000
 _STOP_CHARS = 512
 _NESTED = ("decoder", "generator", "text_config")
-"""Where config.json may keep what it says of the part that writes text, the first wins."""
+"""Fields in which config.json may describe the part that writes text. The first one present is
+used.
+"""
 
 
 class FieldError(Exception):
-    """A value that its field cannot have; the message says what it may be."""
+    """Raised for a value that its field does not allow. The message names the allowed values."""
 
 
 @dataclass(frozen=True)
 class Field:
     parse: Callable[[Any], Any]
-    """Returns the value as code uses it. Raises `FieldError`."""
+    """Parses the value for use in code. Raises `FieldError`."""
     unserved: str = ""
-    """Why language models here do not honour it; empty: they do."""
+    """Reason why language models here ignore it. Empty if they apply it."""
     off: tuple[Any, ...] = ()
-    """Values that change nothing. Only of fields that are not honoured."""
+    """Values without effect. Set only for fields that are ignored."""
 
 
 def _number(low: float, high: float) -> Callable[[Any], float]:
@@ -60,16 +62,16 @@ def _flag(value: Any) -> bool:
 
 def _tokens(value: Any) -> list[int]:
     values = cast("list[Any]", value if isinstance(value, list) else [value])
-    if len(values) > _MOST_LISTED or not all(_is_token(one) for one in values):
+    if len(values) > _MOST_LISTED or not all(_is_token(token) for token in values):
         raise FieldError("a token or a list of tokens")
     return values
 
 
 def _sequences(value: Any) -> list[list[int]]:
     values = cast("list[Any]", value if isinstance(value, list) else [None])
-    if len(values) > _MOST_LISTED or not all(_is_filled_list(one) for one in values):
+    if len(values) > _MOST_LISTED or not all(_is_filled_list(sequence) for sequence in values):
         raise FieldError("a list of lists of tokens")
-    return [_tokens(one) for one in values]
+    return [_tokens(sequence) for sequence in values]
 
 
 def _biases(value: Any) -> dict[tuple[int, ...], float]:
@@ -90,7 +92,7 @@ def _decay(value: Any) -> tuple[int, float]:
 
 def _strings(value: Any) -> list[str]:
     values = cast("list[Any]", value if isinstance(value, list) else [value])
-    is_right = all(isinstance(one, str) and 0 < len(one) <= _STOP_CHARS for one in values)
+    is_right = all(isinstance(text, str) and 0 < len(text) <= _STOP_CHARS for text in values)
     if not is_right or len(values) > MAX_STOPS:
         raise FieldError(f"at most {MAX_STOPS} texts of at most {_STOP_CHARS} characters")
     return values
@@ -163,8 +165,9 @@ FIELDS: Mapping[str, Field] = {
 
 
 def of_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns what config.json says of generation, as transformers reads it if there is no
-    generation_config.json: the outer fields, and of the part that writes text what they leave open.
+    """Returns the generation fields of config.json, as transformers reads them if
+    generation_config.json is missing. The outer fields take precedence over those of the part that
+    writes text.
     """
     inner = next((config[name] for name in _NESTED if config.get(name)), None)
     nested = _given(cast("dict[str, Any]", inner if isinstance(inner, dict) else {}))
@@ -177,11 +180,11 @@ def _given(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def parsed(given: Mapping[str, Any], file: str) -> tuple[dict[str, Any], list[Notice]]:
-    """The values of the fields that language models honour, and notices of the others.
+    """Returns the values of the fields that language models apply, and notices about the others.
 
     Args:
-        given: fields as the file holds them. Null means that a field is not given.
-        file: the name of the file that holds them.
+        given: fields as the file holds them. Null means that a field is absent.
+        file: name of the file that holds them.
     """
     values: dict[str, Any] = {}
     notices: list[Notice] = []

@@ -1,8 +1,8 @@
 """Loads language models from GGUF: tensors and tokenizer with transformers, the rest from the file.
 
-transformers' own reading of a GGUF's configuration leaves out what its defaults then decide: sizes
-of heads and windows, how positions are scaled, what bounds the logits. Here all that the file
-states is taken over, and a tensor that is missing is an error. Inspection has checked the file.
+transformers' own GGUF reader omits parts of the configuration, which its defaults then decide:
+sizes of heads and windows, scaling of positions, limits of the logits. This module uses everything
+that the file states. A missing tensor is an error. The inspection has checked the file.
 
 Keys: https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py
 """
@@ -37,16 +37,17 @@ _SAMPLING = {
     "min_p": "min_p",
     "penalty_repeat": "repetition_penalty",
 }
-# Layers of the largest model of each kind, whose attention is scaled otherwise than the others'.
+# Number of layers of the largest model of each kind. Its attention is scaled differently from the
+# others.
 _LARGEST = {"gemma2": 46, "gemma3": 62}
 
 
 class GgufError(Exception):
-    """The file lacks a part of the model; the message tells which."""
+    """The file lacks a part of the model. The message names the part."""
 
 
 def gguf_file(folder: Path) -> str | None:
-    """The name of the folder's GGUF file; None where the model is of safetensors."""
+    """Returns the name of the folder's GGUF file. None if the model uses safetensors."""
     if any((folder / name).exists() for name in _WEIGHTS):
         return None
     names = sorted(path.name for path in folder.iterdir())
@@ -54,28 +55,28 @@ def gguf_file(folder: Path) -> str | None:
 
 
 def load_config(folder: Path, name: str) -> Any:
-    """The configuration that a GGUF file describes, as of transformers."""
+    """Returns the configuration of a GGUF file as a transformers object."""
     metadata, tensors = _read(folder / name)
     kind = metadata["general.architecture"]
-    own = {key.removeprefix(f"{kind}."): value for key, value in metadata.items()}
-    heads = own["attention.head_count"]
-    head = own.get("attention.key_length") or own["embedding_length"] // heads
-    fields = {field: own[key] for key, field in _FIELDS.items() if key in own}
+    values = {key.removeprefix(f"{kind}."): value for key, value in metadata.items()}
+    heads = values["attention.head_count"]
+    head = values.get("attention.key_length") or values["embedding_length"] // heads
+    fields = {field: values[key] for key, field in _FIELDS.items() if key in values}
     if kind in _LARGEST:
-        largest = own["block_count"] == _LARGEST[kind]
-        fields["query_pre_attn_scalar"] = own["embedding_length"] // heads if largest else head
+        largest = values["block_count"] == _LARGEST[kind]
+        fields["query_pre_attn_scalar"] = values["embedding_length"] // heads if largest else head
     ids = {
-        f"{one}_token_id": metadata.get(f"tokenizer.ggml.{key}_token_id")
-        for one, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+        f"{token_name}_token_id": metadata.get(f"tokenizer.ggml.{key}_token_id")
+        for token_name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
     }
     library: Any = transformers
     return library.AutoConfig.for_model(
         "gemma3_text" if kind == "gemma3" else kind,
         **fields,
         **ids,
-        num_key_value_heads=own.get("attention.head_count_kv", heads),
+        num_key_value_heads=values.get("attention.head_count_kv", heads),
         head_dim=head,
-        rope_parameters=_positions(own, kind, head),
+        rope_parameters=_positions(values, kind, head),
         vocab_size=metadata["tokenizer.ggml.tokens"],
         attention_bias="blk.0.attn_q.bias" in tensors,
         mlp_bias="blk.0.ffn_down.bias" in tensors,
@@ -84,16 +85,16 @@ def load_config(folder: Path, name: str) -> Any:
 
 
 def load_model(folder: Path, name: str, **options: Any) -> Any:
-    """The language model of a GGUF file, dequantized.
+    """Returns the language model of a GGUF file, dequantized.
 
     Args:
-        options: for `from_pretrained`, `dtype` above all.
+        options: arguments of `from_pretrained`, mainly `dtype`.
 
     Raises:
         GgufError: tensors are missing.
     """
     library: Any = transformers
-    model, found = library.AutoModelForCausalLM.from_pretrained(
+    model, loading_info = library.AutoModelForCausalLM.from_pretrained(
         str(folder),
         gguf_file=name,
         config=load_config(folder, name),
@@ -101,7 +102,7 @@ def load_model(folder: Path, name: str, **options: Any) -> Any:
         output_loading_info=True,
         **options,
     )
-    if missing := sorted(found["missing_keys"]):
+    if missing := sorted(loading_info["missing_keys"]):
         raise GgufError(f"{name} lacks {len(missing)} of the model's tensors, {missing[0]} first.")
     _, tensors = _read(folder / name)
     if _FREQUENCIES in tensors:
@@ -110,9 +111,10 @@ def load_model(folder: Path, name: str, **options: Any) -> Any:
 
 
 def load_tokenizer(folder: Path, name: str) -> Any:
-    """The tokenizer: of the folder's tokenizer.json, where it has one, else of the GGUF file.
+    """Returns the tokenizer from the folder's tokenizer.json, or from the GGUF file if that is
+    missing.
 
-    What the folder's files do not say, the chat template above all, is taken from the GGUF.
+    The GGUF file fills in parts that the folder's files omit, mainly the chat template.
     """
     library: Any = transformers
     kind: Any = library.PreTrainedTokenizerFast
@@ -120,17 +122,17 @@ def load_tokenizer(folder: Path, name: str) -> Any:
         return kind.from_pretrained(str(folder), gguf_file=name, local_files_only=True)
     tokenizer = kind.from_pretrained(str(folder), local_files_only=True)
     metadata, _ = _read(folder / name)
-    for one in ("bos", "eos"):
-        token = metadata.get(f"tokenizer.ggml.{one}_token_id")
-        if getattr(tokenizer, f"{one}_token") is None and token is not None:
-            setattr(tokenizer, f"{one}_token", tokenizer.convert_ids_to_tokens(token))
+    for name_of_token in ("bos", "eos"):
+        token = metadata.get(f"tokenizer.ggml.{name_of_token}_token_id")
+        if getattr(tokenizer, f"{name_of_token}_token") is None and token is not None:
+            setattr(tokenizer, f"{name_of_token}_token", tokenizer.convert_ids_to_tokens(token))
     if not tokenizer.chat_template:
         tokenizer.chat_template = metadata.get("tokenizer.chat_template")
     return tokenizer
 
 
 def generation_config(folder: Path, name: str) -> Mapping[str, Any]:
-    """What a GGUF file says of drawing tokens, in the words of generation_config.json."""
+    """Returns a GGUF file's sampling options under the field names of generation_config.json."""
     metadata, _ = _read(folder / name)
     ends = [metadata.get(f"tokenizer.ggml.{end}_token_id") for end in _ENDS]
     sampling = {
@@ -142,29 +144,32 @@ def generation_config(folder: Path, name: str) -> Mapping[str, Any]:
 
 
 def _positions(own: Mapping[str, Any], kind: str, head: int) -> dict[str, Any]:
-    """transformers' `rope_parameters`."""
-    found: dict[str, Any] = {"rope_type": "default", "rope_theta": own.get("rope.freq_base", 1e4)}
+    """Returns `rope_parameters` of transformers."""
+    parameters: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_theta": own.get("rope.freq_base", 1e4),
+    }
     scaling = own.get("rope.scaling.type", "none")
     if scaling != "none":
-        found |= {"rope_type": scaling, "factor": own["rope.scaling.factor"]}
+        parameters |= {"rope_type": scaling, "factor": own["rope.scaling.factor"]}
     if scaling == "yarn":
         original = own["rope.scaling.original_context_length"]
-        found["original_max_position_embeddings"] = original
+        parameters["original_max_position_embeddings"] = original
     if kind == "phi3":
-        found["partial_rotary_factor"] = own.get("rope.dimension_count", head) / head
+        parameters["partial_rotary_factor"] = own.get("rope.dimension_count", head) / head
     if kind == "gemma3":
         local = {"rope_type": "default", "rope_theta": own.get("rope.freq_base_swa", 1e4)}
-        return {"full_attention": found, "sliding_attention": local}
-    return found
+        return {"full_attention": parameters, "sliding_attention": local}
+    return parameters
 
 
 def _slow_down(model: Any, path: Path) -> None:
-    """Divide the frequencies of the positions by the file's factors, as Llama 3.1 scales them."""
+    """Divides the frequencies of the positions by the file's factors, as Llama 3.1 scales them."""
     import gguf
 
     library: Any = gguf
     tensors = library.GGUFReader(path).tensors
-    data = next(one.data for one in tensors if one.name == _FREQUENCIES)
+    data = next(tensor.data for tensor in tensors if tensor.name == _FREQUENCIES)
     factors = torch.tensor(data, dtype=torch.float32)
     positions = model.model.rotary_emb
     positions.inv_freq /= factors
@@ -172,7 +177,9 @@ def _slow_down(model: Any, path: Path) -> None:
 
 
 def _read(path: Path) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The metadata, with lists of texts as their lengths, and the names of the tensors."""
+    """Returns the metadata, with lists of texts replaced by their lengths, and the names of the
+    tensors.
+    """
     from transformers.integrations import gguf
 
     reader: Any = gguf

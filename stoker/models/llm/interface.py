@@ -1,7 +1,8 @@
-"""What a language model does for a replica: tokens in, tokens out, in steps.
+"""Interface between a language model and its replica: tokens in, tokens out, in steps.
 
-One step is one forward pass over whatever is running. An engine with a loop of its own (vLLM) is a
-`LanguageModel`; those that only run forward passes are `Runner`s, which `Scheduler` makes one of.
+A step is one forward pass over all running sequences. An engine with its own loop (vLLM) implements
+`LanguageModel` directly. Engines that only run forward passes are `Runner`s, which `Scheduler`
+turns into a `LanguageModel`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,63 +19,70 @@ if TYPE_CHECKING:
     from stoker.models.llm.matcher import Matcher
 
 Features = Mapping[str, "torch.Tensor"]
-"""What a vision model takes beside a prompt's tokens, by its names, such as `pixel_values`."""
+"""Inputs of a vision model in addition to a prompt's tokens, by its names, such as
+`pixel_values`.
+"""
 Finish = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """The log probability, natural, of a token by the model's own distribution."""
+    """Natural log probability of a token in the model's own distribution."""
 
     token: int
     value: float
     top: Sequence[tuple[int, float]] = ()
-    """The likeliest tokens in its place, falling."""
+    """The likeliest tokens at its position with their log probabilities, in descending order."""
 
 
 @dataclass(slots=True)
 class Output:
-    """What one step gave one sequence: where it gave several tokens, there is one of each."""
+    """Result of one step for one sequence. A step may return several outputs per sequence, one for
+    each token.
+    """
 
     id: int
     tokens: list[int]
-    """Without the token that ended it."""
+    """Drawn tokens, without the token that ended the sequence."""
     logprobs: list[Logprob]
-    """One a token, where they were asked for."""
+    """Log probability of each token, if requested."""
     finish: Finish | None = None
     cached: int = 0
-    """Tokens of the prompt that were found computed; reported once, with the first output."""
+    """Number of prompt tokens that were already computed. Reported once, with the first output."""
     error: str = ""
-    """Why it failed; nothing more will come."""
+    """Reason why the sequence failed. No output follows."""
     form: bool = False
-    """Whether the form that was asked for is why."""
+    """True if the requested form caused the failure."""
     prompt: list[Logprob] = field(default_factory=list[Logprob])
-    """Of the prompt's tokens, from the second on, as they are computed: where they were asked for,
-    and before anything that comes after them."""
+    """Log probabilities of the prompt's tokens from the second on, if requested. Reported as they
+    are computed, before any later token.
+    """
     end: Logprob | None = None
-    """Of the token that ended it, where they were asked for."""
+    """Log probability of the token that ended the sequence, if requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A sequence to be continued."""
+    """Sequence to be continued."""
 
     id: int
     prompt: Sequence[int]
     sampling: Sampling
-    """Without open choices: whoever submits has filled in the model's own."""
+    """Complete sampling options. The caller has filled in the model's defaults."""
     matcher: "Matcher | None" = None
-    """Rules out tokens, where the answer has to have a form."""
+    """Excludes tokens if the answer requires a form."""
     after: int | None = None
-    """A sequence with the same prompt, whose computation this one waits for and shares."""
+    """A sequence with the same prompt. This sequence waits for its computation and shares it."""
     media: Features | None = None
-    """Of the images whose placeholders the prompt has: they are computed with all of it at once."""
+    """Features of the images for the prompt's placeholders. They are computed with the whole prompt
+    at once.
+    """
     key: str = ""
-    """The API key that asked for it: those of different ones take turns."""
+    """API key of the request. Different keys take turns."""
     adapter: "Adapter | None" = None
-    """What is to be added to the model for it."""
+    """Adapter that the model applies to the sequence."""
     rules: "LogitRules | None" = None
-    """Those of the model's own generation_config.json; only our scheduler applies them."""
+    """Rules of the model's generation_config.json. Only Stoker's scheduler applies them."""
 
 
 class LanguageModel(Protocol):
@@ -82,12 +90,12 @@ class LanguageModel(Protocol):
 
     @property
     def name(self) -> str:
-        """What runs the model now."""
+        """Name of the engine that runs the model now."""
         ...
 
     @property
     def max_length(self) -> int:
-        """Most tokens of a sequence, prompt and answer."""
+        """Maximum tokens of a sequence, prompt and answer."""
         ...
 
     @property
@@ -96,61 +104,63 @@ class LanguageModel(Protocol):
         ...
 
     def enter_thread(self) -> None:
-        """Called once on the thread that will call the others."""
+        """Called once on the thread that calls the other methods."""
         ...
 
     def submit(self, submission: Submission) -> None:
-        """Add a sequence; it takes part from the next step on."""
+        """Adds a sequence. It takes part from the next step on."""
         ...
 
     def cancel(self, identifier: int) -> None:
-        """Forget a sequence and free what it holds, at once; an unknown one is no error."""
+        """Removes a sequence and frees its memory immediately. An unknown sequence is no error."""
         ...
 
     def step(self) -> list[Output] | None:
-        """Run one forward pass and return what it gave; waiting sequences may get nothing.
+        """Runs one forward pass and returns its outputs. Waiting sequences may have none.
 
-        None: it was woken before anything was computed.
+        Returns None if it was woken before a computation.
         """
         ...
 
     def wake(self) -> None:
-        """From any thread: have a `step` that only waits return, because there is news for it."""
+        """Makes a `step` that only waits return, because news arrived. Callable from any thread."""
         ...
 
     def abandon(self, why: str) -> list[Output]:
-        """Forget all that is running, after a step has failed: one output each, with the error."""
+        """Removes all running sequences after a failed step. Returns one output with the error for
+        each.
+        """
         ...
 
     @property
     def usage(self) -> float:
-        """The share of the key-value cache that sequences hold, 0 to 1."""
+        """Share of the key-value cache that sequences hold, 0 to 1."""
         ...
 
     @property
     def speculated(self) -> tuple[int, int]:
-        """Tokens that were guessed and computed, and those of them that were drawn."""
+        """Number of guessed and computed tokens, and how many of them were drawn."""
         ...
 
     @property
     def running(self) -> int:
-        """Sequences that have not finished, waiting ones included."""
+        """Number of sequences that have not finished, including waiting ones."""
         ...
 
     @property
     def at_work(self) -> bool:
-        """Whether it has begun anything that it has not left, of cancelled sequences, too.
+        """True if started work has not ended, including that of cancelled sequences.
 
-        Read from any thread.
+        Readable from any thread.
         """
         ...
 
     @property
     def alive(self) -> bool:
-        """False once it cannot compute anything any more."""
+        """False once the model can no longer compute."""
         ...
 
     @property
     def children(self) -> Sequence[int]:
-        """Processes that it has started, whose memory is its own."""
+        """IDs of the child processes that it started. Their memory counts as its own."""
         ...

@@ -1,4 +1,6 @@
-"""Language models that we schedule: on torch, and on OpenVINO once they were converted."""
+"""Loads language models that Stoker schedules itself: on torch, or on OpenVINO once they are
+converted.
+"""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,7 +27,9 @@ from stoker.wire.protocol import Execution, ReplicaSpec
 
 
 class ScheduledEngine:
-    """See `LanguageEngine`. What the specification executes was converted, tried and chosen."""
+    """Implements `LanguageEngine` with Stoker's scheduler. A conversion in the specification was
+    already tried and chosen.
+    """
 
     def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:
         self._spec = spec
@@ -57,7 +61,7 @@ class ScheduledEngine:
             return lambda: self._scheduler.adopt(runner)
         folder = Path(self._spec.model_dir)
         base = load_skeleton(folder), StoredWeights(folder), runner.layers.keys()
-        # One that has no place there has the model stay as it is.
+        # If an adapter does not fit the converted model, the current model stays.
         adapters.check_all(*base)
 
         def take_over() -> None:

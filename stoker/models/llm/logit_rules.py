@@ -1,7 +1,8 @@
-"""What a model's generation_config.json does to logits, by transformers' own processors.
+"""Applies the logit rules of a model's generation_config.json with transformers' own processors.
 
-The order is that of `generate`: biases and penalties, what is forbidden and forced, and for tokens
-that are drawn what truncates the distribution. Only models whose files ask for one of these pay.
+The order is that of `generate`. Biases and penalties come first, then forbidden and forced tokens.
+For tokens drawn at random, the truncation of the distribution follows. Only models with such fields
+in their files incur the cost.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ _Temperature, _TopH = _library.TemperatureLogitsWarper, _library.TopHLogitsWarpe
 _Typical = _library.TypicalLogitsWarper
 
 Processor = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Takes tokens (1, length) and logits (1, vocabulary); returns logits."""
+"""Maps tokens (1, length) and logits (1, vocabulary) to new logits."""
 
 _SHAPING = (
     *("sequence_bias", "encoder_repetition_penalty", "no_repeat_ngram_size"),
@@ -66,28 +67,29 @@ class SequenceRules:
     ) -> None:
         """
         Args:
-            shaping: for every token.
-            drawing: for tokens that are drawn at random; empty: what requests ask for suffices.
+            shaping: processors for every token.
+            drawing: processors for tokens that are drawn at random. Empty if the request's options
+                suffice.
         """
         self._tokens = list(prompt)
         self._shaping = shaping
         self._drawing = drawing
 
     def count(self, token: int) -> None:
-        """Adds a token that was drawn."""
+        """Adds a drawn token."""
         self._tokens.append(token)
 
     @property
     def draws(self) -> bool:
-        """Whether `truncated` is to be used."""
+        """True if `truncated` must be used."""
         return bool(self._drawing)
 
     def shaped(self, row: torch.Tensor) -> torch.Tensor:
-        """Logits (vocabulary,) after everything but the truncation for drawing."""
+        """Returns logits (vocabulary,) after all rules except the truncation for drawing."""
         return self._after(self._shaping, row)
 
     def truncated(self, row: torch.Tensor) -> torch.Tensor:
-        """Logits to draw from: temperature included, -inf for what may not be drawn."""
+        """Returns the logits to draw from, after the temperature. Excluded tokens are -inf."""
         return self._after(self._drawing, row)
 
     def _after(self, processors: Sequence[Processor], row: torch.Tensor) -> torch.Tensor:
@@ -107,7 +109,7 @@ class LogitRules:
             vocabulary: width of the logits.
 
         Raises:
-            ValueError: for a watermark that transformers does not know.
+            ValueError: transformers does not know the watermark.
         """
         used = {
             name: fields[name]
@@ -125,16 +127,16 @@ class LogitRules:
 
     @property
     def names(self) -> list[str]:
-        """The fields that have an effect."""
+        """Names of the fields that have an effect."""
         return sorted(self._fields)
 
     def begin(
         self, prompt: Sequence[int], sampling: Sampling, ends: Sequence[int]
     ) -> SequenceRules:
-        """The rules for a sequence.
+        """Returns the rules for a sequence.
 
         Args:
-            sampling: how it is drawn, without open choices.
+            sampling: complete sampling options of the sequence.
             ends: tokens that end it, all of them in the vocabulary.
         """
         watermark = self._watermark
@@ -150,7 +152,7 @@ class LogitRules:
     def _shapers(
         self, prompt: Sequence[int], sampling: Sampling, ends: Sequence[int]
     ) -> list[Processor]:
-        fields, start, given = self._fields, len(prompt), torch.tensor([list(prompt)])
+        fields, start, prompt_ids = self._fields, len(prompt), torch.tensor([list(prompt)])
         ending = torch.tensor(list(ends), dtype=torch.long)
         bad = [list(words) for words in self._bad if words not in {(end,) for end in ends}]
         first, last = self._known("forced_bos_token_id"), self._known("forced_eos_token_id")
@@ -158,21 +160,27 @@ class LogitRules:
         most = start + (sampling.max_tokens or 0)
         return _made(
             (_SequenceBias, self._biases),
-            (lambda one: _EncoderPenalty(one, given), fields.get("encoder_repetition_penalty")),
+            (
+                lambda value: _EncoderPenalty(value, prompt_ids),
+                fields.get("encoder_repetition_penalty"),
+            ),
             (_Penalty, _unless(1.0, sampling.repetition_penalty)),
             (_NoRepeat, fields.get("no_repeat_ngram_size")),
-            (lambda one: _NoEncoderRepeat(one, given), fields.get("encoder_no_repeat_ngram_size")),
+            (
+                lambda value: _NoEncoderRepeat(value, prompt_ids),
+                fields.get("encoder_no_repeat_ngram_size"),
+            ),
             (_NoBadWords, bad),
-            (lambda one: _MinNewTokens(start, one, ending), sampling.min_tokens),
-            (lambda one: _ForcedBegin(one[0]), first),
-            (lambda one: _ForcedEnd(most, one), last),
+            (lambda value: _MinNewTokens(start, value, ending), sampling.min_tokens),
+            (lambda value: _ForcedBegin(value[0]), first),
+            (lambda value: _ForcedEnd(most, value), last),
             (lambda _: _RemoveInvalid(), fields.get("remove_invalid_values")),
             (
-                lambda one: _Decay(one, ending, start),
+                lambda value: _Decay(value, ending, start),
                 fields.get("exponential_decay_length_penalty") if ends else None,
             ),
             (_Suppress, fields.get("suppress_tokens")),
-            (lambda one: _SuppressFirst(one, begin), fields.get("begin_suppress_tokens")),
+            (lambda value: _SuppressFirst(value, begin), fields.get("begin_suppress_tokens")),
         )
 
     def _warpers(self, sampling: Sampling) -> list[Processor]:
@@ -192,7 +200,9 @@ class LogitRules:
         return [token for token in self._fields.get(name, ()) if token < self._vocabulary]
 
     def _watermarking(self, given: dict[str, Any] | None) -> Processor | None:
-        """Adds the watermark; all sequences share it. None: there is none."""
+        """Returns the processor of the watermark, which all sequences share. None without a
+        watermark.
+        """
         if given is None:
             return None
         kind: Any = WatermarkingConfig
@@ -205,7 +215,7 @@ class LogitRules:
 
 
 def _made(*wanted: tuple[Callable[[Any], Processor], Any]) -> list[Processor]:
-    """The processors whose value is set."""
+    """Returns the processors with a value."""
     return [make(value) for make, value in wanted if value]
 
 
@@ -216,5 +226,5 @@ def _unless(off: float, value: float | None) -> float | None:
 def _within(
     sequences: Mapping[tuple[int, ...], Any], vocabulary: int
 ) -> dict[tuple[int, ...], Any]:
-    """Those that may occur: all of their tokens are in the vocabulary."""
-    return {one: value for one, value in sequences.items() if max(one) < vocabulary}
+    """Returns the sequences that can occur: all of their tokens are in the vocabulary."""
+    return {sequence: value for sequence, value in sequences.items() if max(sequence) < vocabulary}

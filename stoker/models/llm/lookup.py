@@ -1,36 +1,42 @@
-"""Guesses how a text goes on from what stands in it already: prompt lookup.
+"""Guesses the continuation of a text from its own contents: prompt lookup.
 
-Answers often repeat what they were given: a name, a passage to be edited, the keys of an object. So
-where the last tokens have stood before, those that came after them then are a guess of those that
-come next, for no model's work. The method is https://github.com/apoorvumang/prompt-lookup-decoding,
-with an index in place of its search: a token costs about a microsecond, however long the text is.
+Answers often repeat their input: a name, a passage to be edited, the keys of an object. If the last
+tokens occurred before, the tokens that followed them are a guess of the next ones. The guess needs
+no work of the model. The method is https://github.com/apoorvumang/prompt-lookup-decoding, with an
+index instead of a search. A token costs about a microsecond, independent of the text's length.
 """
 
 from collections.abc import Sequence
 from itertools import takewhile
 
 READ_AT_ONCE = 2048
-"""Most tokens that are read between two passes: a millisecond."""
+"""Maximum tokens that are read between two passes, which takes a millisecond."""
 FIRST, NEXT = 0.3, 0.7
-"""What a guess is held for until there were some: the chance that its first token is right, and
-that one is right behind others that were."""
+"""Initial chances of a guess. The first is that its first token is right. The second is that a
+token after right ones is right.
+"""
 SETTLED = 2
-"""A guess that was right so often is taken for a passage that is repeated."""
+"""Number of right guesses in a row after which the passage counts as a repetition."""
 PACE = 0.25
-"""How far each token that is drawn moves these chances."""
+"""Weight of each drawn token in the update of these chances."""
 _BITS = 21
-"""Of a token in the index's keys. Two of larger tokens may share one, and a guess is wrong."""
+"""Bits of a token in the index's keys. Two larger tokens may share a key, which makes a guess
+wrong.
+"""
 
 
 class Lookup:
-    """One sequence's. It is watched whether or not its guesses are used: that costs nothing."""
+    """Guesses for one sequence. It is updated even if its guesses are unused, because that costs
+    almost nothing.
+    """
 
     def __init__(self, tokens: Sequence[int], prompt: int, ends: frozenset[int]) -> None:
         """
         Args:
-            tokens: grows as the sequence does: it is the owner's own list.
-            prompt: how many of them are the prompt's, whose own repetitions say nothing.
-            ends: tokens behind which nothing is guessed.
+            tokens: the owner's list itself, which grows with the sequence.
+            prompt: number of tokens of the prompt. Repetitions within the prompt do not update the
+                chances.
+            ends: tokens after which nothing is guessed.
         """
         self._tokens = tokens
         self._prompt = prompt
@@ -38,15 +44,17 @@ class Lookup:
         self._read = 0
         self._twos: dict[int, int] = {}
         self._threes: dict[int, int] = {}
-        """So many tokens in a row → the place behind where they stood last."""
+        """Maps three tokens in a row to the position after their last occurrence. `_twos` does the
+        same for two.
+        """
         self._source: int | None = None
-        """Where the token stands that is guessed to come next."""
+        """Position of the token that is guessed to come next."""
         self._right = 0
-        """How many guesses in a row were right from where the source was found."""
+        """Number of right guesses in a row since the source was found."""
         self._chances = [FIRST, NEXT]
 
     def follow(self) -> bool:
-        """Read what has come; whether that is all, so that there may be a guess."""
+        """Reads new tokens. Returns True if all are read, so that a guess is possible."""
         end = min(len(self._tokens), self._read + READ_AT_ONCE)
         alone = max(self._read, min(end, self._prompt - 1))
         self._note(self._read, alone)
@@ -59,24 +67,26 @@ class Lookup:
         return end == len(self._tokens)
 
     def guess(self, most: int) -> list[int]:
-        """The tokens that may come next, at most so many; none where nothing is known."""
+        """Returns up to `most` guessed next tokens. Empty if nothing is known."""
         source = self._source
         if source is None or most <= 0:
             return []
-        # What is repeated may be what was written just now: then it goes on in a circle.
+        # The repeated passage may extend to the current end. Then the guess repeats it in a loop.
         circle = len(self._tokens) - source
         tokens = (self._tokens[source + place % circle] for place in range(most))
         return list(takewhile(lambda token: token not in self._ends, tokens))
 
     def chance(self, place: int) -> float:
-        """The chance that a guess is right up to and with its token at this place, from 0."""
+        """Returns the chance that a guess is right up to and including the token at this index,
+        from 0.
+        """
         first, following = self._chances
         if self._right >= SETTLED:
             return following ** (place + 1)
         return first * following**place
 
     def _compare(self, place: int) -> None:
-        """Learn from a token what the guess of it was worth."""
+        """Updates the chances by comparing a token with its guess."""
         if self._source is None:
             return
         right = self._tokens[self._source] == self._tokens[place]
@@ -89,16 +99,18 @@ class Lookup:
             self._source = None
 
     def _found(self, place: int) -> int | None:
-        """The place behind where the tokens up to this one stood last: three, or else two."""
+        """Returns the position after the last occurrence of the latest three tokens, or else of the
+        latest two.
+        """
         if place == 0:
             return None
         two = self._tokens[place - 1] << _BITS | self._tokens[place]
         three = self._tokens[place - 2] << 2 * _BITS | two
-        found = self._threes.get(three) if place > 1 else None
-        return found or self._twos.get(two)
+        match = self._threes.get(three) if place > 1 else None
+        return match or self._twos.get(two)
 
     def _note(self, start: int, end: int) -> None:
-        """Tokens from one place to another have been read."""
+        """Adds the tokens from `start` to `end` to the index."""
         tokens, twos, threes = self._tokens, self._twos, self._threes
         for place in range(max(start, 1), end):
             two = tokens[place - 1] << _BITS | tokens[place]

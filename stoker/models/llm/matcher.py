@@ -1,6 +1,7 @@
-"""Compiles forms for one tokenizer, and follows them token by token (llguidance).
+"""Compiles forms for one tokenizer, and matches answers with them token by token (llguidance).
 
-vLLM's child process imports this too: nothing here but llguidance, torch and what draws tokens.
+vLLM's child process imports this too. It may import only llguidance, torch and the modules that
+draw tokens.
 """
 
 from collections import OrderedDict
@@ -15,9 +16,9 @@ from stoker.models.llm.token_table import from_tokenizer
 
 UNWRITABLE = "this model's tokenizer has no token that an answer could begin with"
 MAX_KEPT = 64
-"""Compiled forms that are kept for the next request."""
+"""Maximum compiled forms that are kept for later requests."""
 
-# The defaults allow a step of seconds; whoever shares the batch would wait as long.
+# The defaults allow a step of several seconds, which would delay all sequences of the batch.
 _LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=500_000,
     step_lexer_fuel=100_000,
@@ -29,7 +30,7 @@ _LIMITS = llguidance.LLParserLimits(
 
 
 class Matcher:
-    """How far one answer has come in its form."""
+    """Progress of one answer through its form."""
 
     def __init__(
         self,
@@ -41,9 +42,9 @@ class Matcher:
     ) -> None:
         """
         Args:
-            grammar: the form, in llguidance's own JSON, for an engine that follows it by itself.
-            after: the form begins behind this token; before it, anything goes.
-            plain: as of `Matchers`, for such an engine.
+            grammar: the form in llguidance's own JSON, for an engine that applies it itself.
+            after: token after which the form begins. Before it, any token is allowed.
+            plain: see `Matchers`, for such an engine.
         """
         self.grammar = grammar
         self.after = after
@@ -53,13 +54,13 @@ class Matcher:
         self._bits = torch.zeros(-(-tokens // 32), dtype=torch.int32)
 
     def mask(self, logits: torch.Tensor) -> None:
-        """Rule out, in place, the tokens that cannot come next.
+        """Excludes, in place, the tokens that cannot come next.
 
         Args:
             logits: (vocabulary,), float32, on the CPU or a GPU.
 
         Raises:
-            FormError: it asks for more work than a step may cost.
+            FormError: the form requires more work than a step may cost.
         """
         if self._waiting:
             return
@@ -72,55 +73,56 @@ class Matcher:
         logits[allowed.numel() :] = -torch.inf
 
     def consume(self, token: int) -> bool:
-        """Note the token that was drawn; whether the form is complete and nothing can follow."""
+        """Records a drawn token. Returns True if the form is complete and nothing can follow."""
         if self._waiting:
             self._waiting = token != self.after
             return False
         self._matcher.consume_token(token)
-        # After an error it has stopped too; the next mask raises it.
+        # The matcher also stops after an error. The next mask raises that error.
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
 
 def _unpacked(bits: torch.Tensor) -> torch.Tensor:
-    """One boolean a bit, the lowest first."""
+    """Returns one boolean per bit, the lowest bit first."""
     places = torch.arange(32, dtype=torch.int32)
     return ((bits[:, None] >> places) & 1).bool().flatten()
 
 
 class Matchers:
-    """Forms that were compiled for one tokenizer; the last ones are kept."""
+    """Compiled forms of one tokenizer. The latest ones are kept."""
 
     def __init__(
         self, tokenizer: Any, vocabulary: int, ends: Sequence[int], plain: Sequence[int] = ()
     ) -> None:
         """
         Args:
-            tokenizer: of transformers, a fast one.
+            tokenizer: fast tokenizer of transformers.
             vocabulary: width of the logits.
             ends: tokens by which the model ends its answer.
-            plain: added tokens that are text like any other. llguidance takes all that look like
-                `<…>` for special ones, which match no text.
+            plain: added tokens that are ordinary text. llguidance treats all tokens that look like
+                `<…>` as special ones, which match no text.
 
         Raises:
-            FormError: the tokenizer's tokens stand for no bytes.
+            FormError: the tokenizer's tokens do not represent bytes.
         """
         self.plain = plain
         self.tokens = from_tokenizer(tokenizer, max(vocabulary, len(tokenizer)), ends)
         if plain:
-            own: Any = _Tokens(self.tokens, frozenset(plain))
-            self.tokens = llguidance.LLTokenizer(own, eos_token=self.tokens.eos_tokens)
+            wrapper: Any = _Tokens(self.tokens, frozenset(plain))
+            self.tokens = llguidance.LLTokenizer(wrapper, eos_token=self.tokens.eos_tokens)
         self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
 
     def matcher(self, grammar: str, after: int | None = None) -> Matcher:
-        """The start of a form, given as llguidance's own JSON, behind a token where one is given.
+        """Returns a matcher at the start of a form in llguidance's own JSON. With `after`, the form
+        begins after that token.
 
-        Raises `FormError`, whose message goes on from the form's name.
+        Raises `FormError` with a message that continues the form's name.
         """
         if (known := self._kept.get(grammar)) is None:
             known = llguidance.LLMatcher(self.tokens, grammar, log_level=0, limits=_LIMITS)
             if known.is_error():
                 raise FormError(f"cannot be enforced: {line(known.get_error())}")
-            # Computed here, beside the model's steps, because the first one costs most.
+            # Computed here, in parallel with the model's steps, because the first mask costs most.
             bits = known.compute_bitmask()
             if known.is_error():
                 raise FormError(f"is too complex: {line(known.get_error())}")
@@ -134,7 +136,7 @@ class Matchers:
 
 
 class _Tokens:
-    """llguidance's `TokenizerWrapper`: another tokenizer's tokens, some of them as text."""
+    """llguidance's `TokenizerWrapper` of another tokenizer's tokens, with some of them as text."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -153,5 +155,5 @@ class _Tokens:
 
 
 def line(message: str) -> str:
-    """The first line of a library's message."""
+    """Returns the first line of a library's message."""
     return (message.strip().splitlines() or [""])[0][:300].rstrip(".")

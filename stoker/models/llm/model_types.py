@@ -1,4 +1,6 @@
-"""The kinds of language models that are served. Light: the gateway and replicas import it."""
+"""The supported kinds of language models. Imports little, because the gateway and replicas import
+it.
+"""
 
 from collections.abc import Mapping
 
@@ -12,13 +14,13 @@ VISION: Mapping[str, str] = {
     "Qwen2VLForConditionalGeneration": "Qwen2VLProcessor",
     "Qwen2_5_VLForConditionalGeneration": "Qwen2_5_VLProcessor",
     "Qwen3VLForConditionalGeneration": "Qwen3VLProcessor",
-    # SmolVLM's own differs in videos only, for which it needs a further library.
+    # SmolVLM's own processor differs only for videos, for which it needs a further library.
     "SmolVLMForConditionalGeneration": "Idefics3Processor",
 }
-"""transformers' class of a model → that of its processor.
+"""Maps transformers' class of a model to the class of its processor.
 
-Each is compared with `generate` in the tests: how a sequence goes on after its images (positions,
-masks, what the cache holds) differs from kind to kind, so no other is served.
+The tests compare each with `generate`. The continuation after images (positions, masks, contents of
+the cache) differs between kinds, so no other kind is supported.
 """
 
 _ENCODERS = """
@@ -42,11 +44,11 @@ qwen3_5_text qwen3_moe qwen3_next qwen4_exp qwen4_exp_text rwkv seed_oss smollm3
 starcoder2 vaultgemma xglm xlstm youtu zamba zamba2 zaya
 """
 ENCODERS = frozenset(_ENCODERS.split())
-"""Those of `TEXT` that write only where their configuration has `is_decoder`."""
+"""Kinds of `TEXT` that generate text only if their configuration sets `is_decoder`."""
 TEXT = ENCODERS | frozenset(_DECODERS.split())
-"""Language models for text, by `model_type`. Each was compared with `generate`, alone and among
-others, which `python -m tests.llm.test_families` does again. What a cache holds, what goes on from
-one pass to the next, and what padding does differ from kind to kind, so no other is served.
+"""Language models for text, by `model_type`. Each was compared with `generate`, alone and in a
+batch. `python -m tests.llm.test_families` repeats the comparison. The contents of a cache, the
+state between passes, and the effect of padding differ between kinds, so no other kind is supported.
 """
 
 _DECODER = (
@@ -93,5 +95,6 @@ UNFIT: Mapping[str, str] = {
     "xlm": _WITHOUT_CACHE,
     "xlnet": _WITHOUT_CACHE,
 }
-"""Other kinds that transformers takes for language models → why they are not served, in words that
-follow the architecture's name."""
+"""Maps other kinds that transformers treats as language models to the reason why they are not
+supported. The reason follows the architecture's name in a sentence.
+"""

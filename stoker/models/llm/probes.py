@@ -1,6 +1,6 @@
-"""Prompts whose logits are known of torch: what a converted language model is compared by.
+"""Prompts with known logits from torch, used to verify a converted language model.
 
-They lie in the folder of the conversion, so that a trial on another machine needs no torch model.
+They are stored in the conversion's folder, so a trial on another machine needs no torch model.
 """
 
 import json
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from stoker.models.llm.runner import Chunk, Runner
 
 CACHE_BYTES = 64 << 20
-"""Room for the comparison, which short models would not have by themselves."""
+"""Bytes of the cache for the comparison. Models with a short context would otherwise have too
+little.
+"""
 LENGTHS = (7, 48, 200, 33)
-"""Of the prompts, tokens. The last one is computed at once and by itself, the others in pieces that
-share passes: no two of them begin alike, so none is taken from a cache.
+"""Lengths of the prompts in tokens. The last prompt is computed at once and alone, the others in
+pieces that share passes. No two of them begin alike, so none is read from a cache.
 """
 _PROMPTS, _LOGITS = "probes.json", "probes.npy"
 
 
 @dataclass(frozen=True)
 class Probes:
-    """Prompts of token ids and what torch computes of them."""
+    """Prompts of token IDs and torch's logits for them."""
 
     prompts: list[list[int]]
     logits: torch.Tensor
-    """After each prompt: float32 (prompts, vocabulary)."""
+    """Logits after each prompt: float32 (prompts, vocabulary)."""
 
     def write(self, folder: Path) -> None:
         (folder / _PROMPTS).write_text(json.dumps(self.prompts))
@@ -45,12 +47,12 @@ class Probes:
         return cls(json.loads((folder / _PROMPTS).read_bytes()), torch.as_tensor(logits))
 
     def difference(self, rows: torch.Tensor) -> float:
-        """The largest difference of a logit, as a share of the largest that is known."""
+        """Returns the largest difference of a logit, as a share of the largest known one."""
         worst = 0.0
         for row, known in zip(rows, self.logits, strict=True):
-            found = float((row - known).abs().max() / known.abs().max().clamp(min=1e-6))
+            row_difference = float((row - known).abs().max() / known.abs().max().clamp(min=1e-6))
             # A NaN would pass every comparison.
-            worst = max(worst, math.inf if math.isnan(found) else found)
+            worst = max(worst, math.inf if math.isnan(row_difference) else row_difference)
         return worst
 
 
@@ -60,22 +62,24 @@ def drawn(
     lengths: Sequence[int] = LENGTHS,
     without: Collection[int] = frozenset(),
 ) -> list[list[int]]:
-    """Prompts of these lengths, of `most` tokens at most; the same ones each time."""
+    """Returns prompts of these lengths, with at most `most` tokens each. They are the same on each
+    call.
+    """
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.tensor([one for one in range(vocabulary) if one not in without])
+    tokens = torch.tensor([token for token in range(vocabulary) if token not in without])
     places = [torch.randint(0, len(tokens), (size,), generator=generator) for size in lengths]
-    return [[int(one) for one in tokens[some]][:most] for some in places]
+    return [[int(token) for token in tokens[some]][:most] for some in places]
 
 
 def computed(
     runner: "Runner", prompts: Sequence[Sequence[int]], alive: Callable[[], None] = lambda: None
 ) -> torch.Tensor:
-    """The logits after prompts, float32 (prompts, vocabulary).
+    """Returns the logits after prompts, float32 (prompts, vocabulary).
 
-    They are computed as those of requests are: in pieces that share passes, the last piece of one
-    token, as if it had been drawn; and one prompt at once.
+    They are computed like those of requests. All but one prompt run in pieces that share passes,
+    with a last piece of one token as if it had been drawn. The last prompt runs at once.
 
-    Raises `NotExportableError` where they have no room.
+    Raises `NotExportableError` if the cache has no room for them.
     """
     for number, one in enumerate(prompts):
         if runner.admit(number, one) is None or not runner.reserve(number, len(one)):
@@ -91,15 +95,15 @@ def computed(
             if start[place] < end[place]
         ]
         if pieces:
-            # It is the runner's until the next pass.
+            # The runner reuses its result in the next pass.
             rows = runner.forward(pieces).clone()
         alive()
     length = len(prompts[last])
-    own = runner.forward([_chunk(last, prompts[last], 0, length, sampled=True)]).clone()
+    last_row = runner.forward([_chunk(last, prompts[last], 0, length, sampled=True)]).clone()
     alive()
     for number in range(len(prompts)):
         runner.release(number)
-    return torch.cat([rows, own])
+    return torch.cat([rows, last_row])
 
 
 def _chunk(number: int, prompt: Sequence[int], start: int, end: int, *, sampled: bool) -> "Chunk":

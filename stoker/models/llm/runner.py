@@ -1,4 +1,4 @@
-"""What the scheduler asks of an engine that only runs forward passes."""
+"""Interface between the scheduler and an engine that only runs forward passes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,44 +20,47 @@ class Chunk:
     id: int
     tokens: Sequence[int]
     start: int
-    """Position of the first one: so many are in the cache."""
+    """Position of the first token. Equals the number of tokens in the cache."""
     sampled: bool
-    """Whether the logits after the last one are wanted."""
+    """True if the logits after the last token are needed."""
     scored: bool = False
-    """Whether those after each one are wanted."""
+    """True if the logits after each token are needed."""
     draft: int = 0
-    """So many of the last ones are a guess of what will be drawn. The logits after these are
-    wanted, and those after the token before them."""
+    """Number of last tokens that are guesses. The logits after each of them, and after the token
+    before them, are needed.
+    """
 
     @property
     def rows(self) -> int:
-        """How many rows of logits are wanted."""
+        """Number of rows of logits that are needed."""
         return len(self.tokens) if self.scored else int(self.sampled) + self.draft
 
     @property
     def certain(self) -> int:
-        """How many leading tokens of the sequence are computed once this is, but for the guess."""
+        """Number of leading tokens that are computed after this chunk, without the guess."""
         return self.start + len(self.tokens) - self.draft
 
 
 class Runner(Protocol):
-    """A model that computes chunks of sequences and keeps their keys and values."""
+    """Model that computes chunks of sequences and keeps their keys and values."""
 
     name: str
     sharing: Sharing | None
-    """What was found of how sequences may be computed; None: nobody has looked."""
+    """How sequences may be computed. None if that was not tested."""
     max_length: int
     vocabulary: int
     adapters: "Adapters | None"
-    """Those that sequences may have; None: it runs the model alone."""
+    """Adapters that sequences may use. None if the runner runs the model alone."""
 
     @property
     def can_retract(self) -> bool:
-        """Whether what was computed last can be dropped again. Without, no chunk has a draft."""
+        """True if the latest computed tokens can be dropped again. If False, no chunk has a
+        draft.
+        """
         ...
 
     def enter_thread(self) -> None:
-        """Called once on the thread that will call the others."""
+        """Called once on the thread that calls the other methods."""
         ...
 
     def admit(
@@ -69,43 +72,46 @@ class Runner(Protocol):
         anew: bool = False,
         adapter: "Adapter | None" = None,
     ) -> int | None:
-        """Take a sequence: how many of its leading tokens are computed already, fewer than all.
+        """Admits a sequence and returns how many of its leading tokens are already computed. The
+        number is less than all.
 
-        None where there is no room for it now.
+        Returns None if the cache has no room for it now.
 
         Args:
-            media: what the placeholders among the tokens stand for. Tokens alone do not distinguish
-                such sequences: none is computed already.
-            anew: none is to be taken as computed: its logits are wanted.
-            adapter: what is added to the model for it. Only for runners that have `adapters`.
+            media: features for the placeholders among the tokens. The tokens alone do not identify
+                such sequences, so none of their tokens count as computed.
+            anew: if True, no token counts as computed, because all logits are needed.
+            adapter: adapter of the sequence. Only for runners that have `adapters`.
         """
         ...
 
     def reserve(self, identifier: int, length: int) -> bool:
-        """Have room for so many tokens of a sequence; False where there is none."""
+        """Reserves room for `length` tokens of a sequence. Returns False if the cache is full."""
         ...
 
     def outgrown(self, identifier: int, length: int) -> bool:
-        """Whether a sequence, once it has so many tokens, is to be computed anew from its first."""
+        """Returns True if a sequence of `length` tokens must be computed again from its first
+        token.
+        """
         ...
 
     def forward(self, chunks: Sequence[Chunk]) -> "torch.Tensor":
-        """The logits after each sampled chunk, float32 (rows, vocabulary), on the CPU.
+        """Returns the logits after each sampled chunk, float32 (rows, vocabulary), on the CPU.
 
-        Of a scored chunk, those after each of its tokens; of one with a draft, see there. They are
-        the caller's until the next call.
+        A scored chunk has a row for each of its tokens. For a chunk with a draft, see
+        `Chunk.draft`. The result is valid until the next call.
         """
         ...
 
     def retract(self, identifier: int, length: int) -> None:
-        """Keep so many leading tokens of a sequence whose last chunk had a draft, and no more."""
+        """Keeps only the first `length` tokens of a sequence with a draft in its last chunk."""
         ...
 
     def release(self, identifier: int) -> None:
-        """Forget a sequence."""
+        """Removes a sequence."""
         ...
 
     @property
     def usage(self) -> float:
-        """The share of the cache that sequences hold, 0 to 1."""
+        """Share of the cache that sequences hold, 0 to 1."""
         ...

@@ -1,4 +1,4 @@
-"""A sequence while the scheduler has it."""
+"""State of a sequence in the scheduler."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Running:
-    """What it has, and how far it is computed."""
+    """Tokens of a sequence, and its progress."""
 
     submission: Submission
     draws: Draws
     ends: frozenset[int]
     tokens: list[int]
-    """The prompt and what was drawn."""
+    """The prompt and the drawn tokens."""
     runner: Runner
     computed: int = 0
-    """Leading tokens whose keys and values are in the runner's cache."""
+    """Number of leading tokens with keys and values in the runner's cache."""
     cached: int = 0
-    """Of the prompt's, those that were computed for another sequence before."""
+    """Number of prompt tokens that were already computed for another sequence."""
     begun: bool = False
-    """Whether it was admitted before."""
+    """True if it was admitted before."""
     reported: int = 1
-    """Leading tokens of the prompt whose log probabilities were reported; the first has none."""
+    """Number of leading prompt tokens with reported log probabilities. The first token has none."""
     turn: int = 0
-    """Prompts of an earlier one are computed first."""
+    """Turn of its key. Prompts with a lower turn are computed first."""
     draft: Sequence[int] = ()
-    """What is guessed to be drawn behind the next token, while that is computed."""
+    """Guessed tokens after the next token, while they are computed."""
     lookup: Lookup | None = None
-    """Guesses what it draws; None: nothing does."""
+    """Guesses its next tokens. None if speculation is off."""
 
     @property
     def id(self) -> int:
@@ -49,37 +49,40 @@ class Running:
 
     @property
     def at_images(self) -> bool:
-        """Whether images are what is to be computed next."""
+        """True if its images must be computed next."""
         return self.submission.media is not None and self.computed == 0
 
     @property
     def scored(self) -> bool:
-        """Whether log probabilities of the prompt's tokens are still to be reported."""
-        wanted = self.submission.sampling.prompt_logprobs is not None
-        return wanted and self.reported < len(self.submission.prompt)
+        """True if log probabilities of the prompt's tokens must still be reported."""
+        is_requested = self.submission.sampling.prompt_logprobs is not None
+        return is_requested and self.reported < len(self.submission.prompt)
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Those that draw are computed first, then prompts in turn."""
+        """Sort key: drawing sequences first, then prompts by their turn."""
         is_prompt = len(self.tokens) - self.computed > 1
         return is_prompt, self.turn if is_prompt else 0
 
     def next(self, budget: int) -> int:
-        """How many tokens to compute next."""
-        # A prompt's images attend to one another in both directions: they are never in two pieces.
-        # What was drawn is left to the next one: a placeholder among it stands for nothing.
+        """Returns how many tokens to compute next, at most `budget` unless its images are next."""
+        # A prompt's images attend to one another in both directions, so they are never split. Drawn
+        # tokens are computed in the next pass, because a placeholder among them stands for no
+        # image.
         if self.at_images:
             return len(self.submission.prompt)
         return min(budget, len(self.tokens) - self.computed)
 
     def chunk(self, end: int) -> Chunk:
-        """What is computed next, up to this token."""
+        """Returns the chunk of the next tokens, up to `end`."""
         start = self.computed
         is_last = end == len(self.tokens)
         return Chunk(self.id, self.tokens[start:end], start, is_last, self.scored)
 
     def told(self, chunk: Chunk, logits: "torch.Tensor") -> Output:
-        """The log probabilities of the prompt's tokens that come after each of a chunk's."""
+        """Returns the log probabilities of the prompt's tokens that follow each token of a
+        chunk.
+        """
         prompt, start = self.submission.prompt, chunk.start
         first, last = max(self.reported, start + 1), min(start + len(logits), len(prompt) - 1)
         rows = logits[first - start - 1 : last - start]
@@ -88,14 +91,14 @@ class Running:
         return Output(self.id, [], [], prompt=scored(rows, prompt[first : last + 1], top))
 
     def chances(self, count: int) -> list[float]:
-        """Of the guess's tokens: that each and all before it are right."""
+        """Returns for each guessed token the chance that it and all before it are right."""
         return [self.lookup.chance(place) for place in range(count)] if self.lookup else []
 
     def guess(self) -> list[int]:
-        """What it may draw behind the next token, as far as that can be of use."""
+        """Returns guesses of the tokens after the next one, limited to a useful number."""
         if self.lookup is None or not self.lookup.follow():
             return []
-        left = (self.submission.sampling.max_tokens or 0) - self.generated
+        remaining = (self.submission.sampling.max_tokens or 0) - self.generated
         room = self.runner.max_length - len(self.tokens)
-        found = self.lookup.guess(min(MOST, left - 1, room - 1))
-        return [] if self.runner.outgrown(self.id, len(self.tokens) + len(found)) else found
+        tokens = self.lookup.guess(min(MOST, remaining - 1, room - 1))
+        return [] if self.runner.outgrown(self.id, len(self.tokens) + len(tokens)) else tokens

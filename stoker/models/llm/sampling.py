@@ -1,8 +1,8 @@
 """Draws tokens from logits: penalties, biases, truncation, seeds, log probabilities.
 
-Every row has its own random numbers, so a seed repeats whatever shares the batch. One uniform
-number a token decides, by the inverse of the cumulative distribution, which costs a row one pass
-over the vocabulary instead of as many random numbers as there are tokens.
+Each row has its own random numbers, so a seed repeats its result in any batch. One uniform number
+per token decides, by the inverse of the cumulative distribution. That costs a row one pass over the
+vocabulary, instead of one random number for each token of the vocabulary.
 """
 
 import random
@@ -26,13 +26,17 @@ UNWRITABLE = (
     "json, has no token for what has to come next. Ask for a wider form, or none."
 )
 _COLDEST = 1e-6
-"""Below it logits would overflow, and the likeliest token has all of the probability anyway."""
+"""Minimum temperature. Below it, logits would overflow, and the likeliest token has all of the
+probability anyway.
+"""
 _CANDIDATES = 256
-"""Likeliest tokens that are sorted before the whole vocabulary is: they nearly always suffice."""
+"""Number of likeliest tokens that are sorted first, before the whole vocabulary. They nearly always
+suffice.
+"""
 
 
 class Draws:
-    """One sequence's way of drawing tokens."""
+    """Sampling state of one sequence."""
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class Draws:
     ) -> None:
         """
         Args:
-            rules: those of the model's own generation_config.json; None: it has none.
+            rules: rules of the model's generation_config.json. None if it has none.
         """
         self.sampling = sampling
         self.matcher = matcher
@@ -65,7 +69,7 @@ class Draws:
             else None
         )
         self._banned: torch.Tensor | None = None
-        """Which tokens may not be drawn, where only some may."""
+        """Mask of the tokens that may not be drawn, if only some tokens are allowed."""
         if sampling.allowed_tokens:
             self._banned = torch.ones(vocabulary, dtype=torch.bool)
             self._banned[torch.tensor(sampling.allowed_tokens)] = False
@@ -77,19 +81,19 @@ class Draws:
 
     @property
     def plain(self) -> bool:
-        """Whether the likeliest token of the untouched logits is the answer."""
-        one = self.sampling
+        """True if the result is the likeliest token of the unchanged logits."""
+        sampling = self.sampling
         return (
             self.greedy
             and self.matcher is None
             and self._rules is None
-            and one.logprobs is None
+            and sampling.logprobs is None
             and self._bias is None
             and self._banned is None
             and self._seen is None
-            and not one.frequency_penalty
-            and not one.presence_penalty
-            and self._count >= (one.min_tokens or 0)
+            and not sampling.frequency_penalty
+            and not sampling.presence_penalty
+            and self._count >= (sampling.min_tokens or 0)
         )
 
     def uniform(self) -> float:
@@ -104,15 +108,15 @@ class Draws:
             self._rules.count(token)
 
     def shaped(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits (vocabulary,) after everything that changes single tokens; a copy."""
+        """Returns a copy of the logits (vocabulary,) after all changes of single tokens."""
         sampling = self.sampling
         row = self._rules.shaped(logits.clone()) if self._rules else logits.clone()
         if self._seen:
             # As in https://arxiv.org/abs/1909.05858, section 4.1.
-            seen = torch.tensor(sorted(self._seen))
+            seen_tokens = torch.tensor(sorted(self._seen))
             penalty = sampling.repetition_penalty or 1.0
-            values = row[seen]
-            row[seen] = torch.where(values > 0, values / penalty, values * penalty)
+            values = row[seen_tokens]
+            row[seen_tokens] = torch.where(values > 0, values / penalty, values * penalty)
         if self._generated and (sampling.frequency_penalty or sampling.presence_penalty):
             tokens = torch.tensor(list(self._generated))
             counts = torch.tensor(list(self._generated.values()), dtype=row.dtype)
@@ -128,7 +132,9 @@ class Draws:
         return row
 
     def truncated(self, row: torch.Tensor) -> torch.Tensor | None:
-        """What the model's rules leave to draw from; None: the request's options decide."""
+        """Returns the logits after the truncation by the model's rules. None if the request's
+        options decide.
+        """
         return self._rules.truncated(row) if self._rules and self._rules.draws else None
 
 
@@ -137,27 +143,27 @@ Drawn = tuple[int, Logprob | None]
 
 @torch.inference_mode()
 def draw(logits: torch.Tensor, rows: Sequence[Draws]) -> list[Drawn | DrawError]:
-    """A token for each row, and its log probability where that was asked for.
+    """Draws a token for each row, with its log probability if requested.
 
     Args:
         logits: (rows, vocabulary), float32.
-        rows: how each is to be drawn; each counts the token that was drawn.
+        rows: sampling state of each row. Each counts the drawn token.
 
     Returns:
-        For a row that nothing can be drawn from, the error; the others are unaffected.
+        A token or, for a row without a possible token, the error. The other rows are unaffected.
     """
-    if all(one.plain for one in rows):
+    if all(draws.plain for draws in rows):
         values, tokens = logits.max(-1)
-        found: list[Drawn | DrawError] = [
+        results: list[Drawn | DrawError] = [
             (int(token), None) if torch.isfinite(value) else DrawError(NOTHING)
             for value, token in zip(values, tokens, strict=True)
         ]
     else:
-        found = [_attempted(logits[place], one) for place, one in enumerate(rows)]
-    for one, drawn in zip(rows, found, strict=True):
+        results = [_attempted(logits[place], draws) for place, draws in enumerate(rows)]
+    for draws, drawn in zip(rows, results, strict=True):
         if not isinstance(drawn, DrawError):
-            one.count(drawn[0])
-    return found
+            draws.count(drawn[0])
+    return results
 
 
 def _attempted(logits: torch.Tensor, one: Draws) -> Drawn | DrawError:
@@ -181,8 +187,8 @@ def _drawn(logits: torch.Tensor, one: Draws) -> tuple[int, Logprob | None]:
 
 def _sampled(row: torch.Tensor, one: Draws) -> int:
     sampling = one.sampling
-    if (left := one.truncated(row)) is not None:
-        return _inverse(torch.softmax(left, dim=-1), one.uniform())
+    if (truncated := one.truncated(row)) is not None:
+        return _inverse(torch.softmax(truncated, dim=-1), one.uniform())
     temperature = max(sampling.temperature or 1.0, _COLDEST)
     probabilities = torch.softmax((row - row.max()) / temperature, dim=-1)
     top_k, top_p, min_p = sampling.top_k or 0, sampling.top_p or 1.0, sampling.min_p or 0.0
@@ -195,26 +201,27 @@ def _sampled(row: torch.Tensor, one: Draws) -> int:
 def _likeliest(
     probabilities: torch.Tensor, top_k: int, top_p: float, min_p: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens that may be drawn and their probabilities, falling."""
+    """Returns the tokens that may be drawn and their probabilities, in descending order."""
     size = probabilities.numel()
     for candidates in (min(_CANDIDATES, size), size):
         values, tokens = torch.topk(probabilities, candidates)
-        kept = candidates if not top_k else min(top_k, candidates)
-        # What top_k leaves is a distribution of its own.
-        left = values[:kept]
-        before = (left.cumsum(-1) - left) / (left.sum() if top_k else 1.0)
-        # A token is kept while those before it have not reached top_p: the first always is.
-        kept = min(kept, max(1, int((before < top_p).sum())))
-        kept = min(kept, max(1, int((values >= min_p * values[0]).sum())))
-        if kept < candidates or candidates in (size, top_k):
-            return values[:kept], tokens[:kept]
+        count = candidates if not top_k else min(top_k, candidates)
+        # The tokens that top_k keeps form a distribution of their own.
+        leading = values[:count]
+        before = (leading.cumsum(-1) - leading) / (leading.sum() if top_k else 1.0)
+        # A token is kept while the tokens before it have not reached top_p. The first is always
+        # kept.
+        count = min(count, max(1, int((before < top_p).sum())))
+        count = min(count, max(1, int((values >= min_p * values[0]).sum())))
+        if count < candidates or candidates in (size, top_k):
+            return values[:count], tokens[:count]
     raise AssertionError("the whole vocabulary always suffices")
 
 
 def _inverse(probabilities: torch.Tensor, uniform: float) -> int:
     cumulative = probabilities.cumsum(-1)
     place = torch.searchsorted(cumulative, cumulative[-1] * uniform, right=True)
-    # Rounding may let the number reach the very end, where there may be tokens of no probability.
+    # Rounding may put the number at the very end, among tokens without probability.
     place = min(int(place), probabilities.numel() - 1)
     while place > 0 and probabilities[place] == 0:
         place -= 1
@@ -227,19 +234,25 @@ def _logprob(logits: torch.Tensor, token: int, top: int) -> Logprob:
 
 @torch.inference_mode()
 def scored(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[Logprob]:
-    """The log probability of each row's token.
+    """Returns the log probability of each row's token.
 
     Args:
         logits: (rows, vocabulary), float32.
-        top: how many of the likeliest tokens to report beside each.
+        top: number of likeliest tokens to report with each token.
     """
     totals = torch.logsumexp(logits, dim=-1, keepdim=True)
     places = torch.tensor(tokens, dtype=torch.long)[:, None]
-    own = [float(value) for value in (logits.gather(-1, places) - totals)[:, 0]]
+    logprobs = [float(value) for value in (logits.gather(-1, places) - totals)[:, 0]]
     if not top:
-        return [Logprob(token, value) for token, value in zip(tokens, own, strict=True)]
-    values, others = torch.topk(logits, min(top, logits.shape[-1]))
+        return [Logprob(token, value) for token, value in zip(tokens, logprobs, strict=True)]
+    values, top_tokens = torch.topk(logits, min(top, logits.shape[-1]))
     return [
-        Logprob(token, value, [(int(one), float(its)) for one, its in zip(*likeliest, strict=True)])
-        for token, value, *likeliest in zip(tokens, own, others, values - totals, strict=True)
+        Logprob(
+            token,
+            value,
+            [(int(top_token), float(its)) for top_token, its in zip(*likeliest, strict=True)],
+        )
+        for token, value, *likeliest in zip(
+            tokens, logprobs, top_tokens, values - totals, strict=True
+        )
     ]

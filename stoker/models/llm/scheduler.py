@@ -1,9 +1,9 @@
 """Continuous batching: sequences join and leave between forward passes.
 
-Every step gives each sequence that has its prompt computed one token, and spends what is left of
-the step's budget on prompts, first come first served; long prompts are computed in pieces, so they
-never hold the others up for long. Where the cache is full, the youngest sequence gives its place
-back and is computed again later: what was drawn is kept.
+Each step draws one token for every sequence with a computed prompt. The rest of the step's budget
+goes to prompts, first come first served. Long prompts are computed in pieces, so they never delay
+other sequences for long. If the cache is full, the youngest sequence is preempted and computed
+again later; its drawn tokens are kept.
 """
 
 import logging
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_TOKENS = 256
-"""Most tokens of a forward pass: more is hardly faster on a CPU, and makes those who wait for their
-next token wait longer."""
+"""Maximum tokens of a forward pass. More is hardly faster on a CPU, and delays the next token of
+all sequences.
+"""
 SCORED_TOKENS = 64
-"""Most tokens of prompts whose logits are all wanted in one forward pass: each takes a vocabulary's
-floats."""
+"""Maximum prompt tokens with requested logits in one forward pass. Each takes one float per
+vocabulary entry.
+"""
 MAX_RUNNING = 256
 
 
 class Scheduler:
-    """A `LanguageModel` of anything that can compute chunks of sequences."""
+    """`LanguageModel` on top of a `Runner`."""
 
     def __init__(
         self,
@@ -51,14 +53,14 @@ class Scheduler:
         """
         Args:
             ends: tokens by which the model ends its answer.
-            speculation: says how many guessed tokens are computed; None: there are none.
+            speculation: decides how many guessed tokens are computed. None disables guesses.
         """
         self._runner = runner
         self._ends = frozenset(ends)
         self._max_running = max_running
         self._waiting: deque[Running] = deque()
         self._active: list[Running] = []
-        """In the order of admission."""
+        """Admitted sequences in the order of admission."""
         self._order = RoundRobin()
         self._speculation = speculation
         self._clock = clock
@@ -81,8 +83,8 @@ class Scheduler:
 
     @property
     def speculated(self) -> tuple[int, int]:
-        one = self._speculation
-        return (one.drafted, one.accepted) if one else (0, 0)
+        speculation = self._speculation
+        return (speculation.drafted, speculation.accepted) if speculation else (0, 0)
 
     @property
     def alive(self) -> bool:
@@ -96,7 +98,7 @@ class Scheduler:
         self._runner.enter_thread()
 
     def wake(self) -> None:
-        """A forward pass ends by itself."""
+        """Does nothing, because a forward pass ends by itself."""
 
     @property
     def running(self) -> int:
@@ -107,7 +109,7 @@ class Scheduler:
         return self.running > 0
 
     def adopt(self, runner: Runner) -> None:
-        """Go on with another runner of the same model; what has begun ends where it is."""
+        """Switches to another runner of the same model. Started sequences finish on the old one."""
         self._runner = runner
         if self._speculation:
             self._speculation.forget()
@@ -125,23 +127,23 @@ class Scheduler:
             matcher=submission.matcher,
             rules=submission.rules,
         )
-        one = Running(submission, draws, ends, list(submission.prompt), self._runner)
+        sequence = Running(submission, draws, ends, list(submission.prompt), self._runner)
         if self._speculation:
-            one.lookup = Lookup(one.tokens, len(submission.prompt), ends)
-        one.turn = self._order.turn_of(submission.key)
-        # Before those of other keys whose turn comes later.
+            sequence.lookup = Lookup(sequence.tokens, len(submission.prompt), ends)
+        sequence.turn = self._order.turn_of(submission.key)
+        # Inserted before sequences of other keys with a later turn.
         place = len(self._waiting)
-        while place and self._waiting[place - 1].turn > one.turn:
+        while place and self._waiting[place - 1].turn > sequence.turn:
             place -= 1
-        self._waiting.insert(place, one)
+        self._waiting.insert(place, sequence)
 
     def cancel(self, identifier: int) -> None:
-        for one in self._active:
-            if one.id == identifier:
-                self._active.remove(one)
-                one.runner.release(identifier)
+        for sequence in self._active:
+            if sequence.id == identifier:
+                self._active.remove(sequence)
+                sequence.runner.release(identifier)
                 return
-        self._waiting = deque(one for one in self._waiting if one.id != identifier)
+        self._waiting = deque(sequence for sequence in self._waiting if sequence.id != identifier)
 
     def step(self) -> list[Output]:
         self._admit()
@@ -153,11 +155,11 @@ class Scheduler:
             chunks = self._guessed(speculation, chunks)
         started = self._clock()
         outputs: list[Output] = []
-        for runner in {id(one.runner): one.runner for one, _ in chunks}.values():
-            own = [pair for pair in chunks if pair[0].runner is runner]
-            if texts := [pair for pair in own if not pair[0].at_images]:
+        for runner in {id(sequence.runner): sequence.runner for sequence, _ in chunks}.values():
+            pairs = [pair for pair in chunks if pair[0].runner is runner]
+            if texts := [pair for pair in pairs if not pair[0].at_images]:
                 outputs += self._forward(runner, texts)
-            for pair in own:
+            for pair in pairs:
                 if pair[0].at_images:
                     outputs += self._prefill_images(runner, pair)
         if speculation:
@@ -166,7 +168,7 @@ class Scheduler:
         return outputs
 
     def abandon(self, why: str) -> list[Output]:
-        outputs = [Output(one.id, [], [], error=why) for one in self._active]
+        outputs = [Output(sequence.id, [], [], error=why) for sequence in self._active]
         for output in outputs:
             self.cancel(output.id)
         return outputs
@@ -174,62 +176,67 @@ class Scheduler:
     # --- admission ---
 
     def _admit(self) -> None:
-        """Let waiting sequences in, in turn, while there is room."""
-        held: list[Running] = []
+        """Admits waiting sequences in turn while the cache has room."""
+        postponed: list[Running] = []
         while self._waiting and len(self._active) < self._max_running:
-            one = self._waiting.popleft()
-            if one.submission.after is not None and self._computing(one.submission.after):
-                # It will find the prompt computed; those behind it need not wait for that.
-                held.append(one)
+            sequence = self._waiting.popleft()
+            if sequence.submission.after is not None and self._computing(sequence.submission.after):
+                # The sequence waits until the other one has computed their prompt. Later sequences
+                # do not wait for that.
+                postponed.append(sequence)
                 continue
-            one.runner = self._runner
-            media = one.submission.media
-            # Runners without adapters need not know of any.
-            added = {"adapter": adapter} if (adapter := one.submission.adapter) else {}
-            computed = one.runner.admit(one.id, one.tokens, media, anew=one.scored, **added)
+            sequence.runner = self._runner
+            media = sequence.submission.media
+            # Runners without adapters need no such parameter.
+            added = {"adapter": adapter} if (adapter := sequence.submission.adapter) else {}
+            computed = sequence.runner.admit(
+                sequence.id, sequence.tokens, media, anew=sequence.scored, **added
+            )
             if computed is None:
-                self._waiting.appendleft(one)
+                self._waiting.appendleft(sequence)
                 break
-            one.computed = computed
-            if not one.begun:
-                one.begun, one.cached = True, computed
-            self._active.append(one)
-        self._waiting.extendleft(reversed(held))
+            sequence.computed = computed
+            if not sequence.begun:
+                sequence.begun, sequence.cached = True, computed
+            self._active.append(sequence)
+        self._waiting.extendleft(reversed(postponed))
 
     def _computing(self, identifier: int) -> bool:
-        """Whether a sequence waits or is still at its prompt."""
-        return any(one.id == identifier for one in self._waiting) or any(
-            one.id == identifier and one.computed < len(one.submission.prompt)
-            for one in self._active
+        """Returns True if a sequence waits or its prompt is still being computed."""
+        return any(sequence.id == identifier for sequence in self._waiting) or any(
+            sequence.id == identifier and sequence.computed < len(sequence.submission.prompt)
+            for sequence in self._active
         )
 
     # --- one step ---
 
     def _chunks(self) -> list[tuple[Running, Chunk]]:
-        """What to compute: those that draw a token first, then prompts, as keys take turns."""
+        """Returns the chunks to compute: drawing sequences first, then prompts in the turns of
+        their keys.
+        """
         budget, scored = STEP_TOKENS, SCORED_TOKENS
-        found: list[tuple[Running, Chunk]] = []
-        for one in sorted(self._active, key=lambda one: one.rank):
-            most = min(budget, scored) if one.scored else budget
-            # It may have been preempted for one before it.
-            if one not in self._active or most <= 0:
+        pairs: list[tuple[Running, Chunk]] = []
+        for sequence in sorted(self._active, key=lambda sequence: sequence.rank):
+            most = min(budget, scored) if sequence.scored else budget
+            # The sequence may have been preempted for an earlier sequence.
+            if sequence not in self._active or most <= 0:
                 continue
-            size = one.next(most)
-            if not self._reserve(one, one.computed + size):
+            size = sequence.next(most)
+            if not self._reserve(sequence, sequence.computed + size):
                 continue
-            if one.scored:
+            if sequence.scored:
                 scored -= size
-            if len(one.tokens) - one.computed > 1:
-                self._order.current = max(self._order.current, one.turn)
-            found.append((one, one.chunk(one.computed + size)))
+            if len(sequence.tokens) - sequence.computed > 1:
+                self._order.current = max(self._order.current, sequence.turn)
+            pairs.append((sequence, sequence.chunk(sequence.computed + size)))
             budget -= size
-        return [pair for pair in found if pair[0] in self._active]
+        return [pair for pair in pairs if pair[0] in self._active]
 
     def _reserve(self, one: Running, length: int) -> bool:
-        """Make room, at the cost of those that came later."""
+        """Reserves room for a sequence, and preempts the youngest ones if necessary."""
         while not one.runner.reserve(one.id, length):
-            others = [other for other in self._active if other.runner is one.runner]
-            youngest = others[-1]
+            peers = [other for other in self._active if other.runner is one.runner]
+            youngest = peers[-1]
             self._preempt(youngest)
             log.info("KV cache is full: a sequence of %d tokens waits", len(youngest.tokens))
             if youngest is one:
@@ -237,14 +244,16 @@ class Scheduler:
         return True
 
     def _preempt(self, one: Running) -> None:
-        """Have a sequence wait, first in line, to be computed again from its first token."""
+        """Moves a sequence to the front of the waiting ones. It is computed again from its first
+        token.
+        """
         self._active.remove(one)
         one.runner.release(one.id)
         one.computed, one.draft = 0, ()
         self._waiting.appendleft(one)
 
     def _may_guess(self, pairs: list[tuple[Running, Chunk]]) -> bool:
-        """Whether all that is to be computed draws: a pass with prompts has enough to do."""
+        """Returns True if all chunks draw. A pass with prompts has enough work."""
         if not self._runner.can_retract or not 0 < len(pairs) <= MOST_SEQUENCES:
             return False
         return all(
@@ -252,32 +261,38 @@ class Scheduler:
             and chunk.start > 0
             and chunk.sampled
             and not chunk.scored
-            and one.runner is self._runner
-            for one, chunk in pairs
+            and sequence.runner is self._runner
+            for sequence, chunk in pairs
         )
 
     def _guessed(
         self, speculation: Speculation, pairs: list[tuple[Running, Chunk]]
     ) -> list[tuple[Running, Chunk]]:
-        """The same with guesses, as many as may pay. They cost nobody else's place."""
-        guesses = {one.id: one.guess() for one, _ in pairs}
-        chances = {one.id: one.chances(len(guesses[one.id])) for one, _ in pairs}
+        """Returns the chunks with as many guesses as are expected to pay. Guesses never preempt
+        another sequence.
+        """
+        guesses = {sequence.id: sequence.guess() for sequence, _ in pairs}
+        chances = {
+            sequence.id: sequence.chances(len(guesses[sequence.id])) for sequence, _ in pairs
+        }
         counts = speculation.chosen(chances, len(pairs), STEP_TOKENS - len(pairs))
         if not counts:
             return pairs
-        found: list[tuple[Running, Chunk]] = []
-        for one, chunk in pairs:
-            draft = guesses[one.id][: counts[one.id]]
-            if draft and one.runner.reserve(one.id, chunk.certain + len(draft)):
-                one.draft = draft
+        extended: list[tuple[Running, Chunk]] = []
+        for sequence, chunk in pairs:
+            draft = guesses[sequence.id][: counts[sequence.id]]
+            if draft and sequence.runner.reserve(sequence.id, chunk.certain + len(draft)):
+                sequence.draft = draft
                 tokens = [*chunk.tokens, *draft]
                 chunk = replace(chunk, tokens=tokens, draft=len(draft))  # noqa: PLW2901
                 speculation.drafted += len(draft)
-            found.append((one, chunk))
-        return found
+            extended.append((sequence, chunk))
+        return extended
 
     def _prefill_images(self, runner: Runner, pair: tuple[Running, Chunk]) -> list[Output]:
-        """Compute a prompt with its images. They are the client's: a failure is theirs alone."""
+        """Computes a prompt with its images. They come from the client, so a failure affects only
+        this sequence.
+        """
         try:
             return self._forward(runner, [pair])
         except Exception:
@@ -290,18 +305,18 @@ class Scheduler:
         outputs: list[Output] = []
         drawing: list[tuple[Running, int]] = []
         end = 0
-        for one, chunk in pairs:
-            one.computed = chunk.certain
+        for sequence, chunk in pairs:
+            sequence.computed = chunk.certain
             start, end = end, end + chunk.rows
             if chunk.scored:
-                outputs.append(one.told(chunk, logits[start:end]))
+                outputs.append(sequence.told(chunk, logits[start:end]))
             if not chunk.sampled:
                 continue
-            if one.submission.sampling.max_tokens == 0:
-                self.cancel(one.id)
-                outputs.append(Output(one.id, [], [], "length"))
+            if sequence.submission.sampling.max_tokens == 0:
+                self.cancel(sequence.id)
+                outputs.append(Output(sequence.id, [], [], "length"))
             else:
-                drawing.append((one, end - 1 - chunk.draft))
+                drawing.append((sequence, end - 1 - chunk.draft))
         place = 0
         while drawing:
             drawn, drawing = self._draw(logits, drawing, place)
@@ -312,38 +327,39 @@ class Scheduler:
     def _draw(
         self, logits: "torch.Tensor", drawing: list[tuple[Running, int]], place: int
     ) -> tuple[list[Output], list[tuple[Running, int]]]:
-        """A token of each sequence, and those that draw another: the guess of it was right.
+        """Draws a token for each sequence. Also returns the sequences that draw another one,
+        because their guess was right.
 
-        Each is drawn from the model's own distribution by the sequence's own number, whatever was
-        guessed: a guess only decides whether the logits after it are of use.
+        Each token is drawn from the model's own distribution with the sequence's own random number,
+        independent of the guesses. A guess only decides if the logits after it are usable.
 
         Args:
-            drawing: each with the row of logits that its first token is drawn from.
-            place: of the token that the guess has for this draw.
+            drawing: each sequence with the row of logits for its first token.
+            place: index of the guessed token for this draw.
         """
         rows = [first + place for _, first in drawing]
-        drawn = draw(_rows(logits, rows), [one.draws for one, _ in drawing])
+        drawn = draw(_rows(logits, rows), [sequence.draws for sequence, _ in drawing])
         outputs: list[Output] = []
         going: list[tuple[Running, int]] = []
-        for (one, first), found in zip(drawing, drawn, strict=True):
-            if isinstance(found, DrawError):
-                self.cancel(one.id)
-                form = isinstance(found, FormError)
-                outputs.append(Output(one.id, [], [], error=str(found), form=form))
+        for (sequence, first), result in zip(drawing, drawn, strict=True):
+            if isinstance(result, DrawError):
+                self.cancel(sequence.id)
+                form = isinstance(result, FormError)
+                outputs.append(Output(sequence.id, [], [], error=str(result), form=form))
                 continue
-            right = place < len(one.draft) and one.draft[place] == found[0]
-            one.computed += right
+            right = place < len(sequence.draft) and sequence.draft[place] == result[0]
+            sequence.computed += right
             if self._speculation:
                 self._speculation.accepted += right
-            outputs.append(self._append(one, *found))
-            if right and one.draft and one in self._active:
-                going.append((one, first))
+            outputs.append(self._append(sequence, *result))
+            if right and sequence.draft and sequence in self._active:
+                going.append((sequence, first))
             else:
-                self._settle(one)
+                self._settle(sequence)
         return outputs, going
 
     def _settle(self, one: Running) -> None:
-        """Have the runner drop what was guessed wrong."""
+        """Makes the runner drop the wrong guesses."""
         if one.draft:
             one.runner.retract(one.id, one.computed)
             one.draft = ()
@@ -373,6 +389,8 @@ class Scheduler:
 
 
 def _rows(logits: "torch.Tensor", rows: list[int]) -> "torch.Tensor":
-    """Copied only where it has to be: each is as wide as the vocabulary."""
+    """Returns rows of the logits. Copies them only if necessary, because each is as wide as the
+    vocabulary.
+    """
     start, end = rows[0], rows[-1] + 1
     return logits[start:end] if end - start == len(rows) else logits[rows]

@@ -1,10 +1,10 @@
-"""Decides how many guessed tokens a forward pass computes beside those that are certain.
+"""Decides how many guessed tokens a forward pass computes in addition to the certain ones.
 
-A pass that is held up by reading the model's weights computes a few tokens more for next to
-nothing; one that has much to compute already does not. Which of both it is depends on the model,
-its engine, the machine and how many sequences there are, so the passes' times are measured, and the
-number of guesses is the one by which most tokens a second are to be expected, as in
-https://arxiv.org/abs/2406.14066. That is none where guesses are seldom right.
+A pass that is limited by reading the model's weights computes a few more tokens at almost no cost.
+A pass with much computation does not. This depends on the model, its engine, the machine and the
+number of sequences, so the times of passes are measured. The number of guesses is chosen for the
+highest expected tokens per second, as in https://arxiv.org/abs/2406.14066. It is zero if guesses
+are seldom right.
 """
 
 from bisect import bisect_left, insort
@@ -12,25 +12,33 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 MOST = 15
-"""Guessed tokens of a sequence in a pass."""
+"""Maximum guessed tokens of a sequence in a pass."""
 MOST_SEQUENCES = 64
-"""With more, nothing is guessed: their tokens are enough work for any pass."""
+"""Maximum number of sequences with guesses. With more, their tokens are enough work for any
+pass.
+"""
 GAIN = 1.1
-"""What is expected has to be so many times what there is without: times are not exact."""
+"""Minimum ratio of the expected rate with guesses to the rate without. Measured times are
+inexact.
+"""
 UNLIKELY = 0.1
-"""Tokens that are right less often are not computed."""
+"""Minimum chance of a guessed token. Less likely tokens are not computed."""
 GROWTH = 0.02
-"""What each token more is taken to add to the time of a pass wider than any measured, as a share:
-little, so that it is tried."""
+"""Assumed relative increase of the time per additional token, for a pass wider than any measured
+one. It is small so that wider passes are tried.
+"""
 RISES, FALLS = 0.2, 0.5
-"""How far a measured time moves what is known. What a busy machine adds counts less."""
+"""Weight of a longer and of a shorter measured time in the update. A longer one, as on a busy
+machine, counts less.
+"""
 PATIENCE, MOST_PATIENCE = 32, 1024
-"""So many passes would have had guesses that are likely and yet do not pay until they are tried
-again: the machine may have been busy with something else."""
+"""Initial and maximum number of passes with likely but unprofitable guesses until these are tried
+again. The machine may have been busy with other work.
+"""
 
 
 class Pace:
-    """How long passes take, by how many tokens they compute."""
+    """Duration of passes by the number of tokens that they compute."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
@@ -40,7 +48,7 @@ class Pace:
     def note(self, width: int, seconds: float) -> None:
         seconds = max(seconds, 1e-9)
         if width not in self._seen:
-            # The first one of a shape may compile kernels for it.
+            # The first pass of a shape may compile kernels for it.
             self._seen.add(width)
             return
         known = self._seconds.get(width)
@@ -55,7 +63,7 @@ class Pace:
         return width in self._seconds
 
     def of(self, width: int) -> float:
-        """Seconds of a pass: measured, or between its neighbours."""
+        """Returns the seconds of a pass: measured, or interpolated between measured widths."""
         if (known := self._seconds.get(width)) is not None:
             return known
         place = bisect_left(self._widths, width)
@@ -68,45 +76,46 @@ class Pace:
 
 
 class Speculation:
-    """One model's. Times are given to it: it has no clock."""
+    """Speculation of one model. It has no clock; callers pass the times."""
 
     def __init__(self) -> None:
         self._paces: dict[int, Pace] = {}
-        """By how many sequences a pass is of."""
+        """Maps the number of sequences in a pass to its durations."""
         self._held = 0
-        """Passes that had likely guesses and went without."""
+        """Number of passes that had likely guesses and did not compute them."""
         self._patience = PATIENCE
         self.drafted = 0
-        """Tokens that were guessed and computed."""
+        """Number of guessed tokens that were computed."""
         self.accepted = 0
-        """Of those, the ones that were drawn."""
+        """Number of guessed tokens that were drawn."""
 
     def forget(self) -> None:
-        """The times of a runner that is no longer asked."""
+        """Deletes the times of a runner that is no longer used."""
         self._paces.clear()
         self._held, self._patience = 0, PATIENCE
 
     def passed(self, sequences: int, width: int, seconds: float) -> None:
-        """Note the time of a pass in which so many sequences drew, of so many tokens."""
+        """Records the time of a pass with `sequences` drawing sequences and `width` tokens."""
         self._paces.setdefault(sequences, Pace()).note(width, seconds)
 
     def chosen(
         self, guesses: Mapping[int, Sequence[float]], sequences: int, room: int
     ) -> Counter[int]:
-        """How many tokens of which guesses to compute: sequence → number.
+        """Returns how many guessed tokens to compute, by sequence.
 
         Args:
-            guesses: by sequence, the chance of each token that it and all before it are right.
-            sequences: that draw in this pass, with guesses or without.
-            room: most tokens for guesses.
+            guesses: maps a sequence to the chance of each token that it and all before it are
+                right.
+            sequences: number of sequences that draw in this pass, with or without guesses.
+            room: maximum tokens for guesses.
         """
         pace = self._paces.get(sequences)
         if pace is None or not pace.known(sequences):
             return Counter()
         likeliest = sorted(
             (
-                (chance, one)
-                for one, chances in guesses.items()
+                (chance, identifier)
+                for identifier, chances in guesses.items()
                 for chance in chances
                 if chance >= UNLIKELY
             ),
@@ -124,7 +133,7 @@ class Speculation:
             self._patience = PATIENCE
         elif expected >= 2 * sequences:
             best = self._tried_again(len(likeliest))
-        return Counter(one for _, one in likeliest[:best])
+        return Counter(identifier for _, identifier in likeliest[:best])
 
     def _tried_again(self, count: int) -> int:
         self._held += 1

@@ -1,10 +1,10 @@
-"""The bytes of each of a tokenizer's tokens, for llguidance and for log probabilities.
+"""Bytes of each token of a tokenizer, for llguidance and for log probabilities.
 
-llguidance reads byte-level tokenizers and those with byte fallback by itself. For others the bytes
-are found out: if texts are the pieces of their tokens put together, each piece shows in the text of
-a short sequence with the token in the middle. Tokenizers that join words by spaces have no pieces.
+llguidance itself reads byte-level tokenizers and those with byte fallback. For others, this module
+determines the bytes. If texts are the concatenation of their tokens' pieces, the text of a short
+sequence shows the piece of its middle token. Tokenizers that join words by spaces have no pieces.
 
-vLLM's child process imports this too: nothing here but llguidance and tokenizers.
+vLLM's child process imports this too. It may import only llguidance and tokenizers.
 """
 
 import random
@@ -28,38 +28,40 @@ _TRIED, _TRIED_TOKENS = 200, 5
 
 
 def from_tokenizer(tokenizer: Any, size: int, ends: Sequence[int]) -> llguidance.LLTokenizer:
-    """
+    """Returns llguidance's tokenizer for a transformers tokenizer.
+
     Args:
-        tokenizer: of transformers, a fast one.
-        size: tokens to rule on, those that the tokenizer lacks included.
+        tokenizer: fast tokenizer of transformers.
+        size: number of tokens to rule on, including tokens that the tokenizer lacks.
         ends: tokens by which the model ends its answer.
 
     Raises:
-        FormError: its tokens stand for no bytes; the message goes on from the form's name.
+        FormError: the tokens do not represent bytes. The message continues the form's name.
     """
     eos = list(ends) or None
     try:
         return llguidance.hf.from_tokenizer(tokenizer, n_vocab=size, eos_token=eos)
     except ValueError:
-        # It says only that this is not one of the kinds that it knows.
+        # The error only means that llguidance does not know this kind.
         backend = tokenizer.backend_tokenizer
-    found = pieces(backend)
-    if found is None:
+    texts = pieces(backend)
+    if texts is None:
         raise FormError(f"cannot be enforced: {WITHOUT_BYTES}")
-    table: Any = _Table(backend, found, ends)
+    table: Any = _Table(backend, texts, ends)
     return llguidance.LLTokenizer(table, n_vocab=size, eos_token=eos or [table.eos_token_id])
 
 
 def pieces(backend: Any) -> Mapping[int, str] | None:
-    """What each token that is not special adds to a text, wherever it stands; None: it depends.
+    """Returns the text that each non-special token adds, independent of its position. None if it
+    depends on the position.
 
     Args:
-        backend: of the `tokenizers` library.
+        backend: tokenizer of the `tokenizers` library.
     """
     if backend.decoder is None or isinstance(backend.decoder, decoders.WordPiece):
-        # They put spaces between tokens, and the second takes some away again.
+        # They put spaces between tokens, and the second one removes some of them again.
         return None
-    special = {token for token, one in backend.get_added_tokens_decoder().items() if one.special}
+    special = {token for token, item in backend.get_added_tokens_decoder().items() if item.special}
     plain = [(text, token) for text, token in backend.get_vocab().items() if token not in special]
     frame = _frame(backend, [token for text, token in plain if len(text) <= _FRAME_CHARS])
     if frame is None:
@@ -70,19 +72,19 @@ def pieces(backend: Any) -> Mapping[int, str] | None:
     texts = _decoded(backend, [[first, token, last] for token in tokens])
     if not all(text.startswith(before) and text.endswith(behind) for text in texts):
         return None
-    found = {
+    piece_of = {
         token: text[len(before) : len(text) - len(behind)]
         for token, text in zip(tokens, texts, strict=True)
     }
     chance = random.Random(0)  # noqa: S311 - tries, no secrets
     tries = [[chance.choice(tokens) for _ in range(_TRIED_TOKENS)] for _ in range(_TRIED)]
-    whole = _decoded(backend, [[first, *one, last] for one in tries])
-    joined = [before + "".join(found[token] for token in one) + behind for one in tries]
-    return found if whole == joined else None
+    whole = _decoded(backend, [[first, *item, last] for item in tries])
+    joined = [before + "".join(piece_of[token] for token in item) + behind for item in tries]
+    return piece_of if whole == joined else None
 
 
 def _frame(backend: Any, tokens: Sequence[int]) -> tuple[int, int] | None:
-    """Two tokens that are put together without anything between them."""
+    """Returns two tokens that are joined without anything between them."""
     candidates = sorted(tokens)[:_FRAMES]
     pairs = [(one, other) for one in candidates for other in candidates if one != other]
     alone = dict(zip(candidates, _decoded(backend, [[one] for one in candidates]), strict=True))
@@ -101,7 +103,7 @@ def _decoded(backend: Any, sequences: list[list[int]]) -> list[str]:
 
 
 class _Table:
-    """As llguidance asks a tokenizer for its tokens (`TokenizerWrapper`)."""
+    """Implements llguidance's interface for a tokenizer's tokens (`TokenizerWrapper`)."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -119,12 +121,16 @@ class _Table:
         self._longest = max(map(len, self._ids), default=0)
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens whose pieces are the text: the tokenizer itself may put a space before it."""
+        """Returns tokens with pieces that form the text. The tokenizer itself might insert a space
+        before it.
+        """
         tokens: list[int] = []
         place = 0
         while place < len(text):
             sizes = range(min(self._longest, len(text) - place), 0, -1)
-            size = next((one for one in sizes if text[place : place + one] in self._ids), 0)
+            size = next(
+                (length for length in sizes if text[place : place + length] in self._ids), 0
+            )
             if not size:
                 break
             tokens.append(self._ids[text[place : place + size]])

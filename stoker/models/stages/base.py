@@ -1,6 +1,7 @@
-"""What surrounds a forward pass: an input into samples, outputs into a result.
+"""Steps around a forward pass: they turn an input into samples, and outputs into a result.
 
-Imported by the gateway through the task files, so torch and transformers are imported inside.
+The gateway imports this module through the task files, so torch and transformers are imported
+inside functions.
 """
 
 import json
@@ -25,19 +26,22 @@ if TYPE_CHECKING:
 Decoded = TypeVar("Decoded")
 
 _ELEMENTS_A_UNIT = 1024
-"""Elements of a feature of fixed size that cost as much as a token: 224 by 224 pixels cost 147."""
+"""Number of elements of a fixed-size feature that cost as much as a token: 224 by 224 pixels cost
+147.
+"""
 
 
 def bucket(length: int) -> int:
-    """A length rounded up, so that shapes repeat: oneDNN caches its kernels by shape."""
+    """Returns a length rounded up, so that shapes repeat: oneDNN caches its kernels by shape."""
     step = 8 if length <= 64 else 16 if length <= 256 else 32
     return -(-length // step) * step
 
 
 class InputError(Exception):
-    """The client's input cannot be served; the message says what would be right.
+    """Raised if the client's input cannot be served. The message says what would be valid.
 
-    `field` is the request's field at fault. With `of_item`, the index of the item is added to it.
+    `field` is the invalid field of the request. With `of_item`, the index of the item is appended
+    to it.
     """
 
     def __init__(
@@ -56,17 +60,18 @@ class InputError(Exception):
 
 
 class ContextLengthError(InputError):
-    """A prompt that is longer than the model takes: clients make their conversation shorter then.
+    """Raised if a prompt is longer than the model accepts. Clients then shorten their conversation.
 
-    Some tell the case by its code, LiteLLM by the words that the message begins with, and LangChain
-    by the code within the message: the exceptions of OpenAI's SDK say no more than that.
+    Clients recognise the error differently. Some check its code, and LiteLLM the first words of the
+    message. LangChain searches the message for the code, because the exceptions of OpenAI's SDK
+    contain nothing else.
     """
 
     def __init__(self, most: int, what: str, *, field: str, of_item: bool = False) -> None:
         """
         Args:
-            most: tokens that the model takes.
-            what: goes on from there: the numbers, and what would be right.
+            most: Maximum number of tokens that the model accepts.
+            what: Rest of the message: the numbers, and what would be valid.
         """
         code = "context_length_exceeded"
         super().__init__(
@@ -82,94 +87,114 @@ class Sample:
     """One row of a forward pass."""
 
     features: "dict[str, torch.Tensor]"
-    """What the model takes: tensors of shape (1, …)."""
+    """Inputs of the model: tensors of shape (1, …)."""
     extras: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What only postprocessing needs."""
+    """Values that only postprocessing needs."""
     call: Hashable = ()
-    """How the model is to be run, for `Stages.run`: samples that differ never share a batch."""
+    """Options of `Stages.run` for the sample. Samples with different options never share a
+    batch.
+    """
     alone: bool = False
-    """Never in a batch with others."""
+    """True if the sample never shares a batch."""
     adapter: "Adapter | None" = None
-    """What is to be added to the model for it; those of others may share its batch."""
+    """Adapter that the model applies to the sample. Samples with other adapters may share its
+    batch.
+    """
     is_held: bool = False
-    """The sample waits for the first output of its input's first sample: see `Stages.released`."""
+    """True if the sample waits for the first output of its input's first sample: see
+    `Stages.released`.
+    """
 
 
 class StreamWriter(Protocol):
-    """Writes one input's answer in parts. Parts may be empty; then nothing is sent."""
+    """Writes the answer of one input in parts. Empty parts are not sent."""
 
     def begin(self, samples: Sequence[Sample]) -> bytes:
-        """Once the input was found good. What is raised here refuses it, as in `preprocess`."""
+        """Returns the first part, after the input was accepted. Errors raised here reject the
+        input, as in `preprocess`.
+        """
         ...
 
     def partial(self, position: int, output: Mapping[str, Any]) -> bytes:
-        """What there is of a sample, of which more is to come (see `Watch.part`)."""
+        """Returns the part for an unfinished sample's output so far (see `Watch.part`)."""
         ...
 
     def add(self, output: Mapping[str, Any]) -> bytes:
-        """The next sample's output: they come in the samples' order."""
+        """Returns the part for the next sample's output. Outputs arrive in the order of the
+        samples.
+        """
         ...
 
     def end(self) -> bytes:
-        """After the last output."""
+        """Returns the part after the last output."""
         ...
 
 
 class Steps(Protocol):
-    """How a model is converted for OpenVINO that `Stages.run` calls in many steps.
+    """OpenVINO conversion of a model that `Stages.run` calls in many steps.
 
-    What decides between the steps is not exported: the stages run it with either.
+    The decisions between the steps are not exported: the stages make them for both engines.
     """
 
     def takes(self, call: Hashable) -> bool:
-        """Whether samples of this `call` can be run with what was exported."""
+        """Returns True if the exported model can run samples with this `call`."""
         ...
 
     def export(self, model: Any, folder: Path) -> None:
-        """Write what is called in each step into a folder, as OpenVINO IRs."""
+        """Exports the parts that each step calls into a folder, as OpenVINO IRs."""
         ...
 
     def opened(self, compiled: "Callable[[str], CompiledModel]") -> Any:
-        """What `Stages.run` takes in the model's place; `compiled` gives an IR by its name."""
+        """Returns the replacement of the model for `Stages.run`. `compiled` returns an IR by its
+        name.
+        """
         ...
 
     def inputs(self, file: str, batch: "Mapping[str, torch.Tensor]") -> "Sequence[torch.Tensor]":
-        """What an IR is given for a batch of one, by which it may be quantized; nothing where it is
-        not worth it, and its weights are to be rounded only.
+        """Returns the inputs of an IR for a batch of one, by which it may be quantized.
+
+        Returns none if quantization is not worthwhile. Then only the IR's weights are rounded.
         """
         ...
 
     def retold(
         self, model: Any, batch: "Mapping[str, torch.Tensor]", found: Mapping[str, Any]
     ) -> "Mapping[str, torch.Tensor]":
-        """What a model, or what stands in its place, computes where it is made to decide in each
-        step as was `found`: after one other word, nothing could be compared any more.
+        """Returns the outputs of a model, or its replacement, if it makes the decisions of `found`
+        in each step.
+
+        Without this, the outputs could no longer be compared after the first different word.
         """
         ...
 
 
 class Stages(ABC):
-    """The replica side of a task. One instance serves one model, from several threads in turn."""
+    """Replica side of a task. One instance serves one model, from several threads in turn."""
 
     auto_class: ClassVar[str | tuple[str, ...]]
-    """Names of the transformers classes that may load the model; the first that knows it does."""
+    """Names of the transformers classes that may load the model. The first that knows the model
+    loads it.
+    """
     kind: ClassVar[ModelKind | None] = None
-    """How the model computes, where not all models of its pipeline do alike; None: as they do."""
+    """Kind of computation of the model, if it differs within its pipeline. None means the
+    pipeline's kind.
+    """
     per_token: ClassVar[tuple[str, ...]] = ()
-    """Outputs of shape (batch, padded length, …): rows of padding are cut off."""
+    """Outputs of shape (batch, padded length, …). Their rows of padding are removed."""
     padding: Mapping[str, int] = {}
-    """Features of shape (1, length, …) that may be padded → the value to pad with.
+    """Maps features of shape (1, length, …) that may be padded to their padding values.
 
-    Those not named must agree in shape to share a batch.
+    Other features must have the same shape to share a batch.
     """
     padding_side: str = "right"
     sharing: Sharing = Sharing.PADDED
-    """See `stoker.models.engines.sharing`, which finds it out."""
+    """How samples share batches. `stoker.models.engines.sharing` determines it."""
     notices: Sequence[Notice] = ()
-    """What the model's owner should know, once it is attached."""
+    """Notices for the model's owner, once the model is attached."""
     embedded: int | None = None
-    """Tokens that the model has rows for in its embedding; None: it reads none, or it is not
-    known."""
+    """Number of tokens that have a row in the model's embedding. None if the model reads no tokens
+    or the number is unknown.
+    """
     limits: MediaLimits = MediaLimits()
 
     def __init__(self, folder: Path) -> None:
@@ -178,102 +203,114 @@ class Stages(ABC):
         self._last_decoded: tuple[Media, Any] | None = None
 
     def attach(self, model: Any) -> None:
-        """Take the loaded model, whose configuration postprocessing needs."""
+        """Attaches the loaded model. Postprocessing needs its configuration."""
         self.config = model.config
 
     def loaders(self, config: Any) -> Sequence[str]:
-        """Names of the transformers classes that may load the model, given its configuration."""
+        """Returns the names of the transformers classes that may load a model with this
+        configuration.
+        """
         return (self.auto_class,) if isinstance(self.auto_class, str) else self.auto_class
 
     def part(self, model: Any) -> Any:
-        """What of the model that was read is run."""
+        """Returns the part of the loaded model that is run."""
         return model
 
     @abstractmethod
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        """The samples of one input. Raises `InputError`."""
+        """Returns the samples of one input. Raises `InputError`."""
 
     @abstractmethod
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
-        """The result of one input, for `finish`, from the outputs of its samples in order.
+        """Returns the result of one input, for `finish`, from the outputs of its samples in order.
 
         An output holds the sample's features and extras, and the model's outputs as CPU tensors of
         shape (1, …) without padding.
         """
 
     def following(self, output: Mapping[str, Any]) -> Sample | None:
-        """Returns the sample that continues an output; None: the output is the sample's last.
+        """Returns the sample that continues an output. None means that the output is the sample's
+        last.
 
-        The sample takes the place of the first sample. Its output must hold what both computed.
-        Called on the engine's thread between two batches, so it must be quick.
+        The new sample replaces the first one. Its output must hold the results of both. Called on
+        the engine's thread between two batches, so it must be quick.
         """
         return None
 
     def released(self, sample: Sample, first: Mapping[str, Any]) -> Sample:
-        """Returns a held sample as it is run, given the first output of its input's first sample.
+        """Returns a held sample ready to run, based on the first output of its input's first
+        sample.
 
         Called on the engine's thread between two batches, so it must be quick.
         """
         return sample
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
-        """What was worked on for a sample, read from its output; as `Result.counts`."""
+        """Returns the processed amounts of a sample from its output, in the format of
+        `Result.counts`.
+        """
         tokens = output.get("input_ids")
         return {} if tokens is None else {"input_tokens": tokens.shape[1]}
 
     def writer(
         self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]
     ) -> StreamWriter | None:
-        """Writes the answer of one input in parts, as its outputs come; None: it comes whole."""
+        """Returns a writer that streams the answer of one input. None means that the answer is sent
+        whole.
+        """
         return None
 
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> Mapping[str, Any]:
-        """Run the model, or what stands in its place, on a batch of samples that have this `call`.
+        """Runs the model, or its replacement, on a batch of samples that have this `call`.
 
-        Tensors whose first dimension is the batch are dealt out to the samples; other values reach
-        every one of them.
+        Tensors with the batch as first dimension are split among the samples. Other values are
+        passed to every sample.
         """
         return model(**batch)
 
     @property
     def steps(self) -> Steps | None:
-        """How the model is converted; None: `run` is exported whole, as one graph."""
+        """Conversion of the model. None means that `run` is exported as one graph."""
         return None
 
     def probe(self, length: int, number: int = 0) -> Sample | None:
-        """A sample of about this many tokens to measure the engine with; None: do not.
+        """Returns a sample of about `length` tokens to measure the engine. None disables the
+        measurement.
 
         Args:
-            number: 0: the plainest. Any other: one that looks like a real input, of the same shape
-                (`stoker.models.stages.specimens`).
+            number: 0 for the simplest sample. Other numbers return samples of the same shape that
+                resemble real inputs (`stoker.models.stages.specimens`).
         """
         return None
 
     def check(self, forward: Callable[[Sample], Mapping[str, Any]]) -> None:
-        """Raise `ValueError` if a model that runs cannot serve its task, once after it was loaded.
+        """Raises `ValueError` if a loaded model runs but cannot serve its task. Called once after
+        loading.
 
         Args:
-            forward: runs the model on one sample.
+            forward: Runs the model on one sample.
         """
         return
 
     def length(self, sample: Sample) -> int:
-        """Length of the dimension that a batch pads, in tokens; 0 where there is none."""
+        """Returns the length of the dimension that a batch pads, in tokens, or 0 if it pads
+        none.
+        """
         lengths = [v.shape[1] for name, v in sample.features.items() if name in self.padding]
         return max(lengths, default=0)
 
     def padded_length(self, longest: int) -> int:
-        """What samples are padded to, in a batch whose longest has so many tokens."""
-        # Rounded up only where it is padding that makes the length.
+        """Returns the padded length of a batch with a longest sample of `longest` tokens."""
+        # Rounded up only if the batch is padded.
         is_padded = self.padding and self.sharing is Sharing.PADDED
         return bucket(longest) if is_padded else longest
 
     def batch_key(self, sample: Sample) -> Hashable:
-        """Samples share a batch only where this is the same."""
+        """Returns the key that samples of one batch have in common."""
         if self.sharing is Sharing.ALONE:
             return object()
         is_padded = self.sharing is Sharing.PADDED
@@ -284,14 +321,16 @@ class Stages(ABC):
         return (sample.call, frozenset(shapes.items()))
 
     def fixed_cost(self, sample: Sample) -> int:
-        """Cost of what is not padded, in tokens."""
+        """Returns the cost of the features that are not padded, in tokens."""
         sizes = [v.numel() for name, v in sample.features.items() if name not in self.padding]
         return -(-sum(sizes) // _ELEMENTS_A_UNIT)
 
     def decoded(
         self, media: Media, decode: "Callable[[bytes | memoryview], Decoded]", field: str
     ) -> Decoded:
-        """Media decoded, once for neighbouring items that share it. Raises `InputError`."""
+        """Returns decoded media. Neighbouring items that share media decode it once. Raises
+        `InputError`.
+        """
         from stoker.media.errors import MediaError
 
         if self._last_decoded is None or self._last_decoded[0] is not media:
@@ -305,7 +344,9 @@ class Stages(ABC):
 def by_kind(
     usual: Callable[[Path], Stages], kinds: Mapping[str, Callable[[Path], Stages]]
 ) -> Callable[[Path], Stages]:
-    """The stages that a model folder needs: those of its `model_type`, or the usual ones."""
+    """Returns a builder that selects the stages by a folder's `model_type`, with `usual` as the
+    default.
+    """
 
     def stages(folder: Path) -> Stages:
         config = json.loads((folder / "config.json").read_bytes())

@@ -1,6 +1,7 @@
-"""BLIP-2: a language model that goes on from an image and a text.
+"""BLIP-2: a language model that continues an image and a text.
 
-Imported by the gateway through the task files, so torch and transformers are imported inside.
+The gateway imports this module through the task files, so torch and transformers are imported
+inside functions.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,9 @@ from stoker.models.stages.pipelines import ImageStages, load_image_processor
 
 
 class Blip2Stages(ImageStages, GenerateStages):
-    """Only texts of equal length share a batch: those of many requests are one prompt anyway."""
+    """Stages of BLIP-2. Only texts of equal length share a batch, because many requests use the
+    same prompt anyway.
+    """
 
     auto_class = "AutoModelForImageTextToText"
 
@@ -30,7 +33,7 @@ class Blip2Stages(ImageStages, GenerateStages):
 
     def attach(self, model: Any) -> None:
         super().attach(model)
-        # It is the language model that generates, by its own configuration.
+        # The language model generates by its own configuration.
         self._generation_config = model.language_model.generation_config
         self.notices = settle(self._generation_config)
         self._goes_on = not model.language_model.config.is_encoder_decoder
@@ -38,10 +41,10 @@ class Blip2Stages(ImageStages, GenerateStages):
     def sample(
         self, picture: Any, text: str | None, parameters: Mapping[str, Any], field: str
     ) -> Sample:
-        """An image, and the text that is gone on from. Raises `InputError`.
+        """Returns a sample of an image and the text to continue. Raises `InputError`.
 
         Args:
-            field: of the text in the request, for errors.
+            field: Request field of the text, for errors.
         """
         import torch
 
@@ -72,7 +75,7 @@ class Blip2Stages(ImageStages, GenerateStages):
         )
 
     def _positions(self) -> int:
-        """Tokens that the language model takes at once."""
+        """Returns the maximum number of tokens that the language model accepts."""
         most = getattr(self.config.text_config, "max_position_embeddings", None)
         return most if isinstance(most, int) else self.tokenizer.model_max_length
 

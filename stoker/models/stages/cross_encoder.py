@@ -1,8 +1,8 @@
-"""The settings that sentence-transformers keeps of a cross-encoder, which scores pairs of texts.
+"""sentence-transformers' settings of a cross-encoder, which scores pairs of texts.
 
-`config_sentence_transformers.json` has them beside `modules.json`; older releases wrote them into
-config.json (sentence-transformers, `CrossEncoder.get_default_activation_fn`). Light: inspection and
-replicas import it.
+They are in `config_sentence_transformers.json` next to `modules.json`. Older releases wrote them
+into config.json (sentence-transformers, `CrossEncoder.get_default_activation_fn`). Inspection and
+replicas import this module, so it imports no heavy libraries.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MODEL_TYPE = "CrossEncoder"
 LOGIT_SCORE = "LogitScore"
-"""The module that scores by the logits of a language model."""
+"""Module that scores by the logits of a language model."""
 TRANSFORMER = "Transformer"
 SIGMOID = "Sigmoid"
 ACTIVATIONS = (
@@ -49,7 +49,7 @@ ACTIVATIONS = (
     "Tanh",
     "Tanhshrink",
 )
-"""Classes of `torch.nn` that turn each logit into a score by itself."""
+"""Classes of `torch.nn` that map each logit to a score independently."""
 
 _OLD_ACTIVATION = "sbert_ce_default_activation_function"
 _SHOWN_CHARACTERS = 80
@@ -58,16 +58,18 @@ _SHOWN_CHARACTERS = 80
 @dataclass(frozen=True)
 class CrossEncoder:
     activation: str = SIGMOID
-    """One of `ACTIVATIONS`: turns the logit of a model with one label into the score."""
+    """Name from `ACTIVATIONS` of the function that maps the logit of a model with one label to the
+    score.
+    """
     prompt: str = ""
-    """Precedes the query."""
+    """Text before the query."""
 
 
 def described(read: Read) -> CrossEncoder:
-    """Reads the settings of a model folder; the defaults if it has none.
+    """Returns the settings of a model folder, or the defaults if it has none.
 
     Raises:
-        UnfitError: the settings ask for what is not served.
+        UnfitError: The settings need something that is not served.
     """
     config, about = _object(read(CONFIG)), _object(read(PROMPTS))
     is_ours = bool(read(MODULES)) and about.get("model_type") == MODEL_TYPE
@@ -118,12 +120,12 @@ def _check_ways(settings: Mapping[str, Any]) -> None:
 
 
 def score(activation: str, logit: "torch.Tensor") -> float:
-    """The score of one logit. In double precision, so that fewer scores are equal."""
+    """Returns the score of one logit. Double precision makes equal scores less frequent."""
     import torch
 
-    # The name is one of a fixed list.
-    found: torch.Tensor = getattr(torch.nn, activation)()(logit.double())
-    return found.item()
+    # The name is from a fixed list.
+    activated: torch.Tensor = getattr(torch.nn, activation)()(logit.double())
+    return activated.item()
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Stages of models that turn a text into what it is found by: a vector, or many of them."""
+"""Stages of models that turn a text into one or many vectors for search."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +15,17 @@ from stoker.wire.notices import Notice
 
 
 class SparseVector(NamedTuple):
-    """The numbers of a long vector that are not zero."""
+    """Nonzero values of a long vector."""
 
     indices: Any
-    """(numbers,) int64, ascending."""
+    """Array (numbers,) of int64, ascending."""
     values: Any
-    """(numbers,) float32."""
+    """Array (numbers,) of float32."""
 
 
 @dataclass(frozen=True)
 class Comparable:
-    """A text's vector, and what compares it to others of the same model."""
+    """Vector of a text and a function that compares it with other vectors of the same model."""
 
     vector: Any
     likeness: Callable[[Any, Any], float]
@@ -35,10 +35,13 @@ class Comparable:
 
 
 class EmbeddingStages(TextStages):
-    """Items are texts, and of some endpoints objects: with `tokens`, or `query` and `document`."""
+    """Base of embedding stages.
+
+    Items are texts or, for some endpoints, objects with `tokens` or with `query` and `document`.
+    """
 
     vectors: Kind
-    """What a text becomes."""
+    """Kind of vectors that the model makes."""
     about: Sentence
 
     def __init__(self, folder: Path) -> None:
@@ -54,23 +57,27 @@ class EmbeddingStages(TextStages):
 
     @abstractmethod
     def vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
-        """A text's: a (features,) or (tokens, features) tensor, or a `SparseVector` of them."""
+        """Returns the vector of a text: a (features,) or (tokens, features) tensor, or a
+        `SparseVector` of tensors.
+        """
 
     @abstractmethod
     def plain(self, vector: Any) -> Any:
-        """As `finish` takes it: arrays of numpy."""
+        """Returns the vector as numpy arrays, for `finish`."""
 
     @abstractmethod
     def listed(self, vector: Any) -> Any:
-        """As JSON has it."""
+        """Returns the vector in JSON format."""
 
     @abstractmethod
     def score(self, query: Any, document: Any) -> float:
-        """How relevant a document is to a query, of both vectors; more is more relevant."""
+        """Returns the relevance of a document to a query from their vectors. Higher is more
+        relevant.
+        """
 
     @abstractmethod
     def likeness(self, source: Any, other: Any) -> float:
-        """How alike two texts are, of both vectors; more is more alike."""
+        """Returns the similarity of two texts from their vectors. Higher is more similar."""
 
     def max_tokens(self) -> int:
         return min(super().max_tokens(), self.about.max_tokens or super().max_tokens())
@@ -80,18 +87,18 @@ class EmbeddingStages(TextStages):
         field = parameters.get("field", "inputs")
         if not isinstance(item, dict):
             return [self.embedded_text(item, self.prompt(parameters), parameters, field=field)]
-        given = cast("dict[str, Any]", item)
-        if "image" in given:
+        fields = cast("dict[str, Any]", item)
+        if "image" in fields:
             raise InputError("This model embeds texts, and no images.", field=field)
-        if "tokens" in given:
+        if "tokens" in fields:
             truncation = bool(parameters.get("truncation"))
-            return [self.token_sample(given["tokens"], truncation=truncation, field=field)]
+            return [self.token_sample(fields["tokens"], truncation=truncation, field=field)]
         query, document = self.pair_prompts()
         most = parameters.get("max_tokens_per_doc")
         return [
-            self.embedded_text(given["query"], query, parameters, field=QUERY, of_item=False),
+            self.embedded_text(fields["query"], query, parameters, field=QUERY, of_item=False),
             self.embedded_text(
-                given["document"], document, parameters, field="documents", most=most
+                fields["document"], document, parameters, field="documents", most=most
             ),
         ]
 
@@ -105,7 +112,7 @@ class EmbeddingStages(TextStages):
         of_item: bool = True,
         most: int | None = None,
     ) -> Sample:
-        """A text behind a prompt. Raises `InputError`."""
+        """Returns a sample of a text after a prompt. Raises `InputError`."""
         truncation = bool(parameters.get("truncation"))
         try:
             sample = self.text_sample(
@@ -121,12 +128,12 @@ class EmbeddingStages(TextStages):
         return text.lower() if self.about.lowercase else text
 
     def prompt(self, parameters: Mapping[str, Any]) -> str:
-        """The prompt that a request names. Raises `InputError`."""
+        """Returns the prompt that a request names. Raises `InputError`."""
         name, about = parameters.get("prompt_name"), self.about
         if name is None:
             return about.default_prompt
         if name not in about.prompts:
-            known = ", ".join(f"'{one}'" for one in about.prompts) or "none"
+            known = ", ".join(f"'{prompt_name}'" for prompt_name in about.prompts) or "none"
             raise InputError(
                 f"This model has no prompt '{name}'; it has {known}.",
                 field="prompt_name",
@@ -135,24 +142,25 @@ class EmbeddingStages(TextStages):
         return about.prompts[name]
 
     def pair_prompts(self) -> tuple[str, str]:
-        """Those of a query and of a document that are compared, as `encode_query` and
+        """Returns the prompts for comparisons of a query and a document, as `encode_query` and
         `encode_document` of sentence-transformers choose them.
         """
         return self.about.prompts.get(QUERY, ""), self.about.prompts.get(DOCUMENT, "")
 
     def _prompt_tokens(self, prompt: str) -> int:
-        """How many of a text's leading tokens are its prompt's and are left out of pooling.
+        """Returns the number of leading tokens that belong to the prompt and are excluded from
+        pooling.
 
-        They are counted as sentence-transformers counts them: those of the prompt alone, without
-        a special one at their end. A model has few prompts, and they stay the same.
+        Follows sentence-transformers: counts the tokens of the prompt alone, without a special
+        token at their end. The counts are cached, as a model has few prompts.
         """
         if self.about.include_prompt or not prompt:
             return 0
         if prompt not in self._counted:
-            given = self.tokenizer(
+            encoded = self.tokenizer(
                 self.cased(prompt), truncation=True, max_length=self.max_tokens()
             )
-            ids: Sequence[int] = given["input_ids"]
+            ids: Sequence[int] = encoded["input_ids"]
             self._counted[prompt] = len(ids) - (
                 bool(ids) and ids[-1] in self.tokenizer.all_special_ids
             )
@@ -161,18 +169,19 @@ class EmbeddingStages(TextStages):
     def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
         if field != "input":
             return super().too_long(length, limit, field)
-        # Of OpenAI's convention: its clients know it by other words. Some look for those in a body
-        # that Python has printed, where both kinds of quotes in one text would escape "model's".
+        # OpenAI's wording, which clients of this endpoint recognise. Some clients search in a body
+        # printed by Python, where mixed quotes would escape the apostrophe of "model's".
         advice = "Shorten it, or send 'truncation': true to cut it."
-        what = f"your input resulted in {length} tokens. {advice}"
-        return ContextLengthError(limit, what, field=field, of_item=True)
+        detail = f"your input resulted in {length} tokens. {advice}"
+        return ContextLengthError(limit, detail, field=field, of_item=True)
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
-        """The vector of a text as `listed` has it; the relevance of a document to a query.
+        """Returns the vector of a text as `listed` formats it, or the relevance of a document to a
+        query.
 
-        With the parameter `counted`: the vector as `plain` has it, and the number of tokens. With
+        With the parameter `counted`: the vector from `plain`, and the number of tokens. With
         `compared`: a `Comparable`.
         """
         vectors = [self.vector(output, parameters) for output in outputs]
@@ -187,8 +196,8 @@ class EmbeddingStages(TextStages):
         return self.listed(vectors[0])
 
     def _check(self, parameters: Mapping[str, Any]) -> None:
-        asked = parameters.get("embedding_type", self.vectors)
-        if asked != self.vectors:
+        requested = parameters.get("embedding_type", self.vectors)
+        if requested != self.vectors:
             raise InputError(
                 f"This model makes {_WORDS[self.vectors]}: ask for '{self.vectors}', or leave it "
                 "out.",

@@ -1,7 +1,7 @@
-"""Models of an encoder and a decoder of which only the encoder is run, for vectors of texts.
+"""Encoder-decoder models that embed texts with only their encoder.
 
-Without a text to decode, their whole cannot be run; BART and its kin can, and give what the decoder
-makes of the text itself. sentence-transformers draws the same line.
+The complete models cannot run without a text to decode. BART and similar models can: they return
+the decoder's output for the text itself. sentence-transformers makes the same distinction.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,9 @@ CLASSES: Mapping[str, str] = {
     "t5": "T5EncoderModel",
     "umt5": "UMT5EncoderModel",
 }
-"""`model_type` → transformers' class of the encoder alone, which loads such a folder, too."""
+"""Maps `model_type` to transformers' class of the encoder alone, which loads the complete folder
+too.
+"""
 HALVES = frozenset(
     {
         "blenderbot",
@@ -28,9 +30,9 @@ HALVES = frozenset(
         "t5gemma",
     }
 )
-"""Kinds that are loaded as a whole to have their encoder."""
+"""Model types that are loaded completely to obtain their encoder."""
 
 
 def encoder_of(model: Any) -> Any:
-    """What of a loaded model gives the vectors of texts."""
+    """Returns the part of a loaded model that makes the vectors of texts."""
     return model.get_encoder() if model.config.model_type in HALVES else model

@@ -1,6 +1,7 @@
-"""Florence-2: an image and a task in a word, answered by a text, which may name places.
+"""Florence-2: answers an image and a task's name with a text, which may name positions.
 
-Imported by the gateway through the task files, so torch and transformers are imported inside.
+The gateway imports this module through the task files, so torch and transformers are imported
+inside functions.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,9 @@ _MARKS = ("<s>", "</s>", "<pad>")
 
 
 class FlorenceStages(ImageStages, GenerateStages):
-    """Only prompts of equal length share a batch: a task's are all the same."""
+    """Stages of Florence-2. Only prompts of equal length share a batch; all prompts of a task are
+    equal.
+    """
 
     auto_class = "AutoModelForImageTextToText"
 
@@ -31,7 +34,9 @@ class FlorenceStages(ImageStages, GenerateStages):
         self.tokenizer: Any = self.processor.tokenizer
 
     def sample(self, picture: Any, prompt: str, parameters: Mapping[str, Any]) -> Sample:
-        """An image and what to do with it: a task's name, and what belongs to it. `InputError`."""
+        """Returns a sample of an image and a prompt: a task's name and its text. Raises
+        `InputError`.
+        """
         for task in self.processor.task_prompts_without_inputs:
             if task in prompt and prompt != task:
                 raise InputError(
@@ -57,12 +62,14 @@ class FlorenceStages(ImageStages, GenerateStages):
         )
 
     def task_of(self, prompt: str) -> str | None:
-        """The task that a prompt names."""
+        """Returns the task that a prompt names, or None."""
         kinds: Mapping[str, str] = self.processor.tasks_answer_post_processing_type
         return next((task for task in kinds if prompt.startswith(task)), None)
 
     def answer(self, output: Mapping[str, Any]) -> str:
-        """What was generated, with the marks of places and without those of the text's ends."""
+        """Returns the generated text, with the marks of positions but without the marks of the
+        text's start and end.
+        """
         text = self.text(output, skip_special_tokens=False)
         for mark in _MARKS:
             text = text.replace(mark, "")

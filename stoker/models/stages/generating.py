@@ -1,6 +1,6 @@
-"""Generating text: the options a request may give, and stages that run `generate` with them.
+"""Text generation: the options of a request, and stages that run `generate` with them.
 
-Imported by the gateway through the task files, so torch is imported inside.
+The gateway imports this module through the task files, so torch is imported inside functions.
 """
 
 from collections.abc import Hashable, Mapping
@@ -19,17 +19,19 @@ DEFAULT_NEW_TOKENS = 256
 MAX_NEW_TOKENS = 4096
 MAX_BEAMS = 16
 MIN_TEMPERATURE = 1e-6
-"""Logits are divided by it, and must not overflow."""
+"""Minimum temperature. Logits are divided by it and must not overflow."""
 
 Options = tuple[tuple[str, Any], ...]
-"""Arguments of `generate`, sorted by name: hashable, so that equal ones share a batch."""
+"""Arguments of `generate`, sorted by name. Hashable, so that samples with equal options share a
+batch.
+"""
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "typical_p", "seed")
 _BEAMS = ("length_penalty", "early_stopping")
 
 
 class _Generation(BaseModel):
-    """Options by transformers' names; those left out are the model's own."""
+    """Options by transformers' names. Omitted options keep the model's own values."""
 
     max_new_tokens: int | None = Field(
         default=None,
@@ -77,7 +79,7 @@ class _Generation(BaseModel):
 
 
 class GenerateKwargs(_Generation):
-    """Further options, as `generate` names them. Others are refused."""
+    """Further options by the names of `generate`. Other names are rejected."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -93,7 +95,7 @@ class GenerateKwargs(_Generation):
 
 
 class GenerationOptions(_Generation):
-    """Fields that a request of a generating task takes; a mix-in beside `TaskRequest`."""
+    """Mix-in with the generation fields of a request, in addition to `TaskRequest`."""
 
     generate_kwargs: GenerateKwargs | None = Field(
         default=None,
@@ -111,11 +113,11 @@ class GenerationOptions(_Generation):
 
 
 class GenerateStages(Stages):
-    """Runs `generate`; samples with equal options share a batch.
+    """Stages that run `generate`. Samples with equal options share a batch.
 
-    A subclass sets `tokenizer`, gives its samples `call=self.call_of(parameters)` and
-    `alone=self.alone(parameters)`, and reads outputs with `text`. Greedy and beam search answer a
-    sample alike whatever shares its batch, as long as its features say what is padding.
+    A subclass sets `tokenizer`, creates samples with `call=self.call_of(parameters)` and
+    `alone=self.alone(parameters)`, and reads outputs with `text`. Greedy and beam search return the
+    same answer in any batch, if the features mark the padding.
     """
 
     tokenizer: Any
@@ -123,37 +125,43 @@ class GenerateStages(Stages):
     def call_of(
         self, parameters: Mapping[str, Any], *, prompt: int = 1, **forced: Hashable
     ) -> Options:
-        """The options of a request, checked against the model.
+        """Returns the options of a request, checked against the model.
 
         Args:
-            prompt: tokens that stand in the decoder before the first generated one.
-            forced: further arguments of `generate`, chosen here and not by the client.
+            prompt: Number of tokens in the decoder before the first generated one.
+            forced: Further arguments of `generate` that the server chooses, not the client.
 
         Raises:
-            InputError: naming the option that the model cannot honour.
+            InputError: The model does not support an option. The error names it.
         """
-        given, own = _given(parameters), self._own_options()
-        _refuse_unused(given, own)
+        options, model_options = _given(parameters), self._own_options()
+        _refuse_unused(options, model_options)
         limit = self._new_tokens_limit(prompt)
-        wished = given.setdefault("max_new_tokens", min(_default_tokens(own, prompt), limit))
+        wished = options.setdefault(
+            "max_new_tokens", min(_default_tokens(model_options, prompt), limit)
+        )
         if wished > limit:
             raise _refusal("max_new_tokens", f"is {wished}; this model generates at most {limit}.")
-        if given.get("min_new_tokens", 0) > wished:
+        if options.get("min_new_tokens", 0) > wished:
             raise _refusal("min_new_tokens", f"must not exceed 'max_new_tokens', {wished}.")
-        return tuple(sorted((given | forced).items()))
+        return tuple(sorted((options | forced).items()))
 
     def alone(self, parameters: Mapping[str, Any]) -> bool:
-        """Whether a sample needs a batch of its own: a seed repeats only the same draws, and what
-        compares with the input's tokens would read padding as a part of the input.
+        """Returns True if a sample must not share a batch.
+
+        A seed reproduces only the same draws. Options that compare with the input's tokens would
+        read padding as input.
         """
-        own = self._own_options()
-        reads_input = any(own.get(name) not in off for name, off in _READING_INPUT.items())
+        options = self._own_options()
+        reads_input = any(options.get(name) not in off for name, off in _READING_INPUT.items())
         return "seed" in _given(parameters) or reads_input
 
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> Mapping[str, Any]:
-        """`sequences`: the decoder's tokens, (batch, longest), int64, the start token included."""
+        """Returns `sequences`: the decoder's tokens, (batch, longest), int64, including the start
+        token.
+        """
         import torch
 
         library: Any = torch
@@ -168,16 +176,16 @@ class GenerateStages(Stages):
             return {"sequences": model.generate(**batch, **options)}
 
     def prompt_length(self, output: Mapping[str, Any]) -> int:
-        """Tokens of the decoder's prompt, which stand before those generated."""
+        """Returns the number of tokens in the decoder's prompt, before the generated ones."""
         prompt = output.get("decoder_input_ids")
         return 1 if prompt is None else prompt.shape[1]
 
     def text(self, output: Mapping[str, Any], **decoding: Any) -> str:
-        """The generated text of one sample.
+        """Returns the generated text of one sample.
 
         Args:
-            output: with `sequences`, (1, length).
-            decoding: further arguments of the tokenizer's `decode`.
+            output: Output with `sequences`, (1, length).
+            decoding: Further arguments of the tokenizer's `decode`.
         """
         tokens, end = self._generated(output)
         options = {"skip_special_tokens": True} | decoding
@@ -185,16 +193,18 @@ class GenerateStages(Stages):
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
         tokens, end = self._generated(output)
-        # The token that ends it was generated, too.
+        # The end token was generated too.
         return super().counts(output) | {"output_tokens": min(end + 1, len(tokens))}
 
     def _generated(self, output: Mapping[str, Any]) -> tuple[list[int], int]:
-        """The decoder's tokens after its prompt, and how many stand before the one that ends it."""
+        """Returns the decoder's tokens after its prompt, and the number of tokens before the end
+        token.
+        """
         skip = self.prompt_length(output)
-        own: Any = self._own_options().get("eos_token_id")
-        ends = cast("list[int]", own if isinstance(own, list) else [own])
+        eos_token_id: Any = self._own_options().get("eos_token_id")
+        ends = cast("list[int]", eos_token_id if isinstance(eos_token_id, list) else [eos_token_id])
         tokens: list[int] = output["sequences"][0, skip:].tolist()
-        # What follows the end is padding: other rows of the batch were longer.
+        # Tokens after the end are padding, because other rows of the batch were longer.
         return tokens, next((at for at, token in enumerate(tokens) if token in ends), len(tokens))
 
     def attach(self, model: Any) -> None:
@@ -203,11 +213,13 @@ class GenerateStages(Stages):
         self.notices = [*self.notices, *settle(self._generation_config)]
 
     def _own_options(self) -> dict[str, Any]:
-        """What the model's own generation_config.json sets."""
+        """Returns the options from the model's own generation_config.json."""
         return self._generation_config.to_dict()
 
     def _new_tokens_limit(self, prompt: int) -> int:
-        """As many as the decoder has positions for; the last one generated needs none."""
+        """Returns the number of tokens that fit the decoder's positions. The last token needs no
+        position.
+        """
         decoder = self.config.get_text_config(decoder=True)
         for name in ("max_decoder_position_embeddings", "max_position_embeddings"):
             positions = getattr(decoder, name, None)
@@ -217,7 +229,9 @@ class GenerateStages(Stages):
 
 
 def _default_tokens(own: Mapping[str, Any], prompt: int) -> int:
-    """Most tokens to generate if the request does not say: as `generate`, but not its 20."""
+    """Returns the default for the maximum number of new tokens. Follows `generate`, except for its
+    default of 20.
+    """
     if most := own.get("max_new_tokens"):
         return int(most)
     longest = own.get("max_length")
@@ -228,7 +242,9 @@ _READING_INPUT: Mapping[str, tuple[Any, ...]] = {
     "encoder_repetition_penalty": (None, 1, 1.0),
     "encoder_no_repeat_ngram_size": (None, 0),
 }
-"""Fields of generation_config.json that look at the encoder's input → values that are off."""
+"""Maps fields of generation_config.json that read the encoder's input to the values that disable
+them.
+"""
 _NOT_OURS: Mapping[str, Any] = {
     "assistant_early_exit": None,
     "cache_config": None,
@@ -244,7 +260,9 @@ _NOT_OURS: Mapping[str, Any] = {
     "return_dict_in_generate": None,
     "use_mtp": None,
 }
-"""Fields that change no answer, and the shape of what `generate` returns or how it is computed."""
+"""Fields that do not change answers, only the return format of `generate` or its way of
+computing.
+"""
 _NO_SUCH_SEARCH = "transformers has it no more without code from the hub"
 _UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "constraints": ((None,), _NO_SUCH_SEARCH),
@@ -257,12 +275,14 @@ _UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "penalty_alpha": ((None, 0, 0.0), _NO_SUCH_SEARCH),
     "token_healing": ((None, False), "prompts are not shortened"),
 }
-"""Fields that have no effect here → values that are off, and why."""
+"""Maps fields that have no effect here to the values that disable them and the reason."""
 
 
 def settle(config: Any) -> list[Notice]:
-    """Takes from a model's generation configuration what has no effect here, or would have
-    `generate` fail. Returns a notice of each field that would change answers.
+    """Removes fields from a generation configuration that have no effect here or would make
+    `generate` fail.
+
+    Returns a notice for each removed field that would change answers.
     """
     for name, value in _NOT_OURS.items():
         setattr(config, name, value)
@@ -281,7 +301,9 @@ def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unused(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Refuse what `generate` would leave out with no more than a warning in the log."""
+    """Raises `InputError` for options that `generate` would ignore with only a warning in the
+    log.
+    """
     if not given.get("do_sample", own.get("do_sample")):
         for name in _SAMPLING:
             if name in given:

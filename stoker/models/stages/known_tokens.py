@@ -1,7 +1,7 @@
-"""Tokens that a tokenizer makes and the model has no row for in its embedding.
+"""Checks for tokens that a tokenizer makes but that have no row in the model's embedding.
 
-Tokenizers often have more tokens than the embedding has rows: tokens that were added for training,
-or for a larger model of the family. They do no harm until a text contains one of them.
+Tokenizers often have more tokens than the embedding has rows: tokens that were added for training
+or for a larger model of the family. They cause errors only if a text contains one of them.
 """
 
 import logging
@@ -13,20 +13,23 @@ from stoker.models.stages.base import InputError, Sample, Stages
 log = logging.getLogger(__name__)
 
 _FIELDS: Mapping[str, str] = {"document": "documents"}
-"""Names of an item's parts that requests call otherwise."""
+"""Maps parts of an item to their different names in requests."""
 _OF_ITEMS = frozenset({"inputs", "input", "documents", "instances"})
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id")
 
 
 class UnknownTokenError(ValueError):
-    """The model cannot read any text: its own special tokens have no row in its embedding."""
+    """Raised if the model cannot read any text, because its own special tokens have no row in its
+    embedding.
+    """
 
 
 def learn(stages: Stages, model: Any) -> None:
-    """Finds out which tokens the model that was attached to the stages can read.
+    """Determines which tokens the model attached to the stages can read.
 
     Raises:
-        UnknownTokenError: it cannot read what the tokenizer puts around every text.
+        UnknownTokenError: The model cannot read the tokens that the tokenizer puts around every
+            text.
     """
     rows = stages.embedded = embedding_rows(model)
     tokenizer = getattr(stages, "tokenizer", None)
@@ -34,22 +37,24 @@ def learn(stages: Stages, model: Any) -> None:
         return
     check_special(tokenizer, rows)
     if stages.padding.get("input_ids", 0) >= rows:
-        # Any token that the model knows will do: the mask leaves padding out.
-        own = getattr(model.config, "pad_token_id", None)
-        known = own if isinstance(own, int) and 0 <= own < rows else 0
+        # Any known token is suitable, because the mask excludes padding.
+        pad_token = getattr(model.config, "pad_token_id", None)
+        known = pad_token if isinstance(pad_token, int) and 0 <= pad_token < rows else 0
         stages.padding = {**stages.padding, "input_ids": known}
 
 
 def embedding_rows(model: Any) -> int | None:
-    """The number of tokens that a model can read; None: it reads none, or has no table of them."""
+    """Returns the number of tokens that a model can read. None if it reads none or has no token
+    table.
+    """
     import torch
 
     try:
-        found = model.get_input_embeddings()
+        embedding = model.get_input_embeddings()
     except (AttributeError, NotImplementedError, TypeError):
-        found = None
-    if isinstance(found, torch.nn.Embedding):
-        return found.num_embeddings
+        embedding = None
+    if isinstance(embedding, torch.nn.Embedding):
+        return embedding.num_embeddings
     size = getattr(getattr(model, "config", None), "vocab_size", None)
     return size if isinstance(size, int) and size > 0 else None
 
@@ -59,7 +64,8 @@ def check_special(tokenizer: Any, rows: int) -> None:
     try:
         around = cast("list[Any]", tokenizer("")["input_ids"])
     except Exception:
-        # Some take no empty text, or more than a text. What requests bring is checked anyway.
+        # Some tokenizers reject an empty text or need more than a text. Requests are checked
+        # anyway.
         log.debug("tokenizer rejects empty text", exc_info=True)
         return
     around = [token for token in around if isinstance(token, int)]
@@ -67,7 +73,9 @@ def check_special(tokenizer: Any, rows: int) -> None:
 
 
 def refuse_needed(tokenizer: Any, tokens: Iterable[int], rows: int, why: str) -> None:
-    """Raises `UnknownTokenError` if one of the tokens that every prompt has is without a row."""
+    """Raises `UnknownTokenError` if a token that every prompt contains has no row in the
+    embedding.
+    """
     for token in tokens:
         if token >= rows:
             name = tokenizer.convert_ids_to_tokens(token)
@@ -87,11 +95,11 @@ def refuse_unknown(
     item: Any,
     parameters: Mapping[str, Any],
 ) -> None:
-    """Raises `InputError`, which names the token, if a sample has one without a row.
+    """Raises `InputError`, which names the token, if a sample has a token without a row.
 
     Args:
-        rows: of the embedding; None: there is nothing to check.
-        item, parameters: of the request, to find the field at fault.
+        rows: Number of rows of the embedding. None disables the check.
+        item, parameters: The request's item and parameters, to find the field with the token.
     """
     if rows is None:
         return
@@ -101,7 +109,7 @@ def refuse_unknown(
             continue
         masked = {getattr(config, name, None) for name in _PLACEHOLDERS}
         beyond: Any = ids[ids >= rows]
-        unknown = [one for one in cast("list[int]", beyond.tolist()) if one not in masked]
+        unknown = [token for token in cast("list[int]", beyond.tolist()) if token not in masked]
         if unknown:
             raise _refusal(unknown[0], rows, tokenizer, item, parameters)
 
@@ -121,7 +129,7 @@ def _refusal(
 
 
 def _texts(item: Any, parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The texts of a request, each with its field."""
+    """Yields the texts of a request, each with its field."""
     if isinstance(item, str):
         yield str(parameters.get("field", "inputs")), item
     parts = cast("Mapping[str, Any]", item if isinstance(item, dict) else {})

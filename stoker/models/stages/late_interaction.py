@@ -1,8 +1,10 @@
-"""What a ColBERT-like model says of itself: one vector a token, compared by late interaction.
+"""Configuration of ColBERT-like models, which make a vector per token and compare texts by late
+interaction.
 
-Formats: sentence-transformers' own (`MultiVectorMask`, and the transformer's settings), PyLate's
-(`config_sentence_transformers.json` of the model type `ColBERT`), and Stanford's (`HF_ColBERT` in
-config.json, `artifact.metadata`). Light: inspection and replicas import it.
+Formats: sentence-transformers (`MultiVectorMask` and the transformer's settings), PyLate
+(`config_sentence_transformers.json` of the model type `ColBERT`), and Stanford (`HF_ColBERT` in
+config.json, `artifact.metadata`). Inspection and replicas import this module, so it imports no
+heavy libraries.
 """
 
 import string
@@ -11,56 +13,56 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 QUERY, DOCUMENT = "query", "document"
-"""The two ways in which such a model reads a text."""
+"""Roles of a text. Such a model reads queries and documents differently."""
 ROLES = (QUERY, DOCUMENT)
 STANFORD = "HF_ColBERT"
-"""Its architecture in config.json."""
+"""Architecture of Stanford's format in config.json."""
 STANFORD_SETTINGS = "artifact.metadata"
 STANFORD_PROJECTION = "linear.weight"
-"""The last layer, among the weights of the model."""
+"""Name of the last layer among the model's weights."""
 PYLATE = "ColBERT"
-"""Its model type in config_sentence_transformers.json."""
+"""Model type of PyLate's format in config_sentence_transformers.json."""
 MAX_EXPANDED = 8192
 
 _EXPANDED = 32
-"""Tokens of a query, where a model does not say."""
+"""Default number of tokens of a query."""
 _STANFORD_MARKERS: Mapping[str, str] = {QUERY: "[unused0]", DOCUMENT: "[unused1]"}
 
 
 class FormatError(ValueError):
-    """A setting is none; the message goes on from the name of its file."""
+    """Raised for an invalid setting. The message continues the name of the setting's file."""
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """Queries are made longer by tokens that stand for words that are not there."""
+    """Extension of queries by tokens that stand for absent words."""
 
     length: int
     is_limit: bool
-    """Whether longer queries are cut to it."""
+    """True if longer queries are cut to the length."""
     attend: bool = False
-    """Whether the model sees these tokens; their vectors count in any case."""
+    """True if the model attends to these tokens. Their vectors count in any case."""
     token: str | None = None
-    """None: the tokenizer's mask token."""
+    """Expansion token. None means the tokenizer's mask token."""
 
 
 @dataclass(frozen=True)
 class Interaction:
     prompts: Mapping[str, str]
-    """Role → what precedes a text."""
+    """Maps a role to the prefix of its texts."""
     has_markers: bool
-    """Whether prompts are tokens of the model's own, even where its tokenizer would part them."""
+    """True if prompts are special tokens of the model, even if its tokenizer would split them."""
     lengths: Mapping[str, int]
-    """Role → most tokens."""
+    """Maps a role to its maximum number of tokens."""
     expansion: Expansion | None
     skipped: Sequence[str]
-    """Tokens whose vectors are left out."""
+    """Tokens with vectors that are left out."""
     skipped_in: Sequence[str] = (DOCUMENT,)
-    """Roles of the texts that these are left out of."""
+    """Roles of the texts in which these tokens are left out."""
 
 
 def of_stanford(settings: Mapping[str, Any]) -> Interaction:
-    """Of `artifact.metadata`."""
+    """Returns the configuration from `artifact.metadata`."""
     markers = {
         QUERY: settings.get("query_token_id") or _STANFORD_MARKERS[QUERY],
         DOCUMENT: settings.get("doc_token_id") or _STANFORD_MARKERS[DOCUMENT],
@@ -76,12 +78,12 @@ def of_stanford(settings: Mapping[str, Any]) -> Interaction:
 
 
 def of_pylate(settings: Mapping[str, Any]) -> Interaction:
-    """Of its config_sentence_transformers.json."""
-    given: Mapping[str, Any] = settings.get("prompts") or {}
+    """Returns the configuration from PyLate's config_sentence_transformers.json."""
+    named_prompts: Mapping[str, Any] = settings.get("prompts") or {}
     prompts: dict[str, str] = {}
     for role in ROLES:
         prefix = str(settings.get(f"{role}_prefix") or "")
-        prompts[role] = prefix + str(given.get(role) or "").removeprefix(prefix)
+        prompts[role] = prefix + str(named_prompts.get(role) or "").removeprefix(prefix)
     length, expansion = _length(settings, "query_length") or _EXPANDED, None
     if settings.get("do_query_expansion") is not False:
         expansion = Expansion(length, True, bool(settings.get("attend_to_expansion_tokens")))
@@ -98,11 +100,11 @@ def of_pylate(settings: Mapping[str, Any]) -> Interaction:
 def of_modules(
     transformer: Mapping[str, Any], mask: Mapping[str, Any], prompts: Mapping[str, str]
 ) -> Interaction:
-    """Of what sentence-transformers writes.
+    """Returns the configuration from sentence-transformers' settings.
 
     Args:
-        transformer: its settings.
-        mask: those of the module `MultiVectorMask`.
+        transformer: Settings of the transformer.
+        mask: Settings of the module `MultiVectorMask`.
     """
     if mask.get("keep_only_token_ids"):
         raise FormatError("keeps the vectors of some tokens only: that is not served.")
@@ -152,7 +154,7 @@ def _lengths(given: Mapping[str, int | None]) -> dict[str, int]:
 
 def _words(given: Any) -> Sequence[str]:
     if not isinstance(given, list) or not all(
-        isinstance(one, str) for one in cast("list[Any]", given)
+        isinstance(word, str) for word in cast("list[Any]", given)
     ):
         raise FormatError("has something else where a list of words belongs.")
     return cast("list[str]", given)

@@ -1,7 +1,8 @@
-"""A vector a token, of ColBERT-like models: see `stoker.models.stages.late_interaction`.
+"""Stages of ColBERT-like models, which make a vector per token: see
+`stoker.models.stages.late_interaction`.
 
 A query is compared to a document token by token (MaxSim; Khattab and Zaharia, "ColBERT", 2020,
-https://arxiv.org/abs/2004.12832), and read in another way than a document.
+https://arxiv.org/abs/2004.12832). The model reads queries and documents differently.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class MultiVectorStages(EmbeddingStages):
-    """A text is a document, unless the request names the prompt `query`."""
+    """Stages of models with a vector per token. A text is a document, unless the request names the
+    prompt `query`.
+    """
 
     auto_class = "AutoModel"
     per_token = ("last_hidden_state",)
@@ -44,8 +47,10 @@ class MultiVectorStages(EmbeddingStages):
         self._expanding = self._expansion_token(self._interaction.expansion)
 
     def _know_markers(self) -> None:
-        """Have the tokenizer take prompts that are words of its vocabulary as such: it would part
-        "[unused0]" at its brackets, and write "[Q] " small.
+        """Registers prompts that are words of the tokenizer's vocabulary as special tokens.
+
+        Otherwise the tokenizer would split "[unused0]" at its brackets and write "[Q] " in lower
+        case.
         """
         from tokenizers import AddedToken
 
@@ -53,7 +58,7 @@ class MultiVectorStages(EmbeddingStages):
         markers: list[AddedToken] = []
         for prompt in self._interaction.prompts.values():
             words = (prompt, *prompt.split(None, 1)[:1]) if prompt.strip() else ()
-            word = next((one for one in words if one in known), None)
+            word = next((candidate for candidate in words if candidate in known), None)
             if word and self.tokenizer.tokenize(word) != [word]:
                 markers.append(AddedToken(word, normalized=False, special=True))
         if markers:
@@ -63,10 +68,10 @@ class MultiVectorStages(EmbeddingStages):
         if expansion is None:
             return 0
         word = expansion.token or self.tokenizer.mask_token
-        found = None if word is None else self.tokenizer.get_vocab().get(word)
-        if found is None:
+        token = None if word is None else self.tokenizer.get_vocab().get(word)
+        if token is None:
             raise UnfitError("config_sentence_transformers.json", f"has queries expanded by {word}")
-        return found
+        return token
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         samples = super().preprocess(item, parameters)
@@ -116,13 +121,15 @@ class MultiVectorStages(EmbeddingStages):
         return QUERY if parameters.get("prompt_name") == QUERY else DOCUMENT
 
     def _marked(self, sample: Sample, role: str) -> Sample:
-        """With what a query is expanded by, and which tokens' vectors count."""
+        """Returns the sample with a query's expansion tokens and a mask of the tokens with vectors
+        that count.
+        """
         import torch
 
         ids, mask = sample.features["input_ids"], sample.features["attention_mask"]
-        kept = mask[0].bool()
+        counted = mask[0].bool()
         if role in self._interaction.skipped_in:
-            kept = kept & ~torch.isin(ids[0], self._skipped)
+            counted = counted & ~torch.isin(ids[0], self._skipped)
         read = ids.shape[1]
         expansion = self._interaction.expansion if role == QUERY else None
         if expansion and (more := expansion.length - read) > 0:
@@ -132,19 +139,19 @@ class MultiVectorStages(EmbeddingStages):
                 name: _longer(value, more, values.get(name, 0), side)
                 for name, value in sample.features.items()
             }
-            kept = _longer(kept[None], more, 1, side)[0]
+            counted = _longer(counted[None], more, 1, side)[0]
             sample = replace(sample, features=features)
-        sample.extras |= {"kept": kept, "read": read}
+        sample.extras |= {"kept": counted, "read": read}
         return sample
 
     def vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> "torch.Tensor":
         hidden = output["last_hidden_state"][0].float()
         normalize = parameters.get("normalize") is not False
-        found = self._head.vectors(hidden[output["kept"]], normalize=normalize)
-        width = found.shape[1]
+        vectors = self._head.vectors(hidden[output["kept"]], normalize=normalize)
+        width = vectors.shape[1]
         if parameters.get("dimensions") not in (None, width):
             raise wrong_dimensions(f"This model's vectors have {width} dimensions.")
-        return found
+        return vectors
 
     def plain(self, vector: "torch.Tensor") -> Any:
         return vector.numpy()
@@ -161,8 +168,8 @@ class MultiVectorStages(EmbeddingStages):
 
 
 def _longer(value: "torch.Tensor", more: int, filling: int, side: str) -> "torch.Tensor":
-    """(1, length) → (1, length + more)."""
+    """Returns a (1, length) tensor padded to (1, length + more)."""
     import torch
 
-    given = value.new_full((1, more), filling)
-    return torch.cat([value, given] if side == "right" else [given, value], dim=1)
+    padding = value.new_full((1, more), filling)
+    return torch.cat([value, padding] if side == "right" else [padding, value], dim=1)

@@ -1,4 +1,5 @@
-"""What OneFormer's image processor for Pillow takes of torchvision all the same, done with torch.
+"""Torch replacements for the torchvision functions that OneFormer's Pillow image processor still
+uses.
 
 Imported inside the stages, as it needs torch and transformers.
 """
@@ -13,7 +14,7 @@ BILINEAR = "bilinear"
 
 
 def resize(image: torch.Tensor, size: tuple[int, int], interpolation: str) -> torch.Tensor:
-    """An image (1, channels, height, width) in another size (height, width).
+    """Returns an image (1, channels, height, width) resized to another size (height, width).
 
     torchvision's `transforms.v2.functional.resize` does the same with tensors.
     """
@@ -24,7 +25,7 @@ def resize(image: torch.Tensor, size: tuple[int, int], interpolation: str) -> to
 
 
 def patch_processor() -> None:
-    """Give the processor's module what it asks of torchvision, where there is none."""
+    """Adds the replacements to the processor's module if torchvision is not installed."""
     module: Any = image_processing_pil_oneformer
     if not hasattr(module, "tvF"):
         modes = SimpleNamespace(BILINEAR=BILINEAR)

@@ -1,4 +1,4 @@
-"""Stages that read two texts at once."""
+"""Stages that read two texts together."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ _MAX_LABELS = 2
 
 
 class PairStages(TextStages):
-    """Two texts are one sample, with what the tokenizer puts between them."""
+    """Stages with a sample of two texts and the tokenizer's separators between them."""
 
     def pair(
         self,
@@ -30,17 +30,17 @@ class PairStages(TextStages):
         field: str,
         most: int | None = None,
     ) -> Sample:
-        """Two texts as one sequence of the model.
+        """Returns a sample of two texts as one sequence of the model.
 
         Args:
-            cut: the part that is shortened if both together are longer than the model takes;
-                `longest`: token by token whichever is longer; None: refuse them.
-            cuttable: what the client calls the part that can be cut.
-            field: the request's field that an error names, of an item.
-            most: the second part is cut to so many tokens in any case.
+            cut: Part that is shortened if both texts together exceed the model's limit. `longest`
+                always removes a token of the longer text. None rejects the texts.
+            cuttable: The client's name of the part that can be cut.
+            field: Request field of the item that an error names.
+            most: Maximum number of tokens of the second part. It is always cut to this length.
 
         Raises:
-            InputError: they are too long, also without the part that may be cut.
+            InputError: The texts are too long, even without the part that may be cut.
         """
         limit = self.max_tokens()
         encoded = self.tokenizer(first, second, return_tensors="pt")
@@ -76,17 +76,17 @@ class PairStages(TextStages):
 
 
 class Relevance(NamedTuple):
-    """How relevant a document is to a query."""
+    """Relevance of a document to a query."""
 
     score: float
     order: float
-    """Orders documents whose scores are equal, such as those beyond what a sigmoid tells apart."""
+    """Order of documents with equal scores, such as scores that a sigmoid cannot distinguish."""
     tokens: int
-    """The number of tokens that were read."""
+    """Number of tokens that the model read."""
 
 
 class RelevanceStages(PairStages):
-    """A cross-encoder: how relevant is a document to a query?
+    """Stages of a cross-encoder, which scores the relevance of a document to a query.
 
     An item is an object with `query` and `document`.
     """
@@ -98,7 +98,7 @@ class RelevanceStages(PairStages):
         try:
             self._settings = described(lambda path: read_json(folder / path))
         except UnfitError as error:
-            # A classifier of texts serves its other endpoints all the same.
+            # A text classifier still serves its other endpoints.
             self._unfit = error
 
     def relevance_sample(self, item: Mapping[str, Any], parameters: Mapping[str, Any]) -> Sample:
@@ -114,10 +114,11 @@ class RelevanceStages(PairStages):
         )
 
     def relevance(self, output: Mapping[str, Any]) -> Relevance:
-        """The score of a single logit is what the model's activation makes of it, by default the
-        sigmoid; that of two labels is the last one's softmax.
+        """Returns the relevance of a document from the model's logits.
 
-        The last of two labels is the positive one by the convention of text classification.
+        A single logit becomes a score by the model's activation, by default the sigmoid. With two
+        labels, the score is the softmax of the last one, which is positive by the convention of
+        text classification.
         """
         logits = output["logits"][0].double()
         tokens: int = output["input_ids"].shape[1]

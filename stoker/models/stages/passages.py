@@ -1,4 +1,6 @@
-"""Reading a long text for a question, window by window, and the best passages of each window."""
+"""Reads a long text for a question, window by window, and finds the best passages of each
+window.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,19 +14,19 @@ if TYPE_CHECKING:
 WINDOW = 384
 OVERLAP = 128
 _AT_ONCE = 256
-"""Passages taken out of a tensor together."""
+"""Number of passages that are read from a tensor at once."""
 
 Found = tuple[int, int]
-"""First character of a passage, and the one behind it."""
+"""Index of a passage's first character, and the index after its last one."""
 
 
 class ReadingStages(TextStages):
-    """Models that give each token's logit to begin an answer and to end one."""
+    """Stages of models that return each token's logits for the start and the end of an answer."""
 
     per_token = ("start_logits", "end_logits")
 
     def first_tokens(self, question: str, count: int) -> str:
-        """A question up to its so-many-th token."""
+        """Returns the first `count` tokens of a question as text."""
         encoded = self.tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)
         places = encoded["offset_mapping"]
         return question if len(places) <= count else question[: places[count - 1][1]]
@@ -32,14 +34,14 @@ class ReadingStages(TextStages):
     def windows(
         self, question: str, context: str, *, size: int | None, overlap: int | None
     ) -> list[Sample]:
-        """The question with each stretch of the context.
+        """Returns a sample of the question with each part of the context.
 
         Args:
-            size: tokens of a window, question and special tokens included.
-            overlap: tokens of the context that a window has in common with the next.
+            size: Number of tokens in a window, including the question and special tokens.
+            overlap: Number of context tokens that a window shares with the next one.
 
         Raises:
-            InputError: a window is longer than the model takes, or leaves no room for the context.
+            InputError: A window exceeds the model's limit, or leaves no room for the context.
         """
         limit = self.max_tokens()
         if size is not None and size > limit:
@@ -61,7 +63,7 @@ class ReadingStages(TextStages):
                 f"must be less than {room}, the tokens of the context that a window has.",
             )
         stride = min(OVERLAP, size // 2, room // 2) if overlap is None else overlap
-        # Where padding stands to the left, so does the context: the model was trained that way.
+        # With padding on the left, the context is on the left too, as in the model's training.
         right = self.tokenizer.padding_side == "right"
         encoded = self.tokenizer(
             *((question, context) if right else (context, question)),
@@ -70,18 +72,20 @@ class ReadingStages(TextStages):
             stride=stride,
             return_overflowing_tokens=True,
         )
-        return [self._window(one, context, part=int(right)) for one in encoded.encodings]
+        return [self._window(encoding, context, part=int(right)) for encoding in encoded.encodings]
 
     def probe(self, length: int, number: int = 0) -> Sample:
-        """A question and a text, with what the tokenizer puts around and between them."""
+        """Returns a sample of a question and a text, with the tokenizer's tokens around and between
+        them.
+        """
         import torch
 
         pair: Mapping[str, torch.Tensor] = self.tokenizer("a", "a", return_tensors="pt")
         tokens: Any = pair["input_ids"][0]
         ids: list[int] = tokens.tolist()
         special = {*self.tokenizer.all_special_ids}
-        # The last word is the second text, which is written at length.
-        at = max((place for place, one in enumerate(ids) if one not in special), default=0)
+        # The last word is the second text, which is extended to the length.
+        at = max((place for place, token in enumerate(ids) if token not in special), default=0)
         more = min(length, self.max_tokens()) - len(ids)
         if more < 0:
             return Sample({name: pair[name] for name in self.tokenizer.model_input_names})
@@ -95,10 +99,10 @@ class ReadingStages(TextStages):
         return Sample(features)
 
     def _window(self, encoding: Any, context: str, *, part: int) -> Sample:
-        """One window: its features, and what finds its passages again.
+        """Returns a sample of one window, with extras that locate its passages.
 
         Args:
-            part: the number of the context among the two texts.
+            part: Index of the context among the two texts.
         """
         import torch
 
@@ -131,29 +135,30 @@ class ReadingStages(TextStages):
 def passages(
     window: Mapping[str, Any], count: int, longest: int, *, words: bool
 ) -> dict[Found, float]:
-    """The likeliest passages of a window, in characters of the context, best first.
+    """Returns the most likely passages of a window, in characters of the context, best first.
 
-    A passage's probability is that of its first token to begin an answer, times that of its last
-    one to end it; both are distributed over the context and the token that stands for no answer.
+    A passage's probability is the probability that its first token starts an answer, times the
+    probability that its last token ends it. Both are distributed over the context and the token
+    that stands for no answer.
 
     Args:
-        count: how many, at most.
-        longest: most tokens of a passage.
-        words: widen passages to the words that they cut; of those that then are the same, the
-            likeliest counts.
+        count: Maximum number of passages.
+        longest: Maximum number of tokens in a passage.
+        words: True to extend passages to whole words. Of passages that become equal, the most
+            likely one counts.
     """
     offsets: list[Found] = window["offsets"]
-    found: dict[Found, float] = {}
+    scores: dict[Found, float] = {}
     for start, end, score in _spans(window, longest):
         first, last = _whole_words(window, start, end) if words else (start, end)
-        found.setdefault((offsets[first][0], offsets[last][1]), score)
-        if len(found) == count:
+        scores.setdefault((offsets[first][0], offsets[last][1]), score)
+        if len(scores) == count:
             break
-    return found
+    return scores
 
 
 def no_answer(window: Mapping[str, Any]) -> float:
-    """The probability that a window has no answer; 1 where no token stands for that."""
+    """Returns the probability that a window has no answer, or 1 if no token stands for that."""
     null: int | None = window["null"]
     if null is None:
         return 1.0
@@ -162,11 +167,11 @@ def no_answer(window: Mapping[str, Any]) -> float:
 
 
 def _spans(window: Mapping[str, Any], longest: int) -> Iterator[tuple[int, int, float]]:
-    """(first token, last token, probability) of every passage, best first."""
+    """Yields (first token, last token, probability) of every passage, best first."""
     import torch
 
     inside: torch.Tensor = window["inside"]
-    # -1 marks what is no passage: a probability may well be 0.
+    # -1 marks invalid passages, because a probability may be 0.
     begins, ends = _probabilities(window)
     size = inside.shape[0]
     # Row d, column s: the passage from s to s + d.

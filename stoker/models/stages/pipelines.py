@@ -1,7 +1,7 @@
-"""Stages made of a transformers pipeline object: its own preparation, its own reading of outputs.
+"""Stages that use the preprocessing and postprocessing of a transformers pipeline object.
 
-The object never runs the model, and never sees a client's string as media: its loaders open local
-paths and URLs.
+The object never runs the model, and never receives a client's string as media: its loaders open
+local paths and URLs.
 """
 
 import inspect
@@ -21,25 +21,27 @@ if TYPE_CHECKING:
     from stoker.media.video import Frame
 
 _WINDOW_S = 0.025
-"""Length of the window that every served model of sound takes."""
+"""Window length in seconds of all served audio models."""
 _HOP_S = 0.01
 _NORMALISED = frozenset({"SeamlessM4TFeatureExtractor", "Speech2TextFeatureExtractor"})
-"""They divide by the deviation of windows from each other, which one window does not have."""
+"""Feature extractors that divide by the standard deviation of the windows, which a single window
+does not have.
+"""
 
 
 class Outputs(dict[str, Any]):
-    """A model's outputs, by key and by attribute, as pipelines read them."""
+    """Model outputs with access by key and by attribute, as pipelines read them."""
 
     __getattr__ = dict[str, Any].__getitem__
 
 
 class PipelineStages(Stages):
-    """Prepares and reads with a pipeline object of transformers."""
+    """Stages that preprocess and postprocess with a pipeline object of transformers."""
 
     pipeline: ClassVar[str]
     """Name of the transformers class."""
     parts: ClassVar[Mapping[str, str]] = {}
-    """What the pipeline object is made of beside the model: its argument → the Auto class."""
+    """Parts of the pipeline object in addition to the model. Maps its arguments to Auto classes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -63,11 +65,13 @@ class PipelineStages(Stages):
         self._model_inputs = set(inspect.signature(model.forward).parameters)
 
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
-        """An item as the pipeline object takes it, its media decoded. Raises `InputError`."""
+        """Returns an item in the pipeline object's format, with decoded media. Raises
+        `InputError`.
+        """
         return item
 
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The request's parameters as the pipeline object names them."""
+        """Returns the request's parameters by the pipeline object's names."""
         return dict(parameters)
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
@@ -76,7 +80,7 @@ class PipelineStages(Stages):
         return [self.sample(chunk) for chunk in _chunks(prepared)]
 
     def sample(self, prepared: Mapping[str, Any]) -> Sample:
-        """What the pipeline object has prepared, parted into what the model takes and the rest."""
+        """Returns a sample with the prepared values, split into the model's inputs and the rest."""
         import torch
 
         features = {
@@ -90,8 +94,10 @@ class PipelineStages(Stages):
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
         _, _, options = self._pipe._sanitize_parameters(**self.pipeline_parameters(parameters))
-        given = [Outputs(output) for output in outputs]
-        return self._pipe.postprocess(given if self._takes_chunks else given[0], **options)
+        model_outputs = [Outputs(output) for output in outputs]
+        return self._pipe.postprocess(
+            model_outputs if self._takes_chunks else model_outputs[0], **options
+        )
 
 
 def _chunks(prepared: Any) -> Iterator[Mapping[str, Any]]:
@@ -102,7 +108,9 @@ def _chunks(prepared: Any) -> Iterator[Mapping[str, Any]]:
 
 
 class TextPipelineStages(TextStages, PipelineStages):
-    """Only the pipeline object's reading is used: its own preparation truncates without a word."""
+    """Stages of texts. Only the pipeline object's postprocessing is used: its preprocessing
+    truncates without an error.
+    """
 
     def attach(self, model: Any) -> None:
         self._parts["tokenizer"] = self.tokenizer
@@ -113,10 +121,10 @@ class TextPipelineStages(TextStages, PipelineStages):
 
 
 def load_image_processor(folder: Path, **settings: Any) -> Any:
-    """A model folder's own, of transformers.
+    """Returns the image processor of a model folder, loaded by transformers.
 
     Args:
-        settings: these instead of the folder's.
+        settings: Settings that override the folder's.
     """
     import transformers
 
@@ -127,10 +135,10 @@ def load_image_processor(folder: Path, **settings: Any) -> Any:
 
 
 class ImageStages(Stages):
-    """Decodes images of a request's items."""
+    """Stages that decode the images of a request's items."""
 
     def image(self, media: Media, field: str = "inputs") -> "Image":
-        """An image of an item, RGB, upright. Raises `InputError`."""
+        """Returns the image of an item, RGB, upright. Raises `InputError`."""
 
         def decode(content: bytes | memoryview) -> "Image":
             from stoker.media import image
@@ -141,7 +149,7 @@ class ImageStages(Stages):
 
 
 class ImagePipelineStages(ImageStages, PipelineStages):
-    """One image an item."""
+    """Stages with one image per item."""
 
     parts = {"image_processor": "AutoImageProcessor"}
 
@@ -155,17 +163,20 @@ class ImagePipelineStages(ImageStages, PipelineStages):
 
 
 class AudioStages(Stages):
-    """Decodes recordings of a request's items."""
+    """Stages that decode the recordings of a request's items."""
 
     def sound(self, media: Media, rate: int, field: str = "inputs") -> "Samples":
-        """A recording of an item: float32 of shape (samples,), at `rate` Hz. Raises `InputError`.
+        """Returns the recording of an item: float32 of shape (samples,), at `rate` Hz. Raises
+        `InputError`.
 
-        Numbers without a sampling rate of their own are taken to be at `rate`.
+        Numbers without a sampling rate are assumed to be at `rate`.
         """
         return self.timed_sound(media, rate, field).samples
 
     def timed_sound(self, media: Media, rate: int, field: str = "inputs") -> "Sound":
-        """A recording of an item as by `sound`, with its timeline. Raises `InputError`."""
+        """Returns the recording of an item as `sound` does, with its timeline. Raises
+        `InputError`.
+        """
 
         def decode(content: bytes | memoryview) -> "Sound":
             from stoker.media import audio
@@ -173,25 +184,29 @@ class AudioStages(Stages):
 
             if media.sampling_rate is None:
                 return audio.decode_timed(content, rate, self.limits)
-            own = media.sampling_rate or rate
-            return audio.Sound(audio.from_samples(content, own, rate, self.limits), Timeline())
+            source_rate = media.sampling_rate or rate
+            return audio.Sound(
+                audio.from_samples(content, source_rate, rate, self.limits), Timeline()
+            )
 
         return self.decoded(media, decode, field)
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
-        """A sample that has `audio_ms` among its extras stands for so much of a recording."""
+        """Adds `audio_ms`, the duration of the recording that a sample represents, if the sample
+        has this extra.
+        """
         milliseconds: int | None = output.get("audio_ms")
         return super().counts(output) | ({} if milliseconds is None else {"audio_ms": milliseconds})
 
 
 class AudioPipelineStages(AudioStages, PipelineStages):
-    """One recording an item."""
+    """Stages with one recording per item."""
 
     parts = {"feature_extractor": "AutoFeatureExtractor"}
 
     @property
     def probed_s(self) -> float:
-        """How long recordings are that `probe` makes to look like real ones."""
+        """Duration in seconds of the realistic recordings that `probe` makes."""
         return 1.0
 
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
@@ -201,7 +216,7 @@ class AudioPipelineStages(AudioStages, PipelineStages):
         return len(sound) * 1000 // self._parts["feature_extractor"].sampling_rate
 
     def long_enough(self, sound: "Samples", field: str = "inputs") -> "Samples":
-        """The recording, if it is long enough for the model. Raises `InputError`."""
+        """Returns the recording if it is long enough for the model. Raises `InputError` if not."""
         rate = self._parts["feature_extractor"].sampling_rate
         shortest = max(_receptive_field(self.config), int(rate * self._shortest_s))
         if len(sound) < shortest:
@@ -227,7 +242,9 @@ class AudioPipelineStages(AudioStages, PipelineStages):
 
 
 def _receptive_field(config: Any) -> int:
-    """Samples that one output of the convolutions of a model such as wav2vec2 is made of."""
+    """Returns the number of samples that one output of the convolutions depends on, for models like
+    wav2vec2.
+    """
     kernels, strides = getattr(config, "conv_kernel", ()), getattr(config, "conv_stride", ())
     samples = 1
     for kernel, stride in zip(reversed(kernels), reversed(strides), strict=True):
@@ -236,12 +253,14 @@ def _receptive_field(config: Any) -> int:
 
 
 class VideoStages(Stages):
-    """Decodes videos of a request's items."""
+    """Stages that decode the videos of a request's items."""
 
     def frames(
         self, media: Media, num_frames: int, rate: int | None, field: str = "inputs"
     ) -> "list[Frame]":
-        """Frames of a video, as `stoker.media.video.decode` picks them. Raises `InputError`."""
+        """Returns the frames of a video that `stoker.media.video.decode` selects. Raises
+        `InputError`.
+        """
 
         def decode(content: bytes | memoryview) -> "list[Frame]":
             from stoker.media import video

@@ -1,15 +1,19 @@
-"""Images in answers: PNG, base64."""
+"""Images in answers: PNG in base64."""
 
 import base64
 import io
 from typing import Any
 
 _COMPRESSION = 1
-"""zlib's level. Masks are runs of equal pixels: higher levels take long and save little."""
+"""Compression level of zlib. Masks are runs of equal pixels: higher levels are slow and save
+little.
+"""
 
 
 def grey_png(pixels: Any) -> str:
-    """Base64 of a grey PNG of 8 bits, from a numpy array of uint8 and shape (height, width)."""
+    """Returns a grey PNG of 8 bits in base64, from a numpy array of uint8 and shape (height,
+    width).
+    """
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -18,7 +22,9 @@ def grey_png(pixels: Any) -> str:
 
 
 def mask_png(mask: Any) -> str:
-    """Base64 of a PNG with 255 where a numpy array of shape (height, width) is not 0."""
+    """Returns a PNG in base64 from a numpy array of shape (height, width). Pixels are 255 for
+    nonzero values and 0 otherwise.
+    """
     import numpy
 
     return grey_png((mask != 0).astype(numpy.uint8) * 255)

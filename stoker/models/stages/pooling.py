@@ -1,7 +1,7 @@
-"""Token vectors into one vector a text, as a sentence-transformers folder describes it.
+"""Pools token vectors into one vector per text, as a sentence-transformers folder describes.
 
-See `stoker.models.stages.sentence_modules`. A folder without `modules.json` is pooled by the mean
-over unmasked tokens, unnormalised.
+See `stoker.models.stages.sentence_modules`. Without `modules.json`, a folder is pooled by the mean
+over unmasked tokens, without normalisation.
 """
 
 import json
@@ -31,21 +31,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SentenceHead:
-    """What comes after the transformer, in the order of the folder's modules."""
+    """Modules after the transformer, in the order of the folder."""
 
     about: Sentence
     tokens: "tuple[Works, ...]" = ()
-    """On the vectors of tokens."""
+    """Functions that change the vectors of tokens."""
     after: "tuple[Works, ...]" = ()
-    """On the vector of the text."""
+    """Functions that change the vector of the text."""
     layers: "Callable[[Sequence[torch.Tensor]], torch.Tensor] | None" = None
-    """The vectors of tokens, of those that all layers give."""
+    """Function that merges the vectors of all layers into the vectors of tokens."""
 
     @classmethod
     def of(cls, folder: Path) -> "SentenceHead":
-        """The head of a model folder. Raises `UnfitError` where it is not served."""
+        """Returns the head of a model folder. Raises `UnfitError` if it is not served."""
         about = described_folder(folder)
-        weighted = [_weighted_layers(folder, one) for one in about.tokens if one.kind == LAYERS]
+        weighted = [
+            _weighted_layers(folder, module) for module in about.tokens if module.kind == LAYERS
+        ]
         projected = (_projection(folder),) if about.interaction and not about.tokens else ()
         return cls(
             about,
@@ -57,9 +59,10 @@ class SentenceHead:
     def pool(
         self, hidden: "torch.Tensor", mask: "torch.Tensor", *, normalize: bool | None = None
     ) -> "torch.Tensor":
-        """(batch, tokens, width) hidden states and (batch, tokens) mask → (batch, features).
+        """Returns (batch, features) vectors from (batch, tokens, width) hidden states and a (batch,
+        tokens) mask.
 
-        Whether these have length one is the model's own matter, unless `normalize` says.
+        Without `normalize`, the model's own modules decide whether the vectors have length one.
         """
         import torch
 
@@ -74,7 +77,9 @@ class SentenceHead:
         return _normalize(vector) if normalize else vector
 
     def vectors(self, hidden: "torch.Tensor", *, normalize: bool = True) -> "torch.Tensor":
-        """(tokens, width) hidden states → (tokens, features), of length one."""
+        """Returns (tokens, features) vectors from (tokens, width) hidden states, normalised to
+        length one unless disabled.
+        """
         for work in (*self.tokens, *self.after):
             if work is not _normalize:
                 hidden = work(hidden)
@@ -83,14 +88,16 @@ class SentenceHead:
     def shortened(
         self, vector: "torch.Tensor", dimensions: int, *, normalize: bool | None = None
     ) -> "torch.Tensor":
-        """The leading numbers of a (features,) vector, of length one as in `pool`."""
+        """Returns the first numbers of a (features,) vector, normalised by the same rule as in
+        `pool`.
+        """
         short = vector[:dimensions]
         normalize = _normalize in self.after if normalize is None else normalize
         return _normalize(short[None])[0] if normalize else short
 
 
 def described_folder(folder: Path) -> Sentence:
-    """What a model folder says of itself. Raises `UnfitError`."""
+    """Returns the sentence-transformers description of a model folder. Raises `UnfitError`."""
     return described(lambda path: read_json(folder / path))
 
 
@@ -146,13 +153,13 @@ _POOLING: "Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]" =
 
 
 def _working(folder: Path, modules: Sequence[Module]) -> "tuple[Works, ...]":
-    """What modules do, in order; nothing is left of what only training needs."""
+    """Returns the functions of modules, in order. Modules that only training needs are left out."""
     kinds: dict[str, Callable[[Path, Module], Works]] = {
         DENSE: _dense,
         LAYER_NORM: _layer_norm,
         NORMALIZE: lambda _folder, _module: _normalize,
     }
-    return tuple(kinds[one.kind](folder, one) for one in modules if one.kind in kinds)
+    return tuple(kinds[module.kind](folder, module) for module in modules if module.kind in kinds)
 
 
 def _normalize(vector: "torch.Tensor") -> "torch.Tensor":
@@ -166,7 +173,7 @@ def _dense(folder: Path, module: Module) -> "Works":
 
     weights = _weights(folder, module)
     weight, bias = weights["linear.weight"], weights.get("linear.bias")
-    # The name comes from the artifact: looked up here, never imported.
+    # The name comes from the artifact. It is looked up in a table and never imported.
     name = str(module.config.get("activation_function", "Tanh")).rpartition(".")[2]
     activations: dict[str, Works] = {
         "GELU": torch.nn.functional.gelu,
@@ -180,10 +187,10 @@ def _dense(folder: Path, module: Module) -> "Works":
     beside = weights.get("residual.weight")
 
     def apply(vector: torch.Tensor) -> torch.Tensor:
-        found = activation(torch.nn.functional.linear(vector, weight, bias))
+        projected = activation(torch.nn.functional.linear(vector, weight, bias))
         if not residual:
-            return found
-        return found + (
+            return projected
+        return projected + (
             vector if beside is None else torch.nn.functional.linear(vector, beside, None)
         )
 
@@ -191,7 +198,9 @@ def _dense(folder: Path, module: Module) -> "Works":
 
 
 def _projection(folder: Path) -> "Works":
-    """The last layer of a model in Stanford's format, which has it among its other weights."""
+    """Returns the last layer of a model in Stanford's format, which stores it among its other
+    weights.
+    """
     import safetensors
     import torch
 
@@ -232,5 +241,5 @@ def _weights(folder: Path, module: Module) -> "dict[str, torch.Tensor]":
     import safetensors.torch
 
     library: Any = safetensors.torch
-    found: dict[str, torch.Tensor] = library.load_file(str(folder / module.path / WEIGHTS))
-    return {name: value.float() for name, value in found.items()}
+    tensors: dict[str, torch.Tensor] = library.load_file(str(folder / module.path / WEIGHTS))
+    return {name: value.float() for name, value in tensors.items()}

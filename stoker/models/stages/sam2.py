@@ -1,4 +1,4 @@
-"""SAM 2's image processor for Pillow: transformers' own needs torchvision.
+"""SAM 2's image processor with Pillow, because transformers' own needs torchvision.
 
 Imported inside the stages, as it needs transformers.
 """
@@ -11,9 +11,9 @@ from transformers import BatchFeature, SamImageProcessorPil
 
 
 class Sam2ImageProcessorPil(SamImageProcessorPil):
-    """SAM's, but that an image fills the whole square that the model sees.
+    """SAM's image processor, but images fill the model's whole square.
 
-    It takes what `Sam2ImageProcessor` was saved with.
+    It accepts the saved settings of `Sam2ImageProcessor`.
     """
 
     size = {"height": 1024, "width": 1024}
@@ -23,12 +23,12 @@ class Sam2ImageProcessorPil(SamImageProcessorPil):
     mask_pad_size = None
 
     def resize(self, image: Any, size: Any, resample: Any = None, **kwargs: Any) -> Any:
-        # Past SAM's own, which keeps the image's proportions.
+        # Skips SAM's own method, which keeps the image's proportions.
         return super(SamImageProcessorPil, self).resize(image, size, resample=resample, **kwargs)
 
     def _preprocess_image_like_inputs(self, *args: Any, **kwargs: Any) -> BatchFeature:
-        own: Any = super()
-        prepared: BatchFeature = own._preprocess_image_like_inputs(*args, **kwargs)
+        parent: Any = super()
+        prepared: BatchFeature = parent._preprocess_image_like_inputs(*args, **kwargs)
         del prepared["reshaped_input_sizes"]
         return prepared
 
@@ -41,13 +41,14 @@ class Sam2ImageProcessorPil(SamImageProcessorPil):
         points_per_crop: int = 32,
         *more: Any,
     ) -> tuple[Any, Any, Any, Any]:
-        """Crops of the image, and where the points of each lie in what the model sees of it.
+        """Returns crops of the image, and the positions of each crop's points in the model's input.
 
-        transformers' own places them as in SAM, whose images keep their proportions, and so leaves
-        out a part of all that are not square. Here they are where `Sam2Processor` places a point.
+        transformers places the points as in SAM, where images keep their proportions. So it leaves
+        out a part of every image that is not square. This method places points as `Sam2Processor`
+        does.
         """
-        own: Any = super()
-        boxes, points, crops, labels = own.generate_crop_boxes(
+        parent: Any = super()
+        boxes, points, crops, labels = parent.generate_crop_boxes(
             image, target_size, crop_n_layers, overlap_ratio, points_per_crop, *more
         )
         side = (torch.arange(points_per_crop) + 0.5) * (target_size / points_per_crop)
@@ -63,7 +64,9 @@ class Sam2ImageProcessorPil(SamImageProcessorPil):
         binarize: bool = True,
         **_: Any,
     ) -> list[torch.Tensor]:
-        """Masks (points, masks of each, height, width) of each image in the image's own size."""
+        """Returns the masks (points, masks per point, height, width) of each image in the image's
+        own size.
+        """
         scaled = [
             torch.nn.functional.interpolate(each, list(size), mode="bilinear", align_corners=False)
             for each, size in zip(masks, original_sizes, strict=True)

@@ -1,8 +1,9 @@
-"""What a sentence-transformers folder says of itself, and whether it can be served.
+"""Reads the description of a sentence-transformers folder, and checks that it can be served.
 
 Format: `modules.json` lists the modules in order. `Transformer` has its settings in
-`sentence_bert_config.json`, the others theirs, and weights, in folders of their own
-(sentence-transformers, "Creating Custom Models"). Light: inspection and replicas import it.
+`sentence_bert_config.json`. The other modules have settings and weights in separate folders
+(sentence-transformers, "Creating Custom Models"). Inspection and replicas import this module, so it
+imports no heavy libraries.
 """
 
 import re
@@ -33,11 +34,11 @@ LAYERS = "WeightedLayerPooling"
 SPLADE = "SpladePooling"
 MASK = "MultiVectorMask"
 _MLM = "MLMTransformer"
-"""An older name of a transformer that predicts masked tokens."""
+"""Older name of a transformer that predicts masked tokens."""
 SERVED = (TRANSFORMER, POOLING, DENSE, LAYER_NORM, NORMALIZE, DROPOUT, LAYERS, SPLADE, MASK)
 _HEADS = frozenset({POOLING, SPLADE, MASK})
 WEIGHTED = frozenset({DENSE, LAYER_NORM, LAYERS})
-"""Those that have weights."""
+"""Modules with weights."""
 
 POOLING_FLAGS: Mapping[str, str] = {
     "cls": "pooling_mode_cls_token",
@@ -47,7 +48,7 @@ POOLING_FLAGS: Mapping[str, str] = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""Each way of pooling, and what asks for it in configurations of older releases."""
+"""Maps pooling modes to their flags in configurations of older releases."""
 ACTIVATIONS = ("GELU", "Identity", "ReLU", "Sigmoid", "Tanh")
 
 _SETTINGS = (
@@ -66,27 +67,33 @@ _UNREAD = (
     "processor_kwargs",
     "tokenizer_args",
 )
-"""Arguments with which sentence-transformers loads or calls a transformer."""
+"""Arguments with which sentence-transformers loads or calls a transformer. They have no effect
+here.
+"""
 _TOKENS, _SENTENCE = "token_embeddings", "sentence_embedding"
 _FEATURES, _FILL_MASK = "feature-extraction", "fill-mask"
 _CALLS: Mapping[str, Mapping[str, str]] = {
     _FEATURES: {"method": "forward", "method_output_name": "last_hidden_state"},
     _FILL_MASK: {"method": "forward", "method_output_name": "logits"},
 }
-"""What a transformer is for → what of it is taken."""
+"""Maps a transformer's task to the method and output that are used."""
 
 Kind = Literal["dense", "sparse", "multi"]
-"""One vector of few numbers a text, one of as many as there are words, or one a token."""
+"""Kind of vectors: one short vector per text, one with a number per vocabulary word, or one vector
+per token.
+"""
 
 _FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _SHOWN_CHARACTERS = 80
 
 Read = Callable[[str], Any]
-"""A path → the JSON of that file, {} where there is none."""
+"""Maps a path to the JSON of that file, or {} if the file does not exist."""
 
 
 class UnfitError(Exception):
-    """It cannot be served: the file at fault, and what is wrong in words that follow its name."""
+    """Raised if a folder cannot be served: the invalid file, and the reason as a continuation of
+    its name.
+    """
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path} {what}")
@@ -96,79 +103,84 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True)
 class Module:
-    """One after the transformer."""
+    """A module after the transformer."""
 
     kind: str
     path: str
-    """Its folder."""
+    """Folder of the module."""
     config: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Splade:
-    """How the logits of a text's tokens become the weights of words."""
+    """Settings that turn the logits of a text's tokens into word weights."""
 
     pooling: Literal["max", "sum"] = "max"
     is_doubled: bool = False
-    """Whether the logarithm is taken twice."""
+    """True if the logarithm is applied twice."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """The modules, and the transformer's settings."""
+    """Modules of a folder and settings of its transformer."""
 
     kind: Kind = "dense"
     tokens: Sequence[Module] = ()
-    """Those that work on the vectors of tokens, before they are pooled."""
+    """Modules that change the vectors of tokens before pooling."""
     pooling: Sequence[str] = ("mean",)
     include_prompt: bool = True
-    """Whether the tokens of a prompt are pooled, too."""
+    """True if the tokens of a prompt are pooled too."""
     after: Sequence[Module] = ()
     max_tokens: int | None = None
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name → what precedes a text of that kind."""
+    """Maps a prompt's name to the prefix of such texts."""
     default_prompt: str = ""
     similarity: str | None = None
-    """sentence-transformers' name of the measure that compares vectors; None: none is named."""
+    """sentence-transformers' name of the measure that compares vectors. None means that the folder
+    names none.
+    """
     dimensions: int | None = None
-    """How many of a vector's leading numbers are kept; None: all."""
+    """Number of leading values of a vector that are kept. None means all."""
     lowercase: bool = False
     unread: Sequence[str] = ()
     """Settings of the transformer that have no effect here."""
     splade: Splade = Splade()
-    """Of a sparse one."""
+    """Settings of a sparse model."""
     interaction: Interaction | None = None
-    """Of one with a vector a token."""
+    """Settings of a model with a vector per token."""
 
 
 def described(read: Read) -> Sentence:
-    """A model's sentence-transformers files; without `modules.json`, the mean over all tokens.
+    """Returns the description from a model's sentence-transformers files. Without `modules.json`:
+    the mean over all tokens.
 
     Raises:
-        UnfitError: they ask for what is not served, or are not of the format.
+        UnfitError: The files need something that is not served, or have an invalid format.
     """
     listed = read(MODULES)
     if listed == {}:
         return _without_modules(read)
-    modules = [_module(one, read) for one in _objects(listed)]
+    modules = [_module(module, read) for module in _objects(listed)]
     about = _object(PROMPTS, read(PROMPTS))
     is_pylate = about.get("model_type") == late_interaction.PYLATE
     if is_pylate:
-        modules = [one for one in modules if one.kind != MASK]
+        modules = [module for module in modules if module.kind != MASK]
     _check_order(modules, needs_head=not is_pylate)
-    at = next((place for place, one in enumerate(modules) if one.kind in _HEADS), len(modules))
+    at = next(
+        (place for place, module in enumerate(modules) if module.kind in _HEADS), len(modules)
+    )
     tokens, head, after = modules[1:at], modules[at : at + 1], modules[at + 1 :]
     kind: Kind = "multi" if not head or head[0].kind == MASK else "dense"
     if head and head[0].kind == SPLADE:
         kind = "sparse"
-    for one in () if is_pylate else tokens:
-        _check(one, _TOKENS)
-    for one in after:
-        _check(one, _TOKENS if kind == "multi" else _SENTENCE)
+    for module in () if is_pylate else tokens:
+        _check(module, _TOKENS)
+    for module in after:
+        _check(module, _TOKENS if kind == "multi" else _SENTENCE)
     settings, lowercase = _settings(read, _FILL_MASK if kind == "sparse" else _FEATURES)
     named = _object(PROMPTS, about.get("prompts") or {})
     prompts = {name: str(prompt or "") for name, prompt in named.items()}
-    found = Sentence(
+    sentence = Sentence(
         kind=kind,
         tokens=tokens,
         after=after,
@@ -181,23 +193,23 @@ def described(read: Read) -> Sentence:
         unread=[name for name in _UNREAD if settings.get(name)],
     )
     if kind == "multi":
-        return _of_tokens(found, settings, head[0].config if head else None, about)
+        return _of_tokens(sentence, settings, head[0].config if head else None, about)
     config = head[0].config
     if kind == "sparse":
-        return replace(found, splade=_splade(head[0]))
+        return replace(sentence, splade=_splade(head[0]))
     included = bool(config.get("include_prompt", True))
-    return replace(found, pooling=_pooling(head[0]), include_prompt=included)
+    return replace(sentence, pooling=_pooling(head[0]), include_prompt=included)
 
 
 def _without_modules(read: Read) -> Sentence:
     if STANFORD not in (_object(CONFIG, read(CONFIG)).get("architectures") or []):
         return Sentence()
-    given = _object(STANFORD_SETTINGS, read(STANFORD_SETTINGS))
+    settings = _object(STANFORD_SETTINGS, read(STANFORD_SETTINGS))
     try:
-        found = late_interaction.of_stanford(given)
+        interaction = late_interaction.of_stanford(settings)
     except FormatError as error:
         raise UnfitError(STANFORD_SETTINGS, str(error)) from None
-    return Sentence(kind="multi", prompts=found.prompts, interaction=found)
+    return Sentence(kind="multi", prompts=interaction.prompts, interaction=interaction)
 
 
 def _of_tokens(
@@ -206,10 +218,11 @@ def _of_tokens(
     mask: Mapping[str, Any] | None,
     about: Mapping[str, Any],
 ) -> Sentence:
-    """One with a vector a token.
+    """Returns the description of a model with a vector per token.
 
     Args:
-        mask: the settings of the module that leaves some out; None: PyLate's models do without.
+        mask: Settings of the module that leaves out tokens. None for PyLate's models, which do not
+            have it.
     """
     try:
         if mask is None:
@@ -237,7 +250,7 @@ def _splade(module: Module) -> Splade:
 
 def _module(given: Mapping[str, Any], read: Read) -> Module:
     # Older releases name `sentence_transformers.models.Pooling`, newer ones longer paths, and
-    # PyLate its own.
+    # PyLate its own paths.
     kind = str(given.get("type", "")).rpartition(".")[2]
     kind = TRANSFORMER if kind == _MLM else kind
     if kind not in SERVED:
@@ -260,10 +273,10 @@ def _module(given: Mapping[str, Any], read: Read) -> Module:
 
 
 def _check_order(modules: Sequence[Module], *, needs_head: bool) -> None:
-    kinds = [one.kind for one in modules]
+    kinds = [kind.kind for kind in modules]
     if not kinds or kinds[0] != TRANSFORMER or kinds.count(TRANSFORMER) > 1:
         raise UnfitError(MODULES, f"has to begin with one {TRANSFORMER}.")
-    heads = sum(one in _HEADS for one in kinds)
+    heads = sum(kind in _HEADS for kind in kinds)
     if heads > 1 or (needs_head and not heads):
         raise UnfitError(
             MODULES,
@@ -275,17 +288,19 @@ def _check_order(modules: Sequence[Module], *, needs_head: bool) -> None:
 
 
 def _check(module: Module, works_on: str) -> None:
-    """Refuse a module that reads or computes what is not there."""
+    """Raises `UnfitError` if a module reads or writes values that are not served, or has an
+    unserved activation.
+    """
     if module.kind == LAYERS:
         return
     config, file = module.config, f"{module.path}/config.json"
-    given = config.get("module_input_name") or _SENTENCE
-    gives = config.get("module_output_name") or given
-    if given != works_on or gives != works_on:
+    reads = config.get("module_input_name") or _SENTENCE
+    gives = config.get("module_output_name") or reads
+    if reads != works_on or gives != works_on:
         side = "before" if works_on == _TOKENS else "behind"
         raise UnfitError(
             file,
-            f"has a {module.kind} {side} {POOLING} that reads {_shown(given)} and writes "
+            f"has a {module.kind} {side} {POOLING} that reads {_shown(reads)} and writes "
             f"{_shown(gives)}; served is one that does both with {works_on!r}.",
         )
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
@@ -313,23 +328,25 @@ def _pooling(module: Module) -> tuple[str, ...]:
 
 
 def _settings(read: Read, task: str) -> tuple[Mapping[str, Any], bool]:
-    """The transformer's, and whether texts are written in lower case before.
+    """Returns the transformer's settings, and True if texts are converted to lower case.
 
     Older releases name the file after the kind of model.
     """
     file = next((name for name in _SETTINGS if read(name)), _SETTINGS[0])
     settings = _object(file, read(file))
-    given, call = settings.get("transformer_task", task), _CALLS[task]
-    if given != task:
-        raise UnfitError(file, f"says that the transformer is for {_shown(given)}, not {task}.")
+    named_task, call = settings.get("transformer_task", task), _CALLS[task]
+    if named_task != task:
+        raise UnfitError(
+            file, f"says that the transformer is for {_shown(named_task)}, not {task}."
+        )
     ways = _object(file, settings.get("modality_config", {"text": call}))
     if "message" in ways:
         raise UnfitError(
             file, "has texts written as chat messages before they are embedded: that is not served."
         )
     if ways.get("text") != call or settings.get("module_output_name", _TOKENS) != _TOKENS:
-        what = "last hidden states" if task == _FEATURES else "logits"
-        raise UnfitError(file, f"asks for something else than the {what} of texts.")
+        output_name = "last hidden states" if task == _FEATURES else "logits"
+        raise UnfitError(file, f"asks for something else than the {output_name} of texts.")
     longest = settings.get("max_seq_length")
     if longest is not None and not (type(longest) is int and longest > 0):
         raise UnfitError(file, f"has the max_seq_length {_shown(longest)}, which is no number.")
@@ -355,9 +372,9 @@ def _object(file: str, value: Any) -> Mapping[str, Any]:
 def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list):
         raise UnfitError(MODULES, "is not a list of JSON objects.")
-    return [_object(MODULES, one) for one in cast("list[Any]", value)]
+    return [_object(MODULES, item) for item in cast("list[Any]", value)]
 
 
 def _shown(value: Any) -> str:
-    """An uploader's value made fit for a message."""
+    """Returns an uploader's value in a safe format for a message."""
     return ascii(value)[:_SHOWN_CHARACTERS]

@@ -37,18 +37,18 @@ _PROBE_NEW_TOKENS = 4
 
 
 class Seq2SeqStages(GenerateStages, TextStages):
-    """`[{…_text}]` per input, as the pipelines up to transformers 4 answered."""
+    """Stages that return `[{…_text}]` per input, as the pipelines up to transformers 4 did."""
 
     auto_class = "AutoModelForSeq2SeqLM"
     result_field: ClassVar[str]
 
     def attach(self, model: Any) -> None:
         super().attach(model)
-        taken = inspect.signature(model.forward).parameters
-        self._features = [name for name in self.tokenizer.model_input_names if name in taken]
+        parameters = inspect.signature(model.forward).parameters
+        self._features = [name for name in self.tokenizer.model_input_names if name in parameters]
 
     def prompt(self, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """What stands before each text, and arguments of `generate`. Raises `InputError`."""
+        """Returns the prefix of each text and arguments of `generate`. Raises `InputError`."""
         return "", {}
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
@@ -75,10 +75,10 @@ class Seq2SeqStages(GenerateStages, TextStages):
         return replace(self._kept(super().probe(length, number)), call=call)
 
     def _kept(self, sample: Sample) -> Sample:
-        """Without features that only other models of the tokenizer's kind take."""
+        """Returns the sample without features that this model does not accept."""
         return replace(sample, features={name: sample.features[name] for name in self._features})
 
     def task_prefixes(self) -> dict[str, str]:
-        """The prefixes that a T5 was trained with, by the name of the task, from its config."""
+        """Returns the training prefixes of a T5 by the name of the task, from its config."""
         tasks: Mapping[str, Any] = getattr(self.config, "task_specific_params", None) or {}
-        return {name: str(given.get("prefix") or "") for name, given in tasks.items()}
+        return {name: str(settings.get("prefix") or "") for name, settings in tasks.items()}

@@ -1,6 +1,6 @@
-"""Measures that compare two vectors: more is nearer.
+"""Measures that compare two vectors. Higher is nearer.
 
-The names and the formulas are those of sentence-transformers (`SimilarityFunction`).
+Names and formulas follow sentence-transformers (`SimilarityFunction`).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,15 +15,17 @@ COSINE, DOT, MAX_SIM, MEAN_MAX_SIM = "cosine", "dot", "maxsim", "meanmaxsim"
 
 
 def cosine(left: "torch.Tensor", right: "torch.Tensor") -> float:
-    """The cosine of two (features,) vectors, from -1 to 1."""
+    """Returns the cosine of two (features,) vectors, from -1 to 1."""
     import torch
 
-    found: Any = torch.nn.functional.cosine_similarity(left, right, dim=0)
-    return found.item()
+    similarity: Any = torch.nn.functional.cosine_similarity(left, right, dim=0)
+    return similarity.item()
 
 
 def max_similarity(query: "torch.Tensor", document: "torch.Tensor") -> float:
-    """MaxSim: of each of a query's vectors the largest product with one of a document's, summed."""
+    """Returns MaxSim: for each of a query's vectors the largest product with a document's vector,
+    summed.
+    """
     return float((query @ document.T).amax(1).sum()) if len(document) else 0.0
 
 
@@ -47,7 +49,7 @@ TOKENS: "Mapping[str, Measure]" = {
 
 
 def measure(named: str | None, known: "Mapping[str, Measure]", default: str) -> "Measure":
-    """The measure that a model names. Other names than `known` mean the default, as they do in
+    """Returns the measure that a model names. Names outside `known` mean the default, as in
     sentence-transformers.
     """
     return known.get(named or default, known[default])

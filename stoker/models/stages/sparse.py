@@ -1,8 +1,8 @@
-"""Sparse vectors, one number a word of the vocabulary, of models that predict masked tokens.
+"""Sparse vectors with a number per vocabulary word, from models that predict masked tokens.
 
-As SPLADE makes them: log(1 + relu(logit)) of each word at each token, and of these the largest
-(Formal et al., "SPLADE v2", 2021, https://arxiv.org/abs/2109.10086), unless sentence-transformers'
-module `SpladePooling` says otherwise.
+As in SPLADE: log(1 + relu(logit)) of each word at each token, and the maximum over the tokens
+(Formal et al., "SPLADE v2", 2021, https://arxiv.org/abs/2109.10086). sentence-transformers' module
+`SpladePooling` may change this.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,8 @@ class SparseStages(EmbeddingStages):
         logits = logits[output["attention_mask"][0].bool()]
         splade = self.about.splade
         if splade.pooling == "max":
-            # The logarithm keeps the order: it is taken once a word, not once a token.
+            # The logarithm keeps the order, so it is computed once per word instead of once per
+            # token.
             weights = _weights(logits.amax(0), is_doubled=splade.is_doubled)
         else:
             weights = _weights(logits, is_doubled=splade.is_doubled).sum(0)
@@ -49,10 +50,10 @@ class SparseStages(EmbeddingStages):
         return SparseVector(indices, weights[indices])
 
     def plain(self, vector: SparseVector) -> SparseVector:
-        return SparseVector(*(one.numpy() for one in vector))
+        return SparseVector(*(tensor.numpy() for tensor in vector))
 
     def listed(self, vector: SparseVector) -> dict[str, list[Any]]:
-        return {name: one.tolist() for name, one in vector._asdict().items()}
+        return {name: tensor.tolist() for name, tensor in vector._asdict().items()}
 
     def score(self, query: SparseVector, document: SparseVector) -> float:
         return measure(self.about.similarity, VECTORS, DOT)(*_dense(query, document))
@@ -62,18 +63,18 @@ class SparseStages(EmbeddingStages):
 
 
 def _dense(*vectors: SparseVector) -> "list[torch.Tensor]":
-    """Vectors with a number for each word up to the last one that any of them has."""
+    """Returns dense vectors with a number for each word up to the last one that any of them has."""
     import torch
 
     width = max(
         (int(vector.indices[-1]) + 1 for vector in vectors if len(vector.indices)), default=1
     )
-    found: list[torch.Tensor] = []
+    dense_vectors: list[torch.Tensor] = []
     for vector in vectors:
         numbers = torch.zeros(width)
         numbers[vector.indices] = vector.values
-        found.append(numbers)
-    return found
+        dense_vectors.append(numbers)
+    return dense_vectors
 
 
 def _weights(logits: Any, *, is_doubled: bool) -> Any:

@@ -1,8 +1,8 @@
-"""Inputs that look like real ones: what a model is rounded by, and tried with once it was rounded.
+"""Inputs that resemble real ones, for quantization of a model and the test after it.
 
-Which numbers a model computes on the way, and how large, depends on what it is given: grey pictures
-and one word over and over show a tenth of it. Each number stands for another text, picture or
-recording, the same one every time.
+The intermediate values of a model and their size depend on its inputs: grey pictures and one
+repeated word exercise a tenth of them. Each number stands for another text, picture or recording,
+always the same one.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stoker.media.audio import Samples
 
 SIZE = (320, 240)
-"""Of a picture: width and height."""
+"""Width and height of a picture."""
 
 _TEXTS = (
     "How do I bake a loaf of bread without an oven?",
@@ -64,24 +64,24 @@ _TEXTS = (
 )
 _SYLLABLES_A_SECOND = 4
 _FORMANTS = ((730, 1090, 2440), (270, 2290, 3010), (300, 870, 2240), (530, 1840, 2480))
-"""Of the vowels in "father", "see", "boot" and "head", Hz: Peterson and Barney, 1952."""
+"""Formants of the vowels in "father", "see", "boot" and "head", Hz: Peterson and Barney, 1952."""
 
 
 def texts(number: int) -> Sequence[str]:
-    """All of them, this one first."""
+    """Returns all texts, beginning with this one."""
     first = number % len(_TEXTS)
     return [*_TEXTS[first:], *_TEXTS[:first]]
 
 
 def words(number: int, count: int) -> list[str]:
-    found = " ".join(texts(number)).split()
-    return [found[place % len(found)] for place in range(count)]
+    vocabulary = " ".join(texts(number)).split()
+    return [vocabulary[place % len(vocabulary)] for place in range(count)]
 
 
 def picture(number: int) -> "Image":
-    """Clouds of colour, coarse and fine, as in photographs, and things with edges before them.
+    """Returns clouds of colour, coarse and fine as in photographs, behind objects with edges.
 
-    That of 0 is grey.
+    Number 0 is a grey picture.
     """
     import numpy
     from PIL import Image, ImageDraw
@@ -89,28 +89,28 @@ def picture(number: int) -> "Image":
     if not number:
         return Image.new("RGB", SIZE, "gray")
     draw: Any = numpy.random.default_rng(number)
-    # The amplitude of what has a size falls in proportion to it, as it does in natural scenes.
-    seen = numpy.full((SIZE[1], SIZE[0], 3), draw.uniform(60, 190, 3))
+    # The amplitude of a structure is proportional to its size, as in natural scenes.
+    pixels = numpy.full((SIZE[1], SIZE[0], 3), draw.uniform(60, 190, 3))
     for cells in (2, 5, 12, 30, 80):
-        # Most of it is light and shade, which all colours share.
+        # Most of the noise is light and shade, which all colours share.
         noise = draw.uniform(-1, 1, (cells, cells, 1)) + draw.uniform(-0.4, 0.4, (cells, cells, 3))
         layer = Image.fromarray((noise * 85 / cells**0.4 + 128).clip(0, 255).astype(numpy.uint8))
-        seen += numpy.asarray(layer.resize(SIZE, Image.Resampling.BICUBIC), numpy.float64) - 128
-    found = Image.fromarray(seen.clip(0, 255).astype(numpy.uint8))
-    brush = ImageDraw.Draw(found)
+        pixels += numpy.asarray(layer.resize(SIZE, Image.Resampling.BICUBIC), numpy.float64) - 128
+    image = Image.fromarray(pixels.clip(0, 255).astype(numpy.uint8))
+    brush = ImageDraw.Draw(image)
     for _ in range(int(draw.integers(1, 6))):
         left, top = draw.integers(0, SIZE[0] - 40), draw.integers(0, SIZE[1] - 40)
         wide, high = draw.integers(20, 160, 2)
-        colour = tuple(int(one) for one in draw.integers(0, 256, 3))
+        colour = tuple(int(channel) for channel in draw.integers(0, 256, 3))
         shape = brush.ellipse if draw.random() < 0.5 else brush.rectangle
         shape((int(left), int(top), int(left + wide), int(top + high)), fill=colour)
-    return found
+    return image
 
 
 def sound(number: int, rate: int, seconds: float) -> "Samples":
-    """Somebody who says vowels, over a faint noise: float32 of shape (samples,), at `rate` Hz.
+    """Returns a voice that says vowels over faint noise: float32 of shape (samples,), at `rate` Hz.
 
-    That of 0 is noise: in silence, much that engines may do otherwise comes out alike.
+    Number 0 is noise: silence would hide many differences between engines.
     """
     import numpy
 
@@ -123,13 +123,13 @@ def sound(number: int, rate: int, seconds: float) -> "Samples":
     phase = 2 * numpy.pi * numpy.cumsum(pitch) / rate
     syllable = (time * _SYLLABLES_A_SECOND).astype(int)
     vowel = numpy.asarray(_FORMANTS)[draw.integers(0, len(_FORMANTS), syllable.max() + 1)[syllable]]
-    found = numpy.zeros_like(time)
+    samples = numpy.zeros_like(time)
     for harmonic in range(1, 30):
         frequency = harmonic * pitch
-        # A resonance of 120 Hz around each formant; what is beyond half the rate is left out.
+        # Each formant has a resonance of 120 Hz. Frequencies above half the rate are left out.
         loud = (1 / (1 + ((frequency[:, None] - vowel) / 120) ** 2)).sum(1)
-        found += loud * (frequency < rate / 2) * numpy.sin(harmonic * phase) / harmonic**0.5
+        samples += loud * (frequency < rate / 2) * numpy.sin(harmonic * phase) / harmonic**0.5
     spoken = numpy.sin(numpy.pi * (time * _SYLLABLES_A_SECOND % 1)) ** 0.5
-    found = found * spoken / max(1e-6, float(numpy.abs(found).max()))
-    found = 0.4 * found + draw.normal(0, 0.005, len(time))
-    return found.astype(numpy.float32)
+    samples = samples * spoken / max(1e-6, float(numpy.abs(samples).max()))
+    samples = 0.4 * samples + draw.normal(0, 0.005, len(time))
+    return samples.astype(numpy.float32)

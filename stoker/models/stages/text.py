@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 MAX_TOKENS = 1 << 20
-"""The most tokens that any model takes. A tokenizer without a length says 10 ** 30, which is more
-than tokenizers themselves can be given.
+"""Maximum number of tokens for any model. A tokenizer without a length reports 10 ** 30, which
+tokenizers themselves cannot accept.
 """
 _PROBED_WORDS = 1000
 
 
 class TextStages(Stages):
-    """A tokenizer in front of the model."""
+    """Stages with a tokenizer before the model."""
 
     tokenizer_options: ClassVar[Mapping[str, Any]] = {}
-    """What else the tokenizer shall return, for postprocessing."""
+    """Options for further tokenizer outputs that postprocessing needs."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -44,18 +44,18 @@ class TextStages(Stages):
     def attach(self, model: Any) -> None:
         super().attach(model)
         self._most_positions = most_positions(model)
-        # Pipelines of transformers hand this number to tokenizers.
+        # Pipelines of transformers pass this number to tokenizers.
         self.tokenizer.model_max_length = min(self.tokenizer.model_max_length, MAX_TOKENS)
 
     def length(self, sample: Sample) -> int:
         return sample.features["input_ids"].shape[1]
 
     def padded_length(self, longest: int) -> int:
-        # The round length may be more than the model has positions.
+        # The rounded length may exceed the model's positions.
         return max(longest, min(super().padded_length(longest), self.max_tokens()))
 
     def max_tokens(self) -> int:
-        """Most tokens that the model takes, special ones included."""
+        """Returns the maximum number of tokens that the model accepts, including special tokens."""
         most = int(min(self.tokenizer.model_max_length, MAX_TOKENS))
         return most if self._most_positions is None else min(most, self._most_positions)
 
@@ -72,11 +72,12 @@ class TextStages(Stages):
         field: str = "inputs",
         limit: int | None = None,
     ) -> Sample:
-        """A text, cut to `most` tokens beside the special ones and, with `truncation`, to `limit`.
-        Raises `InputError`, of this `field`.
+        """Returns a sample of a text. Raises `InputError` with this `field`.
+
+        The text is cut to `most` tokens plus special tokens and, with `truncation`, to `limit`.
 
         Args:
-            limit: the most tokens that are taken; None: as many as the model can.
+            limit: Maximum number of tokens. None means the model's limit.
         """
         limit = min(self.max_tokens(), limit or self.max_tokens())
         lengths = [limit] if truncation else []
@@ -98,7 +99,9 @@ class TextStages(Stages):
     def token_sample(
         self, tokens: list[int], *, truncation: bool, field: str, limit: int | None = None
     ) -> Sample:
-        """Tokens as they are, limited as in `text_sample`. Raises `InputError`."""
+        """Returns a sample of unchanged token ids, limited as in `text_sample`. Raises
+        `InputError`.
+        """
         import torch
 
         limit, size = min(self.max_tokens(), limit or self.max_tokens()), self.config.vocab_size
@@ -124,7 +127,7 @@ class TextStages(Stages):
         import torch
 
         length = min(length, self.max_tokens())
-        # The features of a real input, stretched to the wished length.
+        # Features of a real input, stretched to the length.
         text = self.tokenizer("a", return_tensors="pt")
         features = {
             name: torch.full(
@@ -135,38 +138,42 @@ class TextStages(Stages):
         return Sample(features | {"input_ids": self._probed(text["input_ids"][0], length, number)})
 
     def _probed(self, framed: "torch.Tensor", length: int, number: int) -> "torch.Tensor":
-        """So many tokens: words of all kinds, or texts, between those that frame one."""
+        """Returns `length` tokens of the vocabulary or of texts, between the special tokens that
+        frame a text.
+        """
         import torch
 
         special = set(self.tokenizer.all_special_ids)
         tokens = self.filling(length, number)
         if length >= len(framed):
-            ids = [int(one) for one in framed]
-            before = next((at for at, one in enumerate(ids) if one not in special), len(ids))
-            after = next((at for at, one in enumerate(ids[::-1]) if one not in special), 0)
+            ids = [int(token) for token in framed]
+            before = next((at for at, token in enumerate(ids) if token not in special), len(ids))
+            after = next((at for at, token in enumerate(ids[::-1]) if token not in special), 0)
             tokens[:before] = ids[:before]
             tokens[length - after :] = ids[len(ids) - after :]
         return torch.tensor([tokens])
 
     def filling(self, length: int, number: int) -> list[int]:
-        """So many tokens of words of all kinds, or of texts, as `probe` numbers them."""
+        """Returns `length` tokens of the vocabulary, or of the texts that `probe` numbers."""
         special = set(self.tokenizer.all_special_ids)
         known = range(min(len(self.tokenizer), _PROBED_WORDS))
-        words = [one for one in known if one not in special] or [0]
+        words = [token for token in known if token not in special] or [0]
         if number:
             words = self._read(number, length, special) or words[number % len(words) :] + words
         return [words[place % len(words)] for place in range(length)]
 
     def _read(self, number: int, length: int, special: Collection[int]) -> list[int]:
-        """So many tokens of texts; none where the tokenizer knows few of their words."""
+        """Returns at least `length` tokens of texts, if they suffice. Returns none if the tokenizer
+        knows few of their words.
+        """
         from stoker.models.stages import specimens
 
-        found: list[int] = []
+        kept_tokens: list[int] = []
         read = 0
         for text in specimens.texts(number):
             tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
             read += len(tokens)
-            found += [one for one in tokens if one not in special]
+            kept_tokens += [token for token in tokens if token not in special]
             if read >= length:
                 break
-        return found if 2 * len(found) > read else []
+        return kept_tokens if 2 * len(kept_tokens) > read else []

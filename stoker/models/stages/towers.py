@@ -1,7 +1,8 @@
-"""Two-tower models: one embeds images or sounds, one the texts that are sought in them.
+"""Two-tower models: one tower embeds images or sounds, the other the texts that are compared with
+them.
 
-Each tower runs by itself. So images of different requests share a batch whatever their labels, and
-a label that was embedded before is not embedded again.
+Each tower runs separately. So images of different requests share a batch despite different labels,
+and embedded labels are cached.
 """
 
 from abc import abstractmethod
@@ -22,19 +23,20 @@ if TYPE_CHECKING:
     from stoker.wire.protocol import Work
 
 TEXT, ITEM = "text", "item"
-"""The towers, as samples' `call`."""
+"""Names of the towers, used as the samples' `call`."""
 
 _KEPT_TEXTS = 4096
 _SIGLIP_TOKENS = 64
-"""SigLIP was trained on texts padded to this length, without a mask; so does the pipeline."""
+"""Length to which SigLIP's training texts were padded, without a mask. The pipeline pads to it
+too.
+"""
 
 
 class TextTowerStages(TextStages):
-    """Items of any kind, beside texts that all items of a request share.
+    """Stages with items of any kind and texts that all items of a request share.
 
-    A request's first item carries the texts that are not known yet; other items may be through the
-    model before them. Therefore an item's result is a call, to be made by `finish` once all items
-    have one.
+    A request's first item includes the texts that are not cached. Other items may finish before
+    them. Therefore an item's result is a function, which `finish` calls after all items have one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +45,7 @@ class TextTowerStages(TextStages):
         self._parameters: Mapping[str, Any] | None = None
         self._embeddings: dict[str, torch.Tensor] = {}
         self.text_options: dict[str, Any] = {}
-        """What the tokenizer gets beside a text."""
+        """Further arguments of the tokenizer."""
 
     def attach(self, model: Any) -> None:
         super().attach(model)
@@ -56,17 +58,17 @@ class TextTowerStages(TextStages):
 
     @abstractmethod
     def texts(self, parameters: Mapping[str, Any]) -> list[str]:
-        """The texts of a request, one a label."""
+        """Returns the texts of a request, one per label."""
 
     @abstractmethod
     def item_sample(self, item: Any) -> Sample:
-        """An item without its texts. Raises `InputError`."""
+        """Returns a sample of an item without its texts. Raises `InputError`."""
 
     @abstractmethod
     def run_items(
         self, model: Any, batch: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
-        """What `score` needs of each item."""
+        """Returns the outputs of each item that `score` needs."""
 
     @abstractmethod
     def score(
@@ -76,7 +78,9 @@ class TextTowerStages(TextStages):
         parameters: Mapping[str, Any],
         /,
     ) -> Any:
-        """An item's result, from its output and its texts' (texts, width) embeddings."""
+        """Returns an item's result from its output and the (texts, width) embeddings of its
+        texts.
+        """
 
     def max_tokens(self) -> int:
         most = super().max_tokens()
@@ -93,10 +97,12 @@ class TextTowerStages(TextStages):
         return [*missing, sample]
 
     def check(self, forward: Callable[[Sample], Mapping[str, Any]]) -> None:
-        """Refuse towers whose vectors cannot be compared, as they have different widths."""
+        """Raises `ValueError` if the vectors of the towers cannot be compared, because their widths
+        differ.
+        """
         item = self.probe(1)
         outputs = [forward(self._text_sample("a"))] + ([forward(item)] if item else [])
-        widths = [one["embedding"].shape[-1] for one in outputs if "embedding" in one]
+        widths = [output["embedding"].shape[-1] for output in outputs if "embedding" in output]
         if len(set(widths)) > 1:
             raise ValueError(
                 f"its texts become vectors of {widths[0]} numbers and its other inputs vectors of "
@@ -105,8 +111,8 @@ class TextTowerStages(TextStages):
             )
 
     def _missing(self, parameters: Mapping[str, Any]) -> list[Sample]:
-        """Samples of the texts that neither an earlier item brings along nor is kept."""
-        # Items of a request share the object, and are prepared one after another.
+        """Returns samples of the texts that are neither cached nor part of an earlier item."""
+        # Items of a request share this object and are preprocessed one after another.
         if parameters is self._parameters:
             return []
         self._parameters, self._embeddings = parameters, {}
@@ -139,7 +145,7 @@ class TextTowerStages(TextStages):
     def run_texts(
         self, model: Any, batch: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
-        """{"embedding": (texts, width)}."""
+        """Returns {"embedding": (texts, width)}."""
         return {"embedding": model.get_text_features(**batch).pooler_output}
 
     def postprocess(
@@ -150,24 +156,24 @@ class TextTowerStages(TextStages):
         for output in texts:
             embeddings[output["text"]] = output["embedding"]
             self._keep(output["text"], output["embedding"])
-        wanted = self.texts(parameters)
+        labels = self.texts(parameters)
 
         def result() -> Any:
             import torch
 
-            return self.score(image, torch.cat([embeddings[text] for text in wanted]), parameters)
+            return self.score(image, torch.cat([embeddings[text] for text in labels]), parameters)
 
         return result
 
     def _keep(self, text: str, embedding: "torch.Tensor") -> None:
-        # A copy: what arrives is a row of a whole batch.
+        # A copy, because the embedding is a row of a whole batch.
         self._known[text] = embedding.clone()
         while len(self._known) > _KEPT_TEXTS:
             self._known.popitem(last=False)
 
 
 class TowerStages(TextTowerStages, ImageStages):
-    """An image an item."""
+    """Stages with an image per item."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -186,7 +192,7 @@ class TowerStages(TextTowerStages, ImageStages):
     def run_images(
         self, model: Any, batch: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
-        """What `score` needs of each image."""
+        """Returns the outputs of each image that `score` needs."""
         return {"embedding": model.get_image_features(**batch).pooler_output}
 
     def probe(self, length: int, number: int = 0) -> Sample:
@@ -196,6 +202,6 @@ class TowerStages(TextTowerStages, ImageStages):
 
 
 def finish(work: "Work", results: Sequence[Callable[[], Any]]) -> Any:
-    """`Task.finish` of a two-tower task: all images and texts are embedded now."""
+    """`Task.finish` of a two-tower task. Called after all images and texts were embedded."""
     made = [result() for result in results]
     return made[0] if work.single else made

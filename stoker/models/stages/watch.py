@@ -1,21 +1,23 @@
-"""Looks at a batch while it is computed in many steps, and may end it."""
+"""Observes a batch that is computed in many steps, and may end it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 class AbandonedError(Exception):
-    """Nobody waits any more for what is being computed."""
+    """Raised to end a batch that no caller waits for."""
 
 
 class Watch:
-    """Looks at a batch while it is computed in many steps. This one does not care."""
+    """Observer of a batch that is computed in many steps. This base class does nothing."""
 
     def step(self, fraction: float) -> None:
-        """So much of the batch is done, 0 to 1. Raises `AbandonedError`, which ends the batch."""
+        """Reports the finished fraction of the batch, 0 to 1. Raises `AbandonedError` to end the
+        batch.
+        """
 
     def part(self, row: int, output: Mapping[str, Any]) -> None:
-        """What there is of a sample, of which more is to come; for answers that are streamed."""
+        """Reports the output so far of an unfinished sample, for streamed answers."""
 
 
 UNWATCHED = Watch()

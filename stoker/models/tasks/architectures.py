@@ -1,20 +1,26 @@
-"""Which tasks an architecture fits, by patterns of its name."""
+"""Maps model architectures to tasks, by patterns of the architecture's name."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 NOT = "!"
-"""Before a pattern: what it matches is not served, whatever else does match."""
+"""Prefix of a negative pattern. An architecture that matches it is not served, even if it also
+matches other patterns.
+"""
 
 PAGES = ("!LayoutLM*", "!Lilt*", "!Bros*", "!MarkupLM*")
-"""Families that read words with their places on a page.
+"""Negative patterns for families that read words with their positions on a page.
 
-They would take plain text too, and answer as if all words stood in one place.
+They would accept plain text too, and answer as if all words had the same position.
 """
 
 
 def matching(architecture: str, patterns: Sequence[str]) -> list[str]:
-    """The patterns that an architecture matches; none where one with `NOT` does."""
-    if any(fnmatchcase(architecture, one[1:]) for one in patterns if one.startswith(NOT)):
+    """Returns the patterns that an architecture matches. Returns none if it matches a pattern with
+    `NOT`.
+    """
+    if any(
+        fnmatchcase(architecture, pattern[1:]) for pattern in patterns if pattern.startswith(NOT)
+    ):
         return []
-    return [one for one in patterns if fnmatchcase(architecture, one)]
+    return [pattern for pattern in patterns if fnmatchcase(architecture, pattern)]

@@ -16,10 +16,11 @@ class AudioClassificationRequest(MediaRequest):
 
 
 class AudioClassificationStages(AudioPipelineStages):
-    """Recordings share a batch only where the model's own preparation makes them of one length.
+    """Stages of audio classification.
 
-    Nothing is padded: models with group normalisation (wav2vec2-base, hubert-base) normalise over
-    all of the time, padding included, and take no attention mask.
+    Recordings share a batch only if the model's own preprocessing makes them equally long. Nothing
+    is padded: models with group normalisation (wav2vec2-base, hubert-base) normalise over the whole
+    time axis, including padding, and accept no attention mask.
     """
 
     pipeline = "AudioClassificationPipeline"
@@ -30,7 +31,7 @@ class AudioClassificationStages(AudioPipelineStages):
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         samples = super().preprocess(item, parameters)
-        # It is not decoded a second time.
+        # `read` does not decode the recording a second time.
         samples[0].extras["audio_ms"] = self.sound_ms(self.read(item, parameters))
         return samples
 

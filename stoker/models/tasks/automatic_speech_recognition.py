@@ -1,4 +1,4 @@
-"""Automatic speech recognition: what is said in a recording."""
+"""Automatic speech recognition: the transcript of a recording."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ TRANSLATIONS = "/v1/audio/translations"
 
 
 def _finish(work: "Work", results: Sequence[Any]) -> Any:
-    """The one recording's transcript, in the form that the request names."""
+    """Returns the transcript of the single recording, in the format that the request names."""
     return transcripts.written(results[0], transcripts.as_finishing(work.finishing))
 
 

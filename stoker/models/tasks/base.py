@@ -1,7 +1,7 @@
-"""What a pipeline task is: its route, its request, its result, and how a replica runs it.
+"""Definition of a pipeline task: its route, request, result and stages in a replica.
 
-One file a task; registry.py lists them. A task file is imported by the gateway *and* by replicas,
-so it imports neither a web framework nor an engine at module level.
+Each task has one file; registry.py lists them. The gateway *and* replicas import a task file, so it
+imports neither a web framework nor an engine at module level.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,16 +37,18 @@ class TaskRequest(Strict):
     @model_validator(mode="before")
     @classmethod
     def _flatten(cls, data: Any) -> Any:
-        """Read the Hugging Face client form: `parameters` as if they stood beside `inputs`."""
+        """Accepts the Hugging Face client format: merges the fields of `parameters` into the
+        request.
+        """
         if not isinstance(data, dict) or "parameters" not in data:
             return cast("Any", data)
         body = cast("dict[str, Any]", data)
-        given = body["parameters"]
-        if given is None:
+        nested = body["parameters"]
+        if nested is None:
             return {name: value for name, value in body.items() if name != "parameters"}
-        if not isinstance(given, dict):
+        if not isinstance(nested, dict):
             raise ValueError("'parameters' must be an object")
-        parameters = cast("dict[str, Any]", given)
+        parameters = cast("dict[str, Any]", nested)
         if twice := sorted(set(parameters) & set(body)):
             raise ValueError(f"'{twice[0]}' is given twice, in 'parameters' and beside 'inputs'")
         return {name: value for name, value in body.items() if name != "parameters"} | parameters
@@ -54,38 +56,46 @@ class TaskRequest(Strict):
     input_fields: ClassVar[tuple[str, ...]] = ("inputs",)
     """Fields that become items; the others are parameters."""
     max_items: ClassVar[int | None] = None
-    """Most items where the request's convention sets it; None: the server's own limit."""
+    """Maximum number of items, if the request's API convention sets one. None means the server's
+    own limit.
+    """
 
     def items(self) -> tuple[list[Any], bool]:
-        """The inputs as a list, and whether there was a single one outside a list."""
+        """Returns the inputs as a list, and True if the request had a single input outside a
+        list.
+        """
         inputs: Any = getattr(self, self.input_fields[0])
         if isinstance(inputs, list):
             return cast("list[Any]", inputs), False
         return [inputs], True
 
     def parameters(self) -> dict[str, Any]:
-        """What the replica's stages get beside an input; fields left out keep their defaults."""
+        """Returns the parameters that the replica's stages receive with each input. Omitted fields
+        keep their defaults.
+        """
         return self.model_dump(exclude={*self.input_fields, "model", "timeout"}, exclude_none=True)
 
     def finishing(self) -> dict[str, Any]:
-        """What `Task.finish` needs beside the results and the model's id, which is `model`."""
+        """Returns the values that `Task.finish` needs in addition to the results and the model's
+        id, which is `model`.
+        """
         return {}
 
     def media(self) -> Iterator[tuple[str, Media]]:
-        """The media in the inputs, each with the path of its field."""
+        """Yields the media in the inputs, each with the path of its field."""
         for name in self.input_fields:
             yield from _media_in(getattr(self, name, None), name)
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """The texts in the inputs, each with the path of its field."""
+        """Yields the texts in the inputs, each with the path of its field."""
         for name in self.input_fields:
             yield from _texts_in(getattr(self, name, None), name)
 
 
 class NestedRequest(TaskRequest):
-    """Base of the requests of several input fields, which Hugging Face's clients send as `inputs`.
+    """Base of requests with several input fields, which Hugging Face's clients send as `inputs`.
 
-    That is an object with those fields or, with `nested_lists`, a list of such objects.
+    `inputs` is an object with those fields or, with `nested_lists`, a list of such objects.
     """
 
     nested_lists: ClassVar[bool] = False
@@ -102,24 +112,25 @@ class NestedRequest(TaskRequest):
         if not (cls.nested_lists and isinstance(inputs, list)):
             return body | cls._nested_fields(inputs)
         many = [
-            cls._nested_fields(one, index) for index, one in enumerate(cast("list[Any]", inputs))
+            cls._nested_fields(fields, index)
+            for index, fields in enumerate(cast("list[Any]", inputs))
         ]
-        if not many or any(set(one) != set(many[0]) for one in many):
+        if not many or any(set(fields) != set(many[0]) for fields in many):
             raise refusal("must not be empty, and its objects must have the same fields", "inputs")
-        return body | {name: [one[name] for one in many] for name in many[0]}
+        return body | {name: [fields[name] for fields in many] for name in many[0]}
 
     @classmethod
     def _nested_fields(cls, value: Any, *index: int) -> dict[str, Any]:
-        given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
         required = {name for name in cls.input_fields if cls.model_fields[name].is_required()}
-        if not required <= set(given) <= set(cls.input_fields):
+        if not required <= set(fields) <= set(cls.input_fields):
             names = " and ".join(f"'{name}'" for name in sorted(required))
             raise refusal(f"must be an object with {names}", "inputs", *index)
-        return given
+        return fields
 
 
 class MediaRequest(TaskRequest):
-    """Base of the requests whose media may have to be fetched."""
+    """Base of requests with media that may have to be fetched."""
 
     timeout: float | None = Field(
         default=None,
@@ -144,11 +155,11 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _media_in(value: Any, path: str) -> Iterator[tuple[str, Media]]:
-    return ((place, one) for place, one in _walk(value, path) if isinstance(one, Media))
+    return ((place, leaf) for place, leaf in _walk(value, path) if isinstance(leaf, Media))
 
 
 def _texts_in(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    return ((place, one) for place, one in _walk(value, path) if isinstance(one, str))
+    return ((place, leaf) for place, leaf in _walk(value, path) if isinstance(leaf, str))
 
 
 def _place(field: str, index: int) -> str:
@@ -156,49 +167,51 @@ def _place(field: str, index: int) -> str:
 
 
 def _finish(work: "Work", results: Sequence[Any]) -> Any:
-    """One input in, one result out; a list in, a list out."""
+    """Returns one result for a single input, and a list of results for a list."""
     return results[0] if work.single else results
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A pipeline task: an endpoint, and how deployments of its pipeline serve it."""
+    """A pipeline task: an endpoint and the way in which deployments of its pipeline serve it."""
 
     pipeline: str
     """The hub's name of the task, such as `token-classification`."""
     path: str
     aliases: tuple[str, ...] = ()
-    """Other paths of the same endpoint, where clients of a convention look for it."""
+    """Other paths of the same endpoint, for clients of other APIs."""
     summary: str
     request: type[TaskRequest]
     result: Any
-    """Type of the result of one input; with `whole`, of the answer."""
+    """Type of the result of one input or, with `whole`, of the complete answer."""
     whole: bool = False
-    """The answer is one object, whatever the number of inputs."""
+    """True if the answer is one object, independent of the number of inputs."""
     media: Mapping[str, MediaKind] = field(default_factory=dict[str, MediaKind])
-    """Fields of the request that take media, also as form fields and as a raw body."""
+    """Request fields that accept media, also as form fields and as a raw body."""
     bare: bool = True
-    """Whether a body may be the media itself."""
+    """True if a request body may be the media itself."""
     also: tuple[str, ...] = ()
-    """Other pipelines whose deployments serve this endpoint with stages of their own."""
+    """Other pipelines with deployments that serve this endpoint by their own stages."""
     name: str = ""
-    """Unique; the pipeline's name where it is not given."""
+    """Unique name. Default: the pipeline's name."""
     architectures: tuple[str, ...] = ()
     """Patterns of `config.architectures` that can serve this task; see `architectures.matching`."""
     families: tuple[str, ...] = ()
     """Model families that the tests compare with transformers itself."""
     kind: ModelKind = ModelKind.PASSES
-    """How the pipeline's models compute."""
+    """Kind of computation of the pipeline's models."""
     example: Mapping[str, Any]
-    """A request body."""
+    """Example of a request body."""
     example_result: Any = None
     stages: "Callable[[Path], Stages] | None" = field(default=None, repr=False)
-    """Builds the replica side for a model folder; None: another task of the pipeline does."""
+    """Builds the stages for a model folder. None means that another task of the pipeline builds
+    them.
+    """
     finish: "Callable[[Work, Sequence[Any]], Any]" = field(default=_finish, repr=False)
-    """Makes the answer, in the replica, from the results of all items."""
+    """Builds the answer from the results of all items, in the replica."""
 
     place: "Callable[[str, int], str]" = field(default=_place, repr=False)
-    """Names an item in an error: the field that is at fault, the item's index → its path."""
+    """Maps the input field and the item's index to the path that names the item in an error."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -210,12 +223,12 @@ class Task:
 
     @property
     def pipelines(self) -> tuple[str, ...]:
-        """The pipelines whose deployments serve this endpoint."""
+        """Pipelines with deployments that serve this endpoint."""
         return (self.pipeline, *self.also)
 
     @property
     def input_field(self) -> str:
-        """The request's field that is at fault where the model fails on an input."""
+        """Request field that an error names if the model fails on an input."""
         return self.request.input_fields[0]
 
 
@@ -223,7 +236,7 @@ class Task:
 class MediaPipeline:
     """A pipeline that makes or transcribes media.
 
-    It has no endpoint of its own: OpenAI's endpoints call it, see stoker/inference/openai.
+    It has no endpoint. OpenAI's endpoints call it, see stoker/inference/openai.
     """
 
     name: str
@@ -231,17 +244,17 @@ class MediaPipeline:
     paths: tuple[str, ...]
     """The endpoints that its deployments serve."""
     architectures: tuple[str, ...]
-    """Patterns of what can serve it: `config.architectures`, or a diffusers pipeline's class."""
+    """Patterns of `config.architectures` or of a diffusers pipeline's class that can serve it."""
     families: tuple[str, ...]
-    """Model families that the tests compare with the library that they come from."""
+    """Model families that the tests compare with their original library."""
     kind: ModelKind = ModelKind.PASSES
-    """How its models compute."""
+    """Kind of computation of its models."""
     stages: "Callable[[Path], Stages]" = field(repr=False)
-    """Builds the replica side for a model folder."""
+    """Builds the stages for a model folder."""
     input_field: str
-    """The request's field that is at fault where the model fails on an input."""
+    """Request field that an error names if the model fails on an input."""
     finish: "Callable[[Work, Sequence[Any]], Any]" = field(default=_finish, repr=False)
-    """Makes the answer, in the replica, from the results of all items: bytes, or JSON's objects."""
+    """Builds the answer from the results of all items, in the replica: bytes or JSON objects."""
 
     place: "Callable[[str, int], str]" = field(default=_place, repr=False)
     """See `Task.place`."""
@@ -249,9 +262,10 @@ class MediaPipeline:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguagePipeline:
-    """A pipeline of language models: no task, as answers may be streamed, and without stages.
+    """A pipeline of language models. It is not a task, because answers may be streamed, and it has
+    no stages.
 
-    It has no endpoint of its own: OpenAI's endpoints call it, see stoker/inference/openai.
+    It has no endpoint. OpenAI's endpoints call it, see stoker/inference/openai.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Depth estimation: how far away each pixel of an image is."""
+"""Depth estimation: the distance of each pixel of an image."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,18 @@ from stoker.models.tasks.base import MediaRequest, Task
 from stoker.models.tasks.inputs import ImageInputs
 
 MAX_VALUES = 4_000_000
-"""Most pixels of an image whose depths are answered as numbers, which take ten bytes each."""
+"""Maximum number of pixels of an image with depths as numbers in the answer. Each takes ten
+bytes.
+"""
 
 
 class Depth(TypedDict):
     depth: str
-    """PNG of 8 bits, base64, of the image's size: its least depth 0, its greatest 255."""
+    """PNG of 8 bits in base64, of the image's size. The least depth is 0 and the greatest is
+    255.
+    """
     predicted_depth: NotRequired[list[list[float]]]
-    """Rows of depths as the model gives them, of the image's size."""
+    """Rows of depths as the model returns them, of the image's size."""
 
 
 class DepthEstimationRequest(MediaRequest):
@@ -47,7 +51,7 @@ class DepthEstimationStages(ImagePipelineStages):
 
     def sample(self, prepared: Mapping[str, Any]) -> Sample:
         sample = super().sample(prepared)
-        # ZoeDepth chooses among its heads for a whole batch.
+        # ZoeDepth selects one of its heads for the whole batch.
         sample.alone = len(getattr(self.config, "bin_configurations", ())) > 1
         return sample
 
@@ -59,8 +63,8 @@ class DepthEstimationStages(ImagePipelineStages):
         if self.config.model_type == "zoedepth":
             depth = _unframed(output["predicted_depth"], size, framed=processor.do_pad)
         else:
-            (found,) = processor.post_process_depth_estimation(output, [size])
-            depth = found["predicted_depth"].reshape(size)
+            (estimate,) = processor.post_process_depth_estimation(output, [size])
+            depth = estimate["predicted_depth"].reshape(size)
         result = Depth(depth=grey_png(_bright(depth).numpy()))
         if parameters["return_values"]:
             result["predicted_depth"] = depth.tolist()
@@ -68,14 +72,14 @@ class DepthEstimationStages(ImagePipelineStages):
 
 
 def _unframed(depth: Any, size: tuple[int, int], *, framed: bool) -> Any:
-    """The depths of an image that was reflected at its edges before the model saw it.
+    """Returns the depths of an image without its reflected margins, resized to the image's size.
 
-    As ZoeDepth's image processor of transformers has them, which resizes with torchvision.
+    Follows ZoeDepth's image processor of transformers, which resizes with torchvision.
 
     Args:
         depth: float32 of shape (1, height, width), of the model's own size.
-        size: height and width of the image.
-        framed: whether it was.
+        size: Height and width of the image.
+        framed: True if the preprocessing reflected the image at its edges.
     """
     import torch
 
@@ -87,7 +91,9 @@ def _unframed(depth: Any, size: tuple[int, int], *, framed: bool) -> Any:
 
 
 def _bright(depth: Any) -> Any:
-    """Depths as brightness from 0 to 255, as the pipeline has it; all of one depth is black."""
+    """Returns depths as brightness from 0 to 255, as the pipeline does. A uniform depth becomes
+    black.
+    """
     import torch
 
     low, high = depth.min(), depth.max()

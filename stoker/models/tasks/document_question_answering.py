@@ -42,7 +42,9 @@ Page = Annotated[list[WordBox], Field(min_length=1, max_length=_MAX_WORDS)]
 
 
 def _one_or_many_pages(value: Any) -> str:
-    """A page is a list of pairs that begin with a word; pages are a list of such lists."""
+    """Returns `MANY` for a list of pages and `ONE` for one page, a list of pairs that begin with a
+    word.
+    """
     first = cast("Any", value[0]) if isinstance(value, list) and value else None
     first = cast("Any", first[0]) if isinstance(first, list | tuple) and first else None
     return MANY if isinstance(first, list | tuple) else ONE
@@ -101,7 +103,9 @@ class DocumentQuestionAnsweringRequest(ImageQuestionRequest):
         return pages
 
     def items(self) -> tuple[list[Any], bool]:
-        """Objects with `image`, `question`, their places, and `words` where they are given."""
+        """Returns objects with `image`, `question`, their paths and, if the request has word boxes,
+        `words`.
+        """
         items, single = super().items()
         if self.word_boxes is None:
             return items, single
@@ -113,7 +117,7 @@ class DocumentQuestionAnsweringRequest(ImageQuestionRequest):
 
 
 class DocumentAnswer(TypedDict):
-    """Models that read pixels give the answer alone."""
+    """Answer to a question about a page. Models that read pixels return the answer alone."""
 
     answer: str | None
     score: NotRequired[float]
@@ -123,7 +127,7 @@ class DocumentAnswer(TypedDict):
 
 
 class LayoutStages(TextStages, ImageQuestionStages, PipelineStages):
-    """LayoutLM: the answer is a span of the words that the client gives."""
+    """LayoutLM. The answer is a span of the client's words."""
 
     pipeline = "DocumentQuestionAnsweringPipeline"
     auto_class = "AutoModelForDocumentQuestionAnswering"
@@ -147,16 +151,18 @@ class LayoutStages(TextStages, ImageQuestionStages, PipelineStages):
                 of_item=False,
             )
         looked_at = self.looked_at(item)
-        given = {"question": item["question"], "word_boxes": item["words"]}
+        inputs = {"question": item["question"], "word_boxes": item["words"]}
         longest, stride = self._window(item, parameters)
-        chunks = self._pipe.preprocess(given, max_seq_len=longest, doc_stride=stride)
+        chunks = self._pipe.preprocess(inputs, max_seq_len=longest, doc_stride=stride)
         samples = [self.sample(chunk) for chunk in chunks]
         for sample in samples:
             sample.features |= looked_at
         return samples
 
     def looked_at(self, item: Mapping[str, Any]) -> "dict[str, torch.Tensor]":
-        """What the model sees of the image: nothing, but what is no image is refused."""
+        """Returns the image's features for the model. This model uses none, but invalid images are
+        rejected.
+        """
         self.picture(item)
         return {}
 
@@ -164,7 +170,9 @@ class LayoutStages(TextStages, ImageQuestionStages, PipelineStages):
         return len(self.tokenizer(question, add_special_tokens=False)["input_ids"])
 
     def _window(self, item: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[int, int]:
-        """Tokens of a part of the page with the question, and those that parts share."""
+        """Returns the number of tokens in one part of the page including the question, and the
+        number that parts share.
+        """
         limit = self.max_tokens()
         longest = min(parameters.get("max_seq_len", limit), limit)
         question = self.question_tokens(item["question"])
@@ -191,13 +199,15 @@ class LayoutStages(TextStages, ImageQuestionStages, PipelineStages):
 
 
 class SeenLayoutStages(LayoutStages):
-    """LayoutLMv3, which sees the image beside the words."""
+    """LayoutLMv3, which reads the image in addition to the words."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        # Not the pipeline object's: it would hand the pixels over by a name that is LayoutLMv2's.
+        # The pipeline object's image processor is not used: it would name the pixels as LayoutLMv2
+        # does.
         self._image_processor: Any = load_image_processor(folder)
-        # Its tokenizer takes no text without places, and keeps how it cut the last one.
+        # The model's tokenizer accepts no text without positions, and keeps the truncation of its
+        # last call.
         words: Any = copy.deepcopy(self.tokenizer.backend_tokenizer)
         words.no_truncation()
         words.no_padding()
@@ -214,21 +224,21 @@ class SeenLayoutStages(LayoutStages):
         return len(self._words.encode(question, add_special_tokens=False).ids)
 
     def sample(self, prepared: Mapping[str, Any]) -> Sample:
-        # It knows one type of tokens only.
+        # LayoutLMv3 has only one token type.
         return super().sample({k: v for k, v in prepared.items() if k != "token_type_ids"})
 
     def probe(self, length: int, number: int = 0) -> Sample:
         count = max(1, min(length, self.max_tokens()) - 6)
         words = specimens.words(number, count) if number else ["a"] * count
-        given = {"question": "a", "word_boxes": [[word, [0, 0, 10, 10]] for word in words]}
-        chunks = self._pipe.preprocess(given, max_seq_len=self.max_tokens(), doc_stride=0)
+        inputs = {"question": "a", "word_boxes": [[word, [0, 0, 10, 10]] for word in words]}
+        chunks = self._pipe.preprocess(inputs, max_seq_len=self.max_tokens(), doc_stride=0)
         (sample, *_) = (self.sample(chunk) for chunk in chunks)
         sample.features |= self._pixels(specimens.picture(number))
         return sample
 
 
 class DonutStages(ImageQuestionStages, GenerateStages, PipelineStages):
-    """Donut: the answer is generated from the page's pixels."""
+    """Donut. The answer is generated from the page's pixels."""
 
     pipeline = "DocumentQuestionAnsweringPipeline"
     auto_class = "AutoModelForImageTextToText"
@@ -239,8 +249,8 @@ class DonutStages(ImageQuestionStages, GenerateStages, PipelineStages):
         self.tokenizer: Any = self._parts["tokenizer"]
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        given = {"question": item["question"], "image": self.picture(item)}
-        (prepared,) = self._pipe.preprocess(given)
+        inputs = {"question": item["question"], "image": self.picture(item)}
+        (prepared,) = self._pipe.preprocess(inputs)
         prompt = prepared["decoder_input_ids"]
         features = {"pixel_values": prepared["inputs"], "decoder_input_ids": prompt}
         length, positions = prompt.shape[1], self._decoder_positions()

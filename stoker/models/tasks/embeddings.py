@@ -1,4 +1,4 @@
-"""Embeddings, in the shape that OpenAI's clients know."""
+"""Embeddings in OpenAI's format."""
 
 import base64
 from collections.abc import Sequence
@@ -20,7 +20,8 @@ MAX_INPUTS = 2048
 
 
 class Tokens(TypedDict):
-    # They were checked together: one by one would take a microsecond each.
+    # `checked_tokens` has validated the list as a whole. Validation of each id would take a
+    # microsecond.
     tokens: Annotated[list[int], SkipValidation]
 
 
@@ -43,20 +44,20 @@ Item = Annotated[
 
 
 def _items(value: Any) -> list[Any]:
-    """The inputs, one an item: a text, tokens that are taken as they are, or an image."""
+    """Returns the inputs as items: texts, token ids that are used unchanged, or images."""
     if isinstance(value, str):
         return [_text(value)]
     if isinstance(value, dict):
         return [_object(cast("dict[str, Any]", value))]
     if not isinstance(value, list) or not value:
         raise not_texts_or_tokens()
-    given = cast("list[Any]", value)
-    if type(given[0]) is int:
-        return [_tokens(given)]
-    if len(given) > MAX_INPUTS:
-        # Said below, before each of them is looked at.
-        return given
-    return [_item(one) for one in given]
+    values = cast("list[Any]", value)
+    if type(values[0]) is int:
+        return [_tokens(values)]
+    if len(values) > MAX_INPUTS:
+        # The field's `max_length` rejects the list before its items are validated.
+        return values
+    return [_item(item) for item in values]
 
 
 def _item(value: Any) -> Any:
@@ -66,7 +67,9 @@ def _item(value: Any) -> Any:
 
 
 def _object(value: dict[str, Any]) -> Any:
-    """`{"text": …}` or `{"image": …}`, as multimodal models are asked elsewhere."""
+    """Returns the item for `{"text": …}` or `{"image": …}`, the format of other servers for
+    multimodal models.
+    """
     if set(value) == {"text"} and isinstance(value["text"], str):
         return _text(value["text"])
     if set(value) == {"image"}:
@@ -85,7 +88,7 @@ def _tokens(value: Any) -> Tokens:
 
 
 class EmbeddingsRequest(MediaRequest, CheckedFields):
-    """Token ids go to the model as they are: no special tokens are added to them."""
+    """Request for embeddings. Token ids go to the model unchanged: no special tokens are added."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
     endpoint = "embeddings"
@@ -149,13 +152,13 @@ class EmbeddingsRequest(MediaRequest, CheckedFields):
         return list(self.input), False
 
     def parameters(self) -> dict[str, Any]:
-        given = {
+        options = {
             "prompt_name": self.prompt_name,
             "dimensions": self.dimensions,
             "embedding_type": self.embedding_type,
         }
         return {"field": "input", "counted": True, "truncation": self.truncation} | {
-            name: value for name, value in given.items() if value is not None
+            name: value for name, value in options.items() if value is not None
         }
 
     def finishing(self) -> dict[str, Any]:
@@ -163,14 +166,14 @@ class EmbeddingsRequest(MediaRequest, CheckedFields):
 
 
 class SparseEmbedding(TypedDict):
-    """The numbers that are not zero, and their places."""
+    """Nonzero values of a sparse vector and their indices."""
 
     indices: list[int] | str
     values: list[float] | str
 
 
 class Embedding(TypedDict):
-    """`embedding`: a vector, one a token, or a sparse one."""
+    """Embedding of one item: a vector, a vector per token, or a sparse vector."""
 
     object: Literal["embedding"]
     index: int
@@ -190,7 +193,9 @@ class Embeddings(TypedDict):
 
 
 def _embeddings(work: "Work", results: Sequence[tuple[Any, int]]) -> Embeddings:
-    """Of each item's vectors, as `EmbeddingStages.plain` has them, and number of tokens."""
+    """Builds the answer from each item's vectors, as `EmbeddingStages.plain` returns them, and its
+    number of tokens.
+    """
     encoded = work.finishing["encoding_format"] == "base64"
     tokens = sum(count for _, count in results)
     return {
@@ -211,11 +216,11 @@ def _embeddings(work: "Work", results: Sequence[tuple[Any, int]]) -> Embeddings:
 def _embedding(vector: Any, *, encoded: bool) -> Any:
     if isinstance(vector, SparseVector):
         if not encoded:
-            return {name: one.tolist() for name, one in vector._asdict().items()}
+            return {name: row.tolist() for name, row in vector._asdict().items()}
         return {"indices": _base64(vector.indices, "<u4"), "values": _base64(vector.values)}
     if not encoded:
         return vector.tolist()
-    return _base64(vector) if vector.ndim == 1 else [_base64(one) for one in vector]
+    return _base64(vector) if vector.ndim == 1 else [_base64(row) for row in vector]
 
 
 def _base64(vector: Any, dtype: str = "<f4") -> str:

@@ -1,4 +1,6 @@
-"""Feature extraction: a vector a text, pooled as the model itself says, or one a token."""
+"""Feature extraction: a vector per text, pooled by the model's own configuration, or a vector per
+token.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FeatureExtractionRequest(TaskRequest):
-    """With the fields that Text Embeddings Inference takes."""
+    """Request for features. It accepts the fields of Text Embeddings Inference."""
 
     inputs: TextInputs
     truncation: Truncation = False
@@ -60,19 +62,19 @@ class FeatureExtractionRequest(TaskRequest):
         return self
 
     def parameters(self) -> dict[str, Any]:
-        """What the replica's stages get beside a text."""
-        given = {
+        """Returns the parameters that the replica's stages receive with each text."""
+        options = {
             "normalize": self.normalize,
             "prompt_name": self.prompt_name,
             "dimensions": self.dimensions,
         }
         return {"truncation": self.truncation or bool(self.truncate)} | {
-            name: value for name, value in given.items() if value is not None
+            name: value for name, value in options.items() if value is not None
         }
 
 
 class FeatureExtractionStages(EmbeddingStages):
-    """One dense vector a text."""
+    """Stages of models with one dense vector per text."""
 
     auto_class = "AutoModel"
     per_token = ("last_hidden_state",)
@@ -84,8 +86,8 @@ class FeatureExtractionStages(EmbeddingStages):
         self.about = self._head.about
 
     def loaders(self, config: Any) -> Sequence[str]:
-        own = CLASSES.get(config.model_type)
-        return (own,) if own else super().loaders(config)
+        encoder_class = CLASSES.get(config.model_type)
+        return (encoder_class,) if encoder_class else super().loaders(config)
 
     def part(self, model: Any) -> Any:
         return encoder_of(model)
@@ -117,17 +119,22 @@ class FeatureExtractionStages(EmbeddingStages):
         mask[:, : output.get("prompt_tokens", 0)] = 0
         normalize: bool | None = parameters.get("normalize")
         vector: Any = self._head.pool(hidden, mask, normalize=normalize)[0]
-        wanted, own = parameters.get("dimensions"), self.about.dimensions
-        if own and wanted in (None, own):
-            # Vectors that the model itself shortens keep their length, as in sentence-transformers.
-            return self._head.shortened(vector, own, normalize=bool(normalize))
-        if wanted in (None, len(vector)):
+        dimensions, default_dimensions = parameters.get("dimensions"), self.about.dimensions
+        if default_dimensions and dimensions in (None, default_dimensions):
+            # Vectors that the model's own configuration shortens are not normalised again, as in
+            # sentence-transformers.
+            return self._head.shortened(vector, default_dimensions, normalize=bool(normalize))
+        if dimensions in (None, len(vector)):
             return vector
-        self._check_dimensions(wanted, len(vector))
-        return self._head.shortened(vector, wanted, normalize=normalize)
+        self._check_dimensions(dimensions, len(vector))
+        return self._head.shortened(vector, dimensions, normalize=normalize)
 
     def _check_dimensions(self, wanted: int, full: int) -> None:
-        """Matryoshka models name their dimensions, or that they have them, in config.json."""
+        """Raises `InputError` if the model cannot shorten its vectors to `wanted` dimensions.
+
+        Matryoshka models list their dimensions in config.json, or only state there that they are
+        Matryoshka models.
+        """
         named: list[int] | None = getattr(self.config, "matryoshka_dimensions", None)
         if named is None and getattr(self.config, "is_matryoshka", False):
             named = list(range(1, full + 1))
@@ -138,13 +145,13 @@ class FeatureExtractionStages(EmbeddingStages):
 
 
 def _stages(folder: Path) -> EmbeddingStages:
-    """By what the model makes of a text."""
+    """Returns the stages for the kind of vectors that the model makes."""
     kinds = {"dense": FeatureExtractionStages, "sparse": SparseStages, "multi": MultiVectorStages}
     return kinds[described_folder(folder).kind](folder)
 
 
 class SparseFeatures(TypedDict):
-    """Of a model that makes sparse vectors: the numbers that are not zero, and their places."""
+    """Nonzero values and their indices, from a model that makes sparse vectors."""
 
     indices: list[int]
     values: list[float]
@@ -155,9 +162,9 @@ TASK = Task(
     path="/v1/feature-extraction",
     summary="Extract features",
     request=FeatureExtractionRequest,
-    # Of models with one dense vector a text, with one a token, and with a sparse one.
+    # Types of models with one dense vector per text, with one per token, and with a sparse vector.
     result=list[float] | list[list[float]] | SparseFeatures,
-    # A bare `…Model` is meant for nothing else; below any head there are hidden states to pool.
+    # A bare `…Model` has no other purpose. Models with any head have hidden states to pool.
     architectures=("*Model", "*For*", STANFORD, *PAGES),
     families=(
         "bert",

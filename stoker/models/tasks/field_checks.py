@@ -1,4 +1,4 @@
-"""Checks a request's fields: nothing that would change the answer is accepted and ignored."""
+"""Checks of a request's fields: no field that would change the answer is accepted and ignored."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, cast
@@ -9,13 +9,13 @@ from pydantic_core import PydanticCustomError
 from stoker.models.tasks.known_fields import FIELDS, Endpoint, KnownField
 
 _MOST_UNKNOWN = 64
-"""Unknown names of one object that are compared with the known names."""
+"""Maximum number of unknown names of one object that are compared with the known names."""
 _SHORTEST = 5
-"""Characters of the shortest known name that is recognised with any letter wrong."""
+"""Minimum length, in characters, of a known name that is recognised with any letter wrong."""
 
 
 def refusal(message: str, *place: str | int) -> ValidationError:
-    """Returns the error that a validator of a whole object raises to name a place in it."""
+    """Returns the error that a validator of a whole object raises to name a field in it."""
     kind = PydanticCustomError("value_error", "{message}", {"message": message})
     return ValidationError.from_exception_data("", [{"type": kind, "loc": place, "input": None}])
 
@@ -23,34 +23,34 @@ def refusal(message: str, *place: str | int) -> ValidationError:
 class CheckedFields(BaseModel):
     """Base of requests, and of objects in them, that ignore unknown fields.
 
-    OpenAI's clients send new fields all the time, so a field that no server knows is ignored. A
-    field of another endpoint, or of another server's protocol, is accepted only if it does not
-    change the answer. A name that is nearly a field's name is refused as a spelling error.
+    OpenAI's clients often send new fields, so a field that no server knows is ignored. A field of
+    another endpoint, or of another server's protocol, is accepted only if it does not change the
+    answer. A name that almost equals a field's name is rejected as a spelling error.
     """
 
     endpoint: ClassVar[Endpoint | None] = None
-    """The endpoint whose fields are checked. None: the object is a part of a request."""
+    """Endpoint with the fields to check. None means that the object is a part of a request."""
     checks_spelling: ClassVar[bool] = False
-    """Whether unknown names are compared with the known ones. Requests always do."""
+    """True if unknown names are compared with the known ones. Requests always do this."""
 
     @model_validator(mode="before")
     @classmethod
     def _has_no_lost_field(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not (cls.endpoint or cls.checks_spelling):
             return cast("Any", data)
-        given = cast("dict[str, Any]", data)
-        own = _names(cls, cls.endpoint)
-        unknown = [name for name in given if name not in own]
+        body = cast("dict[str, Any]", data)
+        names = _names(cls, cls.endpoint)
+        unknown = [name for name in body if name not in names]
         if not unknown:
-            return given
-        dropped = _checked(given, unknown, own, cls.endpoint)
+            return body
+        dropped = _checked(body, unknown, names, cls.endpoint)
         if cls.model_config.get("extra") != "forbid":
-            return given
-        return {name: value for name, value in given.items() if name not in dropped}
+            return body
+        return {name: value for name, value in body.items() if name not in dropped}
 
 
 def _names(model: type[BaseModel], endpoint: Endpoint | None) -> Collection[str]:
-    """Returns the fields that a model takes. The table may refuse a field that it inherits."""
+    """Returns the fields that a model accepts. The table may refuse an inherited field."""
     rows = _rows(endpoint)
     names = {field.alias or name for name, field in model.model_fields.items()}
     return {name for name in names if name not in rows or rows[name].effect != "refused"}
@@ -87,7 +87,7 @@ def _checked(
 
 
 def _misspelt(name: str, known: Iterable[str]) -> str | None:
-    """Returns the known name that an unknown one most likely is, but for its spelling."""
+    """Returns the known name that an unknown name probably misspells, or None."""
     plain = _plain(name)
     near = [candidate for candidate in known if _is_near(plain, _plain(candidate))]
     return min(near, key=lambda name: (_plain(name) != plain, name), default=None)
@@ -98,7 +98,9 @@ def _plain(name: str) -> str:
 
 
 def _is_near(name: str, known: str) -> bool:
-    """Returns whether one edit (a letter more, less, other, or two swapped) makes them equal."""
+    """Returns True if at most one edit (insert, delete, replace or swap letters) makes the names
+    equal.
+    """
     if name == known:
         return True
     if len(known) < _SHORTEST:

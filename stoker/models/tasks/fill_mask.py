@@ -1,4 +1,4 @@
-"""Fill-mask: the likeliest tokens in the place of a mask token."""
+"""Fill-mask: the most likely tokens for a mask token."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,16 +45,18 @@ class Filling(TypedDict):
 
 
 class FillMaskStages(SparseStages, TextPipelineStages):
-    """Such a model also makes sparse vectors: of the embeddings endpoint's items, and of pairs."""
+    """Stages of masked language models. They also make sparse vectors, for embeddings and for
+    reranked pairs.
+    """
 
     pipeline = "FillMaskPipeline"
 
     def described(self, folder: Path) -> Sentence:
         try:
-            found = super().described(folder)
+            sentence = super().described(folder)
         except UnfitError:
             return Sentence()
-        return found if found.kind == self.vectors else Sentence()
+        return sentence if sentence.kind == self.vectors else Sentence()
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         if parameters.get("counted") or isinstance(item, dict):
@@ -68,20 +70,20 @@ class FillMaskStages(SparseStages, TextPipelineStages):
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
-        # A query and a document are two.
+        # A pair has two outputs: of the query and of the document.
         if parameters.get("counted") or len(outputs) > 1:
             return super().postprocess(outputs, parameters)
         return TextPipelineStages.postprocess(self, outputs, parameters)
 
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        given = super().pipeline_parameters(parameters)
-        if "targets" in given:
-            self._refuse_blank(given["targets"])
-        # Beyond its vocabulary, the pipeline would fail.
-        return given | {"top_k": min(given["top_k"], self.config.vocab_size)}
+        options = super().pipeline_parameters(parameters)
+        if "targets" in options:
+            self._refuse_blank(options["targets"])
+        # The pipeline fails if `top_k` exceeds the vocabulary.
+        return options | {"top_k": min(options["top_k"], self.config.vocab_size)}
 
     def _refuse_blank(self, targets: str | list[str]) -> None:
-        """Refuse a target without a token, which the pipeline leaves out."""
+        """Raises `InputError` for a target without a token, which the pipeline would skip."""
         listed = [targets] if isinstance(targets, str) else targets
         vocabulary = self.tokenizer.get_vocab()
         for index, target in enumerate(listed):
@@ -99,7 +101,7 @@ TASK = Task(
     path="/v1/fill-mask",
     summary="Fill masked tokens",
     request=FillMaskRequest,
-    # Several masks in a text: one list each.
+    # A text with several masks gets one list per mask.
     result=list[Filling] | list[list[Filling]],
     architectures=("*ForMaskedLM", "*ForPreTraining", *PAGES),
     families=("bert", "distilbert", "electra", "roberta"),

@@ -1,4 +1,4 @@
-"""Image feature extraction: one vector an image."""
+"""Image feature extraction: one vector per image."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -17,14 +17,16 @@ class ImageFeatureExtractionRequest(MediaRequest):
 
 
 class ImageFeatureExtractionStages(ImagePipelineStages):
-    """Pooled as the model does it itself, where it does; else the mean over the image's patches."""
+    """Stages that pool with the model's own pooler, if it has one, or else with the mean over the
+    image's patches.
+    """
 
     pipeline = "ImageFeatureExtractionPipeline"
     auto_class = "AutoModel"
 
     def part(self, model: Any) -> Any:
         if model.config.model_type == "vit_mae":
-            # In training it hides three quarters of an image, at random.
+            # In training, the model hides three quarters of an image at random.
             model.config.mask_ratio = 0.0
         return model
 
@@ -35,13 +37,13 @@ class ImageFeatureExtractionStages(ImagePipelineStages):
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
-        """{"vector": (images, width)}."""
+        """Returns {"vector": (images, width)}."""
         if hasattr(model, "get_image_features"):
             return {"vector": model.get_image_features(**batch).pooler_output}
         outputs = model(**batch)
         pooled = outputs.get("pooler_output") if self._pools else None
         if pooled is not None:
-            # Of a convolutional network, (images, width, 1, 1).
+            # The pooler output of a convolutional network has the shape (images, width, 1, 1).
             return {"vector": pooled.flatten(1)}
         hidden = outputs.last_hidden_state
         if hidden.dim() == 4:
@@ -56,13 +58,14 @@ class ImageFeatureExtractionStages(ImagePipelineStages):
 
 
 def _pooler_is_stored(folder: Path, model: Any) -> bool:
-    """Whether the folder has all weights of the model's pooler.
+    """Returns True if the folder has all weights of the model's pooler.
 
-    A checkpoint of a classifier often has none. transformers then makes random ones, in silence.
+    A classifier's checkpoint often has none. transformers then initialises random ones without a
+    warning.
     """
     names = [name for name, _ in model.named_parameters() if "pooler." in name]
     stored = _stored_names(folder) if names else []
-    # One name has the prefix of the class that the checkpoint was saved from, or neither has.
+    # One of the two names may have the prefix of the class that saved the checkpoint.
     return all(any(_same_weight(name, other) for other in stored) for name in names)
 
 
@@ -82,7 +85,9 @@ def _stored_names(folder: Path) -> list[str]:
 
 
 def _tokens_before_patches(config: Any, pixels: "torch.Tensor", tokens: int) -> int:
-    """How many tokens, such as [CLS], a vision transformer puts before those of the patches."""
+    """Returns the number of tokens, such as [CLS], that a vision transformer puts before the
+    patches' tokens.
+    """
     patch = getattr(config, "patch_size", None)
     if patch is None:
         return 0
@@ -113,7 +118,8 @@ TASK = Task(
         "SiglipVisionModel",
         "ViTMAEModel",
         "ViTMAEForPreTraining",
-        # Less specific than those of zero-shot and of plain classification, which come first.
+        # Less specific than the patterns of zero-shot and plain classification, which take
+        # precedence.
         "*CLIPMode?",
         "Siglip*Mode?",
         "MetaClip2Mode?",

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import torch
 
 SUBTASKS = ("panoptic", "instance", "semantic")
-"""In the order in which the pipeline looks for one."""
+"""Subtasks in the order in which the pipeline tries them."""
 
 _QUERIES = ("class_queries_logits", "masks_queries_logits")
-"""What is read of the models that have queries: the other outputs are of use in training."""
+"""Outputs that are used of models with queries. Their other outputs serve training."""
 
 _THRESHOLD = 0.9
 _THRESHOLDS = ("threshold", "mask_threshold", "overlap_mask_area_threshold")
@@ -30,12 +30,12 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Segments(TypedDict):
-    """One entry a segment in each list."""
+    """Segments of an image. Each list has one entry per segment."""
 
     masks: list[str]
-    """PNG of 8 bits, base64: 255 inside, 0 outside, of the image's size."""
+    """Masks as PNG of 8 bits in base64, of the image's size: 255 inside, 0 outside."""
     scores: list[float]
-    """1 where a semantic model gives none."""
+    """Scores of the segments. 1 if a semantic model returns none."""
     labels: list[str]
 
 
@@ -88,17 +88,18 @@ class ImageSegmentationStages(ImagePipelineStages):
             )
 
     def _subtask(self, parameters: Mapping[str, Any]) -> str:
-        wanted: str = parameters.get("subtask") or self._subtasks[0]
-        if wanted not in self._subtasks:
+        subtask: str = parameters.get("subtask") or self._subtasks[0]
+        if subtask not in self._subtasks:
             raise InputError(
-                f"This model cannot do '{wanted}'; it can do {', '.join(self._subtasks)}.",
+                f"This model cannot do '{subtask}'; it can do {', '.join(self._subtasks)}.",
                 field="subtask",
                 of_item=False,
             )
-        return wanted
+        return subtask
 
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        # The pipeline object's own default passes over what comes after `panoptic` and `instance`.
+        # The subtask is always passed: the pipeline object's own default never reaches `semantic`
+        # if its processor also supports `panoptic` or `instance`.
         return {**parameters, "subtask": self._subtask(parameters)}
 
     def run(
@@ -113,22 +114,24 @@ class ImageSegmentationStages(ImagePipelineStages):
     ) -> Segments:
         import numpy
 
-        found = self.segments(outputs, parameters)
+        segments = self.segments(outputs, parameters)
         return Segments(
-            masks=[mask_png(numpy.asarray(segment["mask"])) for segment in found],
-            scores=[1.0 if segment["score"] is None else segment["score"] for segment in found],
-            labels=[segment["label"] for segment in found],
+            masks=[mask_png(numpy.asarray(segment["mask"])) for segment in segments],
+            scores=[1.0 if segment["score"] is None else segment["score"] for segment in segments],
+            labels=[segment["label"] for segment in segments],
         )
 
     def segments(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """`label`, `score` and `mask` of each, as the pipeline object gives them."""
+        """Returns `label`, `score` and `mask` of each segment, as the pipeline object returns
+        them.
+        """
         return super().postprocess(outputs, parameters)
 
 
 class OneFormerStages(ImageSegmentationStages):
-    """OneFormer, which is told the subtask in words."""
+    """OneFormer, which receives the subtask as text."""
 
     parts = {"tokenizer": "AutoTokenizer"}
 
@@ -137,7 +140,8 @@ class OneFormerStages(ImageSegmentationStages):
         from stoker.models.stages.oneformer import patch_processor
 
         patch_processor()
-        # The names of classes, which this file would be fetched for, are of use in training.
+        # Without a file name the processor would fetch this file of class names, which only
+        # training uses.
         self._parts["image_processor"] = load_image_processor(folder, class_info_file="")
 
     def attach(self, model: Any) -> None:
@@ -156,8 +160,8 @@ class OneFormerStages(ImageSegmentationStages):
         return [self._sample(self.image(item), subtask)]
 
     def _sample(self, picture: Any, subtask: str) -> Sample:
-        # Not the pipeline object's own: it leaves the ids of padding as they are, where the model
-        # was trained on zeros.
+        # The pipeline object's own preprocessing is not used: it leaves the ids of padding
+        # unchanged, but the model was trained on zeros.
         prepared = self._processor(images=[picture], task_inputs=[subtask], return_tensors="pt")
         return self.sample({**prepared, "target_size": [(picture.height, picture.width)]})
 
@@ -166,12 +170,14 @@ class OneFormerStages(ImageSegmentationStages):
 
 
 class EomtStages(ImageSegmentationStages):
-    """EoMT. One of regions may see an image in several parts, which are samples of their own."""
+    """EoMT. A semantic model may see an image in several parts, each of which is a separate
+    sample.
+    """
 
     def attach(self, model: Any) -> None:
         super().attach(model)
-        # transformers cuts masks to the image where it was padded only for things, and puts them
-        # together from parts only for regions.
+        # transformers removes the padding from masks only for panoptic and instance segmentation,
+        # and merges parts only for semantic segmentation.
         split = self._parts["image_processor"].do_split_image
         self._subtasks = ["semantic"] if split else ["panoptic", "instance"]
 
@@ -199,8 +205,8 @@ class EomtStages(ImageSegmentationStages):
         parts = {name: torch.cat([output[name] for output in outputs]) for name in _QUERIES}
         if self._subtask(parameters) != "instance":
             return super().segments([{**outputs[0], **parts}], parameters)
-        # The pipeline object gives it options that it does not take.
-        (found,) = self._parts["image_processor"].post_process_instance_segmentation(
+        # The pipeline object passes options that this method does not accept.
+        (result,) = self._parts["image_processor"].post_process_instance_segmentation(
             Outputs(parts),
             target_sizes=outputs[0]["target_size"],
             threshold=parameters.get("threshold", _THRESHOLD),
@@ -209,9 +215,9 @@ class EomtStages(ImageSegmentationStages):
             {
                 "label": self.config.id2label[segment["label_id"]],
                 "score": segment["score"],
-                "mask": found["segmentation"] == segment["id"],
+                "mask": result["segmentation"] == segment["id"],
             }
-            for segment in found["segments_info"]
+            for segment in result["segments_info"]
         ]
 
 

@@ -1,4 +1,4 @@
-"""Image and text to text: what goes on from a conversation that holds images."""
+"""Image and text to text: the continuation of a conversation with images."""
 
 from stoker.models.llm.model_types import IMAGE_TEXT_TO_TEXT, VISION
 from stoker.models.stages.kinds import ModelKind

@@ -1,4 +1,6 @@
-"""Image to image: edits of images by models that were saved for that, such as for inpainting."""
+"""Image to image: edits of images by models that were saved for this purpose, such as
+inpainting.
+"""
 
 from stoker.models.diffusion.drawing.guided import DrawingStages
 from stoker.models.diffusion.drawing.pipeline_families import IMAGE_CLASSES

@@ -1,4 +1,4 @@
-"""Image to text: a caption, or the text that an image shows."""
+"""Image to text: a caption, or the text in an image."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ class Caption(TypedDict):
 
 
 class ImageToTextStages(ImageStages, GenerateStages):
-    """BLIP, GIT, and an encoder of images with a decoder of text (TrOCR, Donut, ViT with GPT-2)."""
+    """Stages of BLIP, GIT and image encoders with a text decoder (TrOCR, Donut, ViT with GPT-2)."""
 
     auto_class = "AutoModelForImageTextToText"
 
@@ -72,15 +72,15 @@ class ImageToTextStages(ImageStages, GenerateStages):
         return [Caption(generated_text=self.text(outputs[0]))]
 
     def _own_options(self) -> dict[str, Any]:
-        own = super()._own_options()
+        options = super()._own_options()
         if self.config.model_type == "blip":
-            # BLIP's `generate` stops at this token, whatever its generation_config.json says.
-            own["eos_token_id"] = self.config.text_config.sep_token_id
-        return own
+            # BLIP's `generate` stops at this token, even if generation_config.json names another.
+            options["eos_token_id"] = self.config.text_config.sep_token_id
+        return options
 
 
 class Pix2StructStages(ImageToTextStages):
-    """Pix2Struct: an image of any shape, in as many patches as the model takes."""
+    """Pix2Struct. Splits an image of any shape into as many patches as the model accepts."""
 
     def _sample(self, picture: Any, call: Any, *, alone: bool = False) -> Sample:
         prepared = self._image_processor(images=[picture], return_tensors="pt")
@@ -88,7 +88,7 @@ class Pix2StructStages(ImageToTextStages):
 
 
 class Blip2CaptionStages(Blip2Stages):
-    """BLIP-2."""
+    """Stages of BLIP-2 captions."""
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         return [self.sample(self.image(item), parameters.get("prompt"), parameters, "prompt")]
@@ -100,7 +100,7 @@ class Blip2CaptionStages(Blip2Stages):
 
 
 class FlorenceTextStages(FlorenceStages):
-    """Florence-2. What it tells of places stays in the text, as marks such as `<loc_52>`."""
+    """Florence-2. Positions stay in the text as marks such as `<loc_52>`."""
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         prompt = parameters.get("prompt", _CAPTION)

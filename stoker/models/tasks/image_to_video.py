@@ -1,4 +1,4 @@
-"""Image to video: what follows an image, as a prompt tells it."""
+"""Image to video: the continuation of an image, as a prompt describes it."""
 
 from stoker.models.diffusion.video.video_stages import ImageToVideoStages, finish
 from stoker.models.stages.kinds import ModelKind

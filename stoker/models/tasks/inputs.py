@@ -21,12 +21,13 @@ from stoker.media.inline import Inline
 from stoker.media.media import Media, MediaKind
 
 MAX_ITEMS = 10_000
-"""The highest that `Settings.list_limit` may be."""
+"""Maximum value of `Settings.list_limit`."""
 SEVERAL = Field(min_length=1, max_length=MAX_ITEMS)
 MAX_TOP_K = 1000
 MAX_TOKEN_ID = 2**31 - 1
 
-# Tags of a union's members. They turn up in error locations, where brackets tell them from fields.
+# Tags of a union's members. They appear in error locations, and their brackets distinguish them
+# from fields.
 ONE = "<one>"
 MANY = "<many>"
 
@@ -35,7 +36,8 @@ def one_or_many(value: object) -> str:
     return MANY if isinstance(value, list) else ONE
 
 
-# Told apart before validation, so that an error names the item at fault and not both readings.
+# The discriminator chooses the type before validation, so that an error names the invalid item and
+# not both types.
 TextInputs = Annotated[
     Annotated[str, Tag(ONE)] | Annotated[list[str], SEVERAL, Tag(MANY)],
     Discriminator(one_or_many),
@@ -67,11 +69,11 @@ def _not_blank(text: str) -> str:
 
 
 def checked_tokens(value: Any) -> list[int]:
-    """Token ids, looked at as a whole: there may be hundreds of thousands."""
+    """Returns the token ids, validated as a whole list: a list may have hundreds of thousands."""
     if not isinstance(value, list) or not value:
         raise not_texts_or_tokens()
     tokens = cast("list[Any]", value)
-    # `True` is an int to Python, and none to JSON.
+    # `True` is an int in Python, but not in JSON.
     if set(map(type, tokens)) != {int} or min(tokens) < 0 or max(tokens) > MAX_TOKEN_ID:
         raise not_texts_or_tokens()
     return tokens
@@ -83,7 +85,7 @@ def not_texts_or_tokens() -> PydanticCustomError:
     )
 
 
-# As transformers' clients send them: a list, or one string with commas.
+# Format of transformers' clients: a list, or one comma-separated string.
 CandidateLabels = Annotated[
     list[Annotated[str, Field(max_length=1000), AfterValidator(_not_blank)]],
     Field(
@@ -118,15 +120,19 @@ class Label(TypedDict):
 
 
 class Claims(Protocol):
-    """What the context of a validation may be: it knows media that were taken out of the JSON."""
+    """Interface of a validation's context. It maps words in the JSON to media that were extracted
+    from it.
+    """
 
     def claim(self, word: str) -> Inline | None:
-        """What a word stands for; None: it is the client's own."""
+        """Returns the media that a word replaces. None means that the word is the client's own
+        text.
+        """
         ...
 
 
 def claimed(value: str, info: ValidationInfo) -> str | Inline:
-    """What a string is that may stand for media taken out of the JSON."""
+    """Returns the media that a string replaces, or else the string."""
     claims: Claims | None = info.context
     return (claims.claim(value) if claims else None) or value
 
@@ -178,7 +184,7 @@ VideoInputs = Annotated[
 
 
 MIN_RATE, MAX_RATE = 1000, 768_000
-"""Sampling rates that are taken, Hz."""
+"""Minimum and maximum sampling rate in Hz."""
 
 
 def _audio(value: Any, info: ValidationInfo) -> Media:
@@ -187,31 +193,31 @@ def _audio(value: Any, info: ValidationInfo) -> Media:
     if isinstance(value, str) and (numbers := _numbers(value, info)):
         return Media("audio", source=numbers, sampling_rate=0)
     if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
-        # A row of a data set names the file that it was read from, which nobody opens.
-        named = set(given) - {"path"}
+        fields = cast("dict[str, Any]", value)
+        # A data set row names its source file in `path`. The server does not open that file.
+        named = set(fields) - {"path"}
         if named in ({"array", "sampling_rate"}, {"raw", "sampling_rate"}):
-            rate = given["sampling_rate"]
+            rate = fields["sampling_rate"]
             whole = isinstance(rate, int) and not isinstance(rate, bool)
             if not whole or not MIN_RATE <= rate <= MAX_RATE:
                 raise ValueError(
                     f"'sampling_rate' must be a whole number from {MIN_RATE} to {MAX_RATE} Hz"
                 )
-            samples = given.get("array", given.get("raw"))
+            samples = fields.get("array", fields.get("raw"))
             if isinstance(samples, str) and (numbers := _numbers(samples, info)):
                 return Media("audio", source=numbers, sampling_rate=rate)
             if not isinstance(samples, list):
                 raise ValueError("must hold the samples as an array of numbers")
             return _samples(cast("list[Any]", samples), rate)
-        if set(given) != {"url"}:
+        if set(fields) != {"url"}:
             raise ValueError("must be {array, sampling_rate}, {raw, sampling_rate} or {url}")
     return _validator("audio")(value, info)
 
 
 def _numbers(word: str, info: ValidationInfo) -> Inline | None:
-    """The list of numbers that was taken out of the JSON here, if it is one."""
-    found = claimed(word, info)
-    return found if isinstance(found, Inline) and found.is_numbers else None
+    """Returns the list of numbers that a word in the JSON replaces, or None."""
+    source = claimed(word, info)
+    return source if isinstance(source, Inline) and source.is_numbers else None
 
 
 def _samples(values: list[Any], rate: int) -> Media:
@@ -223,7 +229,7 @@ def _samples(values: list[Any], rate: int) -> Media:
 
 
 def _one_or_many_sounds(value: object) -> str:
-    """An array of numbers is one sound; an array of anything else are several."""
+    """Returns `ONE` for an array of numbers, which is one sound, and `MANY` for other arrays."""
     if isinstance(value, list) and not (value and isinstance(value[0], int | float)):
         return MANY
     return ONE

@@ -1,4 +1,4 @@
-"""The request fields that other servers know, and what this server does with each of them.
+"""Request fields of other servers, and the effect of each field on this server.
 
 The table known_fields.txt drives the check of requests (`field_checks`), the page docs/fields.md
 and a test over all names of other servers' protocols.
@@ -33,26 +33,26 @@ Effect = Literal["honoured", "no effect", "refused"]
 
 @dataclass(frozen=True, kw_only=True)
 class KnownField:
-    """A field, and what an endpoint does with it."""
+    """A field and its effect on an endpoint."""
 
     name: str
     dialects: tuple[str, ...]
-    """The servers and APIs that know the field."""
+    """Servers and APIs that know the field."""
     effect: Effect
     why: str = ""
-    """The rest of a sentence that begins with the field's name."""
+    """Reason, as the rest of a sentence that begins with the field's name."""
     accepted: tuple[Any, ...] = ()
-    """Values of a refused field that ask for what the server does anyway."""
+    """Accepted values of a refused field: they request what the server does anyway."""
 
     def accepts(self, value: Any) -> bool:
-        """Returns whether a request may have the value. Null always counts as left out."""
+        """Returns True if a request may have the value. Null counts as an omitted field."""
         if self.effect != "refused" or value is None:
             return True
         return any(_equal(value, accepted) for accepted in self.accepted)
 
 
 def _equal(value: Any, accepted: Any) -> bool:
-    # Fields of a form are texts. To Python, True equals 1.
+    # Form fields are strings. In Python, True equals 1.
     if isinstance(value, str) and not isinstance(accepted, str):
         return value.lower() == json.dumps(accepted)
     return isinstance(value, bool) == isinstance(accepted, bool) and value == accepted
@@ -87,10 +87,12 @@ def _table() -> tuple[Mapping[Endpoint, Mapping[str, KnownField]], Mapping[str, 
     for endpoints, row in _rows():
         dialects[row.name] = tuple(dict.fromkeys((*dialects.get(row.name, ()), *row.dialects)))
         for endpoint in endpoints:
-            # A row of one endpoint stands below that of all, and holds.
+            # A row for one endpoint follows the row for all endpoints and overrides it.
             rows[endpoint][row.name] = row
     return rows, dialects
 
 
 FIELDS, DIALECTS = _table()
-"""Endpoint → its fields by name, and a field's name → the dialects that know it."""
+"""`FIELDS` maps each endpoint to its fields by name. `DIALECTS` maps a field's name to the dialects
+that know it.
+"""

@@ -1,4 +1,4 @@
-"""Mask generation: masks of everything in an image, found from a grid of points."""
+"""Mask generation: masks of all objects in an image, found from a grid of points."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 _MASKS_A_POINT = 3
 _MAX_MASK_VALUES = 64_000_000
-"""Most values of the masks of one pass, which are made as large as the image: 256 MB."""
+"""Maximum number of values in the masks of one pass, which have the image's size: 256 MB."""
 
 _READING = frozenset({"crops_nms_thresh"})
-"""Parameters of what follows the model."""
+"""Parameters that only postprocessing uses."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Masks(TypedDict):
-    """One entry a mask in each list."""
+    """Masks of an image. Each list has one entry per mask."""
 
     masks: list[str]
-    """PNG of 8 bits, base64: 255 inside, 0 outside, of the image's size."""
+    """Masks as PNG of 8 bits in base64, of the image's size: 255 inside, 0 outside."""
     scores: list[float]
-    """The overlap with the true mask that the model predicts."""
+    """Overlap with the true mask, as the model predicts it."""
 
 
 class MaskGenerationRequest(MediaRequest):
@@ -81,7 +81,9 @@ class MaskGenerationRequest(MediaRequest):
 
 
 class MaskGenerationStages(ImagePipelineStages):
-    """The pipeline prepares with the model itself, so all of it runs where the model does."""
+    """Stages of mask generation. The pipeline needs the model for preprocessing, so all of it runs
+    next to the model.
+    """
 
     pipeline = "MaskGenerationPipeline"
     auto_class = "AutoModelForMaskGeneration"
@@ -106,7 +108,9 @@ class MaskGenerationStages(ImagePipelineStages):
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> Mapping[str, Any]:
-        """{"found": one dict a pass, of masks in run lengths, their scores and their boxes}."""
+        """Returns {"found": one dict per pass, with masks as run lengths, their scores and their
+        boxes}.
+        """
         from PIL import Image
 
         options: Any = call
@@ -124,20 +128,22 @@ class MaskGenerationStages(ImagePipelineStages):
     ) -> Masks:
         import torch
 
-        found = outputs[0]["found"]
-        runs = [run for each in found for run in each["masks"]]
-        scores = torch.cat([each["iou_scores"] for each in found])
-        boxes = torch.cat([each["boxes"] for each in found])
-        kept = suppressed(boxes.float(), scores.float(), parameters["crops_nms_thresh"])
-        best: Any = scores[kept]
-        return Masks(masks=[mask_png(_mask(runs[index])) for index in kept], scores=best.tolist())
+        passes = outputs[0]["found"]
+        runs = [run for each in passes for run in each["masks"]]
+        scores = torch.cat([each["iou_scores"] for each in passes])
+        boxes = torch.cat([each["boxes"] for each in passes])
+        indices = suppressed(boxes.float(), scores.float(), parameters["crops_nms_thresh"])
+        best: Any = scores[indices]
+        return Masks(
+            masks=[mask_png(_mask(runs[index])) for index in indices], scores=best.tolist()
+        )
 
     def probe(self, length: int, number: int = 0) -> None:
         return None
 
 
 class Sam2Stages(MaskGenerationStages):
-    """SAM 2, which differs in what prepares its images."""
+    """SAM 2, which has a different image processor."""
 
     parts = {}
 
@@ -151,31 +157,38 @@ class Sam2Stages(MaskGenerationStages):
 
 
 def suppressed(boxes: "torch.Tensor", scores: "torch.Tensor", threshold: float) -> list[int]:
-    """Indices of the boxes (count, 4: x, y of two corners) that are left, best score first.
+    """Returns the indices of the boxes (count, 4: x, y of two corners) that remain, best score
+    first.
 
-    Non-maximum suppression: a box goes that overlaps a better one by more than `threshold` of their
-    union. The pipeline's own needs torchvision, of which this is `ops.nms`.
+    Non-maximum suppression: a box is dropped if its overlap with a better box exceeds `threshold`
+    of their union. Replaces `ops.nms` of torchvision, which the pipeline would need.
     """
     import torch
 
     order = scores.argsort(descending=True, stable=True)
     left, top, right, bottom = boxes.unbind(1)
     areas = (right - left) * (bottom - top)
-    kept: list[int] = []
+    indices: list[int] = []
     while len(order):
-        best, others = order[0], order[1:]
-        kept.append(int(best))
-        width = torch.minimum(right[best], right[others]) - torch.maximum(left[best], left[others])
-        height = torch.minimum(bottom[best], bottom[others]) - torch.maximum(top[best], top[others])
+        best, remaining = order[0], order[1:]
+        indices.append(int(best))
+        width = torch.minimum(right[best], right[remaining]) - torch.maximum(
+            left[best], left[remaining]
+        )
+        height = torch.minimum(bottom[best], bottom[remaining]) - torch.maximum(
+            top[best], top[remaining]
+        )
         shared = width.clamp(min=0) * height.clamp(min=0)
-        overlap = shared / (areas[best] + areas[others] - shared)
-        # Two boxes without an area have no overlap but 0/0, which is not above anything.
-        order = others[~(overlap > threshold)]
-    return kept
+        overlap = shared / (areas[best] + areas[remaining] - shared)
+        # Two boxes without an area have an overlap of 0/0, which exceeds no threshold.
+        order = remaining[~(overlap > threshold)]
+    return indices
 
 
 def _mask(runs: Mapping[str, Any]) -> Any:
-    """A mask (height, width) out of run lengths, which go down the columns and begin outside."""
+    """Returns a mask (height, width) from run lengths, which follow the columns and begin
+    outside.
+    """
     import numpy
 
     height, width = runs["size"]
@@ -191,7 +204,7 @@ TASK = Task(
     request=MaskGenerationRequest,
     media={"inputs": "image"},
     result=Masks,
-    # Meta saved SAM 2 with the parts for video, which an image does without.
+    # Meta saved SAM 2 with its parts for video, which images do not need.
     architectures=("SamModel", "SamHQModel", "Sam2Model", "Sam2VideoModel"),
     families=("sam", "sam_hq", "sam2"),
     example={"inputs": "https://images.example/street.jpg", "points_per_crop": 16},

@@ -1,4 +1,4 @@
-"""Object detection: labelled boxes around what an image shows."""
+"""Object detection: labelled boxes around the objects of an image."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -19,11 +19,13 @@ DetectionThreshold = Annotated[
 
 _DETECTION = "<OD>"
 _MOST_TOKENS = 1024
-"""An object takes about six; a decoder of fewer positions ends before."""
+"""Maximum number of generated tokens. An object takes about six; a decoder with fewer positions
+stops earlier.
+"""
 
 
 class Box(TypedDict):
-    """Corners in pixels of the image, from its top left."""
+    """Corners in pixels from the image's top left."""
 
     xmin: int
     ymin: int
@@ -48,7 +50,7 @@ class ObjectDetectionStages(ImagePipelineStages):
 
 
 class FlorenceDetectionStages(FlorenceStages):
-    """Florence-2, which writes down what it finds, and gives no scores: each is 1."""
+    """Florence-2, which writes its detections as text. It returns no scores, so each score is 1."""
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         most = min(_MOST_TOKENS, self._new_tokens_limit(1))
@@ -58,16 +60,18 @@ class FlorenceDetectionStages(FlorenceStages):
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> list[Detection]:
         (output,) = outputs
-        found = self.processor.post_process_generation(
+        objects = self.processor.post_process_generation(
             self.answer(output), task=_DETECTION, image_size=output["size"]
         )[_DETECTION]
         detections = [
             Detection(score=1.0, label=label, box=Box(xmin=left, ymin=top, xmax=right, ymax=bottom))
             for label, (left, top, right, bottom) in zip(
-                found["labels"], found["bboxes"], strict=True
+                objects["labels"], objects["bboxes"], strict=True
             )
         ]
-        return [one for one in detections if one["score"] > parameters["threshold"]]
+        return [
+            detection for detection in detections if detection["score"] > parameters["threshold"]
+        ]
 
 
 TASK = Task(
@@ -77,7 +81,7 @@ TASK = Task(
     request=ObjectDetectionRequest,
     media={"inputs": "image"},
     result=list[Detection],
-    # By name: zero-shot detectors are called …ForObjectDetection as well.
+    # Listed by name: architectures of zero-shot detectors are called …ForObjectDetection as well.
     architectures=(
         "*DetrForObjectDetection",
         "*DETRForObjectDetection",
@@ -85,7 +89,7 @@ TASK = Task(
         "DFineForObjectDetection",
         "TableTransformerForObjectDetection",
         "YolosForObjectDetection",
-        # Less specific than that of captions, which it is pushed for if nothing is said.
+        # Less specific than the pattern of captions, the default for a pushed model without a task.
         "Florence2ForCond*",
     ),
     families=("detr", "florence2", "yolos"),

@@ -1,6 +1,6 @@
 """Extractive question answering: the passages of a text that answer a question.
 
-The transformers pipeline of this name went with 5.3; its parameters, windows and scores are kept
+transformers removed its pipeline of this name in 5.3. Its parameters, windows and scores are kept
 (transformers 5.2, `pipelines/question_answering.py`).
 """
 
@@ -18,7 +18,7 @@ from stoker.models.tasks.base import NestedRequest, Task
 from stoker.models.tasks.inputs import TextInputs, TopK
 
 MAX_LENGTH = 1_000_000
-"""Of anything counted in tokens; the model's own limit is lower."""
+"""Maximum of every parameter in tokens. The model's own limit is lower."""
 
 Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
 Text = Annotated[
@@ -28,7 +28,9 @@ Text = Annotated[
 
 
 class QuestionAnsweringRequest(NestedRequest):
-    """Also taken as `inputs`, an object with `question` and `context` or a list of such."""
+    """Request with questions and contexts. `inputs` is accepted too: an object with `question` and
+    `context`, or a list of such objects.
+    """
 
     question: Text
     context: Text
@@ -65,7 +67,9 @@ class QuestionAnsweringRequest(NestedRequest):
 
     @model_validator(mode="after")
     def _as_many(self) -> "QuestionAnsweringRequest":
-        counts = [len(one) for one in (self.question, self.context) if isinstance(one, list)]
+        counts = [
+            len(values) for values in (self.question, self.context) if isinstance(values, list)
+        ]
         if len(set(counts) - {1}) > 1:
             raise ValueError(
                 f"there are {counts[0]} of 'question' and {counts[1]} of 'context': "
@@ -74,7 +78,9 @@ class QuestionAnsweringRequest(NestedRequest):
         return self
 
     def items(self) -> tuple[list[Any], bool]:
-        """Objects with `question` and `context`, each a text and its place in the request."""
+        """Returns objects with `question` and `context`, each a text and its path in the
+        request.
+        """
         values: dict[str, str | list[str]] = {"question": self.question, "context": self.context}
         count = max(1 if isinstance(value, str) else len(value) for value in values.values())
         items = [
@@ -92,7 +98,7 @@ def _pick(name: str, value: str | list[str], index: int) -> tuple[str, str]:
 
 
 class Answer(TypedDict):
-    """`start` and `end` are characters of the context; `score` is a probability."""
+    """An answer. `start` and `end` are characters of the context; `score` is a probability."""
 
     score: float
     start: int
@@ -124,16 +130,16 @@ class QuestionAnsweringStages(ReadingStages):
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Answer | list[Answer]:
         top_k, longest = parameters["top_k"], parameters["max_answer_len"]
-        found: dict[Found, float] = {}
+        best_scores: dict[Found, float] = {}
         nothing = 1.0
         for window in outputs:
             nothing = min(nothing, no_answer(window))
-            given = passages(window, top_k, longest, words=parameters["align_to_words"])
-            for place, score in given.items():
-                # Windows overlap: a passage is named once.
-                found[place] = max(score, found.get(place, 0.0))
+            scores = passages(window, top_k, longest, words=parameters["align_to_words"])
+            for place, score in scores.items():
+                # Windows overlap, but each passage is listed once.
+                best_scores[place] = max(score, best_scores.get(place, 0.0))
         context: str = outputs[0]["context"]
-        answers = [_answer(context, place, score) for place, score in found.items()]
+        answers = [_answer(context, place, score) for place, score in best_scores.items()]
         if parameters["handle_impossible_answer"]:
             answers.append(_answer(context, (0, 0), nothing))
         answers.sort(key=lambda answer: -answer["score"])

@@ -33,7 +33,9 @@ Questions = Annotated[
 
 
 class ImageQuestionRequest(NestedRequest, MediaRequest):
-    """Images and questions; also taken as `inputs`, an object with both or a list of such."""
+    """Images and questions. `inputs` is accepted too: an object with both fields, or a list of such
+    objects.
+    """
 
     image: ImageInputs
     question: Questions
@@ -44,7 +46,9 @@ class ImageQuestionRequest(NestedRequest, MediaRequest):
     @model_validator(mode="before")
     @classmethod
     def _one_image(cls, data: Any) -> Any:
-        """Read what huggingface_hub's client sends for an image: the same as `inputs`, too."""
+        """Accepts the format of huggingface_hub's client for an image, which repeats `image` as
+        `inputs`.
+        """
         body = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
         same = isinstance(body.get("inputs"), str) and body["inputs"] == body.get("image")
         if not same:
@@ -63,7 +67,7 @@ class ImageQuestionRequest(NestedRequest, MediaRequest):
         return question
 
     def items(self) -> tuple[list[Any], bool]:
-        """Objects with `image`, `question`, and where each stands in the request."""
+        """Returns objects with `image`, `question` and the path of each in the request."""
         count = max(_count(self.image), _count(self.question))
         images = _places(self.image, "image", count)
         questions = _places(self.question, "question", count)
@@ -76,10 +80,12 @@ class ImageQuestionRequest(NestedRequest, MediaRequest):
 
 
 class ImageQuestionStages(ImageStages):
-    """The replica side of such requests' items."""
+    """Stages for items with an image and a question."""
 
     def picture(self, item: Mapping[str, Any]) -> "Image":
-        """An item's image, RGB, upright. Raises `InputError`, naming its place in the request."""
+        """Returns an item's image, RGB, upright. Raises `InputError` with the image's path in the
+        request.
+        """
         try:
             return self.image(item["image"])
         except InputError as error:
@@ -93,10 +99,10 @@ def _count(value: Any) -> int:
 
 
 def _places(value: T | list[T], name: str, count: int) -> list[tuple[T, str]]:
-    """`count` values, a single one as often as needed, each with its path in the request."""
+    """Returns `count` values, each with its path in the request. A single value is repeated."""
     if not isinstance(value, list):
         return [(value, name)] * count
     many = cast("list[T]", value)
     if len(many) == 1:
         return [(many[0], f"{name}[0]")] * count
-    return [(one, f"{name}[{index}]") for index, one in enumerate(many)]
+    return [(item, f"{name}[{index}]") for index, item in enumerate(many)]

@@ -1,6 +1,7 @@
-"""Every pipeline and its tasks, by name. A new task is a new file in this folder and a line here.
+"""Registry of all pipelines and tasks, by name. A new task is a new file in this folder and a line
+here.
 
-Another package adds one by an entry point of the group `stoker.tasks`; see docs/guide/plugins.md.
+Other packages add tasks by an entry point of the group `stoker.tasks`; see docs/guide/plugins.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,23 +57,23 @@ FILES = (
     "stoker.models.tasks.text_generation:PIPELINE",
     "stoker.models.tasks.image_text_to_text:PIPELINE",
 )
-"""In the order in which they are shown."""
+"""Files of the tasks and pipelines, in display order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """All that deployments of a pipeline have in common."""
+    """Common properties of all deployments of a pipeline."""
 
     name: str
     """The hub's name of the task, such as `token-classification`."""
     kind: ModelKind
-    """How its models compute, which decides the engines."""
+    """Kind of computation of its models, which decides the engines."""
     architectures: Sequence[str]
     """Patterns of the architectures that can serve it; see `architectures.matching`."""
     paths: Sequence[str]
     """The endpoints that its deployments serve."""
     stages: Callable[[Path], Stages] | None = field(default=None, repr=False)
-    """Builds the replica side of its deployments; None: a language model has none."""
+    """Builds the stages of its deployments. None for language models, which have none."""
 
 
 def _known() -> Sequence[Listed]:
@@ -81,77 +82,79 @@ def _known() -> Sequence[Listed]:
 
 
 def _by_name(records: Iterable[T], what: str) -> Mapping[str, T]:
-    found: dict[str, T] = {}
+    records_by_name: dict[str, T] = {}
     for record in records:
-        if record.name in found:
+        if record.name in records_by_name:
             raise PluginError(f"two {what} are called '{record.name}'")
-        found[record.name] = record
-    return found
+        records_by_name[record.name] = record
+    return records_by_name
 
 
 _KNOWN = _known()
 
-TASKS = _by_name((one for one in _KNOWN if isinstance(one, Task)), "tasks")
-MEDIA = _by_name((one for one in _KNOWN if isinstance(one, MediaPipeline)), "pipelines")
+TASKS = _by_name((entry for entry in _KNOWN if isinstance(entry, Task)), "tasks")
+MEDIA = _by_name((entry for entry in _KNOWN if isinstance(entry, MediaPipeline)), "pipelines")
 """Pipelines that make or transcribe media, by name."""
 
 
 def _pipelines() -> Mapping[str, Pipeline]:
-    found: dict[str, Pipeline] = {}
-    for one in _KNOWN:
-        if isinstance(one, Task) and one.stages is None:
-            # Another task of the pipeline says how it is served.
+    pipelines: dict[str, Pipeline] = {}
+    for entry in _KNOWN:
+        if isinstance(entry, Task) and entry.stages is None:
+            # Another task of the pipeline has its stages.
             continue
-        name = one.pipeline if isinstance(one, Task) else one.name
-        if name in found:
+        name = entry.pipeline if isinstance(entry, Task) else entry.name
+        if name in pipelines:
             raise PluginError(f"two pipelines are called '{name}'")
-        found[name] = Pipeline(
+        pipelines[name] = Pipeline(
             name=name,
-            kind=one.kind,
-            architectures=one.architectures,
+            kind=entry.kind,
+            architectures=entry.architectures,
             paths=(
                 *(task.path for task in TASKS.values() if name == task.pipeline),
                 *(task.path for task in TASKS.values() if name in task.also),
-                *(() if isinstance(one, Task) else one.paths),
+                *(() if isinstance(entry, Task) else entry.paths),
             ),
-            stages=None if isinstance(one, LanguagePipeline) else one.stages,
+            stages=None if isinstance(entry, LanguagePipeline) else entry.stages,
         )
-    if unserved := {name for task in TASKS.values() for name in task.pipelines} - set(found):
+    if unserved := {name for task in TASKS.values() for name in task.pipelines} - set(pipelines):
         raise PluginError(f"no task says how '{min(unserved)}' is served")
-    return found
+    return pipelines
 
 
 SERVED = _pipelines()
-"""Every pipeline that is served, by name: the tables below are views of it."""
+"""All served pipelines by name. The tables below are views of it."""
 
 PIPELINES: Mapping[str, Sequence[str]] = {
     name: pipeline.architectures for name, pipeline in SERVED.items()
 }
-"""Pipeline → patterns of the architectures that can serve it."""
+"""Maps a pipeline to patterns of the architectures that can serve it."""
 
 STAGES: Mapping[str, Callable[[Path], Stages]] = {
     name: pipeline.stages for name, pipeline in SERVED.items() if pipeline.stages
 }
-"""Pipeline → what builds the replica side of its deployments."""
+"""Maps a pipeline to the builder of its deployments' stages."""
 
 GENERATING: Mapping[str, Sequence[str]] = {
     name: pipeline.paths for name, pipeline in SERVED.items() if pipeline.kind in LANGUAGE
 }
-"""Pipelines of language models, which are no tasks (answers may be streamed) → the paths."""
+"""Maps each pipeline of language models to its paths. They are no tasks, because answers may be
+streamed.
+"""
 
 IMAGE_TO_VIDEO = "image-to-video"
 VIDEO = tuple(name for name, pipeline in SERVED.items() if "/v1/videos" in pipeline.paths)
-"""Pipelines whose answers are jobs: they take too long for one request."""
+"""Pipelines that answer with jobs, because they take too long for one request."""
 
 WORKS: Mapping[str, Task | MediaPipeline] = {**TASKS, **MEDIA}
-"""All that a replica's stages can be asked for, by the name that stands in `Work`."""
+"""All tasks and media pipelines of a replica's stages, by the name in `Work`."""
 
 
 def endpoints(pipeline: str) -> list[str]:
-    """The paths that serve a pipeline; none of one that is not served here any more."""
+    """Returns the paths that serve a pipeline, or none if the pipeline is no longer served."""
     return list(SERVED[pipeline].paths) if pipeline in SERVED else []
 
 
 def engines(pipeline: str) -> Sequence[str]:
-    """The engines that can run a pipeline's models, the preferred one first."""
+    """Returns the engines that can run a pipeline's models, the preferred one first."""
     return catalogue.serving(pipeline, SERVED[pipeline].kind) if pipeline in SERVED else ()

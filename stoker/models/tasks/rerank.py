@@ -1,4 +1,4 @@
-"""Reranking: documents by their relevance to a query, in the shape that Cohere and Jina use."""
+"""Reranking: documents by their relevance to a query, in the format of Cohere and Jina."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -75,8 +75,8 @@ class RerankRequest(TaskRequest, CheckedFields):
 
     def parameters(self) -> dict[str, Any]:
         most = self.max_tokens_per_doc
-        given = {} if most is None else {"max_tokens_per_doc": most}
-        return {"truncation": self.truncation, **given}
+        limits = {} if most is None else {"max_tokens_per_doc": most}
+        return {"truncation": self.truncation, **limits}
 
     def finishing(self) -> dict[str, Any]:
         return {
@@ -91,7 +91,9 @@ class RankedDocument(TypedDict):
 
 
 class Ranked(TypedDict):
-    """`index`: the document's place in the request; `relevance_score`: more is more relevant."""
+    """A ranked document. `index` is its position in the request; a higher `relevance_score` is more
+    relevant.
+    """
 
     index: int
     relevance_score: float
@@ -99,7 +101,7 @@ class Ranked(TypedDict):
 
 
 class RankingUsage(TypedDict):
-    """Tokens that the model read: the query's once for each document."""
+    """Number of tokens that the model read. The query's tokens count once per document."""
 
     prompt_tokens: int
     total_tokens: int
@@ -125,7 +127,7 @@ class RerankStages(RelevanceStages):
 
 
 def _ranking(work: "Work", documents: Sequence[Relevance]) -> Ranking:
-    """The answer; documents of equal relevance keep their order."""
+    """Returns the answer. Documents of equal relevance keep their order."""
     tokens = sum(document.tokens for document in documents)
     places = sorted(
         range(len(documents)),
@@ -155,15 +157,16 @@ TASK = Task(
     pipeline="text-ranking",
     name="rerank",
     path="/v1/rerank",
-    # Cohere's clients add `v2`, others nothing, to the address that they are given.
+    # Cohere's clients append `v2` to their base URL; others append nothing.
     aliases=("/v2/rerank", "/rerank"),
     summary="Rank documents by relevance to a query",
     request=RerankRequest,
     result=Ranking,
     whole=True,
-    # Their stages take pairs too: a cross-encoder is a text classifier, and embeddings compare.
+    # The stages of these pipelines accept pairs too: cross-encoders are text classifiers, and
+    # embeddings are compared.
     also=("text-classification", "feature-extraction", "fill-mask"),
-    # Less specific than that of text classification, which serves this endpoint as well.
+    # Less specific than the pattern of text classification, which serves this endpoint as well.
     architectures=("*ForSequenceClass*", *PAGES),
     families=("bert", "roberta"),
     example={

@@ -1,8 +1,8 @@
-"""Similarity: how alike a sentence and others are.
+"""Similarity between a sentence and other sentences.
 
-The measure is the one that the model's config_sentence_transformers.json names. If it names none:
-the cosine of the embeddings; of models with a vector a token, for each token of the sentence, its
-largest cosine with one of the other's, on average.
+config_sentence_transformers.json of the model names the measure. The default is the cosine of the
+embeddings. For models with a vector per token, the default is the average, over the sentence's
+tokens, of the largest cosine with a token of the other sentence.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ Sentence = Annotated[str, Field(min_length=1)]
 
 
 class SimilarityRequest(NestedRequest):
-    """Also taken as `inputs`, an object with both fields."""
+    """Request for similarities. `inputs` is accepted too: an object with both fields."""
 
     source_sentence: Sentence = Field(
         description="Sentence that the other sentences are compared to."
@@ -43,8 +43,8 @@ class SimilarityRequest(NestedRequest):
 
 
 def _similarities(_work: "Work", sentences: Sequence[Comparable]) -> list[float]:
-    source, *others = sentences
-    return [source.to(other) for other in others]
+    source, *candidates = sentences
+    return [source.to(other) for other in candidates]
 
 
 def _place(field: str, index: int) -> str:

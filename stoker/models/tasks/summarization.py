@@ -1,4 +1,4 @@
-"""Summarization: a shorter text that says the same."""
+"""Summarization: a shorter text with the same content."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,8 +25,8 @@ class SummarizationStages(Seq2SeqStages):
     result_field = "summary_text"
 
     def prompt(self, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        own = getattr(self.config, "prefix", None) or ""
-        return self.task_prefixes().get("summarization", own), {}
+        default_prefix = getattr(self.config, "prefix", None) or ""
+        return self.task_prefixes().get("summarization", default_prefix), {}
 
 
 TASK = Task(
@@ -34,10 +34,10 @@ TASK = Task(
     path="/v1/summarizations",
     summary="Summarize texts",
     request=SummarizationRequest,
-    # A list of one, as the transformers pipeline answered and its clients read.
+    # A list with one entry, as the transformers pipeline answered and its clients expect.
     result=list[Summary],
-    # Names by which models of translation and of summarization are known, the usual purpose of an
-    # architecture in full, so that it is the more specific one.
+    # Architectures that serve translation and summarization. The full name marks the usual purpose
+    # of an architecture, as it is the more specific pattern.
     architectures=(
         "BartForConditionalGeneration",
         "BigBirdPegasusForConditionalGeneration",

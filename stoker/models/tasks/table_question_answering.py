@@ -1,4 +1,4 @@
-"""Table question answering: what a table says to a question."""
+"""Table question answering: the answer of a table to a question."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NotRequired, cast
@@ -24,7 +24,7 @@ Rows = list[dict[Cell, Cell]]
 
 
 def _columns(table: Any) -> Any:
-    """Rows as columns; the first row names them."""
+    """Returns a list of rows as columns. The first row names the columns."""
     if not isinstance(table, list) or not table:
         return cast("Any", table)
     rows = cast("list[Any]", table)
@@ -63,7 +63,9 @@ Queries = Annotated[
 
 
 class TableQuestionAnsweringRequest(NestedRequest):
-    """Also taken as `inputs`, an object with `table` and `query`."""
+    """Request with a table and queries. `inputs` is accepted too: an object with `table` and
+    `query`.
+    """
 
     table: Table
     query: Queries
@@ -81,12 +83,14 @@ class TableQuestionAnsweringRequest(NestedRequest):
     input_fields: ClassVar[tuple[str, ...]] = ("query", "table")
 
     def parameters(self) -> dict[str, Any]:
-        # The table is sent once, however many questions there are about it.
+        # The table is sent once, for any number of questions about it.
         return {"table": self.table, "truncation": self.truncation}
 
 
 class TableAnswer(TypedDict):
-    """`coordinates` are [row, column] of the `cells`; a generative model names no cells."""
+    """An answer. `coordinates` are [row, column] of the `cells`. A generative model names no
+    cells.
+    """
 
     answer: str
     coordinates: list[tuple[int, int]]
@@ -101,7 +105,7 @@ def _checked(query: str) -> str:
 
 
 class TapasStages(TextPipelineStages):
-    """A model that picks cells, and says how to aggregate them. Its tokenizer needs pandas."""
+    """A model that selects cells and an aggregation of them. Its tokenizer needs pandas."""
 
     pipeline = "TableQuestionAnsweringPipeline"
     auto_class = "AutoModelForTableQuestionAnswering"
@@ -121,7 +125,7 @@ class TapasStages(TextPipelineStages):
                 frame, query, return_tensors="pt", **(cut if parameters["truncation"] else {})
             )
         except ValueError:
-            # No row is left, and still it is too long.
+            # The text is too long even without rows.
             raise InputError(
                 f"The question and the column names alone have more than the {limit} tokens that "
                 "this model takes. Shorten them.",
@@ -142,10 +146,10 @@ class TapasStages(TextPipelineStages):
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> TableAnswer:
         output = outputs[0]
-        given = {name: output[name] for name in self.tokenizer.model_input_names}
-        found = [output[name] for name in ("logits", "logits_aggregation") if name in output]
+        model_inputs = {name: output[name] for name in self.tokenizer.model_input_names}
+        logits = [output[name] for name in ("logits", "logits_aggregation") if name in output]
         return self._pipe.postprocess(
-            {"model_inputs": given, "table": output["table"], "outputs": found}
+            {"model_inputs": model_inputs, "table": output["table"], "outputs": logits}
         )
 
     def probe(self, length: int, number: int = 0) -> Sample:
@@ -154,13 +158,16 @@ class TapasStages(TextPipelineStages):
         return self.preprocess("a", {"table": {"a": cells}, "truncation": True})[0]
 
     def _refuse_large(self, table: Mapping[str, Sequence[str]]) -> None:
-        """The model numbers columns and rows; 0 is what is not in the table."""
+        """Raises `InputError` if the table has more columns or rows than the model can number.
+
+        The numbers start at 1; 0 stands for tokens outside the table.
+        """
         _, columns, rows, *_ = self.config.type_vocab_sizes
         has = (("columns", len(table), columns), ("rows", len(next(iter(table.values()))), rows))
-        for what, count, numbers in has:
+        for unit, count, numbers in has:
             if count >= numbers:
                 raise InputError(
-                    f"The table has {count} {what}; this model takes at most {numbers - 1}.",
+                    f"The table has {count} {unit}; this model takes at most {numbers - 1}.",
                     field="table",
                     of_item=False,
                 )
@@ -200,7 +207,7 @@ TASK = Task(
     summary="Answer questions about tables",
     request=TableQuestionAnsweringRequest,
     result=TableAnswer,
-    # TAPEX is a BART, which is made for other things in the first place.
+    # TAPEX uses BART's architecture, which has other main purposes.
     architectures=("TapasForQuestionAnswering", "BartForCond*"),
     families=("tapas", "bart"),
     example={

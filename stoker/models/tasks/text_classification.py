@@ -35,7 +35,7 @@ def _kind(item: Any) -> str:
 
 
 def _paired(item: Any) -> Any:
-    """A list of two texts as a pair, which is how Text Embeddings Inference takes one."""
+    """Returns a list of two texts as a pair, which is the format of Text Embeddings Inference."""
     if isinstance(item, list) and len(cast("list[Any]", item)) == 2:
         first, second = cast("list[Any]", item)
         return {"text": first, "text_pair": second}
@@ -68,7 +68,9 @@ class TextClassificationRequest(TaskRequest):
 
 
 class TextClassificationStages(RelevanceStages, TextPipelineStages):
-    """Items are texts, pairs of texts, and of the rerank endpoint objects with `query` and
+    """Stages of text classification.
+
+    Items are texts, pairs of texts or, from the rerank endpoint, objects with `query` and
     `document`.
     """
 
@@ -78,14 +80,14 @@ class TextClassificationStages(RelevanceStages, TextPipelineStages):
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         if not isinstance(item, dict):
             return super().preprocess(item, parameters)
-        given = cast("dict[str, Any]", item)
-        if "text_pair" in given:
+        fields = cast("dict[str, Any]", item)
+        if "text_pair" in fields:
             cut: Part | None = "longest" if parameters.get("truncation") else None
-            texts = given["text"], given["text_pair"]
+            texts = fields["text"], fields["text_pair"]
             return [self.pair(*texts, cut=cut, cuttable="text", field="inputs")]
-        if "text" in given:
-            return super().preprocess(given["text"], parameters)
-        sample = self.relevance_sample(given, parameters)
+        if "text" in fields:
+            return super().preprocess(fields["text"], parameters)
+        sample = self.relevance_sample(fields, parameters)
         sample.extras["is_pair"] = True
         return [sample]
 
@@ -97,7 +99,8 @@ class TextClassificationStages(RelevanceStages, TextPipelineStages):
         return super().postprocess(outputs, parameters)
 
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        # Named or not, `top_k` must reach the pipeline: without it, it answers in an older shape.
+        # `top_k` is always passed to the pipeline. Without it, the pipeline answers in an older
+        # format.
         return {"top_k": None} | super().pipeline_parameters(parameters)
 
 

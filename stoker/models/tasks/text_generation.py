@@ -1,4 +1,4 @@
-"""Text generation: what goes on from a conversation or a text."""
+"""Text generation: the continuation of a conversation or a text."""
 
 from stoker.models.llm.model_types import TEXT_GENERATION
 from stoker.models.stages.kinds import ModelKind

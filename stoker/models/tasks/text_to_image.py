@@ -1,4 +1,4 @@
-"""Text to image: also edits of images, with or without a mask, by the same model."""
+"""Text to image. The same models also edit images, with or without a mask."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ GENERATIONS, EDITS = "/v1/images/generations", "/v1/images/edits"
 
 
 def finish(work: Work, results: Sequence[Any]) -> bytes:
-    """msgpack of the one input's `Images`: the gateway writes files of what is in it."""
+    """Returns the single input's `Images` as msgpack. The gateway writes files from it."""
     images: Images = results[0]
     return msgspec.msgpack.encode(images)
 

@@ -1,4 +1,4 @@
-"""Speech: a text spoken, sentence by sentence."""
+"""Speech: the audio of a text, synthesised sentence by sentence."""
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
@@ -26,30 +26,33 @@ PATH = "/v1/audio/speech"
 
 _STOCK = "alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse"
 OPENAI_VOICES = frozenset(_STOCK.split())
-"""A model of one voice takes these for it: OpenAI's clients cannot leave the voice out."""
+"""OpenAI's voices. A model with one voice accepts them as its own, because OpenAI's clients cannot
+omit the voice.
+"""
 _SHOWN = 30
-"""Voices named in an error."""
+"""Maximum number of voices in an error."""
 _FEATURES = ("input_ids", "attention_mask")
 
 
 class Sound(TypedDict):
     audio: list[float]
-    """From -1 to 1."""
+    """Samples from -1 to 1."""
     sampling_rate: int
 
 
 class Spoken(NamedTuple):
-    """How a sample is to be spoken."""
+    """Voice and seed of a sample."""
 
     voice: str
     seed: int | None
 
 
 class TextToSpeechStages(Stages):
-    """An input's samples are its sentences; an answer is written as they are spoken.
+    """Stages of speech. Each sentence is a sample; the answer is written while the sentences are
+    synthesised.
 
-    Each is run alone. In a batch, the convolutions that end these models would hear the padding
-    behind a shorter one, and random numbers would depend on who shares the batch.
+    Each sample runs alone. In a batch, the final convolutions of these models would include the
+    padding of shorter samples, and random numbers would depend on the other requests.
     """
 
     auto_class = ("AutoModelForTextToSpectrogram", "AutoModelForTextToWaveform")
@@ -122,14 +125,16 @@ class TextToSpeechStages(Stages):
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Sound:
-        """The sentences one after the other, as transformers' `text-to-audio` answers."""
+        """Returns the sentences in sequence, in the format of transformers' `text-to-audio`."""
         samples = [sample for output in outputs for sample in output["waveform"][0].tolist()]
         return Sound(audio=samples, sampling_rate=self._synthesizer.rate)
 
 
 @contextmanager
 def _seeded(seed: int | None, device: "torch.device") -> "Generator[None]":
-    """Random numbers of a seed, as after `torch.manual_seed`; later ones do not depend on it."""
+    """Seeds random numbers as `torch.manual_seed` does, and restores the generator's state
+    afterwards.
+    """
     import torch
 
     library: Any = torch
@@ -146,8 +151,8 @@ def _refuse_unfit(folder: Path) -> None:
     tokenizer = folder / "tokenizer_config.json"
     settings: dict[str, Any] = json.loads(tokenizer.read_bytes()) if tokenizer.exists() else {}
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
-    if found := unfit(config["architectures"][0], settings, names):
-        raise ValueError(" ".join(found))
+    if problem := unfit(config["architectures"][0], settings, names):
+        raise ValueError(" ".join(problem))
 
 
 def _refusal(field: str, what: str) -> InputError:

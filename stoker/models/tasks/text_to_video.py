@@ -1,4 +1,4 @@
-"""Text to video: frames of a prompt."""
+"""Text to video: frames from a prompt."""
 
 from stoker.models.diffusion.video.video_stages import TextToVideoStages, finish
 from stoker.models.stages.kinds import ModelKind

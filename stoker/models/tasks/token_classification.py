@@ -13,7 +13,7 @@ from stoker.models.tasks.base import Task, TaskRequest
 from stoker.models.tasks.inputs import TextInputs, Truncation
 
 _PLACES = ("special_tokens_mask", "offset_mapping")
-"""What the tokenizer says of tokens for postprocessing."""
+"""Tokenizer outputs that postprocessing needs."""
 
 
 class TokenClassificationRequest(TaskRequest):
@@ -36,9 +36,10 @@ class TokenClassificationRequest(TaskRequest):
 
 
 class Token(TypedDict):
-    """`entity` and `index` of raw tokens; `entity_group` of grouped ones.
+    """A token or a group of tokens. Raw tokens have `entity` and `index`; groups have
+    `entity_group`.
 
-    `start` and `end` are null where the model's tokenizer does not tell them.
+    `start` and `end` are null if the model's tokenizer does not return them.
     """
 
     word: str
@@ -64,7 +65,7 @@ class TokenClassificationStages(TextPipelineStages):
             self._check_stride(stride, parameters["aggregation_strategy"])
             samples = self._windows(item, stride)
         for sample in samples:
-            # Not every tokenizer tells which characters its tokens stand for.
+            # Some tokenizers do not return the characters of their tokens.
             sample.extras.setdefault("offset_mapping", None)
             sample.extras |= {"sentence": item, "word_ids": None, "word_to_chars_map": None}
         return samples
@@ -72,14 +73,14 @@ class TokenClassificationStages(TextPipelineStages):
     def _check_stride(self, stride: int, strategy: str) -> None:
         room = self.max_tokens() - self.tokenizer.num_special_tokens_to_add()
         if strategy == "none":
-            what = "needs an 'aggregation_strategy' other than 'none': windows share tokens."
+            reason = "needs an 'aggregation_strategy' other than 'none': windows share tokens."
         elif not self.tokenizer.is_fast:
-            what = "needs to know where in the text tokens are; this model's tokenizer does not."
+            reason = "needs to know where in the text tokens are; this model's tokenizer does not."
         elif stride >= room:
-            what = f"must be less than {room}, the tokens of a text that a window has."
+            reason = f"must be less than {room}, the tokens of a text that a window has."
         else:
             return
-        raise InputError(f"'stride' {what}", field="stride", of_item=False)
+        raise InputError(f"'stride' {reason}", field="stride", of_item=False)
 
     def _windows(self, text: str, stride: int) -> list[Sample]:
         import torch

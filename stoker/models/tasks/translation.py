@@ -16,7 +16,7 @@ from stoker.models.tasks.inputs import TextInputs
 Language = Annotated[str, Field(min_length=1, max_length=32)]
 
 _NAMED = 40
-"""Codes that an error names at most."""
+"""Maximum number of language codes in an error."""
 
 
 class TranslationRequest(GenerationOptions, TaskRequest):
@@ -39,7 +39,9 @@ class Translation(TypedDict):
 
 
 class TranslationStages(Seq2SeqStages):
-    """Languages are the tokenizer's (mBART, NLLB, M2M100) or tasks of the model (T5)."""
+    """Stages of translation. Languages are the tokenizer's codes (mBART, NLLB, M2M100) or tasks of
+    the model (T5).
+    """
 
     result_field = "translation_text"
 
@@ -55,15 +57,17 @@ class TranslationStages(Seq2SeqStages):
         for field, code in (("src_lang", source), ("tgt_lang", target)):
             if code is not None and code not in self._codes:
                 raise _unknown(field, code, self._codes)
-        # Set for every text: the one before it may have been in another language.
+        # Set for every text, because the previous one may have had another language.
         self.tokenizer.src_lang = source or self._own_source
         return "", {"forced_bos_token_id": self._codes[target]} if target else {}
 
     def _prefix(self, source: str | None, target: str | None) -> str:
-        """What tells a model of several tasks its task, such as "translate English to German: "."""
-        own = getattr(self.config, "prefix", None) or ""
+        """Returns the prefix that selects a task of the model, such as "translate English to
+        German: ".
+        """
+        default_prefix = getattr(self.config, "prefix", None) or ""
         if source is None and target is None:
-            return own
+            return default_prefix
         prefixes = {
             name.removeprefix("translation_"): prefix
             for name, prefix in self.task_prefixes().items()
@@ -87,13 +91,15 @@ class TranslationStages(Seq2SeqStages):
 
 
 def _language_codes(tokenizer: Any) -> dict[str, int]:
-    """Language code → its token; empty for tokenizers that know of no languages."""
+    """Returns a map from language codes to their tokens. It is empty if the tokenizer knows no
+    languages.
+    """
     codes: Any = getattr(tokenizer, "lang_code_to_id", None)
     if isinstance(codes, dict):
         return cast("dict[str, int]", codes)
     if not hasattr(tokenizer, "src_lang"):
         return {}
-    # NLLB: the codes are the special tokens that play no other part.
+    # NLLB's language codes are the tokenizer's extra special tokens.
     return {
         str(code): tokenizer.convert_tokens_to_ids(str(code))
         for code in tokenizer.extra_special_tokens
@@ -112,9 +118,10 @@ TASK = Task(
     path="/v1/translations",
     summary="Translate texts",
     request=TranslationRequest,
-    # A list of one, as the transformers pipeline answered and its clients read.
+    # A list with one entry, as the transformers pipeline answered and its clients expect.
     result=list[Translation],
-    # The usual purpose of an architecture is named in full: it is the more specific name.
+    # The usual purpose of an architecture is named in full, which makes it the more specific
+    # pattern.
     architectures=(
         "BartForConditionalGeneration",
         "EncoderDecoderModel",

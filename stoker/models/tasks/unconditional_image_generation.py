@@ -1,4 +1,4 @@
-"""Unconditional image generation: images of the kind that the model has learnt, from noise."""
+"""Unconditional image generation: images from noise, of the kind that the model was trained on."""
 
 from stoker.models.diffusion.drawing.unconditional import UnconditionalStages
 from stoker.models.stages.kinds import ModelKind

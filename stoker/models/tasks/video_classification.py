@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_FRAMES = 512
 _MAX_RATE = 1000
 _ANY_LENGTH = frozenset({"timesformer"})
-"""Families that interpolate their embedding of time."""
+"""Families that interpolate their time embedding."""
 _VJEPA2_SIDE = 256
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _PREPARATION = (
@@ -32,7 +32,7 @@ _PREPARATION = (
     "image_mean",
     "image_std",
 )
-"""Settings of a video processor that an image processor has, too."""
+"""Settings that video processors and image processors share."""
 
 
 class VideoClassificationRequest(MediaRequest):
@@ -55,9 +55,10 @@ class VideoClassificationRequest(MediaRequest):
 
 
 class VideoClassificationStages(VideoStages, PipelineStages):
-    """Only the pipeline object's reading is used: its own preparation opens paths and URLs.
+    """Stages of video classification.
 
-    The image processors of these models are used: transformers' video processors need torchvision.
+    Only the pipeline object's postprocessing is used: its preprocessing opens paths and URLs. The
+    models' image processors are used, because transformers' video processors need torchvision.
     """
 
     pipeline = "VideoClassificationPipeline"
@@ -66,7 +67,7 @@ class VideoClassificationStages(VideoStages, PipelineStages):
 
     @property
     def _own_number(self) -> int:
-        """Of frames."""
+        """Number of frames that the model was configured for."""
         return self.config.num_frames
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
@@ -87,12 +88,12 @@ class VideoClassificationStages(VideoStages, PipelineStages):
         import numpy
 
         frame: Frame = numpy.asarray(specimens.picture(number))
-        # What is seen moves to the right.
+        # The content moves to the right.
         return self._sample([numpy.roll(frame, 4 * at, 1) for at in range(self._own_number)])
 
 
 class VJepa2Stages(VideoClassificationStages):
-    """V-JEPA 2. Pillow prepares as its video processor does, which needs torchvision."""
+    """V-JEPA 2. A Pillow image processor replaces its video processor, which needs torchvision."""
 
     parts = {}
 
@@ -102,13 +103,17 @@ class VJepa2Stages(VideoClassificationStages):
 
         library: Any = transformers
         path = folder / "video_preprocessor_config.json"
-        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        given: Any = found.get("crop_size", _VJEPA2_SIDE)
-        side = int(cast("dict[str, int]", given)["height"] if isinstance(given, dict) else given)
-        options = {name: found[name] for name in _PREPARATION if name in found}
+        settings: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        crop_size: Any = settings.get("crop_size", _VJEPA2_SIDE)
+        side = int(
+            cast("dict[str, int]", crop_size)["height"]
+            if isinstance(crop_size, dict)
+            else crop_size
+        )
+        options = {name: settings[name] for name in _PREPARATION if name in settings}
         self._parts["image_processor"] = library.VideoMAEImageProcessorPil(
             **{"image_mean": _IMAGENET_MEAN, "image_std": _IMAGENET_STD, **options},
-            # It resizes to this, whatever its settings say.
+            # V-JEPA 2's video processor resizes to this size and ignores its settings.
             size={"shortest_edge": int(side * 256 / 224)},
             crop_size={"height": side, "width": side},
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _ASKED = "Question:"
-"""How BLIP-2 was asked when it was trained."""
+"""Prefix of questions in BLIP-2's training data."""
 
 
 class VisualQuestionAnsweringRequest(ImageQuestionRequest):
@@ -27,7 +27,7 @@ class VisualQuestionAnsweringRequest(ImageQuestionRequest):
 
 
 class _QuestionStages(TextStages, ImageQuestionStages):
-    """An image and a question an item."""
+    """Base of stages with an image and a question per item."""
 
     auto_class = "AutoModelForVisualQuestionAnswering"
 
@@ -36,7 +36,9 @@ class _QuestionStages(TextStages, ImageQuestionStages):
         self._image_processor: Any = load_image_processor(folder)
 
     def features(self, item: Mapping[str, Any]) -> "dict[str, torch.Tensor]":
-        """What the tokenizer and the image processor make of an item. Raises `InputError`."""
+        """Returns the features of an item from the tokenizer and the image processor. Raises
+        `InputError`.
+        """
         text = self.tokenizer(item["question"], return_tensors="pt")
         length, limit = text["input_ids"].shape[1], self.max_tokens()
         if length > limit:
@@ -51,7 +53,7 @@ class _QuestionStages(TextStages, ImageQuestionStages):
         return self._image_processor(images=[picture], return_tensors="pt")
 
     def sample(self, features: "Mapping[str, torch.Tensor]") -> Sample:
-        """What the model takes of the features."""
+        """Returns a sample with the features that the model accepts."""
         return Sample(dict(features))
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
@@ -63,21 +65,22 @@ class _QuestionStages(TextStages, ImageQuestionStages):
 
 
 class ClassifyingStages(_QuestionStages):
-    """ViLT: scores for a fixed list of answers, each by itself.
+    """ViLT. Returns independent scores for a fixed list of answers.
 
-    Questions are padded, which the model masks. Images share a batch only where they are of one
-    shape: the model would pad them as well, but it interpolates its positions by a mask of pixels.
+    Questions are padded, and the model masks the padding. Images share a batch only if they have
+    the same shape: the model could pad them as well, but it interpolates its positions by a pixel
+    mask.
     """
 
     def attach(self, model: Any) -> None:
         super().attach(model)
-        # All patches: where this is less, the model leaves some out at random.
+        # Use all patches. With a smaller value, the model drops some at random.
         model.config.max_image_length = -1
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> list[Label]:
-        # As transformers' VisualQuestionAnsweringPipeline did, which release 5.3 removed.
+        # Follows VisualQuestionAnsweringPipeline, which transformers removed in release 5.3.
         scores = outputs[0]["logits"][0].sigmoid()
         best = scores.topk(min(parameters["top_k"], len(scores)))
         return [
@@ -87,7 +90,7 @@ class ClassifyingStages(_QuestionStages):
 
 
 class GeneratingStages(_QuestionStages, GenerateStages):
-    """BLIP: the answer is generated, one, with a score of 1.
+    """BLIP. Generates one answer, with a score of 1.
 
     Only questions of equal length share a batch: its decoder attends to a question's padding.
     """
@@ -110,18 +113,18 @@ class GeneratingStages(_QuestionStages, GenerateStages):
         return [Label(label=self.text(outputs[0]), score=1.0)]
 
     def _own_options(self) -> dict[str, Any]:
-        # BLIP's `generate` stops at this token, whatever its generation_config.json says.
+        # BLIP's `generate` stops at this token, even if generation_config.json names another.
         return super()._own_options() | {"eos_token_id": self.config.text_config.sep_token_id}
 
 
 class Blip2AnswerStages(Blip2Stages, ImageQuestionStages):
-    """BLIP-2: the answer is what the text goes on with."""
+    """BLIP-2. The answer is the continuation of the text."""
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         question: str = item["question"]
-        # Alone, a question is gone on with, and not answered.
-        asked = question if question.startswith(_ASKED) else f"{_ASKED} {question} Answer:"
-        return [self.sample(self.picture(item), asked, {}, item["question_at"])]
+        # The model would continue a bare question instead of answering it.
+        prompt = question if question.startswith(_ASKED) else f"{_ASKED} {question} Answer:"
+        return [self.sample(self.picture(item), prompt, {}, item["question_at"])]
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
@@ -136,7 +139,7 @@ TASK = Task(
     request=VisualQuestionAnsweringRequest,
     media={"image": "image"},
     result=list[Label],
-    # Less specific where a model without a question captions.
+    # Less specific for models that can also caption without a question.
     architectures=("ViltForQuestionAnswering", "BlipForQuestionAnswering", "Blip2ForCond*"),
     families=("vilt", "blip", "blip-2"),
     example={"image": "https://images.example/cat.jpg", "question": "What colour is the cat?"},

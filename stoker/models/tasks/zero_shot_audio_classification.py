@@ -1,4 +1,4 @@
-"""Zero-shot audio classification: which of the request's own labels describe a recording."""
+"""Zero-shot audio classification: the labels of the request that describe a recording."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -86,23 +86,24 @@ class ZeroShotAudioClassificationStages(TextTowerStages, AudioStages):
         parameters: Mapping[str, Any],
         /,
     ) -> list[Label]:
-        # Both towers normalise what they give.
+        # Both towers return normalised vectors.
         logits = (item["embedding"] @ embeddings.T)[0] * self._scale
-        found = [
+        results = [
             Label(label=label, score=score)
             for label, score in zip(
                 parameters["candidate_labels"], logits.softmax(-1).tolist(), strict=True
             )
         ]
-        return sorted(found, key=lambda one: -one["score"])
+        return sorted(results, key=lambda result: -result["score"])
 
 
 @contextmanager
 def _fixed_draws() -> Generator[None]:
-    """Make numpy's global generator draw the same numbers every time.
+    """Makes numpy's global generator draw the same numbers every time.
 
-    Of a recording longer than the model takes (10 s), ClapFeatureExtractor hears crops that it
-    draws from that generator: without this, the same recording would get another answer each time.
+    The model accepts 10 s. From longer recordings, ClapFeatureExtractor takes crops at random
+    positions from that generator. Without a fixed seed, the answers for the same recording would
+    differ.
     """
     import numpy
 

@@ -1,6 +1,6 @@
-"""Zero-shot classification: which of the request's own labels a text bears.
+"""Zero-shot classification: the labels of the request that describe a text.
 
-A label is judged by a model of natural language inference: does the text entail the template's
+A model of natural language inference judges each label: does the text entail the template's
 sentence with the label in it?
 """
 
@@ -22,7 +22,7 @@ PLACE = "{}"
 
 
 def _separated(value: Any) -> Any:
-    """Labels out of one text with commas between them, as the pipeline takes them."""
+    """Splits a comma-separated string into labels, which the pipeline accepts too."""
     if isinstance(value, str):
         return [label for part in value.split(",") if (label := part.strip())]
     return value
@@ -62,7 +62,7 @@ class ZeroShotClassificationRequest(TaskRequest):
 
 
 class Classification(TypedDict):
-    """Labels with the best first, and their scores in that order."""
+    """Labels, the best first, and their scores in the same order."""
 
     sequence: str
     labels: list[str]
@@ -80,7 +80,7 @@ class ZeroShotClassificationStages(PairStages, TextPipelineStages):
         return [self._sample(item, label, parameters) for label in labels]
 
     def _sample(self, text: str, label: str, parameters: Mapping[str, Any]) -> Sample:
-        # Nothing else in the template means anything: it is the client's text, not a format.
+        # The template is the client's text, not a format string: only the placeholder is replaced.
         hypothesis = parameters["hypothesis_template"].replace(PLACE, label)
         cut: Part | None = "first" if parameters["truncation"] else None
         sample = self.pair(text, hypothesis, cut=cut, cuttable="text", field="inputs")
@@ -97,7 +97,7 @@ TASK = Task(
     summary="Classify texts by labels of your own",
     request=ZeroShotClassificationRequest,
     result=Classification,
-    # Less specific than that of text classification, which most such models are made for.
+    # Less specific than the pattern of text classification, the main purpose of most such models.
     architectures=("*ForSequenceClass*", *PAGES),
     families=("bert", "bart"),
     example={

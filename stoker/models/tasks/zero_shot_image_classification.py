@@ -1,4 +1,4 @@
-"""Zero-shot image classification: which of the request's own labels describe an image."""
+"""Zero-shot image classification: the labels of the request that describe an image."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -30,19 +30,22 @@ class ZeroShotImageClassificationRequest(MediaRequest):
 
 
 class ZeroShotImageClassificationStages(TowerStages):
-    """Items of the embeddings endpoint are texts, or objects with `image`."""
+    """Stages of models with a text and an image tower.
+
+    Items of the embeddings endpoint are texts or objects with `image`.
+    """
 
     auto_class = "AutoModelForZeroShotImageClassification"
 
     def attach(self, model: Any) -> None:
         super().attach(model)
-        # ALIGN divides by its temperature, the others multiply by a power.
+        # ALIGN divides by its temperature; the other models multiply by an exponential.
         self._scale: float = (
             1 / model.temperature.item()
             if hasattr(model, "temperature")
             else model.logit_scale.float().exp().item()
         )
-        # SigLIP's only.
+        # Only SigLIP has a bias.
         self._bias: float = model.logit_bias.item() if hasattr(model, "logit_bias") else 0.0
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
@@ -52,12 +55,12 @@ class ZeroShotImageClassificationStages(TowerStages):
             raise InputError("This model has no prompts.", field="prompt_name", of_item=False)
         if isinstance(item, str):
             return [self._embedded_text(item, truncation=bool(parameters.get("truncation")))]
-        given = cast("dict[str, Any]", item)
-        if "image" not in given:
+        fields = cast("dict[str, Any]", item)
+        if "image" not in fields:
             raise InputError(
                 "This model embeds texts and images, no lists of tokens.", field="input"
             )
-        sample = self.item_sample(given["image"])
+        sample = self.item_sample(fields["image"])
         sample.call = ITEM
         return [sample]
 
@@ -72,7 +75,9 @@ class ZeroShotImageClassificationStages(TowerStages):
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
-        """With the parameter `counted`: the vector, as long as one, and the number of tokens."""
+        """Returns the result. With the parameter `counted`: the vector of length one and the number
+        of tokens.
+        """
         if not parameters.get("counted"):
             return super().postprocess(outputs, parameters)
         import torch
@@ -102,14 +107,14 @@ class ZeroShotImageClassificationStages(TowerStages):
         picture = torch.nn.functional.normalize(image["embedding"], dim=-1)
         texts = torch.nn.functional.normalize(embeddings, dim=-1)
         logits = (picture @ texts.T)[0] * self._scale + self._bias
-        # SigLIP's labels are judged one by one, the others' against each other.
+        # SigLIP scores labels independently; other models compare the labels with each other.
         scores: Any = logits.sigmoid() if self.siglip else logits.softmax(-1)
         labels: list[str] = parameters["candidate_labels"]
-        found = [
+        results = [
             Label(label=label, score=score)
             for label, score in zip(labels, scores.tolist(), strict=True)
         ]
-        return sorted(found, key=lambda one: -one["score"])
+        return sorted(results, key=lambda result: -result["score"])
 
 
 TASK = Task(

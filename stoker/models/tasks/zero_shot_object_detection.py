@@ -1,4 +1,4 @@
-"""Zero-shot object detection: boxes around what the request's own labels describe."""
+"""Zero-shot object detection: boxes around the objects that the request's labels describe."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
@@ -44,7 +44,8 @@ class ZeroShotObjectDetectionRequest(MediaRequest):
 class ZeroShotObjectDetectionStages(TowerStages):
     """OWL-ViT and OWLv2. Their class head compares each patch of an image with each text.
 
-    The pipeline runs the whole model once a label; here an image passes once, whatever its labels.
+    The pipeline runs the whole model once per label. Here an image passes once, for any number of
+    labels.
     """
 
     auto_class = "AutoModelForZeroShotObjectDetection"
@@ -65,7 +66,7 @@ class ZeroShotObjectDetectionStages(TowerStages):
     def run_images(
         self, model: Any, batch: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
-        """The image's side of the model's class head, and the boxes, one a patch.
+        """Returns the outputs of the class head that depend on the image, and a box per patch.
 
         "patches" (images, patches, width); "shift", "scale" (images, patches, 1); "pred_boxes"
         (images, patches, 4). Follows `OwlViTClassPredictionHead.forward` of transformers.
@@ -88,38 +89,38 @@ class ZeroShotObjectDetectionStages(TowerStages):
     ) -> list[Detection]:
         logits = image["patches"][0] @ _normalized(embeddings).T
         logits = (logits + image["shift"][0]) * image["scale"][0]
-        # Label by label, as the pipeline goes through them: it settles the order of equal scores.
+        # Ordered by label, as in the pipeline. This decides the order of equal scores.
         scores = logits.sigmoid().T.flatten()
-        kept = (scores > parameters["threshold"]).nonzero().flatten()
-        order = scores[kept].argsort(descending=True, stable=True)
-        places: Any = kept[order[: parameters["top_k"]]]
+        candidates = (scores > parameters["threshold"]).nonzero().flatten()
+        order = scores[candidates].argsort(descending=True, stable=True)
+        places: Any = candidates[order[: parameters["top_k"]]]
         boxes = self._boxes(image)
         labels: list[str] = parameters["candidate_labels"]
-        found: list[Detection] = []
+        detections: list[Detection] = []
         for place in places.tolist():
             label, patch = divmod(int(place), len(boxes))
-            found.append(
+            detections.append(
                 Detection(score=scores[place].item(), label=labels[label], box=boxes[patch])
             )
-        return found
+        return detections
 
     def _boxes(self, image: Mapping[str, Any]) -> list[Box]:
-        """The box of each patch, in pixels."""
+        """Returns the box of each patch, in pixels."""
         import torch
 
-        # The processor knows how its family scales boxes; it also reads scores, of which it is
-        # given one a patch.
+        # The processor scales boxes as its model family requires. It also reads scores, so it
+        # receives one per patch.
         outputs = Outputs(logits=image["shift"], pred_boxes=image["pred_boxes"])
-        (found,) = self.image_processor.post_process_object_detection(
+        (result,) = self.image_processor.post_process_object_detection(
             outputs, threshold=-1, target_sizes=torch.tensor([image["target_size"]])
         )
-        return [_box(corners) for corners in found["boxes"]]
+        return [_box(corners) for corners in result["boxes"]]
 
 
 class GroundedDetectionStages(TextStages, ImageStages):
-    """Grounding DINO: all labels are one text, and a box is named by the tokens that it is of.
+    """Grounding DINO. All labels form one text, and the tokens that a box matches name it.
 
-    Only texts of one length share a batch, and only images of one shape.
+    Samples share a batch only if their texts have equal length and their images the same shape.
     """
 
     auto_class = "AutoModelForZeroShotObjectDetection"
@@ -143,27 +144,29 @@ class GroundedDetectionStages(TextStages, ImageStages):
     def _sample(self, picture: Any, labels: Sequence[str]) -> Sample:
         if stopped := [label for label in labels if "." in label]:
             raise _refusal("candidate_labels", f"{stopped[0]!r} has a '.', which ends a label.")
-        # As the processor writes them.
+        # Same format as the processor's.
         text = ". ".join(label.strip().lower() for label in labels) + "."
-        asked = self.tokenizer(text, return_tensors="pt", return_token_type_ids=True)
-        length, limit = asked["input_ids"].shape[1], self.max_tokens()
+        encoded = self.tokenizer(text, return_tensors="pt", return_token_type_ids=True)
+        length, limit = encoded["input_ids"].shape[1], self.max_tokens()
         if length > limit:
             raise _refusal(
                 "candidate_labels",
                 f"are {length} tokens together; this model takes at most {limit}.",
             )
-        seen = self._images(images=[picture], return_tensors="pt")
-        _, _, height, width = seen["pixel_values"].shape
+        pixels = self._images(images=[picture], return_tensors="pt")
+        _, _, height, width = pixels["pixel_values"].shape
         if self._places(height, width) < self.config.num_queries:
             raise InputError(
                 f"The image is {picture.width}x{picture.height}: that is too narrow for this model "
                 f"to choose {self.config.num_queries} places of it.",
                 field="image",
             )
-        return Sample({**asked, **seen}, {"target_size": (picture.height, picture.width)})
+        return Sample({**encoded, **pixels}, {"target_size": (picture.height, picture.width)})
 
     def _places(self, height: int, width: int) -> int:
-        """Cells of the feature maps that the model chooses its boxes from."""
+        """Returns the number of cells of the feature maps from which the model selects its
+        boxes.
+        """
         backbone = self.config.backbone_config
         if backbone.model_type != "swin":
             return self.config.num_queries
@@ -175,9 +178,9 @@ class GroundedDetectionStages(TextStages, ImageStages):
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> "Mapping[str, torch.Tensor]":
-        """{"logits": (images, queries, tokens), "pred_boxes": (images, queries, 4)}."""
+        """Returns {"logits": (images, queries, tokens), "pred_boxes": (images, queries, 4)}."""
         outputs = model(**batch)
-        # Behind the tokens all are infinite, which nobody can compare.
+        # Logits after the last token are infinite and cannot be compared.
         logits = outputs["logits"][:, :, : batch["input_ids"].shape[1]]
         return {"logits": logits, "pred_boxes": outputs["pred_boxes"]}
 
@@ -191,13 +194,13 @@ class GroundedDetectionStages(TextStages, ImageStages):
         logits = output["logits"]
         missing = self.config.max_text_len - logits.shape[2]
         logits = torch.nn.functional.pad(logits, (0, missing), value=float("-inf"))
-        (found,) = self._processor.post_process_grounded_object_detection(
+        (result,) = self._processor.post_process_grounded_object_detection(
             Outputs({**output, "logits": logits}),
             threshold=threshold,
             text_threshold=parameters.get("text_threshold", min(threshold, _TEXT_THRESHOLD)),
             target_sizes=[output["target_size"]],
         )
-        scores, boxes, labels = found["scores"], found["boxes"], found["text_labels"]
+        scores, boxes, labels = result["scores"], result["boxes"], result["text_labels"]
         order = scores.argsort(descending=True, stable=True)[: parameters["top_k"]]
         detections = [
             Detection(score=scores[place].item(), label=labels[place], box=_box(boxes[place]))
@@ -210,7 +213,8 @@ class GroundedDetectionStages(TextStages, ImageStages):
 
         if number:
             return self._sample(specimens.picture(number), ["a cat"])
-        # Not of one colour: the model puts places into order, which then would all be alike.
+        # The image has several colours: the model sorts positions, and all positions of one colour
+        # would be equal.
         down, out = Image.linear_gradient("L"), Image.radial_gradient("L")
         picture = Image.merge("RGB", (down, down.rotate(90), out)).resize((320, 240))
         return self._sample(picture, ["a cat"])

@@ -1,4 +1,4 @@
-"""Every statement on a job's lease. All writes of a worker name its token."""
+"""Database statements for job leases. All writes of a worker name its token."""
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
@@ -35,15 +35,17 @@ async def due(
     account_id: str,
     limit: int,
 ) -> Sequence[Row]:
-    """An account's oldest jobs that wait or whose leases have run out, for `lease` in this
+    """Returns an account's oldest jobs that wait or have an expired lease, for `lease` in this
     transaction.
 
-    busy: deployments that have enough to do. held: tokens of whoever asks: a lease that has run
-    out while its holder could not renew it is not another's.
+    Args:
+        busy: deployments with enough running jobs.
+        held: tokens of the caller. If its own lease expired because it could not be renewed, the
+            job is not due.
     """
-    given = {"now": now, "busy": list(busy), "held": list(held)}
+    parameters = {"now": now, "busy": list(busy), "held": list(held)}
     place = {"account_id": account_id, "most": limit}
-    return (await session.scalars(_due(table), given | place)).all()
+    return (await session.scalars(_due(table), parameters | place)).all()
 
 
 async def due_accounts(
@@ -54,13 +56,13 @@ async def due_accounts(
     busy: Collection[str],
     held: Collection[str],
 ) -> Sequence[str]:
-    """The accounts that have jobs for `due`."""
-    given = {"now": now, "busy": list(busy), "held": list(held)}
-    return (await session.scalars(_due_accounts(table), given)).all()
+    """Returns the accounts that have jobs for `due`."""
+    parameters = {"now": now, "busy": list(busy), "held": list(held)}
+    return (await session.scalars(_due_accounts(table), parameters)).all()
 
 
-# Asked every few seconds, also where there is nothing to do: making a statement takes longer than
-# the database takes to answer it.
+# Cached because it runs every few seconds, even without jobs. Building the statement takes longer
+# than its execution in the database.
 @functools.cache
 def _due(table: type[Row]) -> Select[Row]:
     return (
@@ -79,9 +81,9 @@ def _due_accounts(table: type[Job]) -> Select[str]:
 
 def _is_due(table: type[Job]) -> ColumnElement[bool]:
     now: BindParameter[datetime] = bindparam("now", type_=table.lock_expires_at.type)
-    held: BindParameter[str] = bindparam("held", expanding=True)
+    held_tokens: BindParameter[str] = bindparam("held", expanding=True)
     busy: BindParameter[str] = bindparam("busy", expanding=True)
-    lost = and_(table.lock_expires_at <= now, table.lock_token.not_in(held))
+    lost = and_(table.lock_expires_at <= now, table.lock_token.not_in(held_tokens))
     free = or_(table.lock_expires_at.is_(None), lost)
     due = or_(table.not_before.is_(None), table.not_before <= now)
     return and_(table.status.in_(UNFINISHED), free, due, table.deployment_id.not_in(busy))
@@ -97,21 +99,24 @@ def lease(row: Job, *, token: str, until: datetime) -> None:
 async def renew(
     session: AsyncSession, row: Job, *, token: str, until: datetime, progress: float
 ) -> bool:
-    """Put a lease's end off; False where the job is not the holder's any more."""
+    """Extends a lease. Returns False if another worker holds the job."""
     return await _write(session, row, token, lock_expires_at=until, progress=progress)
 
 
 async def held(session: AsyncSession, table: type[Job], tokens: Collection[str]) -> Collection[str]:
-    """Those of these tokens that jobs are leased by."""
-    found = await session.scalars(select(table.lock_token).where(table.lock_token.in_(tokens)))
-    return {str(token) for token in found}
+    """Returns the tokens among these that still hold a job's lease."""
+    leased = await session.scalars(select(table.lock_token).where(table.lock_token.in_(tokens)))
+    return {str(token) for token in leased}
 
 
 async def hand_back(
     session: AsyncSession, row: Job, *, token: str, not_before: datetime | None = None
 ) -> bool:
-    """Have the job done again by whoever comes next: at once, or from a moment on, its worker
-    having been lost.
+    """Returns a job to the queue for the next worker.
+
+    Args:
+        not_before: earliest time of the next attempt, after the worker was lost. None makes the job
+            due at once, and the attempt does not count.
     """
     lost = not_before is not None
     return await _write(
@@ -131,12 +136,12 @@ async def hand_back(
 async def park(
     session: AsyncSession, row: Job, *, token: str, status: str, values: Mapping[str, Any]
 ) -> bool:
-    """Let go of a job that waits for somebody, in a status of its own; what it was tried for is
-    forgotten, as this went well.
+    """Releases a job that waits for a caller, with its own status. Resets the counts of attempts
+    and losses, because the work succeeded.
     """
-    own = {"status": status, "tries": 0, "losses": 0}
+    columns = {"status": status, "tries": 0, "losses": 0}
     return await _write(
-        session, row, token, **{**values, **own}, lock_token=None, lock_expires_at=None
+        session, row, token, **{**values, **columns}, lock_token=None, lock_expires_at=None
     )
 
 
@@ -149,12 +154,14 @@ async def end(
     values: Mapping[str, Any] | None = None,
     error: tuple[str, str] | None = None,
 ) -> bool:
-    """Complete a job, or fail it with a code and a message; False where it is not the holder's.
+    """Completes a job, or fails it with a code and a message. Returns False if another worker holds
+    the job.
 
-    values: columns of the kind's own.
+    Args:
+        values: additional columns of the job's kind.
     """
     code, message = error or (None, None)
-    own = {
+    columns = {
         "status": (JobStatus.FAILED if error else JobStatus.COMPLETED).value,
         "progress": row.progress if error else 1.0,
         "error_code": code,
@@ -162,12 +169,12 @@ async def end(
         "completed_at": now,
     }
     return await _write(
-        session, row, token, **{**(values or {}), **own}, lock_token=None, lock_expires_at=None
+        session, row, token, **{**(values or {}), **columns}, lock_token=None, lock_expires_at=None
     )
 
 
 async def unfinished(session: AsyncSession, table: type[Job], deployment_id: str) -> int:
-    """How many jobs of a deployment wait or run."""
+    """Returns the number of a deployment's jobs that wait or run."""
     statement = select(func.count()).where(
         table.deployment_id == deployment_id, table.status.in_(UNFINISHED)
     )
@@ -175,7 +182,7 @@ async def unfinished(session: AsyncSession, table: type[Job], deployment_id: str
 
 
 async def queues(session: AsyncSession, table: type[Job]) -> dict[str, int]:
-    """How many jobs of all deployments there are that have not ended, by status."""
+    """Returns the number of unfinished jobs of all deployments, by status."""
     statement = (
         select(table.status, func.count())
         .where(table.status.in_(UNFINISHED))

@@ -1,4 +1,4 @@
-"""Works on jobs: claims them, keeps their leases, ends each of them once."""
+"""Runs jobs: claims them, renews their leases, and ends each of them once."""
 
 import asyncio
 import contextlib
@@ -30,32 +30,34 @@ Row = TypeVar("Row", bound=Job)
 Made = TypeVar("Made")
 
 MOST_LOSSES = 5
-"""A job that takes its worker down every time must come to an end."""
+"""Maximum number of lost attempts. A job that crashes its worker every time must end."""
 MOST_TRIES = 100
-"""Begun so often, it takes its server down. Others end servers, too, and may do so often."""
+"""Maximum number of starts. A job that reaches it probably crashes its server. The limit is high,
+because servers often stop for other reasons.
+"""
 PASSING: tuple[type[StokerError], ...] = (CapacityError, ModelLoadingError, RateLimitError)
-"""Errors that say nothing about the job itself: it is tried again."""
+"""Errors that are not caused by the job itself. The job is retried."""
 RETRY_FIRST_S = 2.0
 RETRY_LAST_S = 60.0
 _RENEWALS = 4
-"""Within a lease: one that is late costs nothing yet."""
+"""Renewals per lease duration, so that one late renewal does no harm."""
 _POLL_S = 2.0
-"""How often other servers' jobs are looked at; one's own wake the runner."""
+"""Seconds between polls for other servers' jobs. Jobs of this server wake the runner."""
 
 
 class YieldedError(Exception):
-    """Raised by `Kind.perform` to give the job's place to another account: see `should_yield`."""
+    """Raised by `Kind.perform` to yield the job's place to another account: see `should_yield`."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What becomes of a row whose work was done."""
+    """State of a row after its work was done."""
 
     values: Mapping[str, Any]
-    """Columns of the kind's own."""
+    """Values of the kind's own columns."""
     waits_as: str | None = None
-    """None: the row is completed. Else the status in which it waits for somebody who makes it due
-    again; `Kind.ended` is not called then.
+    """Status in which the row waits until it is made due again. `Kind.ended` is then not called.
+    None means that the row is completed.
     """
 
 
@@ -65,23 +67,25 @@ class Kind(Protocol[Row, Made]):
     table: type[Row]
 
     async def perform(self, row: Row, on_progress: OnProgress) -> Made:
-        """Do the work, outside the database. May be called again for the same row, by anyone."""
+        """Does the work, outside the database. May be called again for the same row, on any
+        server.
+        """
         ...
 
     def outcome(self, row: Row, made: Made) -> Outcome: ...
 
     async def keep(self, session: Session, row: Row, made: Made) -> None:
-        """Write what was made beside the row, in the transaction that completes or parks it."""
+        """Stores the result next to the row, in the transaction that completes or parks it."""
         ...
 
     async def ended(self, session: Session, row: Row, error: StokerError | None) -> None:
-        """Clear up what only the work needed, in the transaction that ends the row, in success or
-        with an error.
+        """Cleans up what only the work needed, in the transaction that ends the row with success or
+        an error.
         """
         ...
 
     async def discard(self, made: Made) -> None:
-        """Drop what was made: the job was deleted, or is another server's by now."""
+        """Drops the result, because the job was deleted or another server holds it."""
         ...
 
 
@@ -99,10 +103,10 @@ class Runner(Generic[Row, Made]):
     ) -> None:
         """
         Args:
-            share: how many jobs of a deployment are worked on at a time.
-            turn_s: how long a job keeps its place while an account waits that has fewer. Only for
-                kinds that go on where they were. None: until it ends.
-            sleep: for so many seconds of the clock.
+            share: returns the maximum number of concurrent jobs of a deployment.
+            turn_s: seconds for which a job keeps its place while an account with fewer jobs waits.
+                Only for kinds that can resume. None means until the job ends.
+            sleep: sleeps for a number of seconds of the clock.
         """
         self._database = database
         self._lease = timedelta(seconds=lease_s)
@@ -110,37 +114,39 @@ class Runner(Generic[Row, Made]):
         self._share = share
         self._turn = None if turn_s is None else timedelta(seconds=turn_s)
         self._without_place: set[str] = set()
-        """Accounts that have due jobs and got no place the last time."""
+        """Accounts with due jobs that got no place in the last round."""
         self._clock = clock
         self._sleep = sleep
         self._working: dict[str, _Working[Row, Made]] = {}
         self._wake = asyncio.Event()
         self._kind: Kind[Row, Made] | None = None
-        """While it runs."""
+        """Kind of the jobs while the runner runs, otherwise None."""
         self._has_room = True
-        """Whether nobody had to be left out the last time."""
+        """True if no due job was left out in the last round."""
 
     def at_work(self) -> dict[str, float]:
-        """The jobs that this server works on, by their ids: how far each is, 0 to 1."""
-        return {job_id: one.progress for job_id, one in self._working.items()}
+        """Returns the jobs that this server works on: job id to progress from 0 to 1."""
+        return {job_id: working.progress for job_id, working in self._working.items()}
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Wakes the runner, because a job may be due."""
         self._wake.set()
 
     def take(self, session: Session, row: Row) -> None:
-        """Lease a row that this transaction makes due, so that work on it begins with the commit;
-        it waits its turn where there is no room.
+        """Leases a row that this transaction makes due, so that work starts at the commit. Leaves
+        the row in the queue if the runner has no free place.
         """
-        rows = [one.row for one in self._working.values()]
-        at_work = sum(one.deployment_id == row.deployment_id for one in rows)
+        rows = [running.row for running in self._working.values()]
+        at_work = sum(running.deployment_id == row.deployment_id for running in rows)
         has_room = (
             self._has_room
-            and self._turns.may_begin(row.account_id, Counter(one.account_id for one in rows))
+            and self._turns.may_begin(
+                row.account_id, Counter(running.account_id for running in rows)
+            )
             and at_work < self._share(row.deployment_id)
         )
         if self._kind is None or not has_room:
-            # Whoever ends looks for it.
+            # The next job that ends wakes the runner.
             self._has_room = False
             session.after_commit(self.wake)
             return
@@ -148,63 +154,66 @@ class Runner(Generic[Row, Made]):
         session.after_commit(lambda: self._begin(working))
 
     def should_yield(self, row: Row) -> bool:
-        """Returns whether an account waits that has fewer jobs at work than this one's account."""
+        """Returns True if an account with fewer running jobs than the row's account waits."""
         at_work = self._by_account()
-        own = at_work[row.account_id]
-        return any(at_work[name] < own for name in self._without_place - {row.account_id})
+        account_jobs = at_work[row.account_id]
+        return any(at_work[name] < account_jobs for name in self._without_place - {row.account_id})
 
     def jobs_of(self, deployment_id: str) -> list[str]:
-        """The jobs of a deployment that this server works on."""
-        found = self._working.items()
-        return [job_id for job_id, one in found if one.row.deployment_id == deployment_id]
+        """Returns the ids of a deployment's jobs that this server works on."""
+        items = self._working.items()
+        return [job_id for job_id, working in items if working.row.deployment_id == deployment_id]
 
     def cancel(self, job_id: str) -> None:
-        """The job was deleted: stop working on it."""
+        """Cancels the work on a deleted job."""
         if working := self._working.get(job_id):
             working.task.cancel()
 
     async def let_go(self) -> None:
-        """Stop working on jobs that were deleted or cancelled, by whatever server: the next renewal
-        of their leases would find it out, too.
+        """Cancels the work on jobs that any server deleted or cancelled. The next renewal of their
+        leases would detect it too.
         """
-        working = {one.token: one for one in self._working.values()}
+        working = {item.token: item for item in self._working.values()}
         if not working or self._kind is None:
             return
         async with self._database.reading() as session:
-            held = await repository.held(session, self._kind.table, [*working])
-        for token in working.keys() - held:
+            leased = await repository.held(session, self._kind.table, [*working])
+        for token in working.keys() - leased:
             working[token].task.cancel()
 
     def progress(self, job_id: str) -> float | None:
-        """How far a job is that this server works on."""
+        """Returns the progress of a job that this server works on, otherwise None."""
         working = self._working.get(job_id)
         return working.progress if working else None
 
     def shown(self, row: Row) -> float:
-        """How far a job is, 0 to 1: as its row says, or as is known here."""
+        """Returns the progress of a job from 0 to 1: the larger of its row's value and this
+        server's value.
+        """
         if row.status == JobStatus.COMPLETED:
             return 1.0
         return max(row.progress, self.progress(row.id) or 0.0)
 
     async def run(self, kind: Kind[Row, Made]) -> None:
-        """Work until cancelled; then hand back what is not finished."""
+        """Works until cancelled, then hands back unfinished jobs."""
         self._kind = kind
         try:
             while True:
                 try:
-                    # What was leased is begun, too: nobody else would hand it back.
+                    # Not interruptible: a leased job must start, because nothing else would hand it
+                    # back.
                     await db.uncut(self._claim_all(kind))
                 except Exception:
                     log.exception("jobs could not be claimed; retrying")
                 self._wake.clear()
-                # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes
-                # together with what it waits for.
+                # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that arrives
+                # together with the awaited result.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_POLL_S):
                         await self._wake.wait()
         finally:
             self._kind = None
-            # Work that is cancelled before its first step never gets to hand its job back.
+            # A task that is cancelled before its first step cannot hand its job back.
             await asyncio.sleep(0)
             tasks = [working.task for working in self._working.values()]
             for task in tasks:
@@ -216,65 +225,70 @@ class Runner(Generic[Row, Made]):
         async with self._database.transaction() as session:
             await self._renew_overdue(session)
             while await self._claim_some(session, kind, claimed):
-                # Behind those whose deployments are busy by now there may be others.
+                # Jobs of other deployments may follow those of deployments that are now busy.
                 await session.flush()
         for working in claimed:
             self._begin(working)
         self._take_turns()
 
     def _by_account(self) -> Counter[str]:
-        return Counter(one.row.account_id for one in self._working.values())
+        return Counter(working.row.account_id for working in self._working.values())
 
     def _take_turns(self) -> None:
-        """Ends the turn of the job that has had its place for longest, if another account waits.
+        """Ends the turn of a job that has used up its time, if another account waits.
 
-        Its work is cancelled, and the job handed back: it waits its turn again.
+        Prefers accounts with the most running jobs, then the oldest job. Its work is cancelled, and
+        the job is handed back to wait for its next turn.
         """
         if self._turn is None:
             return
         over = self._clock() - self._turn
         long = [
-            one
-            for one in self._working.values()
-            if one.begun_at <= over and self.should_yield(one.row)
+            working
+            for working in self._working.values()
+            if working.begun_at <= over and self.should_yield(working.row)
         ]
         if long:
             at_work = self._by_account()
-            first = min(long, key=lambda one: (-at_work[one.row.account_id], one.begun_at))
+            first = min(
+                long, key=lambda working: (-at_work[working.row.account_id], working.begun_at)
+            )
             log.info("job yields to another account", extra={"job": first.row.id})
             first.task.cancel()
 
     async def _claim_some(
         self, session: Session, kind: Kind[Row, Made], claimed: "list[_Working[Row, Made]]"
     ) -> bool:
-        """Lease what each account may begin now; whether that was anything."""
-        rows = [one.row for one in (*self._working.values(), *claimed)]
+        """Leases the jobs that each account may start now. Returns True if any were leased."""
+        rows = [working.row for working in (*self._working.values(), *claimed)]
         by_deployment = Counter(row.deployment_id for row in rows)
         busy = [name for name, count in by_deployment.items() if count >= self._share(name)]
-        held = [one.token for one in self._working.values()]
+        held_tokens = [working.token for working in self._working.values()]
         now, before = self._clock(), len(claimed)
-        waiting = await repository.due_accounts(session, kind.table, now=now, busy=busy, held=held)
+        waiting = await repository.due_accounts(
+            session, kind.table, now=now, busy=busy, held=held_tokens
+        )
         self._has_room = not busy and not waiting
         by_account = Counter(row.account_id for row in rows)
         for account_id, places in self._turns.allot(by_account, waiting).items():
-            found = await repository.due(
+            due_rows = await repository.due(
                 session,
                 kind.table,
                 now=now,
                 busy=busy,
-                held=held,
+                held=held_tokens,
                 account_id=account_id,
                 limit=places,
             )
-            for row in found:
+            for row in due_rows:
                 by_deployment[row.deployment_id] += 1
                 if by_deployment[row.deployment_id] <= self._share(row.deployment_id):
                     claimed.append(self._leased(kind, row))
-        self._without_place = {*waiting} - {one.row.account_id for one in claimed[before:]}
+        self._without_place = {*waiting} - {working.row.account_id for working in claimed[before:]}
         return len(claimed) > before
 
     async def _renew_overdue(self, session: Session) -> None:
-        """After a stall, before another server takes for lost what is worked on here."""
+        """Renews expired leases after a stall, before another server treats their jobs as lost."""
         now = self._clock()
         for working in list(self._working.values()):
             if working.leased_until <= now:
@@ -296,7 +310,7 @@ class Runner(Generic[Row, Made]):
         except asyncio.CancelledError:
             await self._hand_back(working)
         except Exception:
-            # Its lease runs out, and it is taken up again.
+            # The lease expires, and the job is claimed again.
             log.exception("job could not be stopped", extra={"job": working.row.id})
         finally:
             renewing.cancel()
@@ -321,7 +335,7 @@ class Runner(Generic[Row, Made]):
             else:
                 log.info("job is retried", extra={"job": row.id, "why": error.code})
                 pause_s = min(RETRY_LAST_S, RETRY_FIRST_S * 2**row.losses)
-                # Before that, it would be told the same.
+                # An earlier attempt would get the same error.
                 pause_s = max(pause_s, error.retry_after_s or 0)
                 await self._hand_back(working, self._clock() + timedelta(seconds=pause_s))
             return
@@ -336,7 +350,8 @@ class Runner(Generic[Row, Made]):
         try:
             await asyncio.shield(completing)
         except asyncio.CancelledError:
-            # Deleted just now, or stopping: what was made is kept or dropped, never forgotten.
+            # The job was deleted or the runner stops. The result must be kept or dropped, but not
+            # lost.
             await completing
 
     async def _complete(self, working: "_Working[Row, Made]", made: Made) -> None:
@@ -345,26 +360,26 @@ class Runner(Generic[Row, Made]):
         status, values = outcome.waits_as, outcome.values
         async with self._database.transaction() as session:
             if status:
-                held = await repository.park(
+                is_held = await repository.park(
                     session, row, token=token, status=status, values=values
                 )
             else:
-                held = await repository.end(
+                is_held = await repository.end(
                     session, row, token=token, now=self._clock(), values=values
                 )
-            if held:
+            if is_held:
                 await kind.keep(session, row, made)
-            if held and not status:
+            if is_held and not status:
                 await kind.ended(session, row, None)
-        # Not where committing failed: it may have happened all the same.
-        if not held:
+        # Not after a failed commit, because it may have succeeded.
+        if not is_held:
             await kind.discard(made)
 
     async def _fail(self, working: "_Working[Row, Made]", error: StokerError) -> None:
-        row, found = working.row, (error.code, error.message)
+        row, failure = working.row, (error.code, error.message)
         async with self._database.transaction() as session:
             if await repository.end(
-                session, row, token=working.token, now=self._clock(), error=found
+                session, row, token=working.token, now=self._clock(), error=failure
             ):
                 await working.kind.ended(session, row, error)
 
@@ -381,24 +396,24 @@ class Runner(Generic[Row, Made]):
             await self._sleep(self._lease.total_seconds() / _RENEWALS)
             try:
                 async with self._database.transaction() as session:
-                    held = await self._renew(session, working)
+                    is_held = await self._renew(session, working)
             except Exception:
                 log.exception("lease could not be renewed; retrying")
                 continue
-            if not held:
-                # Deleted, or taken over: whatever comes of the work now is nobody's.
+            if not is_held:
+                # The job was deleted or another server holds it, so the result is of no use.
                 working.task.cancel()
                 return
 
     async def _renew(self, session: Session, working: "_Working[Row, Made]") -> bool:
-        """False where the job is not ours any more."""
+        """Renews the lease. Returns False if another worker holds the job."""
         until = self._clock() + self._lease
-        held = await repository.renew(
+        is_held = await repository.renew(
             session, working.row, token=working.token, until=until, progress=working.progress
         )
-        if held:
+        if is_held:
             working.leased_until = until
-        return held
+        return is_held
 
 
 class _Working(Generic[Row, Made]):

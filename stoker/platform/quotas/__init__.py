@@ -1,1 +1,1 @@
-"""What one account may have: a table of limits, and the check that stands before each addition."""
+"""Quotas of accounts: a table of limits, and the check before each addition."""

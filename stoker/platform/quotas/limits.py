@@ -1,4 +1,4 @@
-"""The limits of an account, as data: a line each."""
+"""Table of the limits of an account, one line each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from stoker.base.config import Settings
 
 GIB = 1 << 30
 MOST = 1 << 60
-"""No limit may be above it."""
+"""Maximum value of any limit."""
 
 
 class Quota(StrEnum):
@@ -26,11 +26,11 @@ class Quota(StrEnum):
 @dataclass(frozen=True)
 class Limit:
     counted: str
-    """What is counted, in words that follow a number."""
+    """Name of the counted objects, phrased to follow a number."""
     default: Callable[[Settings], int]
-    """Of the settings; 0: none."""
+    """Returns the default limit from the settings. 0 means no limit."""
     remedy: str
-    """What makes room."""
+    """Advice on how to make room."""
 
 
 LIMITS: Mapping[Quota, Limit] = {

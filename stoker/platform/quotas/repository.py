@@ -1,4 +1,4 @@
-"""What accounts have of each thing that is limited: one statement each."""
+"""Counts the accounts' use of each quota, with one statement each."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,33 +18,34 @@ from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.videos import Video
 
 _TAKING = (UploadStatus.OPEN.value, UploadStatus.INGESTING.value)
-"""Sessions whose bytes are kept, and belong to no live files yet."""
+"""States of sessions that hold bytes which do not belong to live files yet."""
 
 Owner = InstrumentedAttribute[str] | InstrumentedAttribute[str | None]
 
 
 async def locked(session: Session, account_id: str) -> Mapping[str, int]:
-    """The limits that the operator has set for an account; no other transaction that asks for
-    them goes on before this one has ended.
+    """Returns the limits that the operator has set for an account, and locks them. Other
+    transactions that request them wait until this one ends.
     """
-    # Not its key: rows that refer to the account are added meanwhile. SQLite's writer is alone.
+    # Does not lock the key, because rows that refer to the account are added in the meantime.
+    # SQLite has only one writer.
     statement = select(Account.quotas).where(Account.id == account_id)
     return await session.scalar(statement.with_for_update(key_share=True)) or {}
 
 
 async def own(session: Session, account_id: str) -> Mapping[str, int]:
-    """The limits that the operator has set for an account."""
+    """Returns the limits that the operator has set for an account."""
     return await session.scalar(select(Account.quotas).where(Account.id == account_id)) or {}
 
 
 async def used(session: Session, quota: Quota, account_id: str) -> int:
-    """What an account has."""
+    """Returns an account's current use of a quota."""
     row = (await session.execute(_COUNTED[quota](account_id))).first()
     return int(row[1] or 0) if row else 0
 
 
 async def used_by_all(session: Session, quota: Quota) -> dict[str, int]:
-    """What each account has that has any."""
+    """Returns the use of a quota by account. Omits accounts without any."""
     rows = await session.execute(_COUNTED[quota](None))
     return {row[0]: int(row[1]) for row in rows if row[0] and row[1]}
 
@@ -52,7 +53,7 @@ async def used_by_all(session: Session, quota: Quota) -> dict[str, int]:
 def _rows(
     owner: Owner, *conditions: ColumnElement[bool]
 ) -> Callable[[str | None], Select[Any, Any]]:
-    """Counts rows, by account."""
+    """Builds a query that counts rows by account."""
 
     def counted(account_id: str | None) -> Select[Any, Any]:
         return _of(select(owner, func.count()).where(*conditions), owner, account_id)
@@ -61,17 +62,20 @@ def _rows(
 
 
 def _sessions(account_id: str | None) -> Select[Any, Any]:
-    found = (
+    statement = (
         select(Artifact.account_id, func.count())
         .join(Upload, Upload.artifact_id == Artifact.id)
         .where(Upload.status.in_(_TAKING))
     )
-    return _of(found, Artifact.account_id, account_id)
+    return _of(statement, Artifact.account_id, account_id)
 
 
 def _storage(account_id: str | None) -> Select[Any, Any]:
-    """Live files, what sessions have declared or received, whatever is more, what was made,
-    folders of merged adapters, checks, agents, and what runs were given."""
+    """Builds a query for the stored bytes by account.
+
+    Sums live files, upload sessions, generated files, folders of merged adapters, checks, agents,
+    and inputs of runs. A session counts the larger of its declared and received bytes.
+    """
     live = select(Artifact.account_id, func.sum(Artifact.size_bytes).label("bytes"))
     made = select(File.account_id, func.sum(File.size).label("bytes"))
     merged = select(
@@ -79,14 +83,17 @@ def _storage(account_id: str | None) -> Select[Any, Any]:
     )
     texts = (_of(_bytes_of(table), table.account_id, account_id) for table in (Agent, Run))
     checks = _bytes_of_checks(account_id)
-    told = _session_bytes(account_id)
+    session_bytes = _session_bytes(account_id)
     parts = union_all(
         _of(live, Artifact.account_id, account_id),
         _of(made, File.account_id, account_id),
         _of(merged, DeploymentVersion.account_id, account_id),
         *texts,
         checks,
-        select(told.c.account_id, _larger(told.c.declared, told.c.received).label("bytes")),
+        select(
+            session_bytes.c.account_id,
+            _larger(session_bytes.c.declared, session_bytes.c.received).label("bytes"),
+        ),
     ).subquery()
     return select(parts.c.account_id, func.sum(parts.c.bytes)).group_by(parts.c.account_id)
 
@@ -96,14 +103,16 @@ def _bytes_of(table: type[Agent] | type[Run]) -> Select[Any, Any]:
 
 
 def _bytes_of_checks(account_id: str | None) -> Select[Any, Any]:
-    found = select(
+    statement = select(
         Deployment.account_id, func.sum(DeploymentChecks.stored_bytes).label("bytes")
     ).join(DeploymentChecks, DeploymentChecks.deployment_id == Deployment.id)
-    return _of(found, Deployment.account_id, account_id)
+    return _of(statement, Deployment.account_id, account_id)
 
 
 def _session_bytes(account_id: str | None) -> Any:
-    """A row a session that takes files: its account, what it declared, what its files have."""
+    """Builds a query with a row per receiving session: its account, declared bytes, and bytes of
+    its files.
+    """
     received = (
         select(UploadPart.upload_id, UploadPart.path, func.sum(UploadPart.size).label("bytes"))
         .group_by(UploadPart.upload_id, UploadPart.path)
@@ -130,16 +139,16 @@ def _session_bytes(account_id: str | None) -> Any:
 
 
 def _taking(account_id: str | None) -> Select[str]:
-    found = (
+    statement = (
         select(Upload.id)
         .join(Artifact, Artifact.id == Upload.artifact_id)
         .where(Upload.status.in_(_TAKING))
     )
-    return found if account_id is None else found.where(Artifact.account_id == account_id)
+    return statement if account_id is None else statement.where(Artifact.account_id == account_id)
 
 
 def _larger(one: Any, other: Any) -> ColumnElement[int]:
-    """The two databases have no function for it by the same name."""
+    """Returns the larger value. The two databases have no common function for it."""
     one, other = func.coalesce(one, 0), func.coalesce(other, 0)
     return case((one > other, one), else_=other)
 

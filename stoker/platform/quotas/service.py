@@ -1,4 +1,4 @@
-"""The check that stands before each addition to what an account has, in its transaction."""
+"""Checks an account's quota before each addition, in the same transaction."""
 
 import shutil
 import time
@@ -14,18 +14,18 @@ from stoker.store.blobs import is_local
 from stoker.store.db import Session
 
 _AMPLE = 10_000
-"""More rows than all servers together add to an account in `_TRUSTED_S`."""
+"""Number of rows that exceeds the additions of all servers to an account within `_TRUSTED_S`."""
 _TRUSTED_S = 10.0
 _RESERVED_PART = 20
-"""At most this part of the disk is kept free."""
+"""Divisor of the disk's size. The reserve of free space is at most this fraction of the disk."""
 _GROWING = (Quota.STORAGE_BYTES, Quota.FILES)
-"""What grows without being asked for here, too: a video that was begun becomes a file."""
+"""Quotas with use that also grows outside these checks: a started video becomes a file."""
 
 
 @dataclass
 class _Room:
-    """What an account may add before it has to be counted again: never more than there is, as
-    whatever adds goes through here.
+    """Amount that an account may add before it must be counted again. Never too large, because all
+    additions pass this check.
     """
 
     limit: int
@@ -46,16 +46,17 @@ class Quotas:
     async def take(
         self, session: Session, account_id: str | None, quota: Quota, amount: int = 1
     ) -> None:
-        """Let an account add so much in this transaction; exact, whoever else adds meanwhile.
+        """Reserves an amount of an account's quota in this transaction. Exact under concurrent
+        additions.
 
-        To be called after other rows of the account were locked, so that nobody waits in a circle.
-        Nothing for None, which stands for operators. Raises `RateLimitError`, or
+        Call it after locking other rows of the account, to avoid deadlocks. Does nothing if
+        `account_id` is None, which stands for operators. Raises `RateLimitError`, or
         `PayloadTooLargeError` for bytes, with the numbers.
         """
         if account_id is None or amount <= 0:
             return
-        own = await repository.locked(session, account_id)
-        limit = own.get(quota, self._defaults[quota])
+        account_limits = await repository.locked(session, account_id)
+        limit = account_limits.get(quota, self._defaults[quota])
         if not limit or self._has_room(session, account_id, quota, limit, amount):
             return
         used = await repository.used(session, quota, account_id)
@@ -67,7 +68,7 @@ class Quotas:
             self._rooms[account_id, quota] = room
 
     async def took(self, session: Session, account_id: str, quota: Quota, amount: int) -> None:
-        """As `take`, where this transaction has added it already."""
+        """Like `take`, but this transaction has already added the amount."""
         limit = (await repository.locked(session, account_id)).get(quota, self._defaults[quota])
         if not limit:
             return
@@ -77,13 +78,17 @@ class Quotas:
             raise exceeded(quota, used=used - amount, asked=amount, limit=limit)
 
     def check_disk(self, more_bytes: int) -> None:
-        """Raises `CapacityError` where so much more would fill the disk: a database that cannot
-        write serves nobody. A bucket has room; what is on its way there takes little of the disk.
+        """Raises `CapacityError` if the additional bytes would fill the disk, because a database
+        that cannot write serves no requests.
+
+        A bucket has room, and uploads to it need little of the disk.
         """
         self.check_local_disk(more_bytes if self._is_kept_here else 0)
 
     def check_local_disk(self, more_bytes: int) -> None:
-        """As `check_disk`, for what is written to this machine's disk wherever blobs are kept."""
+        """Like `check_disk`, but for bytes that always go to this machine's disk, wherever blobs
+        are stored.
+        """
         disk = shutil.disk_usage(self._data_dir)
         reserve = min(self._disk_reserve, disk.total // _RESERVED_PART)
         if disk.free - more_bytes < reserve:
@@ -95,7 +100,7 @@ class Quotas:
             )
 
     async def report(self, session: Session, account_id: str) -> dict[Quota, tuple[int, int]]:
-        """What an account has and may have of each, a limit of 0 being none."""
+        """Returns an account's use and limit of each quota. A limit of 0 means no limit."""
         limits = self.limits(await repository.own(session, account_id))
         return {
             quota: (await repository.used(session, quota, account_id), limit)
@@ -103,18 +108,20 @@ class Quotas:
         }
 
     def forget(self, account_id: str) -> None:
-        """The account was deleted."""
+        """Forgets a deleted account."""
         for quota in Quota:
             self._rooms.pop((account_id, quota), None)
 
     def limits(self, own: Mapping[str, int]) -> dict[Quota, int]:
-        """The server's, but for those that the operator has set for an account."""
+        """Returns the server's limits, overridden by the operator's limits for an account."""
         return {quota: own.get(quota, default) for quota, default in self._defaults.items()}
 
     def _has_room(
         self, session: Session, account_id: str, quota: Quota, limit: int, amount: int
     ) -> bool:
-        """Whether there is room by what was counted last: counting looks at all that there is."""
+        """Returns True if the last count leaves enough room. Avoids a new count, which reads all of
+        the account's rows.
+        """
         room = self._rooms.get((account_id, quota))
         if room is None or room.limit != limit or room.left < amount:
             return False

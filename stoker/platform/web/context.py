@@ -1,4 +1,6 @@
-"""What a request handler can ask for: the platform, a unit of work, a part of a resource."""
+"""Dependencies of request handlers: the platform, a database session, and a resource's own
+parts.
+"""
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -20,8 +22,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """What every resource stands on. It knows none of them; a resource that keeps something in
-    memory has a context of its own, which is the platform and that.
+    """Services that every resource uses. The platform knows no resource. A resource with in-memory
+    state extends the platform with its own context.
     """
 
     settings: Settings
@@ -35,19 +37,19 @@ class Platform:
 
 
 def install(app: FastAPI, parts: Iterable[object]) -> None:
-    """Let handlers of the app find the parts, each by its type."""
+    """Registers the parts in the app, so that handlers find each by its type."""
     app.state.parts = {type(part): part for part in parts}
 
 
 def part_of(request: Request, kind: type[T]) -> T:
-    """What the app has of a type."""
+    """Returns the app's part of a type."""
     return request.app.state.parts[kind]
 
 
 def part(kind: type[Any]) -> Any:
-    """A dependency: what the app has of a type."""
+    """Returns a FastAPI dependency on the app's part of a type."""
 
-    # A coroutine, though it awaits nothing: FastAPI sends plain functions to a thread pool.
+    # A coroutine although it awaits nothing: FastAPI runs plain functions in a thread pool.
     async def found(request: Request) -> Any:
         return part_of(request, kind)
 
@@ -67,6 +69,6 @@ async def _reading(platform: PlatformDep) -> AsyncIterator[Session]:
         yield session
 
 
-# scope="function": committed before the answer is sent, so that nothing acknowledged is lost.
+# scope="function": commits before the response is sent, so that no acknowledged change is lost.
 WriteSession = Annotated[Session, Depends(_transaction, scope="function")]
 ReadSession = Annotated[Session, Depends(_reading, scope="function")]

@@ -1,4 +1,6 @@
-"""Requests from pages of other origins: which may call, and what they may read of answers."""
+"""Requests from pages of other origins: which origins may call, and which response headers they may
+read.
+"""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -35,14 +37,14 @@ EXPOSED = (
     "x-request-id",
     "x-stoker-version",
 )
-"""Headers of answers that scripts may read, beside those that they always may."""
+"""Response headers that scripts may read, in addition to the always readable ones."""
 
 
 class CrossOrigin(CORSMiddleware):
-    """Starlette's. A refused preflight is answered in our shape.
+    """Starlette's CORS middleware with refused preflights in Stoker's error format.
 
-    Keys come in a header that scripts set themselves, never in cookies: credentials in the
-    browser's sense are not allowed, so any origin may be.
+    Scripts set keys in a header, and cookies never carry them. Credentials in the browser's sense
+    are not allowed, so any origin may be allowed.
     """
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
@@ -50,17 +52,17 @@ class CrossOrigin(CORSMiddleware):
             app,
             allow_origins=origins,
             allow_methods=METHODS,
-            # Whatever is asked for: clients of OpenAI's send a dozen of their own.
+            # Allow any header: OpenAI's clients send a dozen custom headers.
             allow_headers=[ANY],
             expose_headers=EXPOSED,
-            # Whoever names a page means it for the network that the server is in.
+            # An operator who allows a page means it to reach the server's network.
             allow_private_network=True,
         )
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        found = super().preflight_response(request_headers)
-        if found.status_code == HTTPStatus.OK:
-            return found
+        response = super().preflight_response(request_headers)
+        if response.status_code == HTTPStatus.OK:
+            return response
         if self.is_allowed_origin(request_headers["origin"]):
             method = request_headers["access-control-request-method"][:100]
             message = f"Pages may send {', '.join(METHODS)}, not {method}."
@@ -70,7 +72,7 @@ class CrossOrigin(CORSMiddleware):
                 "Its operator can name it in STOKER_CORS_ORIGINS."
             )
         refused = error_response(InvalidRequestError(message))
-        for name, value in found.headers.items():
+        for name, value in response.headers.items():
             if name.startswith("access-control-") or name == "vary":
                 refused.headers[name] = value
         return refused

@@ -1,4 +1,4 @@
-"""Dependencies of request handlers that are classes."""
+"""Class-based dependencies of request handlers."""
 
 import inspect
 from collections.abc import Callable
@@ -8,10 +8,11 @@ from fastapi import Depends
 
 
 def made(kind: Callable[..., Any]) -> Any:
-    """A dependency that is made on the event loop, with what the class's signature asks for.
+    """Returns a dependency that creates the class on the event loop, with the arguments in its
+    signature.
 
-    Given the class itself, FastAPI would make it in a thread pool, which costs more than most
-    handlers' own work.
+    If FastAPI received the class itself, it would create it in a thread pool. That costs more than
+    most handlers' own work.
     """
 
     async def make(**given: Any) -> Any:

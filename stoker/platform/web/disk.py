@@ -1,4 +1,4 @@
-"""A full disk, told to the client as what it is."""
+"""Reports a full disk to the client."""
 
 import contextlib
 import errno
@@ -9,13 +9,13 @@ from sqlalchemy.exc import OperationalError
 
 from stoker.base.errors import CapacityError
 
-# A file over RLIMIT_FSIZE or the file system's own limit is a disk that is full for it.
+# A file over RLIMIT_FSIZE or the file system's own limit counts as a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextlib.contextmanager
 def full_disk_reported() -> Generator[None]:
-    """Turn a failure to write for want of space into a `CapacityError`."""
+    """Converts a write failure for lack of space into a `CapacityError`."""
     try:
         yield
     except (OSError, OperationalError, sqlite3.OperationalError) as error:
@@ -25,7 +25,9 @@ def full_disk_reported() -> Generator[None]:
 
 
 def full_disk(error: Exception) -> CapacityError | None:
-    """What a client is told of a failure to write for want of space; None: it is another one."""
+    """Returns the client's error for a write failure for lack of space. Returns None for any other
+    error.
+    """
     origin = error.orig if isinstance(error, OperationalError) else error
     if isinstance(origin, sqlite3.OperationalError):
         is_full = getattr(origin, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL

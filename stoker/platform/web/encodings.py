@@ -1,7 +1,7 @@
-"""Bodies of requests that were sent compressed (`Content-Encoding`), decompressed as they are read.
+"""Decompresses request bodies (`Content-Encoding`) while they are read.
 
-Limits count what comes out. Little is decompressed at a time, so that a small body which grows
-without end is refused early.
+Limits apply to the decompressed bytes. Only a little is decompressed at a time, so that a small
+body that expands without end is refused early.
 """
 
 import zlib
@@ -16,19 +16,21 @@ from stoker.base.errors import InvalidRequestError, UnsupportedMediaTypeError
 
 PIECE_BYTES = 64 * 1024
 _ZSTD_STEP_BYTES = 256
-"""Of input: a zstd block of four bytes may stand for 128 KiB."""
+"""Input bytes per step. A zstd block of four bytes may expand to 128 KiB."""
 _ZSTD_WINDOW_BYTES = 8 << 20
 _BY_ITSELF = ("", "identity")
 
 
 class Decoder(Protocol):
     is_whole: bool
-    """Whether what was fed ends where a body may end."""
+    """True if the input so far is a complete body."""
 
     def feed(self, data: bytes) -> None: ...
 
     def take(self) -> bytes:
-        """Returns the next piece; empty if there is none. Raises `InvalidRequestError`."""
+        """Returns the next piece, or empty bytes if none is available. Raises
+        `InvalidRequestError`.
+        """
         ...
 
 
@@ -48,19 +50,19 @@ class _Zlib:
     def take(self) -> bytes:
         while True:
             try:
-                found = self._object.decompress(self._data, PIECE_BYTES)
+                piece = self._object.decompress(self._data, PIECE_BYTES)
             except zlib.error as error:
                 raise _damaged() from error
             self._data = self._object.unconsumed_tail
             self.is_whole = self._object.eof
             if self._object.eof and self._object.unused_data:
-                # Several streams, one after another, are one body (RFC 1952, 2.2).
+                # Several consecutive streams form one body (RFC 1952, 2.2).
                 self._begin(self._object.unused_data)
                 self.is_whole = False
-            elif found or not self._data:
-                return found
-            if found:
-                return found
+            elif piece or not self._data:
+                return piece
+            if piece:
+                return piece
 
 
 class _Zstd:
@@ -77,16 +79,16 @@ class _Zstd:
         self._data += data
 
     def take(self) -> bytes:
-        found, at = b"", 0
+        piece, at = b"", 0
         try:
-            while not found and at < len(self._data):
-                found = self._object.decompress(self._data[at : at + _ZSTD_STEP_BYTES])
+            while not piece and at < len(self._data):
+                piece = self._object.decompress(self._data[at : at + _ZSTD_STEP_BYTES])
                 at += _ZSTD_STEP_BYTES
         except self._error as error:
             raise _damaged() from error
         self._data = self._data[at:]
         self.is_whole = bool(self._object.eof)
-        return found
+        return piece
 
 
 _DECODERS: dict[str, Callable[[], Decoder]] = {
@@ -100,13 +102,15 @@ ACCEPTED = tuple(name for name in _DECODERS if not name.startswith("x-"))
 
 
 def decoded(scope: Scope, receive: Receive) -> Receive:
-    """Returns what receives the body as it was before it was compressed. It raises
-    `InvalidRequestError` for a damaged one and `UnsupportedMediaTypeError` for an unknown encoding.
+    """Returns a receive function that yields the decompressed body.
+
+    The function raises `InvalidRequestError` for a damaged body and `UnsupportedMediaTypeError` for
+    an unknown encoding.
     """
-    given = ", ".join(Headers(scope=scope).getlist("content-encoding")).strip().lower()
-    if given in _BY_ITSELF:
+    encoding = ", ".join(Headers(scope=scope).getlist("content-encoding")).strip().lower()
+    if encoding in _BY_ITSELF:
         return receive
-    make = _DECODERS.get(given)
+    make = _DECODERS.get(encoding)
     decoder = make() if make else None
     is_over = is_done = False
 
@@ -114,7 +118,7 @@ def decoded(scope: Scope, receive: Receive) -> Receive:
         nonlocal is_over, is_done
         if decoder is None:
             raise UnsupportedMediaTypeError(
-                f"The Content-Encoding {given[:64]!a} is not known here. Accepted are "
+                f"The Content-Encoding {encoding[:64]!a} is not known here. Accepted are "
                 f"{', '.join(ACCEPTED)}; or send the body as it is.",
                 param="Content-Encoding",
             )

@@ -1,4 +1,4 @@
-"""`HEAD` wherever there is `GET`: the same status and headers, and no body (RFC 9110, 9.3.2)."""
+"""Answers `HEAD` for every `GET` route: same status and headers, and no body (RFC 9110, 9.3.2)."""
 
 import contextlib
 
@@ -7,10 +7,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadRequests:
-    """Has the route of `GET` answer `HEAD`, unless a route of its own does.
+    """Middleware that answers `HEAD` with the `GET` route, unless a separate route handles it.
 
-    The work for a body that comes in parts, such as a file or a stream of events, ends at the first
-    part.
+    The work for a streamed body, such as a file or events, ends at the first part.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -21,12 +20,12 @@ class HeadRequests:
             await self.app(scope, receive, send)
             return
 
-        # A copy: the server around the app goes by the method that was sent, and so does the log.
+        # A copy, because the surrounding server and the log use the original method.
         inner = {**scope, "method": "GET"}
 
         async def send_head(message: Message) -> None:
             if message["type"] != "http.response.body":
-                # What was added, such as headers of limits and the route.
+                # Copies additions such as rate-limit headers and the route.
                 scope.update({name: value for name, value in inner.items() if name != "method"})
                 await send(message)
                 return
@@ -40,11 +39,11 @@ class HeadRequests:
 
 
 class _AnsweredError(Exception):
-    """The head is sent: nothing else is wanted."""
+    """Raised after the headers are sent, to end the work on the body."""
 
 
 def _is_for_get(scope: Scope) -> bool:
-    """Returns whether the first route that takes either method takes `GET` alone."""
+    """Returns True if the first route that accepts either method accepts only `GET`."""
     routes: list[BaseRoute] = scope["app"].routes
     for route in routes:
         if route.matches(scope)[0] is Match.FULL:

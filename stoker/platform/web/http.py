@@ -1,4 +1,4 @@
-"""The outermost ASGI layer: request ids, body limits, access log, errors in our shape."""
+"""Outermost ASGI layer: request ids, body limits, access log, and Stoker's error format."""
 
 import asyncio
 import logging
@@ -52,35 +52,35 @@ _RETRY_AFTER_STOP_S = 5
 
 
 CLIENT_GONE = 499
-"""nginx's status for a client that closed the connection first; no standard has one."""
+"""Status of nginx for a client that closed the connection first. No standard defines one."""
 
 
 class ClientGoneError(Exception):
-    """The client has closed the connection; its work was cancelled."""
+    """Raised if the client has closed the connection. Its work was cancelled."""
 
 
 @dataclass(slots=True)
 class BodyLimits:
-    """Of one request's body."""
+    """Limits of one request's body."""
 
     json: int
-    """Bytes of JSON beside the media in it."""
+    """Maximum bytes of JSON, without embedded media."""
     media: int
-    """Bytes of a body that may hold media."""
+    """Maximum bytes of a body that may contain media."""
     now: int | None
-    """What is enforced while it is read; None: nothing."""
+    """Limit in bytes that is enforced while the body is read. None means no limit."""
     is_counted: bool = True
-    """Whether its structure is counted, too, as that of JSON."""
+    """True if the body's structure is counted as JSON too."""
 
 
 class RequestListener(Protocol):
-    """Is notified of every request that was answered."""
+    """Listener that is notified of every answered request."""
 
     def answered(self, route: str | None, method: str, status: int, seconds: float) -> None: ...
 
 
 class Traced(Protocol):
-    """What a trace wants to know of a request in the end."""
+    """Values that a trace records at the end of a request."""
 
     status: int
     route: str | None
@@ -91,11 +91,11 @@ class RequestTracer(Protocol):
 
 
 _CHOSEN = frozenset({"path", "model"})
-"""Parameters of paths that are names and no ids."""
+"""Path parameters that contain names instead of ids."""
 
 
 class RequestContext:
-    """Gives every request an id, a body limit and one log line."""
+    """Middleware that adds an id, a body limit and one log line to every request."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class RequestContext:
             answered.route = route_of(scope)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, identifier: str) -> int:
-        """Returns the status; 0 where none was sent."""
+        """Runs the app. Returns the status, or 0 if no response was sent."""
         token = request_id.set(identifier)
         scope[_BODY_LIMITS] = BodyLimits(self.json_limit, self.body_limit, self.json_limit)
         started = time.perf_counter()
@@ -160,7 +160,7 @@ class RequestContext:
 
 
 def logged_path(scope: Scope) -> str:
-    """A request's path as it is logged: without names that clients chose, such as a file's."""
+    """Returns the path to log, without names that clients chose, such as a file's."""
     path: str = scope["path"]
     for name in _CHOSEN & scope.get("path_params", {}).keys():
         before, _, after = path.rpartition(f"/{scope['path_params'][name]}")
@@ -169,7 +169,7 @@ def logged_path(scope: Scope) -> str:
 
 
 class LastResort:
-    """Gives every request an answer, whatever happens within."""
+    """Middleware that answers every request, even if any error occurs inside."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -186,24 +186,24 @@ class LastResort:
             await send(message)
 
         try:
-            # No database and no file system takes a NUL, so nothing can have such a path.
+            # Databases and file systems do not accept NUL, so no resource has such a path.
             app = self.app if "\0" not in scope["path"] else error_response(_no_such_path(scope))
             await app(scope, receive, send_on)
         except (ClientGoneError, ClientDisconnect):
-            # Nobody reads this; the log shows why the request ended.
+            # No client reads this response. The log shows why the request ended.
             if not has_begun:
                 await Response(status_code=CLIENT_GONE)(scope, receive, send)
         except asyncio.CancelledError:
-            # Nothing but the server's end cancels a request, and nobody waits for this task:
-            # uvicorn would answer with a plain text of its own.
+            # A request is cancelled only when the server stops, and no task awaits this one.
+            # uvicorn would send its own plain-text response.
             if not has_begun:
                 await error_response(_stopping())(scope, receive, send)
         except Exception as error:
-            told = full_disk(error) or lost_database(error) or lost_store(error)
-            if told is None:
+            known_error = full_disk(error) or lost_database(error) or lost_store(error)
+            if known_error is None:
                 log.exception("request failed")
             if not has_begun:
-                await error_response(told or InternalError())(scope, receive, send)
+                await error_response(known_error or InternalError())(scope, receive, send)
 
 
 def _stopping() -> CapacityError:
@@ -216,7 +216,9 @@ def _stopping() -> CapacityError:
 
 
 class AllowedHosts:
-    """Answers requests for hosts that are not on the list with an error in our shape."""
+    """Middleware that refuses requests for hosts that are not on the list, in Stoker's error
+    format.
+    """
 
     def __init__(self, app: ASGIApp, allowed_hosts: Sequence[str]) -> None:
         self.app = app
@@ -237,7 +239,7 @@ class AllowedHosts:
 
 
 def require_json(request: Request) -> None:
-    """Refuse a body that says it is something else than JSON."""
+    """Raises `UnsupportedMediaTypeError` if the content type is not JSON."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
     if kind.lower() != "application/json":
         raise UnsupportedMediaTypeError(
@@ -246,7 +248,7 @@ def require_json(request: Request) -> None:
 
 
 def add_headers(request: Request, headers: Mapping[str, str]) -> None:
-    """Have the answer carry these, whatever it will be."""
+    """Adds headers to the response, whether it succeeds or fails."""
     request.scope[_HEADERS] = headers
 
 
@@ -255,7 +257,7 @@ def body_limits(request: Request) -> BodyLimits:
 
 
 def request_of(path: str, body: bytes) -> Request:
-    """A request for JSON that the server makes to itself; its client never goes away."""
+    """Returns a JSON request that the server makes to itself. Its client never disconnects."""
     limits = BodyLimits(len(body), len(body), len(body))
     scope: dict[str, Any] = {
         "type": "http",
@@ -279,31 +281,33 @@ def request_of(path: str, body: bytes) -> Request:
 
 
 def lift_body_limit(request: Request) -> None:
-    """Leave the limit to this handler, which streams the body and counts for itself."""
+    """Disables the limit for this request. The handler streams the body and counts its bytes
+    itself.
+    """
     limits = body_limits(request)
     limits.now, limits.is_counted = None, False
 
 
 def lift_body_limit_for_media(request: Request) -> None:
-    """Take a body as large as media are. What is JSON of it, this handler counts for itself."""
+    """Raises the limit to that of media. The handler counts the JSON part itself."""
     limits = body_limits(request)
     limits.now, limits.is_counted = limits.media, False
 
 
 def declared_length(scope: Scope) -> int | None:
-    """The length of the body, where the client says it before."""
-    given = Headers(scope=scope).get("content-length", "")
-    return int(given) if given.isdecimal() and len(given) <= _MAX_LENGTH_DIGITS else None
+    """Returns the declared length of the body, or None if the client declares none."""
+    header = Headers(scope=scope).get("content-length", "")
+    return int(header) if header.isdecimal() and len(header) <= _MAX_LENGTH_DIGITS else None
 
 
 def route_of(scope: Scope) -> str | None:
-    """The template of the route that a request was given to, such as `/v1/models/{model}`."""
+    """Returns the template of the matched route, such as `/v1/models/{model}`."""
     return getattr(scope.get("route"), "path", None)
 
 
 def _request_id(scope: Scope) -> str:
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _SANE_ID.fullmatch(given) else new_id(Prefix.REQUEST)
+    header = Headers(scope=scope).get("x-request-id", "")
+    return header if _SANE_ID.fullmatch(header) else new_id(Prefix.REQUEST)
 
 
 def _limited(scope: Scope, receive: Receive) -> Receive:
@@ -336,7 +340,9 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
 
 
 class _BodyRefused(HTTPException):
-    """FastAPI turns any other exception raised while it reads a body into its own 400."""
+    """Carries a Stoker error through FastAPI, which turns any other exception while reading a body
+    into its own 400.
+    """
 
     def __init__(self, error: StokerError) -> None:
         super().__init__(error.status)
@@ -385,18 +391,22 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods(app: FastAPI, path: str) -> set[str]:
-    """All methods that a path takes. The router tells those of the first route alone that fits."""
+    """Returns all methods that a path accepts. The router reports only those of the first matching
+    route.
+    """
     if not hasattr(app.state, _METHODS):
         setattr(app.state, _METHODS, [_served(route) for route in iter_route_contexts(app.routes)])
     table: list[tuple[re.Pattern[str], set[str]]] = getattr(app.state, _METHODS)
-    found = {method for pattern, methods in table if pattern.match(path) for method in methods}
-    return found | {"HEAD"} if "GET" in found else found
+    methods_of_path = {
+        method for pattern, methods in table if pattern.match(path) for method in methods
+    }
+    return methods_of_path | {"HEAD"} if "GET" in methods_of_path else methods_of_path
 
 
 def _served(route: RouteContext) -> tuple[re.Pattern[str], set[str]]:
     path = str(route.path)
     if route.methods is None:
-        # A folder of files.
+        # The route serves a folder of files.
         return re.compile(f"{re.escape(path)}(/|$)"), {"GET", "HEAD"}
     return compile_path(path)[0], set(route.methods)
 
@@ -404,9 +414,9 @@ def _served(route: RouteContext) -> tuple[re.Pattern[str], set[str]]:
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         return error_response(InternalError())
-    # The first part says where the field stood: in the body, the query, a header.
+    # The first part names the field's location: the body, the query or a header.
     errors: list[Mapping[str, Any]] = [
-        {**one, "loc": one["loc"][1:]} for one in error.errors()[:MOST_ERRORS]
+        {**item, "loc": item["loc"][1:]} for item in error.errors()[:MOST_ERRORS]
     ]
     return error_response(from_validation(errors, _known_fields(request)))
 
@@ -416,7 +426,7 @@ def _no_such_path(scope: Scope) -> NotFoundError:
 
 
 def _known_fields(request: Request) -> list[str]:
-    """The fields of the body that the matched route takes."""
+    """Returns the body fields that the matched route accepts."""
     body = getattr(request.scope.get("route"), "body_field", None)
     model = getattr(getattr(body, "field_info", None), "annotation", None)
     return list(getattr(model, "model_fields", {}))

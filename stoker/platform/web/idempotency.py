@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: the same key and body get the first answer again, another body a 409.
+"""`Idempotency-Key`: the same key and body get the first response again, another body gets a 409.
 
-Records belong to the API key that made the request, and are sealed. A sign-in link is not kept: a
-repeat gets a 409.
+Records belong to the API key that made the request, and are sealed. A sign-in link is not stored: a
+repeated request gets a 409.
 """
 
 import hashlib
@@ -49,9 +49,11 @@ class Idempotency:
         self._key = idempotency_key
 
     async def known(self, status: int, fingerprint: str | None = None) -> Response | None:
-        """The remembered answer, before work is done that `run` would throw away.
+        """Returns the stored response, before work is done that `run` would discard. Returns None
+        if none is stored.
 
-        fingerprint: as `run` takes it.
+        Args:
+            fingerprint: see `run`.
         """
         if self._key is None:
             return None
@@ -69,13 +71,14 @@ class Idempotency:
         *,
         is_single_use: bool = False,
     ) -> Response:
-        """Create and remember the answer in the same transaction, or give the remembered one.
+        """Creates an object and stores the response in the same transaction, or returns the stored
+        response.
 
         Args:
-            fingerprint: SHA-256 of what was asked for; None: of the body. The bodies of forms
+            fingerprint: SHA-256 of the request's content. None uses the body. Bodies of forms
                 differ each time that they are sent.
-            is_single_use: the answer opens something once. It is not remembered, and a repeat
-                creates nothing.
+            is_single_use: True if the response can be used only once. It is not stored, and a
+                repeated request creates nothing.
         """
         if self._key is None:
             return _response((await create()).model_dump_json().encode(), status)
@@ -107,8 +110,8 @@ class Idempotency:
         return hashlib.sha256(await self._request.body()).hexdigest()
 
     def _record_id(self) -> str:
-        # A key that may do less must not get the answers of one that may do more. An operator acts
-        # for the account that the header names.
+        # A key with fewer rights must not get the responses of a key with more rights. An operator
+        # acts for the account in the header.
         account = self._named_account()
         request = (self._request.method, self._request.url.path, self._key or "")
         parts = (self._caller.key_id, account, *request)
@@ -145,14 +148,14 @@ Idempotent = Annotated[Idempotency, made(Idempotency)]
 
 
 async def erase(session: Session, object_ids: Collection[str]) -> None:
-    """Drop the remembered answers that mention objects, by their ids."""
+    """Deletes the stored responses that mention objects, by their ids."""
     await session.execute(
         delete(IdempotencyRecord).where(IdempotencyRecord.object_id.in_(object_ids))
     )
 
 
 async def forget_old(database: Database, before: datetime) -> None:
-    """Drop the records made before a moment (the janitor keeps them for `KEPT`)."""
+    """Deletes the records made before a time (the janitor keeps them for `KEPT`)."""
     async with database.transaction() as session:
         await session.execute(
             delete(IdempotencyRecord).where(IdempotencyRecord.created_at < before)

@@ -15,7 +15,7 @@ from stoker.platform.web.dependencies import made
 from stoker.store.db import NO_CONTROL, Session
 
 PAGE_BYTES = 2 << 20
-"""About as much as one page of large objects holds."""
+"""Approximate maximum bytes of a page of large objects."""
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -60,7 +60,9 @@ class Page(Generic[Row]):
 
 
 async def json_page(page: Page[Row], schema: Callable[[Row], Any]) -> Response:
-    """A list of objects that may be large, as JSON: others have their turn after each of them."""
+    """Returns a list of possibly large objects as JSON. Other tasks get a turn after each
+    object.
+    """
     ids: list[str] = []
     objects: list[bytes] = []
     for row in page.rows:
@@ -83,7 +85,7 @@ async def fetch_page(
     id_column: InstrumentedAttribute[str],
     query: PageQuery,
 ) -> Page[Row]:
-    """Ids are time-ordered, so paging by id is paging by age."""
+    """Returns a page of rows. Ids are time-ordered, so paging by id is paging by age."""
     sorted_rows = ordered(statement, id_column, query).limit(query.limit + 1)
     rows = (await session.scalars(sorted_rows)).all()
     return Page(rows[: query.limit], len(rows) > query.limit)
@@ -97,21 +99,22 @@ async def fetch_light_page(
     *,
     weight: ColumnElement[int],
 ) -> Page[Row]:
-    """A page of rows that may be large: it ends before they are more than `PAGE_BYTES`.
+    """Returns a page of possibly large rows. The page ends before it exceeds `PAGE_BYTES`.
 
-    weight: a row's bytes.
+    Args:
+        weight: size of a row in bytes.
     """
     weights = statement.with_only_columns(id_column, weight)
     sorted_rows = ordered(weights, id_column, query).limit(query.limit + 1)
-    found: Sequence[Any] = (await session.execute(sorted_rows)).all()
-    taken = fitting([size for _, size in found[: query.limit]])
-    ids = [one for one, _ in found[:taken]]
+    id_sizes: Sequence[Any] = (await session.execute(sorted_rows)).all()
+    count = fitting([size for _, size in id_sizes[: query.limit]])
+    ids = [identifier for identifier, _ in id_sizes[:count]]
     rows = await session.scalars(ordered(statement.where(id_column.in_(ids)), id_column, query))
-    return Page(rows.all(), len(found) > taken)
+    return Page(rows.all(), len(id_sizes) > count)
 
 
 def fitting(sizes: Sequence[int]) -> int:
-    """How many of some objects, whose bytes these are, go into one page: at least one."""
+    """Returns the number of objects with these sizes that fit into one page: at least one."""
     total = 0
     for count, size in enumerate(sizes):
         total += size
@@ -121,7 +124,7 @@ def fitting(sizes: Sequence[int]) -> int:
 
 
 def ordered(statement: Any, id_column: InstrumentedAttribute[str], query: PageQuery) -> Any:
-    """A statement's rows from where a page begins, to the last."""
+    """Returns the statement with its rows ordered, from the start of the page to the last row."""
     if query.order == "desc":
         statement = statement.order_by(id_column.desc())
         return statement.where(id_column < query.after) if query.after else statement

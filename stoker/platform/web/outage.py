@@ -1,4 +1,4 @@
-"""A database or an object store that does not answer, told to the client as what it is."""
+"""Reports an unreachable database or object store to the client."""
 
 import contextlib
 import logging
@@ -17,14 +17,14 @@ _RETRY_AFTER_S = 2
 _STORE_RETRY_AFTER_S = 10
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN})
 _GONE = ("08", "53", "57P")
-"""How PostgreSQL's codes begin that say nothing about the statement: no connection, no more of
-them, shutting down or starting up.
+"""Prefixes of PostgreSQL's error codes that are not caused by the statement: no connection, too
+many connections, shutting down or starting up.
 """
 
 
 @contextlib.contextmanager
 def lost_store_reported() -> Generator[None]:
-    """Turn a store that does not answer into a `CapacityError`."""
+    """Converts the error of an unreachable store into a `CapacityError`."""
     try:
         yield
     except StoreUnavailableError as error:
@@ -32,12 +32,14 @@ def lost_store_reported() -> Generator[None]:
 
 
 def lost_store(error: Exception) -> CapacityError | None:
-    """What a client is told where the object store does not answer; None: it is another failure."""
+    """Returns the client's error if the object store does not answer. Returns None for any other
+    error.
+    """
     return store_unavailable() if isinstance(error, StoreUnavailableError) else None
 
 
 def store_unavailable() -> CapacityError:
-    """What a client is told of an object store that does not answer."""
+    """Returns the client's error for an object store that does not answer."""
     return CapacityError(
         ("The object store does not answer. Acknowledged data is safe. Retry in a moment."),
         code="store_unavailable",
@@ -46,7 +48,9 @@ def store_unavailable() -> CapacityError:
 
 
 def lost_database(error: Exception) -> CapacityError | None:
-    """What a client is told where the database could not be asked; None: it is another failure."""
+    """Returns the client's error if the database is unreachable. Returns None for any other
+    error.
+    """
     if not _is_lost(error):
         return None
     log.error("database does not answer", exc_info=error)
@@ -58,7 +62,8 @@ def lost_database(error: Exception) -> CapacityError | None:
 
 
 def _is_lost(error: Exception) -> bool:
-    # Nobody else lets go of these: who fetches or calls something has said what it was.
+    # Only the database raises these unhandled: code that fetches or calls something else reports
+    # its own error.
     if isinstance(error, PoolTimeoutError | ConnectionError):
         return True
     origin = error
@@ -66,7 +71,7 @@ def _is_lost(error: Exception) -> bool:
         if error.connection_invalidated:
             return True
         origin = error.orig or error
-    # An extended code keeps the plain one in its lowest byte.
+    # The lowest byte of an extended code is the plain code.
     if ((getattr(origin, "sqlite_errorcode", None) or 0) & 0xFF) in _BUSY:
         return True
     return str(getattr(origin, "sqlstate", None) or "").startswith(_GONE)

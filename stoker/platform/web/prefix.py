@@ -1,4 +1,4 @@
-"""The path that a reverse proxy puts before all of ours, as in `https://models.example/stoker`."""
+"""Path prefix that a reverse proxy puts before all paths, as in `https://models.example/stoker`."""
 
 import re
 from urllib.parse import urlsplit
@@ -11,21 +11,21 @@ _SANE = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
 
 
 def prefix_of(request: Request, public_url: str | None) -> str:
-    """Returns the prefix without a slash at its end, or nothing.
+    """Returns the prefix without a trailing slash, or an empty string.
 
-    The public address decides. Without one it is what the proxy says in X-Forwarded-Prefix, as
-    Traefik does. Pages and documents are made of it for the client that sent it, and nothing else.
+    The public address decides. Without one, the proxy's X-Forwarded-Prefix is used, as sent by
+    Traefik. The prefix is used only in pages and documents for the client that sent it.
     """
     if public_url:
         return urlsplit(public_url).path.rstrip("/")
-    given = request.headers.get(HEADER, "").partition(",")[0].strip().rstrip("/")
-    if _SANE.fullmatch(given) and ".." not in given:
-        return given
+    forwarded = request.headers.get(HEADER, "").partition(",")[0].strip().rstrip("/")
+    if _SANE.fullmatch(forwarded) and ".." not in forwarded:
+        return forwarded
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 def base_url(request: Request, public_url: str | None) -> str:
-    """Returns the address of this server as the client sees it, without a slash at its end."""
+    """Returns the address of this server as the client sees it, without a trailing slash."""
     if public_url:
         return public_url.rstrip("/")
     origin = f"{request.url.scheme}://{request.url.netloc}"
@@ -33,9 +33,9 @@ def base_url(request: Request, public_url: str | None) -> str:
 
 
 class PathPrefix:
-    """Takes the path of the public address away, for proxies that leave it in requests.
+    """Middleware that removes the public address's path, for proxies that leave it in requests.
 
-    A header does not decide this: a client could get around rules that a proxy has for paths.
+    A header does not decide this, because a client could then bypass a proxy's rules for paths.
     """
 
     def __init__(self, app: ASGIApp, public_url: str) -> None:

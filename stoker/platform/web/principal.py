@@ -1,4 +1,4 @@
-"""Who is calling, as a value: whoever makes it from a key stands above, whoever reads it below."""
+"""The caller as a value. Higher layers create it from a key, and lower layers read it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,20 +25,22 @@ class Principal:
     account_id: str | None
     deployment_ids: frozenset[str]
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """`requests` and `tokens` that it may take a minute; what is not here has no limit."""
+    """Maximum `requests` and `tokens` per minute. A missing entry means no limit."""
 
 
 def caller_of(request: Request) -> Principal | None:
-    """Whoever was found to send a request; None before its key was checked."""
+    """Returns the caller of a request. None before its key was checked."""
     return getattr(request.state, "caller", None)
 
 
 def know_caller(request: Request, caller: Principal) -> None:
-    """Note who has sent a request: its task is theirs from now on."""
+    """Records the caller of a request. The current task then works for that caller."""
     request.state.caller = caller
     work_for(caller)
 
 
 def work_for(caller: Principal) -> None:
-    """Have the work of this task count as its account's, where accounts take turns."""
+    """Assigns the current task's work to the caller's account, for the fair share among
+    accounts.
+    """
     CURRENT_CALLER.set(Party(caller.account_id or "", caller.public_id))

@@ -1,4 +1,4 @@
-"""Bases of the wire types."""
+"""Base classes of the wire types."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from stoker.base.strict_json import Strict
 
 
 class RequestModel(Strict):
-    """A request of our own: unknown fields are refused."""
+    """Base of Stoker's own requests. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     is_stored = True

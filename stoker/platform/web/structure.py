@@ -1,31 +1,33 @@
-"""How much a JSON text consists of, counted before any object is made of it.
+"""Counts the structure of a JSON text before any object is created from it.
 
-Objects are what costs: two bytes of text become a list, and a parser has no limit but its memory.
+Objects are expensive: two bytes of text become a list, and a parser is limited only by its memory.
 """
 
 from stoker.base.errors import InvalidRequestError
 
 MAX_CONTAINERS = 1 << 14
-"""Objects and lists."""
+"""Maximum number of objects and lists."""
 MAX_MEMBERS = 1 << 15
 MAX_ITEMS = 400_000
-"""Commas: members, and items of lists. Token ids are many: a context's, or a batch of inputs'."""
+"""Maximum number of commas, which separate members and list items. Lists of token ids are long:
+those of a context or a batch of inputs.
+"""
 FREE_BYTES = 16 << 10
-"""A text so short can hold nobody up, and is not counted."""
+"""Maximum size in bytes of a text that is not counted, because it is too short to cause delays."""
 _PIECE = 64 << 10
 
 
 class Structure:
-    """Counts a text that comes in parts."""
+    """Counter for a text that arrives in parts."""
 
     def __init__(self) -> None:
         self._containers = self._members = self._items = 0
         self._is_string = False
         self._held = b""
-        """A backslash whose character has not come."""
+        """Trailing backslash with an escaped character that has not arrived yet."""
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
-        """Raises `InvalidRequestError`."""
+        """Counts more of the text. Raises `InvalidRequestError` if a maximum is exceeded."""
         for start in range(0, len(data), _PIECE):
             self._add(bytes(data[start : start + _PIECE]))
 
@@ -34,7 +36,7 @@ class Structure:
         if b"\\" in data:
             if (len(data) - len(data.rstrip(b"\\"))) % 2:
                 data, self._held = data[:-1], b"\\"
-            # What is left of quotes begins and ends strings.
+            # The remaining quotes start and end strings.
             data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = data.split(b'"')
         outside = b"".join(parts[self._is_string :: 2])
@@ -51,7 +53,7 @@ class Structure:
 
 
 def check(text: bytes | bytearray) -> None:
-    """Raise `InvalidRequestError` for a text that consists of too much."""
+    """Raises `InvalidRequestError` if the text has too much structure."""
     if len(text) > FREE_BYTES:
         Structure().add(text)
 

@@ -1,4 +1,6 @@
-"""Completing an upload: all files there, inspected, and the artifact ready or failed."""
+"""Completes an upload: checks that all files were received, inspects them, and marks the artifact
+ready or failed.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +24,7 @@ _completing = KeyedLocks()
 
 @dataclass(frozen=True)
 class _Frozen:
-    """A session that takes no more files, about to be inspected."""
+    """Snapshot of an upload session that accepts no more files and is about to be inspected."""
 
     artifact_id: str
     upload_id: str
@@ -32,7 +34,7 @@ class _Frozen:
 
 
 _cut_off: dict[str, _Frozen] = {}
-"""By upload: those that wait to be reopened."""
+"""Interrupted sessions by upload id. They must be reopened."""
 
 
 async def complete(
@@ -43,13 +45,14 @@ async def complete(
     *,
     is_import: bool = False,
 ) -> Artifact:
-    """Inspect a session's files and make them the artifact's; its state says how that ended.
+    """Inspects a session's files and makes them the artifact's live files. The artifact's status
+    holds the outcome.
 
-    Repeated, it gives the artifact again; at the same time, the second waits for the first.
-    Raises `ConflictError` with `upload_incomplete` where bytes are missing: the session stays open.
+    A repeated call returns the artifact again. A concurrent call waits for the first one. Raises
+    `ConflictError` with `upload_incomplete` if bytes are missing. The session then stays open.
 
     Args:
-        is_import: an import completes its session, which no client may do.
+        is_import: True if an import completes its own session, which no client may do.
     """
     with full_disk_reported(), lost_store_reported():
         async with _completing.hold(upload_id):
@@ -59,15 +62,15 @@ async def complete(
 
 
 def message(artifact: Artifact) -> str:
-    """What came of completing, in a sentence."""
+    """Returns a sentence that describes the outcome of the completion."""
     match artifact.status:
         case ArtifactStatus.READY:
             return "The artifact is ready to be deployed."
         case ArtifactStatus.FAILED:
-            kept = " Correct them in this upload and complete it again." * bool(
+            hint = " Correct them in this upload and complete it again." * bool(
                 artifact.open_upload_id
             )
-            return f"The files were refused: {artifact.failure_message}{kept}"
+            return f"The files were refused: {artifact.failure_message}{hint}"
         case status:
             return f"This upload was completed before; the artifact is now {status}."
 
@@ -77,7 +80,7 @@ async def _complete(
 ) -> Artifact:
     cut_off = _cut_off.get(upload_id)
     if cut_off and cut_off.account_id == account_id:
-        # Of those who complete it, this is the only one.
+        # The lock makes this the only call that completes the upload.
         await _reopen(platform.database, cut_off)
     frozen: _Frozen | None = None
     try:
@@ -88,7 +91,8 @@ async def _complete(
             if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
                 return artifact
             if artifact.status == ArtifactStatus.FAILED and artifact.open_upload_id == upload.id:
-                # The same files are refused again: a change would have set another status.
+                # The files did not change since they were refused: a change would have set another
+                # status.
                 return artifact
             if not is_import:
                 service.refuse_clients_of_import(upload)
@@ -96,8 +100,8 @@ async def _complete(
         await transfers.end(upload_id, service.upload_closed(UploadStatus.INGESTING))
         outcome, artifact, dropped = await _ingest(platform, frozen)
     except BaseException:
-        # Neither sound nor refused: the client may complete once more. From the commit on: whoever
-        # is cancelled meanwhile may have committed.
+        # The files were neither accepted nor refused, so the client may complete again. `frozen` is
+        # set before the commit returns, because a cancelled task may have committed.
         if frozen:
             _cut_off[upload_id] = frozen
             with contextlib.suppress(Exception):
@@ -120,13 +124,13 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_i
     if not files:
         raise ConflictError("No file was uploaded in this session yet.", code="upload_incomplete")
     parts = await repository.parts(session, upload.id)
-    found: dict[str, WholeFile] = {}
-    for file, own, state in layout.by_file(files, parts, upload.part_size):
+    whole_files: dict[str, WholeFile] = {}
+    for file, file_parts, state in layout.by_file(files, parts, upload.part_size):
         if not state.complete:
             raise _incomplete(file.path, state)
         file.size = state.received
-        of_file = [PartOfFile(one.number, one.size, one.sha256) for one in own]
-        found[file.path] = WholeFile(file.blob_key, state.received, of_file)
+        of_file = [PartOfFile(part.number, part.size, part.sha256) for part in file_parts]
+        whole_files[file.path] = WholeFile(file.blob_key, state.received, of_file)
     upload.status = UploadStatus.INGESTING
     upload.server_id = server_id
     artifact.status = ArtifactStatus.INGESTING
@@ -136,14 +140,16 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_i
         upload_id=upload.id,
         account_id=artifact.account_id,
         requested_pipeline=artifact.requested_pipeline,
-        files=found,
+        files=whole_files,
     )
 
 
 async def _ingest(
     platform: Platform, frozen: _Frozen
 ) -> tuple[Inspection | InspectionError, Artifact, Upload | None]:
-    """Returns the inspection's outcome, the artifact, and the upload whose bytes can go."""
+    """Returns the inspection's outcome, the artifact, and the upload with bytes that can be
+    deleted.
+    """
     of_upload = service.folder(frozen.artifact_id, frozen.upload_id)
     await platform.blobs.complete(of_upload, [*frozen.files.values()])
     outcome = await _inspected(platform, frozen)
@@ -152,7 +158,7 @@ async def _ingest(
 
 async def _inspected(platform: Platform, frozen: _Frozen) -> Inspection | InspectionError:
     try:
-        files = {path: (one.key, one.size) for path, one in frozen.files.items()}
+        files = {path: (file.key, file.size) for path, file in frozen.files.items()}
         return await platform.inspectors.inspect(
             frozen.account_id, platform.blobs, files, frozen.requested_pipeline
         )
@@ -163,11 +169,13 @@ async def _inspected(platform: Platform, frozen: _Frozen) -> Inspection | Inspec
 async def _settle(
     database: Database, frozen: _Frozen, outcome: Inspection | InspectionError
 ) -> tuple[Artifact, Upload | None]:
-    """Write down how inspection ended; the artifact, and the upload whose bytes nobody needs."""
+    """Records the outcome of the inspection. Returns the artifact and the upload with bytes that
+    are no longer needed.
+    """
     async with database.transaction() as session:
         artifact, upload = await _frozen_rows(session, frozen)
         if not _is_ours(database, upload):
-            # This server was silent for so long that another has opened the session again.
+            # This server was silent for so long that another server reopened the session.
             raise ConflictError(
                 "The inspection was lost. Complete the upload again.",
                 code="upload_incomplete",
@@ -192,8 +200,8 @@ async def _settle(
 
 
 def _refuse(artifact: Artifact, upload: Upload) -> Upload | None:
-    """Keep a client's refused files, of which one may be corrected. Returns an import's upload,
-    which ends.
+    """Keeps a client's refused files, because the client may correct one of them. Ends the session
+    of an import and returns its upload.
     """
     if upload.origin is None:
         upload.status = UploadStatus.OPEN
@@ -212,9 +220,9 @@ async def _live_upload(session: Session, artifact: Artifact) -> Upload | None:
 
 
 def _make_live(artifact: Artifact, upload: Upload, inspection: Inspection, frozen: _Frozen) -> None:
-    found = asdict(inspection)
-    artifact.pipeline = found.pop("pipeline")
-    artifact.inspection = found
+    fields = asdict(inspection)
+    artifact.pipeline = fields.pop("pipeline")
+    artifact.inspection = fields
     artifact.size_bytes = sum(file.size for file in frozen.files.values())
     artifact.live_upload_id = upload.id
     artifact.origin = upload.origin
@@ -223,8 +231,10 @@ def _make_live(artifact: Artifact, upload: Upload, inspection: Inspection, froze
 
 
 async def reopen_cut_off(database: Database) -> None:
-    """Have the sessions completed again whose inspection was cut off, those among them that could
-    not be reopened at once: what cuts it off, a full disk, keeps that from being written, too.
+    """Reopens the sessions with an interrupted inspection, so that they can be completed again.
+
+    Includes sessions that could not be reopened at once. The cause of the interruption, such as a
+    full disk, can prevent that write too.
     """
     for frozen in [*_cut_off.values()]:
         await _reopen(database, frozen)

@@ -36,11 +36,13 @@ from stoker.tenancy.usage.funding import funded
 
 MAX_PARTS = 100_000
 _DIGITS = 18
-"""More than any number of parts has, leading zeros and all."""
+"""Maximum number of digits of a part number, with leading zeros. More than any valid number has."""
 
 
 class _PartNumber(Convertor[int]):
-    """Digits, however many: Starlette's own reads all of them, which Python refuses to."""
+    """Path convertor for digits of any length. Starlette's own convertor parses all of them, which
+    Python refuses for long strings.
+    """
 
     regex = "[0-9]+"
 
@@ -99,7 +101,7 @@ async def create_artifact(
     platform: PlatformDep,
     idempotent: Idempotent,
 ) -> Response:
-    """Create an artifact, which model files are then uploaded for."""
+    """Create an artifact. Model files can then be uploaded for it."""
 
     async def created() -> Artifact:
         return Artifact.of(await service.create(session, platform.quotas, account_id, body))
@@ -113,15 +115,15 @@ async def list_artifacts(
 ) -> ListResponse[Artifact]:
     """List the account's artifacts."""
     page = await repository.page(session, account_id, paging)
-    told = {one.id: one for one in await service.shown(session, *page.rows)}
-    return page.response(lambda row: told[row.id])
+    by_id = {artifact.id: artifact for artifact in await service.shown(session, *page.rows)}
+    return page.response(lambda row: by_id[row.id])
 
 
 @router.get("/{artifact_id}", responses=responses(NotFoundError))
 async def get_artifact(artifact_id: str, account_id: AccountId, session: ReadSession) -> Artifact:
     """Get an artifact."""
-    (told,) = await service.shown(session, await service.get(session, account_id, artifact_id))
-    return told
+    (artifact,) = await service.shown(session, await service.get(session, account_id, artifact_id))
+    return artifact
 
 
 @router.get(
@@ -133,9 +135,9 @@ async def get_artifact(artifact_id: str, account_id: AccountId, session: ReadSes
     },
 )
 async def get_card(artifact_id: str, account_id: AccountId, platform: PlatformDep) -> Response:
-    """Get the model card: its README.md, as it was uploaded, a MiB of it at most."""
+    """Get the model card: the uploaded README.md, up to 1 MiB of it."""
     headers = {
-        # Whatever is in it, it runs as no page of this server.
+        # The card's content cannot run as a page of this server.
         "content-security-policy": "default-src 'none'; sandbox",
         "content-disposition": 'inline; filename="README.md"',
         "cache-control": "private, no-cache",
@@ -150,15 +152,15 @@ async def update_artifact(
 ) -> Artifact:
     """Rename an artifact."""
     row = await service.update(session, account_id, artifact_id, body)
-    (told,) = await service.shown(session, row)
-    return told
+    (artifact,) = await service.shown(session, row)
+    return artifact
 
 
 @router.delete("/{artifact_id}", responses=responses(NotFoundError, ConflictError))
 async def delete_artifact(
     artifact_id: str, account_id: AccountId, session: WriteSession, platform: PlatformDep
 ) -> Deleted:
-    """Delete an artifact that no deployment uses, with its files."""
+    """Delete an artifact and its files. No deployment may use it."""
     artifact = await service.delete(session, platform.blobs, account_id, artifact_id)
     return Deleted(id=artifact.id, object="model_artifact.deleted")
 
@@ -181,7 +183,7 @@ async def start_upload(
     *,
     body: UploadCreate | None = None,
 ) -> Response:
-    """Open an upload session; the artifact's files stay live until it is completed."""
+    """Open an upload session. The artifact's files stay live until the session is completed."""
     declared = body.size_bytes if body else None
     if declared and declared > receiving.session_limit(platform.settings):
         raise too_large(receiving.session_limit(platform.settings))
@@ -205,7 +207,7 @@ async def start_upload(
 async def get_upload(
     artifact_id: str, upload_id: str, account_id: AccountId, session: ReadSession
 ) -> Upload:
-    """Get an upload session: its files, and what of them has been received."""
+    """Get an upload session with its files and their received bytes."""
     _, upload = await service.get_upload(session, account_id, artifact_id, upload_id)
     files = await repository.files(session, upload_id)
     parts = await repository.parts(session, upload_id)
@@ -222,7 +224,7 @@ async def abandon_upload(
     session: WriteSession,
     platform: PlatformDep,
 ) -> Deleted:
-    """Abandon an open or failed session: the artifact has the files it had before."""
+    """Abandon an open or failed session. The artifact keeps its previous files."""
     upload = await service.abandon(session, platform.blobs, account_id, artifact_id, upload_id)
     return Deleted(id=upload.id, object="upload.deleted")
 
@@ -234,12 +236,12 @@ async def abandon_upload(
 async def complete_upload(
     artifact_id: str, upload_id: str, account_id: AccountId, platform: PlatformDep
 ) -> ArtifactAnswer:
-    """Complete a session: its files are inspected, and the artifact is ready or failed."""
+    """Complete a session. Its files are inspected, and the artifact becomes ready or failed."""
     artifact = await completion.complete(platform, account_id, artifact_id, upload_id)
     return ArtifactAnswer(message=completion.message(artifact), artifact=Artifact.of(artifact))
 
 
-# Before the route of whole files, whose path would take in '/parts/3', too.
+# Must precede the route for whole files: its path would also match '/parts/3'.
 @router.put(
     "/{artifact_id}/uploads/{upload_id}/files/{path:path}/parts/{number:part}",
     responses=_RECEIVING,
@@ -252,7 +254,9 @@ async def put_part(
     request: Request,
     platform: PlatformDep,
 ) -> Part:
-    """Upload one part of a file, in any order and beside others; repeating it changes nothing."""
+    """Upload one part of a file. Parts may come in any order and in parallel. Repeating a part
+    changes nothing.
+    """
     lift_body_limit(request)
     return await receiving.put_part(platform, address, number, Message.of(request))
 
@@ -264,7 +268,7 @@ async def put_part(
     openapi_extra=_RAW_BODY,
 )
 async def put_file(address: FileAddress, request: Request, platform: PlatformDep) -> ReceivedFile:
-    """Upload a whole file, or with Content-Range go on from an offset."""
+    """Upload a whole file, or continue from an offset with Content-Range."""
     lift_body_limit(request)
     return await receiving.put_file(platform, address, Message.of(request))
 
@@ -274,7 +278,7 @@ async def put_file(address: FileAddress, request: Request, platform: PlatformDep
     responses=responses(NotFoundError, ConflictError),
 )
 async def delete_file(address: FileAddress, platform: PlatformDep) -> Deleted:
-    """Remove a file from an open session, such as one for which the files were refused."""
+    """Remove a file from an open session, for example one that caused the files to be refused."""
     await receiving.remove_file(platform, address)
     return Deleted(id=address.path, object="upload_file.deleted")
 
@@ -284,6 +288,6 @@ async def delete_file(address: FileAddress, platform: PlatformDep) -> Deleted:
     responses=responses(NotFoundError, ConflictError),
 )
 async def head_file(address: FileAddress, session: ReadSession) -> Response:
-    """Tell how much of a file has been received, in the header `upload-offset`."""
+    """Return the number of received bytes of a file in the header `upload-offset`."""
     file = await receiving.get_file(session, address)
     return Response(headers=schemas.resumption(file))

@@ -1,4 +1,4 @@
-"""Where the parts of a file lie, and what is still missing of it."""
+"""Positions of a file's parts, and its missing bytes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,21 +9,23 @@ from stoker.store.tables.artifacts import UploadFile, UploadPart
 @dataclass(frozen=True)
 class FileState:
     size: int | None
-    """Bytes of the whole file: told by the client, or by a part that is shorter than the others."""
+    """Size of the whole file in bytes. Declared by the client, or derived from a part that is
+    shorter than the others.
+    """
     received: int
-    """Durable bytes without a gap, from the file's begin."""
+    """Number of durable bytes from the start of the file up to the first gap."""
     missing: int
-    """Number of the first part that is not there."""
+    """Number of the first missing part."""
     complete: bool
 
 
 def offset(number: int, part_size: int) -> int:
-    """Where a part begins in its file."""
+    """Returns the offset of a part in its file, in bytes."""
     return (number - 1) * part_size
 
 
 def file_state(file: UploadFile, parts: Sequence[UploadPart], part_size: int) -> FileState:
-    """What is there of a file, from its row and those of its parts in order."""
+    """Returns the state of a file, from its row and the rows of its parts in order."""
     received = 0
     missing = 1
     for part in parts:
@@ -34,7 +36,7 @@ def file_state(file: UploadFile, parts: Sequence[UploadPart], part_size: int) ->
     size = file.size
     if size is None and parts and parts[-1].size < part_size:
         size = offset(parts[-1].number, part_size) + parts[-1].size
-    # Without a size told, the parts there are make up the file, provided that there is no gap.
+    # If no size was declared, the received parts make up the file, provided that they have no gap.
     whole = size if size is not None else sum(part.size for part in parts) or None
     return FileState(size, received, missing, not file.end_awaited and received == whole)
 
@@ -42,10 +44,10 @@ def file_state(file: UploadFile, parts: Sequence[UploadPart], part_size: int) ->
 def by_file(
     files: Sequence[UploadFile], parts: Sequence[UploadPart], part_size: int
 ) -> Iterator[tuple[UploadFile, Sequence[UploadPart], FileState]]:
-    """Each file of a session with its parts and its state."""
+    """Yields each file of a session with its parts and its state."""
     grouped: dict[str, list[UploadPart]] = {}
     for part in parts:
         grouped.setdefault(part.path, []).append(part)
     for file in files:
-        own = grouped.get(file.path, [])
-        yield file, own, file_state(file, own, part_size)
+        file_parts = grouped.get(file.path, [])
+        yield file, file_parts, file_state(file, file_parts, part_size)

@@ -1,4 +1,4 @@
-"""What a PUT names in its path, and what its headers say of the bytes it carries."""
+"""The path and the headers of a PUT request that carries file bytes."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ _SHA256_BYTES = 32
 class ContentRange:
     start: int
     end: int
-    """One past the last byte (the header names the last byte itself)."""
+    """Offset after the last byte. The header itself names the last byte."""
     total: int
 
     @property
@@ -35,19 +35,19 @@ class DigestMismatchError(InvalidRequestError):
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """What the path of a request names."""
+    """The file that a request's path names."""
 
     account_id: str
     artifact_id: str
     upload_id: str
     path: str
     is_import: bool = False
-    """An import writes, not a client."""
+    """True if an import writes the file instead of a client."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """A request's body and what its headers say of it."""
+    """A request's body and the headers that describe it."""
 
     chunks: AsyncIterator[bytes]
     length: int | None
@@ -56,14 +56,14 @@ class Message:
 
     @classmethod
     def of(cls, request: Request) -> "Message":
-        """Read the headers of a PUT.
+        """Reads the headers of a PUT.
 
-        Raises `InvalidRequestError` for such as are malformed or contradict each other and
-        `UnsupportedMediaTypeError` for a body that is more than the file's bytes.
+        Raises `InvalidRequestError` if headers are malformed or contradict each other. Raises
+        `UnsupportedMediaTypeError` if the body is not just the file's bytes.
         """
         _refuse_wrapped(request)
-        given = request.headers.get("content-length", "")
-        length = int(given) if given.isdecimal() else None
+        length_header = request.headers.get("content-length", "")
+        length = int(length_header) if length_header.isdecimal() else None
         given_range = _content_range(request.headers.get("content-range"))
         if given_range and length is not None and length != given_range.length:
             raise InvalidRequestError(
@@ -91,7 +91,7 @@ def _refuse_wrapped(request: Request) -> None:
 
 
 def _content_range(value: str | None) -> ContentRange | None:
-    """Read a Content-Range (RFC 9110, 14.4). Raises `InvalidRequestError`."""
+    """Parses a Content-Range (RFC 9110, 14.4). Raises `InvalidRequestError`."""
     if value is None:
         return None
     if match := _RANGE.fullmatch(value):
@@ -105,13 +105,13 @@ def _content_range(value: str | None) -> ContentRange | None:
 
 
 def _content_digest(value: str | None) -> bytes | None:
-    """The SHA-256 in a Content-Digest (RFC 9530). Raises `InvalidRequestError`."""
+    """Returns the SHA-256 in a Content-Digest (RFC 9530). Raises `InvalidRequestError`."""
     if value is None:
         return None
-    # Of a member given twice the last one counts (RFC 9651, 3.2).
-    if given := _SHA256.findall(value):
+    # If a member is repeated, the last one counts (RFC 9651, 3.2).
+    if digests := _SHA256.findall(value):
         with contextlib.suppress(binascii.Error):
-            digest = base64.b64decode(given[-1], validate=True)
+            digest = base64.b64decode(digests[-1], validate=True)
             if len(digest) == _SHA256_BYTES:
                 return digest
     raise InvalidRequestError(

@@ -1,7 +1,7 @@
-"""One part of a file: its bytes into their place, then its row, in that order.
+"""Stores one part of a file: first its bytes, then its row.
 
-A part counts once it is durable and its row is committed: whatever is killed and when, the rows
-tell the truth.
+A part counts once it is durable and its row is committed. A process can be killed at any time: the
+rows stay correct.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from stoker.registry.artifacts.streaming import Body, Hash, KeyedLocks, PartWrit
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Upload, UploadFile, UploadPart, UploadStatus
 
-# A part is one client's bytes or another's, never a mixture.
+# A part holds the bytes of one client and never a mixture.
 _locks = KeyedLocks()
 
 Finish = Callable[[UploadFile, "PartReception"], None]
-"""What the last part of a file does to the file's row."""
+"""Updates the file's row when its last part is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,17 @@ class Place:
     blob_key: str
     part_size: int
     session_limit: int
-    """Bytes that all files of the session may have together."""
+    """Maximum bytes of all files of the session together."""
     limit: int
-    """Bytes that this file may have."""
+    """Maximum bytes of this file."""
     declared_bytes: int
-    """Bytes that are kept for the session, whatever comes; 0: none was told."""
+    """Bytes reserved for the session, whether or not they arrive. 0 means that none were
+    declared.
+    """
 
 
 class PartReception:
-    """Receives one part: copied, then stored. What was not stored leaves nothing behind."""
+    """Receives one part: copies it, then stores it. An unstored part leaves nothing behind."""
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class PartReception:
         self.number = number
         self._platform = platform
         self._place = place
-        # A part that is acknowledged stays as it is until its new bytes are all here.
+        # An acknowledged part stays unchanged until all its new bytes have arrived.
         earlier = None if recorded is None else recorded.sha256
         self._part = platform.blobs.part(place.blob_key, number, self.offset, earlier)
         self._writer = PartWriter(self._part, message)
@@ -66,7 +68,9 @@ class PartReception:
     async def open(
         cls, platform: Platform, place: Place, number: int, message: Hash | None = None
     ) -> AsyncGenerator["PartReception"]:
-        """Begin once nobody else writes this part. `message` is fed all its bytes, too."""
+        """Waits until no other request writes this part, then yields its reception. `message` is
+        also fed all bytes of the part.
+        """
         platform.quotas.check_disk(place.part_size)
         async with _locks.hold(place.blob_key, number):
             async with platform.database.reading() as session:
@@ -87,7 +91,7 @@ class PartReception:
 
     @property
     def end(self) -> int:
-        """Where what was received of the part ends in the file."""
+        """Offset in the file after the part's received bytes."""
         return self.offset + self.size
 
     @property
@@ -95,13 +99,14 @@ class PartReception:
         return self._writer.sha256
 
     async def copy(self, body: Body, limit: int) -> None:
-        """Take at most `limit` bytes of the body."""
+        """Copies at most `limit` bytes of the body."""
         await self._writer.copy(body, limit)
 
     async def store(self, finish: Finish | None = None) -> None:
-        """Make the part durable and record it; in the same transaction, `finish` its file.
+        """Makes the part durable and records it. Calls `finish` with the file in the same
+        transaction.
 
-        Raises `ConflictError` where the session was closed or the file replaced meanwhile.
+        Raises `ConflictError` if the session was closed or the file replaced in the meantime.
         """
         if self.size:
             await self._writer.sync()
@@ -118,7 +123,8 @@ class PartReception:
         place = self._place
         async with self._platform.database.transaction() as session:
             _, file = await open_file(session, place)
-            # Between here and its new row the part is neither the old one nor the new one.
+            # From here until its new row is stored, the part is neither the old one nor the new
+            # one.
             await repository.drop_parts(
                 session, place.upload_id, place.path, self.number, self.number
             )
@@ -143,7 +149,7 @@ class PartReception:
                 )
                 await _check_limit(session, place)
                 if file.size is None:
-                    # Else it was kept as soon as it was told.
+                    # Otherwise the bytes were reserved when the size was declared.
                     await reserve(session, self._platform, place, self.size)
             if self.size < place.part_size:
                 file.end_awaited = False
@@ -167,12 +173,14 @@ class PartReception:
 
 
 async def open_file(session: Session, place: Place) -> tuple[Upload, UploadFile]:
-    """The session and the file that a request began to write into, if they still take bytes."""
+    """Returns the session and the file that a request writes into. Raises an error if they accept
+    no more bytes.
+    """
     upload = await repository.upload(
         session, place.account_id, place.artifact_id, place.upload_id, lock=True
     )
     if upload is None:
-        # Deleted with its artifact since this request was let in.
+        # The upload was deleted with its artifact after this request was admitted.
         raise service.upload_closed(UploadStatus.ABANDONED)
     service.refuse_closed(upload)
     file = await repository.file(session, place.upload_id, place.path)
@@ -182,9 +190,10 @@ async def open_file(session: Session, place: Place) -> tuple[Upload, UploadFile]
 
 
 async def reserve(session: Session, platform: Platform, place: Place, added: int) -> None:
-    """Let the session's files have so much more than before; what it declared is kept for it.
+    """Reserves `added` more bytes for the session's files. Bytes that the session declared are
+    already reserved.
 
-    Raises `PayloadTooLargeError` where the account may not store it.
+    Raises `PayloadTooLargeError` if the account may not store them.
     """
     if added and await repository.session_bytes(session, place.upload_id) > place.declared_bytes:
         await platform.quotas.took(session, place.account_id, Quota.STORAGE_BYTES, added)

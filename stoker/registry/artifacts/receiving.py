@@ -1,4 +1,4 @@
-"""Receiving files: whole, from an offset on, or in parallel parts.
+"""Receives files: whole, from an offset, or in parallel parts.
 
 No database session is held while bytes arrive.
 """
@@ -38,21 +38,21 @@ GIB = 1024**3
 
 
 async def put_file(platform: Platform, address: Address, message: Message) -> ReceivedFile:
-    """Receive a whole file, or with a Content-Range one from an offset on.
+    """Receives a whole file, or the rest of one from the offset in its Content-Range.
 
-    A whole one takes the place of what was there under its path. Every full part counts as soon as
-    it is durable, so that a transfer that breaks off can go on from there.
+    A whole file replaces an earlier file at the same path. Each full part counts once it is
+    durable, so an interrupted transfer can resume.
     """
     service.validate_path(address.path)
     with full_disk_reported(), lost_store_reported():
-        # The address has the account: nobody takes over what is another one's.
+        # The address contains the account, so a caller cannot replace another account's transfer.
         async with transfers.enter(address.upload_id, address) as transfer:
             place = await _begin_file(platform, address, message)
             return await _FileReception(platform, place, message, transfer).run()
 
 
 async def put_part(platform: Platform, address: Address, number: int, message: Message) -> Part:
-    """Receive one part of a file; parts may come in any order and at the same time."""
+    """Receives one part of a file. Parts may come in any order and in parallel."""
     service.validate_path(address.path)
     with full_disk_reported(), lost_store_reported():
         async with transfers.enter(address.upload_id) as transfer:
@@ -72,7 +72,9 @@ async def put_part(platform: Platform, address: Address, number: int, message: M
 
 
 async def get_file(session: Session, address: Address) -> ReceivedFile:
-    """What is there of a file. Raises `NotFoundError` where no byte of it was announced."""
+    """Returns the received state of a file. Raises `NotFoundError` if no upload of the file was
+    started.
+    """
     service.validate_path(address.path)
     _, upload = await service.get_upload(
         session, address.account_id, address.artifact_id, address.upload_id
@@ -88,12 +90,12 @@ def _file_not_found() -> NotFoundError:
 
 
 async def remove_file(platform: Platform, address: Address) -> None:
-    """Remove a file from an open session, with all its bytes.
+    """Removes a file and all its bytes from an open session.
 
     Raises `NotFoundError` if the session has no such file.
     """
     service.validate_path(address.path)
-    # A transfer of the file ends, as it does when another transfer replaces it.
+    # Ends a running transfer of the file, like a transfer that replaces it.
     async with transfers.enter(address.upload_id, address):
         async with platform.database.transaction() as session:
             upload = await _open_upload(session, address)
@@ -105,7 +107,7 @@ async def remove_file(platform: Platform, address: Address) -> None:
 
 
 class _FileReception:
-    """Cuts a body into parts. While one becomes durable, the next one arrives."""
+    """Cuts a body into parts. The next part arrives while the previous one becomes durable."""
 
     def __init__(
         self, platform: Platform, place: Place, message: Message, transfer: Transfer
@@ -116,8 +118,8 @@ class _FileReception:
         part = message.range
         self._start = part.start if part else 0
         self._end = part.end if part else message.length
-        # Parts are hashed anyhow. To hash everything twice costs as much as all else together, so
-        # the message as a whole is where its client asks for that.
+        # Parts are always hashed. Hashing everything twice costs as much as all other work
+        # together. The message as a whole is hashed only if its client requests that.
         self._hash = None if message.digest is None else hashlib.sha256()
         self._storing: asyncio.Task[None] | None = None
         expected = None if self._end is None else self._end - self._start
@@ -142,7 +144,7 @@ class _FileReception:
             return await _state(session, upload, file)
 
     async def _receive(self, number: int) -> bool:
-        """Receive a part; whether it was the last one of the message."""
+        """Receives a part. Returns True if it was the last one of the message."""
         part_size = self._place.part_size
         limit = part_size
         if self._end is not None:
@@ -161,13 +163,13 @@ class _FileReception:
         return is_last
 
     async def _stored(self) -> None:
-        """Wait until the part before is stored."""
+        """Waits until the previous part is stored."""
         if self._storing is not None:
             storing, self._storing = self._storing, None
             await storing
 
     async def _settled(self) -> None:
-        """Wait until nothing is being stored, whatever came of it."""
+        """Waits until no part is being stored. Ignores the outcome."""
         if self._storing is not None:
             storing, self._storing = self._storing, None
             await asyncio.wait([storing])
@@ -228,7 +230,9 @@ async def _begin_file(platform: Platform, address: Address, message: Message) ->
 async def _begin_part(
     platform: Platform, address: Address, number: int, message: Message
 ) -> tuple[Place, int | None]:
-    """The part's file, and how many bytes the part must have, where that is known."""
+    """Returns the part's file, and the expected size of the part in bytes or None if it is
+    unknown.
+    """
     async with platform.database.transaction() as session:
         upload = await _open_upload(session, address)
         file = await repository.file(session, upload.id, address.path)
@@ -243,8 +247,8 @@ async def _begin_part(
         expected = message.length
         if file.size is not None:
             expected = max(0, min(upload.part_size, file.size - start))
-        told = message.length if message.range is None else message.range.length
-        _check_part(number, told, expected, upload.part_size)
+        declared = message.length if message.range is None else message.range.length
+        _check_part(number, declared, expected, upload.part_size)
         place = await _place(session, platform, address, upload, file)
         _check_limit(place, start + (expected or 0))
         await reserve(session, platform, place, added)
@@ -269,7 +273,7 @@ async def _open_upload(session: Session, address: Address) -> Upload:
     if not address.is_import:
         service.refuse_clients_of_import(upload)
     if artifact.status == ArtifactStatus.FAILED:
-        # Its files were refused, and are being corrected.
+        # The artifact's files were refused, and the client now corrects them.
         artifact.status = ArtifactStatus.UPLOADING
         artifact.failure_code = artifact.failure_message = None
         artifact.updated_at = db.now()
@@ -293,7 +297,7 @@ async def _new_file(session: Session, platform: Platform, upload: Upload, path: 
 
 
 async def _declare_size(session: Session, upload: Upload, file: UploadFile, total: int) -> int:
-    """Note what a file will have; how many bytes that is which were not told before."""
+    """Records the total size of a file. Returns the bytes that were not declared before."""
     before, known = file.size, file.size
     if known is None and not file.end_awaited:
         parts = await repository.parts(session, upload.id, file.path)
@@ -324,7 +328,7 @@ async def _place(
     session: Session, platform: Platform, address: Address, upload: Upload, file: UploadFile
 ) -> Place:
     limit = session_limit(platform.settings)
-    others = await repository.received_bytes(session, upload.id, beside=file.path)
+    other_bytes = await repository.received_bytes(session, upload.id, beside=file.path)
     return Place(
         account_id=address.account_id,
         artifact_id=address.artifact_id,
@@ -333,18 +337,18 @@ async def _place(
         blob_key=file.blob_key,
         part_size=upload.part_size,
         session_limit=limit,
-        limit=max(0, limit - others),
+        limit=max(0, limit - other_bytes),
         declared_bytes=upload.declared_bytes or 0,
     )
 
 
 def session_limit(settings: Settings) -> int:
-    """Bytes that all files of a session may have together."""
+    """Returns the maximum bytes of all files of a session together."""
     return int(settings.artifact_limit_gib * GIB)
 
 
 async def _forget(platform: Platform, place: Place, message: Message, last: int) -> None:
-    """Drop what was recorded of a message whose digest turned out wrong."""
+    """Drops the recorded parts of a message with a wrong digest."""
     with contextlib.suppress(ConflictError):
         async with platform.database.transaction() as session:
             _, file = await open_file(session, place)

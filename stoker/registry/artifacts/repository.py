@@ -22,9 +22,11 @@ from stoker.store.tables.servers import Server
 async def get(
     session: Session, account_id: str, artifact_id: str, *, lock: bool = False
 ) -> Artifact | None:
-    """An artifact of the account; with `lock`, no other transaction changes it meanwhile."""
+    """Returns an artifact of the account. With `lock`, no other transaction can change it in the
+    meantime.
+    """
     query = select(Artifact).where(Artifact.id == artifact_id, Artifact.account_id == account_id)
-    # SQLite knows no row locks; there a transaction that writes has the database to itself.
+    # SQLite has no row locks, but a writing transaction has exclusive use of the database.
     return await session.scalar(query.with_for_update() if lock else query)
 
 
@@ -34,7 +36,7 @@ async def page(session: Session, account_id: str, query: PageQuery) -> Page[Arti
 
 
 async def imports(session: Session, artifact_ids: Collection[str]) -> dict[str, tuple[Import, int]]:
-    """The imports of these artifacts that there are, each with the bytes that it has received."""
+    """Returns the imports of these artifacts by artifact id, each with its received bytes."""
     received = (
         select(func.coalesce(func.sum(UploadPart.size), 0))
         .where(UploadPart.upload_id == Import.upload_id)
@@ -45,7 +47,7 @@ async def imports(session: Session, artifact_ids: Collection[str]) -> dict[str, 
 
 
 async def remove(session: Session, artifact: Artifact) -> None:
-    """Remove an artifact with its uploads, files and parts."""
+    """Removes an artifact with its uploads, files and parts."""
     await session.delete(artifact)
     await session.flush()
 
@@ -67,12 +69,12 @@ async def upload(
 
 async def states(session: Session, upload_ids: Collection[str]) -> dict[str, UploadStatus]:
     statement = select(Upload.id, Upload.status).where(Upload.id.in_(upload_ids))
-    found = await session.execute(statement)
-    return {upload_id: UploadStatus(status) for upload_id, status in found}
+    rows = await session.execute(statement)
+    return {upload_id: UploadStatus(status) for upload_id, status in rows}
 
 
 async def uploads(session: Session, artifact_id: str, *status: UploadStatus) -> Sequence[Upload]:
-    """The uploads of an artifact, those in one of the states only where any is named."""
+    """Returns the uploads of an artifact. If states are passed, only uploads in one of them."""
     query = select(Upload).where(Upload.artifact_id == artifact_id)
     if status:
         query = query.where(Upload.status.in_(status))
@@ -80,7 +82,7 @@ async def uploads(session: Session, artifact_id: str, *status: UploadStatus) -> 
 
 
 async def expired(session: Session, now: datetime) -> Sequence[tuple[Upload, Artifact]]:
-    """The open sessions whose time has run out."""
+    """Returns the open sessions that have expired at `now`, with their artifacts."""
     rows = await session.execute(
         select(Upload, Artifact)
         .join(Artifact, Artifact.id == Upload.artifact_id)
@@ -91,15 +93,15 @@ async def expired(session: Session, now: datetime) -> Sequence[tuple[Upload, Art
 
 
 async def forget_closed(session: Session, before: datetime) -> None:
-    """Drop the rows of closed sessions that expired, or would have, before a moment."""
+    """Deletes the rows of closed sessions with an expiry time earlier than `before`."""
     await session.execute(
         delete(Upload).where(Upload.status.in_(CLOSED), Upload.expires_at < before)
     )
 
 
 async def reopen_ingesting(session: Session, *, whosever: bool) -> None:
-    """Put back the sessions whose inspection was cut off: those of servers that have gone, or
-    whosever they are.
+    """Reopens the sessions with an interrupted inspection: those of stopped servers, or with
+    `whosever` those of all servers.
     """
     cut_off = Upload.status == UploadStatus.INGESTING
     if not whosever:
@@ -138,7 +140,7 @@ async def count_files(session: Session, upload_id: str) -> int:
 
 
 async def parts(session: Session, upload_id: str, path: str | None = None) -> Sequence[UploadPart]:
-    """The parts of a session, of one file only where a path is named, in order."""
+    """Returns the parts of a session in order. If a path is passed, only the parts of that file."""
     query = select(UploadPart).where(UploadPart.upload_id == upload_id)
     if path is not None:
         query = query.where(UploadPart.path == path)
@@ -152,7 +154,9 @@ async def part(session: Session, upload_id: str, path: str, number: int) -> Uplo
 async def short_part_before(
     session: Session, upload_id: str, path: str, number: int, part_size: int
 ) -> bool:
-    """Whether a part before this one is shorter than a part that others follow must be."""
+    """Returns True if an earlier part is shorter than `part_size`, which only the last part may
+    be.
+    """
     return await _any_part(
         session, upload_id, path, UploadPart.number < number, UploadPart.size < part_size
     )
@@ -176,7 +180,7 @@ async def _any_part(
 
 
 async def received_bytes(session: Session, upload_id: str, *, beside: str | None = None) -> int:
-    """Bytes of a session's parts, those of the file `beside` left out."""
+    """Returns the bytes of a session's parts, without those of the file `beside`."""
     query = select(func.coalesce(func.sum(UploadPart.size), 0)).where(
         UploadPart.upload_id == upload_id
     )
@@ -186,16 +190,18 @@ async def received_bytes(session: Session, upload_id: str, *, beside: str | None
 
 
 async def session_bytes(session: Session, upload_id: str) -> int:
-    """Bytes that a session's files will have, where that was told, or have by now."""
+    """Returns the bytes of a session's files. Uses a file's declared size, or its received bytes if
+    none was declared.
+    """
     received = (
         select(UploadPart.path, func.sum(UploadPart.size).label("bytes"))
         .where(UploadPart.upload_id == upload_id)
         .group_by(UploadPart.path)
         .subquery()
     )
-    told = func.coalesce(UploadFile.size, received.c.bytes, 0)
+    file_bytes = func.coalesce(UploadFile.size, received.c.bytes, 0)
     statement = (
-        select(func.coalesce(func.sum(told), 0))
+        select(func.coalesce(func.sum(file_bytes), 0))
         .outerjoin(received, received.c.path == UploadFile.path)
         .where(UploadFile.upload_id == upload_id)
     )
@@ -203,13 +209,13 @@ async def session_bytes(session: Session, upload_id: str) -> int:
 
 
 async def put_part(session: Session, part: UploadPart) -> None:
-    """Record a part, in place of the one with its number where there is one."""
+    """Records a part. Replaces an existing part with the same number."""
     await session.merge(part)
     await session.flush()
 
 
 async def note_digest(session: Session, file: UploadFile, sha256: bytes) -> None:
-    """What a file's bytes were found to be, unless it was replaced since."""
+    """Records the digest of a file's bytes, unless the file was replaced in the meantime."""
     await session.execute(
         update(UploadFile)
         .where(
@@ -224,7 +230,7 @@ async def note_digest(session: Session, file: UploadFile, sha256: bytes) -> None
 async def drop_parts(
     session: Session, upload_id: str, path: str, first: int = 1, last: int | None = None
 ) -> None:
-    """Drop the parts of a file with numbers from `first` to `last`."""
+    """Deletes the parts of a file with numbers from `first` to `last`."""
     statement = delete(UploadPart).where(
         UploadPart.upload_id == upload_id, UploadPart.path == path, UploadPart.number >= first
     )
@@ -234,14 +240,14 @@ async def drop_parts(
 
 
 async def drop_file(session: Session, file: UploadFile) -> None:
-    """Drop a file and its parts."""
+    """Deletes a file and its parts."""
     await drop_parts(session, file.upload_id, file.path)
     await session.delete(file)
     await session.flush()
 
 
 async def drop_files(session: Session, upload_id: str) -> None:
-    """Drop all files of a session and their parts."""
+    """Deletes all files of a session and their parts."""
     await session.execute(delete(UploadPart).where(UploadPart.upload_id == upload_id))
     await session.execute(delete(UploadFile).where(UploadFile.upload_id == upload_id))
 
@@ -251,18 +257,20 @@ async def any_artifact(session: Session) -> bool:
 
 
 async def blob_keys(session: Session) -> set[str]:
-    """The blob keys of all files of all uploads."""
+    """Returns the blob keys of all files of all uploads."""
     return set(await session.scalars(select(UploadFile.blob_key)))
 
 
 async def open_folders(session: Session) -> set[tuple[str, str]]:
-    """The ids of the artifacts and sessions that bytes may be on their way into."""
+    """Returns pairs of artifact id and upload id of the open sessions, which may still receive
+    bytes.
+    """
     statement = select(Upload.artifact_id, Upload.id).where(Upload.status == UploadStatus.OPEN)
     return {(artifact, upload) for artifact, upload in await session.execute(statement)}
 
 
 async def users(session: Session, artifact_id: str) -> Sequence[str]:
-    """Model ids of the deployments of which a version uses an artifact."""
+    """Returns the model ids of the deployments with a version that uses an artifact."""
     using = select(DeploymentVersion.deployment_id).where(
         DeploymentVersion.artifact_id == artifact_id
     )

@@ -12,7 +12,7 @@ from stoker.store.tables.jobs import JobStatus
 
 DisplayName = Annotated[
     str,
-    # Control characters have no place in a name, and one of the databases cannot store NUL.
+    # Names must not contain control characters. One of the databases cannot store NUL.
     Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$"),
 ]
 Sha256 = Annotated[bytes, PlainSerializer(bytes.hex, return_type=str)]
@@ -48,7 +48,7 @@ class Failure(ResponseModel):
 
 
 class Adapter(ResponseModel):
-    """What is added to the weights of another model."""
+    """Weights that are added to those of another model."""
 
     rank: int = Field(description="The largest of its matrices.")
     modules: list[str] = Field(description="Names of the modules that it adapts.")
@@ -68,7 +68,7 @@ class Inspection(ResponseModel):
 
 
 class Origin(ResponseModel):
-    """Where an artifact's live files come from."""
+    """Source of an artifact's live files."""
 
     hub: str
     repo_id: str
@@ -77,7 +77,7 @@ class Origin(ResponseModel):
 
 
 class Import(ResponseModel):
-    """Files on their way from a hub."""
+    """Files that are being fetched from a hub."""
 
     id: str
     object: Literal["model_artifact.import"] = "model_artifact.import"
@@ -94,7 +94,11 @@ class Import(ResponseModel):
 
     @classmethod
     def of(cls, row: ImportRow, received: int) -> "Import":
-        """received: bytes of its upload session's parts."""
+        """Builds the import's response.
+
+        Args:
+            received: bytes of its upload session's parts.
+        """
         error = None
         if row.error_code:
             error = Failure(code=row.error_code, message=row.error_message or "")
@@ -115,7 +119,7 @@ class Import(ResponseModel):
 
 
 class Artifact(ResponseModel):
-    # A keyword of Python's is a field here.
+    # The name of one field is a Python keyword, so the field has an alias.
     model_config = ConfigDict(serialize_by_alias=True)
 
     id: str
@@ -233,7 +237,9 @@ class Upload(ResponseModel):
 
 
 def resumption(file: ReceivedFile) -> dict[str, str]:
-    """The headers that tell where to go on, named as in draft-ietf-httpbis-resumable-upload."""
+    """Returns the headers that report the offset to resume from, named as in
+    draft-ietf-httpbis-resumable-upload.
+    """
     headers = {
         "cache-control": "no-store",
         "upload-offset": str(file.received),

@@ -1,7 +1,8 @@
 """Model artifacts and their upload sessions.
 
-A session moves from open to ingesting to ready or failed; completion.py does the latter, and
-receiving.py takes the files. Until a session is ready its artifact keeps the files it had.
+A session moves from open to ingesting, then to ready or failed. completion.py performs the
+completion, and receiving.py receives the files. The artifact keeps its previous files until the
+session is ready.
 """
 
 import asyncio
@@ -32,13 +33,15 @@ log = logging.getLogger(__name__)
 
 BLOBS = "artifacts"
 CARD, CARD_BYTES = "README.md", 1 << 20
-"""What a model's makers say of it, and how much of that is told."""
+"""File name of the model card, and the maximum bytes of it that are returned."""
 STRAY_AFTER = timedelta(hours=1)
-"""What a store has kept for so long without need was not written a moment ago."""
+"""Minimum age of an unreferenced blob before it counts as a stray. Such a blob was not written a
+moment ago.
+"""
 _UPLOAD_AT = 2
-"""Which segment of a blob's key is the upload's id."""
+"""Index of the upload id among the segments of a blob's key."""
 CLOSED_KEPT = timedelta(days=7)
-"""How long a closed session's id still tells why it was closed."""
+"""Time for which a closed session's id still reports why the session was closed."""
 
 _CLOSED_BECAUSE = {
     UploadStatus.SUPERSEDED: "was superseded by a newer one",
@@ -48,7 +51,7 @@ _CLOSED_BECAUSE = {
     UploadStatus.READY: "was completed",
     UploadStatus.FAILED: "was completed and its files were refused",
 }
-# Kept from being collected while they run; the loop itself holds tasks weakly.
+# Keeps running tasks from being garbage-collected: the event loop holds only weak references.
 _clearing: set[asyncio.Task[None]] = set()
 
 
@@ -88,10 +91,10 @@ async def get(
 
 
 async def shown(session: Session, *artifacts: Artifact) -> list[schemas.Artifact]:
-    """These as they are told, each with its import from a hub where there is one."""
-    imports = await repository.imports(session, [one.id for one in artifacts])
-    told = {key: schemas.Import.of(*found) for key, found in imports.items()}
-    return [schemas.Artifact.of(one, told.get(one.id)) for one in artifacts]
+    """Returns the artifacts as API responses, each with its hub import if it has one."""
+    imports = await repository.imports(session, [artifact.id for artifact in artifacts])
+    imports_by_id = {key: schemas.Import.of(*row) for key, row in imports.items()}
+    return [schemas.Artifact.of(artifact, imports_by_id.get(artifact.id)) for artifact in artifacts]
 
 
 async def update(
@@ -105,7 +108,7 @@ async def update(
 
 
 async def delete(session: Session, blobs: Blobs, account_id: str, artifact_id: str) -> Artifact:
-    """Delete an artifact that no deployment uses, with everything uploaded for it."""
+    """Deletes an artifact and everything uploaded for it. No deployment may use it."""
     artifact = await get(session, account_id, artifact_id, lock=True)
     refuse_ingesting(artifact)
     await refuse_used(session, artifact)
@@ -122,10 +125,13 @@ async def open_upload(
     artifact_id: str,
     declared_bytes: int | None = None,
 ) -> tuple[Artifact, Upload]:
-    """Open a session; an earlier open one is superseded.
+    """Opens a session. Supersedes an earlier open one.
 
-    declared_bytes: what its files will have together. Raises `PayloadTooLargeError` where the
-    account may not store so much, and `CapacityError` where the disk has no room.
+    Raises `PayloadTooLargeError` if the account may not store the declared bytes. Raises
+    `CapacityError` if the disk has no room.
+
+    Args:
+        declared_bytes: total bytes of the session's files.
     """
     settings, blobs = platform.settings, platform.blobs
     artifact = await get(session, account_id, artifact_id, lock=True)
@@ -158,7 +164,7 @@ async def open_upload(
 
 
 async def reserve(session: Session, platform: Platform, account_id: str, more_bytes: int) -> None:
-    """Let an account store so much more. Raises as `open_upload` does."""
+    """Reserves more storage for an account. Raises the same errors as `open_upload`."""
     if more_bytes > 0:
         platform.quotas.check_disk(more_bytes)
         await platform.quotas.take(session, account_id, Quota.STORAGE_BYTES, more_bytes)
@@ -167,7 +173,9 @@ async def reserve(session: Session, platform: Platform, account_id: str, more_by
 async def get_upload(
     session: Session, account_id: str, artifact_id: str, upload_id: str, *, lock: bool = False
 ) -> tuple[Artifact, Upload]:
-    """A session, whatever its state, and its artifact; `upload_closed` where it came to nothing."""
+    """Returns a session and its artifact. Raises `ConflictError` with `upload_closed` if the
+    session was closed without a result.
+    """
     artifact = await get(session, account_id, artifact_id, lock=lock)
     upload = await repository.upload(session, account_id, artifact_id, upload_id, lock=lock)
     if upload is None:
@@ -180,7 +188,7 @@ async def get_upload(
 async def abandon(
     session: Session, blobs: Blobs, account_id: str, artifact_id: str, upload_id: str
 ) -> Upload:
-    """End a session that is open or failed: its artifact has the files it had before."""
+    """Ends an open or failed session. The artifact keeps its previous files."""
     artifact, upload = await get_upload(session, account_id, artifact_id, upload_id, lock=True)
     refuse_ingesting(artifact)
     if upload.status == UploadStatus.READY:
@@ -192,13 +200,15 @@ async def abandon(
 
 
 async def expire_uploads(database: Database, blobs: Blobs, now: datetime) -> None:
-    """End the sessions whose time has run out at `now`, and forget those closed long ago."""
+    """Ends the sessions that have expired at `now`, and deletes the rows of those closed long
+    ago.
+    """
     async with database.transaction() as session:
         expired = await repository.expired(session, now)
         for upload, artifact in expired:
             await _close(session, upload, UploadStatus.EXPIRED)
             if artifact.status == ArtifactStatus.FAILED:
-                # It still says why its files were refused.
+                # The artifact still reports why its files were refused.
                 artifact.open_upload_id = None
             else:
                 _restore(artifact)
@@ -207,45 +217,47 @@ async def expire_uploads(database: Database, blobs: Blobs, now: datetime) -> Non
 
 
 async def recover(database: Database, blobs: Blobs) -> None:
-    """Clean up after a crash, before requests are served.
+    """Cleans up after a crash, before requests are served.
 
-    Sessions that were ingesting can be completed again, and blobs that no file stands for go; but
-    for those of other servers that are at work.
+    Reopens sessions that were being inspected, and deletes blobs without a file row. Leaves the
+    sessions and blobs of other active servers alone.
     """
     await reopen_lost(database)
     if blobs.is_shared:
-        # Another server may be about to record what is unknown yet: see `sweep_strays`.
+        # Another server may be about to record an unknown blob: see `sweep_strays`.
         return
-    # Before the rows: a file has its row before it has bytes.
+    # List the blobs before the rows: a file's row is written before its bytes.
     keys = await blobs.keys(BLOBS)
     async with database.reading() as session:
         known = await repository.blob_keys(session)
         any_artifact = await repository.any_artifact(session)
         is_alone = database.is_sqlite or not await others_alive(session, database.server_id)
-        # Parts that are to take the place of others lie beside them while they come.
+        # New parts are stored next to the parts that they replace until they are complete.
         writing = set[tuple[str, str]]() if is_alone else await repository.open_folders(session)
     orphans = [key for key in keys if key not in known and _ids_of(key) not in writing]
     if orphans and not any_artifact:
-        # Rather the wrong database than that many crashes: these may be somebody's models.
+        # A wrong database is more likely than that many crashes: these may be a user's models.
         log.warning("data folder holds files of artifacts that the database does not have: kept")
         return
     if is_alone:
         await blobs.delete(orphans)
         return
     for key in orphans:
-        # Whoever deletes what they belong to may be about to.
+        # Another server may delete the blob at the same time.
         with contextlib.suppress(FileNotFoundError):
             await blobs.delete([key])
 
 
 async def reopen_lost(database: Database) -> None:
-    """Have the sessions completed again whose inspection has ended with its server."""
+    """Reopens the sessions with an inspection that ended with its server, so that they can be
+    completed again.
+    """
     async with database.transaction() as session:
         await repository.reopen_ingesting(session, whosever=database.is_sqlite)
 
 
 async def end_closed(database: Database) -> None:
-    """End the transfers into sessions that another server has closed, or completes."""
+    """Ends the transfers into sessions that another server has closed or is completing."""
     active = transfers.uploads()
     if not active:
         return
@@ -258,26 +270,27 @@ async def end_closed(database: Database) -> None:
 
 
 def _ids_of(key: str) -> tuple[str, str]:
-    """Of a blob, as `folder` has them."""
+    """Returns the artifact id and the upload id in a blob key made by `folder`."""
     _, artifact, upload, *_ = [*key.split("/"), "", ""]
     return artifact, upload
 
 
 async def sweep_strays(database: Database, blobs: Blobs) -> None:
-    """Remove what no row stands for from a store that servers share.
+    """Removes blobs without a row from a store that several servers share.
 
-    Only of uploads that take no more parts: in all others it may be recorded at this moment.
+    Checks only uploads that accept no more parts. In other uploads, a blob's row may be written at
+    this moment.
     """
     if not blobs.is_shared:
         return
     before = await blobs.now() - STRAY_AFTER
     async for some in blobs.listed(BLOBS):
-        keys = [one.key for one in some if one.modified_at < before]
+        keys = [blob.key for blob in some if blob.modified_at < before]
         if keys and (strays := await _strays(database, keys)):
             async with database.reading() as session:
                 any_artifact = await repository.any_artifact(session)
             if not any_artifact:
-                # As in `recover`: rather the wrong database.
+                # As in `recover`: the database is probably the wrong one.
                 log.warning(
                     "object store holds files of artifacts that the database does not have: kept"
                 )
@@ -290,18 +303,18 @@ async def _strays(database: Database, keys: Sequence[str]) -> Sequence[str]:
     by_upload: dict[str, list[str]] = {}
     for key in keys:
         segments = key.split("/")
-        # None of ours is shorter.
+        # Keys of artifact blobs always have more segments.
         if len(segments) > _UPLOAD_AT + 1:
             by_upload.setdefault(segments[_UPLOAD_AT], []).append(key)
     strays: list[str] = []
     async with database.reading() as session:
-        for upload_id, own in by_upload.items():
+        for upload_id, upload_keys in by_upload.items():
             upload = await session.get(Upload, upload_id)
             if upload is None or upload.status in (*CLOSED, UploadStatus.FAILED):
-                strays += own
+                strays += upload_keys
             elif upload.status == UploadStatus.READY:
                 known = await _objects_of(session, upload)
-                strays += [key for key in own if key not in known]
+                strays += [key for key in upload_keys if key not in known]
     return strays
 
 
@@ -309,19 +322,20 @@ async def _objects_of(session: Session, upload: Upload) -> set[str]:
     files = await repository.files(session, upload.id)
     parts = await repository.parts(session, upload.id)
     known = {list_key(folder(upload.artifact_id, upload.id))}
-    for file, own, _ in layout.by_file(files, parts, upload.part_size):
-        known |= {part_key(file.blob_key, one.number, one.sha256) for one in own}
+    for file, file_parts, _ in layout.by_file(files, parts, upload.part_size):
+        known |= {part_key(file.blob_key, part.number, part.sha256) for part in file_parts}
     return known
 
 
 async def files_of(session: Session, upload_id: str) -> dict[str, tuple[str, int]]:
-    """The files of a completed upload: path → (blob key, size in bytes)."""
+    """Returns the files of a completed upload. Maps each path to its blob key and size in bytes."""
     files = await repository.files(session, upload_id)
     return {file.path: (file.blob_key, file.size or 0) for file in files}
 
 
 async def card(platform: Platform, account_id: str, artifact_id: str) -> str:
-    """The model card among an artifact's live files: Markdown, of whose makers nobody knows.
+    """Returns the model card among an artifact's live files. The Markdown comes from untrusted
+    authors.
 
     Raises `NotFoundError`.
     """
@@ -332,16 +346,16 @@ async def card(platform: Platform, account_id: str, artifact_id: str) -> str:
         try:
             content = await platform.blobs.read(file.blob_key, file.size or 0, 0, CARD_BYTES)
         except BlobLostError:
-            # It was replaced between the look-up and now.
+            # The file was replaced after its row was read.
             pass
         else:
-            # The cut may go through a letter.
+            # The size limit may cut through a multi-byte character.
             return content.decode("utf-8", "replace")
     raise NotFoundError(f"The artifact has no card: no {CARD} was uploaded.", code="card_not_found")
 
 
 def validate_path(path: str) -> None:
-    """Refuse a path that a file of an artifact may not have."""
+    """Raises `InvalidRequestError` if a file of an artifact may not have this path."""
     try:
         names.validate_path(path)
     except InspectionError as error:
@@ -367,15 +381,15 @@ async def refuse_used(session: Session, artifact: Artifact) -> None:
 
 
 def refuse_closed(upload: Upload) -> None:
-    """Refuse writing into a session that takes no more files."""
+    """Raises `ConflictError` if a session accepts no more files."""
     if upload.status != UploadStatus.OPEN:
         raise upload_closed(UploadStatus(upload.status))
 
 
 def refuse_clients_of_import(upload: Upload) -> None:
-    """Refuse a client's writing into a session that an import fills.
+    """Raises `ConflictError` if a client writes into a session that an import fills.
 
-    The artifact names the hub that its files came from: no client may add others to them.
+    The artifact names the hub as the source of its files, so a client must not add others.
     """
     if upload.status == UploadStatus.OPEN and upload.origin is not None:
         raise ConflictError(
@@ -393,18 +407,18 @@ def upload_closed(status: UploadStatus) -> ConflictError:
 
 
 def folder(artifact_id: str, upload_id: str) -> str:
-    """The prefix of a session's blob keys."""
+    """Returns the prefix of a session's blob keys."""
     return f"{BLOBS}/{artifact_id}/{upload_id}"
 
 
 async def clear(blobs: Blobs, uploads: Iterable[Upload], status: UploadStatus) -> None:
-    """End the transfers into sessions that took a new status, then remove their bytes."""
+    """Ends the transfers into sessions that changed to `status`, then removes their bytes."""
     for upload in uploads:
         await transfers.end(upload.id, upload_closed(status))
         try:
             await blobs.delete_prefix(folder(upload.artifact_id, upload.id))
         except StoreUnavailableError as error:
-            # `sweep_strays` finds it.
+            # `sweep_strays` removes the bytes later.
             log.warning("upload's bytes could not be deleted yet: %s", error)
 
 
@@ -431,7 +445,7 @@ async def _close(session: Session, upload: Upload, status: UploadStatus) -> None
 
 
 def _restore(artifact: Artifact) -> None:
-    """Back to what an artifact was before its last session."""
+    """Restores an artifact's state from before its last session."""
     artifact.status = ArtifactStatus.READY if artifact.live_upload_id else ArtifactStatus.CREATED
     artifact.open_upload_id = None
     artifact.failure_code = artifact.failure_message = None

@@ -1,4 +1,6 @@
-"""Bytes on their way from a client to the disk: flat in memory, ended when their session is."""
+"""Streams bytes from a client to the disk with constant memory. A transfer ends with its
+session.
+"""
 
 import asyncio
 import contextlib
@@ -29,7 +31,7 @@ def taken_over() -> ConflictError:
 
 
 class Transfer:
-    """A request that is writing into an upload session."""
+    """Request that writes into an upload session."""
 
     def __init__(self, file: Hashable | None = None) -> None:
         self.file = file
@@ -38,16 +40,18 @@ class Transfer:
         self._waiting: asyncio.Timeout | None = None
 
     def end(self, reason: StokerError) -> None:
-        """Let the transfer fail with `reason`: now if it waits for its client, else before that."""
+        """Fails the transfer with `reason`: at once if it waits for its client, otherwise before
+        its next wait.
+        """
         self._reason = self._reason or reason
         if self._waiting is not None and not self._waiting.expired():
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def next(self, chunks: AsyncIterator[bytes]) -> bytes:
-        """The client's next bytes; empty at the end of the body.
+        """Returns the client's next bytes, or empty bytes at the end of the body.
 
-        Raises `InvalidRequestError` where the client left, or fell silent for so long that its
-        connection was ended, and whatever reason `end` was given.
+        Raises `InvalidRequestError` if the client disconnected, or was silent until its connection
+        was ended. Raises the reason passed to `end`.
         """
         if self._reason is not None:
             raise self._reason
@@ -63,17 +67,17 @@ class Transfer:
 
 
 class Transfers:
-    """The transfers under way in this process, by upload session."""
+    """Active transfers of this process, by upload session."""
 
     def __init__(self) -> None:
         self._active: dict[str, list[Transfer]] = {}
 
     @contextlib.asynccontextmanager
     async def enter(self, upload_id: str, file: Hashable | None = None) -> AsyncGenerator[Transfer]:
-        """A new transfer.
+        """Registers a new transfer and yields it.
 
-        One of a whole file, where one is named, ends an earlier one of the same file: that one's
-        client has most likely lost its connection, which only it knows so far.
+        A transfer with a `file` ends an earlier transfer of the same file. The earlier client has
+        probably lost its connection, which the server cannot know yet.
         """
         active = self._active.setdefault(upload_id, [])
         earlier = [other for other in active if file is not None and other.file == file]
@@ -89,11 +93,11 @@ class Transfers:
                 self._active.pop(upload_id, None)
 
     def uploads(self) -> list[str]:
-        """The sessions that something is written into."""
+        """Returns the ids of the sessions with active transfers."""
         return [*self._active]
 
     async def end(self, upload_id: str, reason: StokerError) -> None:
-        """End all transfers into a session; return when none writes any more."""
+        """Ends all transfers into a session. Returns when none of them writes any more."""
         await _end([*self._active.get(upload_id, ())], reason)
 
 
@@ -105,7 +109,7 @@ async def _end(transfers: list[Transfer], reason: StokerError) -> None:
 
 
 class KeyedLocks:
-    """A lock for each key that somebody holds or waits for."""
+    """Locks by key. A lock exists while it is held or waited for."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[tuple[str | int, ...], asyncio.Lock]
@@ -119,7 +123,7 @@ class KeyedLocks:
 
 
 class Body:
-    """A request's body in blocks, never more than `limit` bytes of it.
+    """Reads a request's body in blocks, at most `limit` bytes in total.
 
     Raises `excess` as soon as the client has sent more.
     """
@@ -136,19 +140,21 @@ class Body:
         self._ended = False
 
     async def block(self, limit: int) -> bytearray:
-        """The next block, of at most `limit` bytes; empty at the end."""
-        wanted = min(limit, BLOCK_BYTES)
-        while len(self._buffer) < wanted and not self._ended:
+        """Returns the next block of at most `limit` bytes. Empty at the end."""
+        size = min(limit, BLOCK_BYTES)
+        while len(self._buffer) < size and not self._ended:
             await self._more()
-        if len(self._buffer) <= wanted:
+        if len(self._buffer) <= size:
             block, self._buffer = self._buffer, bytearray()
             return block
-        block = self._buffer[:wanted]
-        del self._buffer[:wanted]
+        block = self._buffer[:size]
+        del self._buffer[:size]
         return block
 
     async def end(self) -> None:
-        """Wait for the end of the body, which nothing may stand before."""
+        """Waits for the end of the body. Raises `excess` if more bytes than `limit` arrive before
+        it.
+        """
         while not self._ended:
             await self._more()
 
@@ -176,7 +182,7 @@ class PartWriter:
         return self._hash.digest()
 
     async def copy(self, body: Body, limit: int) -> None:
-        """Write up to `limit` bytes of the body: one block while the next one arrives."""
+        """Writes up to `limit` bytes of the body. Writes one block while the next one arrives."""
         while block := await body.block(limit - self.size):
             await self._settle()
             self.size += len(block)
@@ -184,11 +190,11 @@ class PartWriter:
         await self._settle()
 
     async def sync(self) -> None:
-        """Return when the part is durable."""
+        """Returns when the part is durable."""
         await self._part.sync(self.sha256)
 
     async def close(self, *, is_kept: bool) -> None:
-        # Closed under a thread that still writes, the descriptor could become another file's.
+        # If the descriptor were closed while a thread still writes, it could become another file's.
         with contextlib.suppress(Exception):
             await self._settle()
         await self._part.close(is_kept=is_kept)
@@ -196,7 +202,7 @@ class PartWriter:
     def _start(self, block: bytearray) -> None:
         self._pending = {asyncio.ensure_future(on_disk(self._write, block))}
         if self._message is not None:
-            # Beside each other: hashing is what takes longest, and lets go of the interpreter.
+            # Runs in parallel: hashing takes longest and releases the interpreter lock.
             update = on_disk(self._message.update, block)
             self._pending.add(asyncio.ensure_future(update))
 
@@ -207,7 +213,7 @@ class PartWriter:
     async def _settle(self) -> None:
         if not self._pending:
             return
-        # Unlike `gather`, this leaves the threads' work alone when the request is cancelled.
+        # Unlike `gather`, this does not cancel the threads' work when the request is cancelled.
         await asyncio.wait(self._pending)
         done, self._pending = self._pending, set()
         for future in done:
@@ -215,4 +221,4 @@ class PartWriter:
 
 
 transfers = Transfers()
-"""All of this process."""
+"""All transfers of this process."""

@@ -1,6 +1,6 @@
-"""Deployments of adapters: each shares the replicas of another deployment, its base.
+"""Deployments of adapters. Each shares the replicas of another deployment, its base.
 
-One that cannot is merged into the base's weights, and has replicas of its own.
+An adapter that cannot share replicas is merged into the base's weights and has its own replicas.
 """
 
 import asyncio
@@ -36,34 +36,39 @@ PIPELINES = frozenset(
         *("text-classification", "text-ranking", "token-classification"),
     }
 )
-"""Whose models run one pass over the rows of a batch: the adapter of each row is known."""
+"""Pipelines with models that run one pass over the rows of a batch, so that the adapter of each row
+is known.
+"""
 _OF_THE_BASE = frozenset({"config", "device", "dtype", "engine", "pipeline", "source"})
 _OF_REPLICAS = frozenset({"idle_timeout_s", "keep_s", "max_queue", "readiness", "replicas"})
-"""The base's, too, where its replicas are shared."""
+"""Fields that follow the base if its replicas are shared."""
 FOLLOWED = ("readiness", "engine", "device", "dtype", "min_replicas", "max_replicas")
-"""What a deployment of an adapter has of its base."""
+"""Fields that a deployment of an adapter copies from its base."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A base that an adapter was found to fit, as it was then."""
+    """Base that fits an adapter, in the version that was examined."""
 
     deployment_id: str
     version_id: str
     why_alone: str = ""
-    """Why its replicas cannot be shared, in words: the adapter is merged. Empty: they can."""
+    """Reason why the base's replicas cannot be shared, so that the adapter is merged. Empty if they
+    can be shared.
+    """
 
 
 async def examined(
     context: DeploymentContext, account_id: str, request: schemas.DeploymentCreate
 ) -> Examined | None:
-    """The base of what is to be deployed, for `service.create`; None: it is no adapter.
+    """Returns the base of an adapter to deploy, for `service.create`. Returns None if the request
+    deploys no adapter.
 
-    A worker process reads the headers of both: no transaction waits for that.
+    A worker process reads the headers of both, so no transaction waits for it.
 
     Raises:
-        InvalidRequestError: it is none, or does not fit its base.
-        ModelNotFoundError: there is no such base.
+        InvalidRequestError: the artifact is no adapter, or does not fit its base.
+        ModelNotFoundError: the base does not exist.
     """
     if request.adapter_of is None:
         return None
@@ -72,7 +77,7 @@ async def examined(
         base = await _base(session, account_id, request.adapter_of)
         artifact = await artifacts.get(session, account_id, str(request.artifact_id))
         if artifact is None or artifact.live_upload_id is None:
-            # `create` says so in the words that it has for any.
+            # `create` raises the error that it raises for any missing or unready artifact.
             return Examined(base.id, base.live_version_id)
         if artifact.pipeline != ADAPTER:
             raise InvalidRequestError(
@@ -110,15 +115,17 @@ async def examined(
 
 
 def _check_given(request: schemas.DeploymentCreate, names: frozenset[str]) -> None:
-    if given := sorted(names & request.model_fields_set):
+    if fields := sorted(names & request.model_fields_set):
         raise InvalidRequestError(
-            f"'{given[0]}' is the base's, as which an adapter runs: leave it out.",
-            param=given[0],
+            f"'{fields[0]}' is the base's, as which an adapter runs: leave it out.",
+            param=fields[0],
         )
 
 
 async def _base(session: Session, account_id: str, model: str) -> Deployment:
-    """Raises `ModelNotFoundError`, and `InvalidRequestError` where it can be nobody's base."""
+    """Returns the base's row. Raises `ModelNotFoundError`, and `InvalidRequestError` if the
+    deployment cannot be a base.
+    """
     row = await repository.by_model(session, account_id, model)
     if row is None:
         raise ModelNotFoundError(
@@ -133,7 +140,9 @@ async def _base(session: Session, account_id: str, model: str) -> Deployment:
 
 
 def _why_unshared(row: Deployment) -> str:
-    """Why no adapter can be added to what a base's replicas run; empty: any may be."""
+    """Returns the reason why the base's replicas accept no adapters. Empty if they accept
+    adapters.
+    """
     if row.pipeline not in PIPELINES:
         return f"The base serves {row.pipeline}, whose batches have no rows of adapters."
     is_shared = row.engine in (AUTO, "torch", "vllm") or is_conversion(row.engine)
@@ -145,7 +154,9 @@ def _why_unshared(row: Deployment) -> str:
 
 
 async def base_of(session: Session, account_id: str, found: Examined) -> Deployment:
-    """The base, locked. Raises `ConflictError` where it has changed since it was examined."""
+    """Returns the locked row of the base. Raises `ConflictError` if the base has changed since it
+    was examined.
+    """
     row = await repository.get(session, account_id, found.deployment_id, lock=True)
     is_other = row is None or row.live_version_id != found.version_id
     if row is None or is_other or (_why_unshared(row) and not found.why_alone):
@@ -156,13 +167,13 @@ async def base_of(session: Session, account_id: str, found: Examined) -> Deploym
 
 
 async def check_version(context: DeploymentContext, version: DeploymentSpec) -> None:
-    """Raise `ConflictError` where an adapter of a base does not fit another version of it.
+    """Raises `ConflictError` if an adapter of the base does not fit another version of the base.
 
-    A worker process reads the headers: no transaction waits for that.
+    A worker process reads the headers, so no transaction waits for it.
     """
     async with context.database.reading() as session:
         rows = await of_base(session, version.deployment)
-        found = {
+        files_by_model = {
             row.model: (
                 str(row.upload_id),
                 await artifact_service.files_of(session, str(row.upload_id)),
@@ -170,7 +181,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
             for row in rows
         }
         merged = {row.model: row.merged_because for row in rows if row.merged_because}
-    if not found:
+    if not files_by_model:
         return
     try:
         folder = await context.folders.folder(version)
@@ -178,13 +189,13 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
         raise store_unavailable() from None
     except LoadError as error:
         raise ConflictError(f"It cannot be read: {error}", code="adapter_misfit") from None
-    for model, (upload_id, files) in found.items():
+    for model, (upload_id, files) in files_by_model.items():
         try:
             paths = await context.folders.paths(upload_id, files)
             why_alone = merged.get(model, "")
             fit = await context.inspectors.fit(version.account_id, paths, folder, why_alone)
         except (InspectionError, InspectorError, LoadError, OSError) as error:
-            # It was deleted meanwhile, or will be found out by its replica.
+            # The adapter was deleted in the meantime, or its replica will report the error.
             log.warning("adapter could not be compared: %s", error, extra={"model": model})
             continue
         if fit.why_unfit:
@@ -197,7 +208,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
 
 
 async def count(session: Session, deployment_id: str) -> int:
-    """How many deployments share a base's replicas."""
+    """Returns the number of deployments that share a base's replicas."""
     statement = select(func.count()).where(
         Deployment.adapter_of == deployment_id, Deployment.merged_because.is_(None)
     )
@@ -205,29 +216,29 @@ async def count(session: Session, deployment_id: str) -> int:
 
 
 async def of_base(session: Session, deployment_id: str) -> Sequence[Deployment]:
-    """Those that share its replicas, and those that are merged."""
+    """Returns all adapters of a base, both shared and merged ones."""
     statement = select(Deployment).where(Deployment.adapter_of == deployment_id)
     return (await session.scalars(statement)).all()
 
 
 async def keep_placed(session: Session, folders: ModelFolders) -> None:
-    """Of the folders that replicas read, those that are wanted, and no others."""
+    """Updates the adapter folders that replicas read: removes unused ones and adds missing ones."""
     statement = select(Deployment).where(
         Deployment.adapter_of.is_not(None), Deployment.merged_because.is_(None)
     )
     rows = (await session.scalars(statement)).all()
-    wanted = {(str(row.adapter_of), row.id) for row in rows}
-    await asyncio.to_thread(folders.keep_only_adapters, wanted)
+    pairs = {(str(row.adapter_of), row.id) for row in rows}
+    await asyncio.to_thread(folders.keep_only_adapters, pairs)
     for row in rows:
         try:
             await place(session, folders, row)
         except (CapacityError, LoadError) as error:
-            # Replicas of its base are not started without it.
+            # The base's replicas do not start without the adapter.
             log.warning("adapter is fetched later: %s", error, extra={"model": row.model})
 
 
 async def place(session: Session, folders: ModelFolders, row: Deployment) -> None:
-    """Let its base's replicas read an adapter's files."""
+    """Makes an adapter's files readable by the replicas of its base."""
     files = await artifact_service.files_of(session, str(row.upload_id))
     upload_id = str(row.upload_id)
     try:
@@ -237,7 +248,7 @@ async def place(session: Session, folders: ModelFolders, row: Deployment) -> Non
 
 
 async def follow(session: Session, base: Deployment) -> None:
-    """Have a base's adapters say of themselves how it runs now."""
+    """Copies the base's current configuration to the adapters that share its replicas."""
     values = {name: getattr(base, name) for name in FOLLOWED}
     await session.execute(
         update(Deployment)
@@ -247,7 +258,7 @@ async def follow(session: Session, base: Deployment) -> None:
 
 
 async def merged_into(session: Session, base: Deployment) -> Sequence[Deployment]:
-    """A base's adapters that have replicas of their own, locked."""
+    """Returns the locked rows of a base's adapters that have their own replicas."""
     statement = select(Deployment).where(
         Deployment.adapter_of == base.id, Deployment.merged_because.is_not(None)
     )
@@ -255,13 +266,15 @@ async def merged_into(session: Session, base: Deployment) -> Sequence[Deployment
 
 
 def refuse(row: Deployment, why: str) -> None:
-    """Raise `ConflictError` for an adapter."""
+    """Raises `ConflictError` if the deployment is an adapter."""
     if row.adapter_of:
         raise ConflictError(f"'{row.model}' is an adapter. {why}", code="is_adapter")
 
 
 def check_base(row: Deployment, changed: Deployment) -> None:
-    """Raise `InvalidRequestError` where a base with adapters could have none any more."""
+    """Raises `InvalidRequestError` if the change would prevent a base with adapters from sharing
+    its replicas.
+    """
     if row.has_adapters and (why := _why_unshared(changed)):
         raise InvalidRequestError(
             f"It has adapters that share its replicas. {why} Delete those first.", param="engine"

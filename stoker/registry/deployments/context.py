@@ -12,7 +12,7 @@ class DeploymentContext(Platform):
     directory: Directory
     folders: ModelFolders
     preparing: Runner[Any, Any]
-    """Of versions that may take over."""
+    """Runner of the jobs that prepare versions which may take over."""
 
 
 ContextDep = Annotated[DeploymentContext, part(DeploymentContext)]

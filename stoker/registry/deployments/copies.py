@@ -1,5 +1,5 @@
-"""Copies of models on this machine, of which the originals are in a bucket: bounded, those that
-were used longest ago go first.
+"""Local copies of models with originals in a bucket. Their size is bounded, and the least recently
+used copies are evicted first.
 """
 
 import asyncio
@@ -22,25 +22,29 @@ from stoker.store.blobs import BlobLostError, StoreUnavailableError
 log = logging.getLogger(__name__)
 
 ASKED_S = 60.0
-"""Who has asked for a folder so lately may not have begun to read it."""
+"""Time in seconds after a request for a folder. Within it, the caller may not have begun to read
+the folder.
+"""
 _NO_ROOM = "this machine's disk has no room for the model."
 
 
 class UnreachableError(LoadError):
-    """The bucket that has the model does not answer."""
+    """Raised if the bucket that has the model does not answer."""
 
 
 @dataclass(frozen=True)
 class _Copy:
     name: str
     size: int
-    """Bytes."""
+    """Size in bytes."""
     used_at: float
-    """Seconds, by the files' clock."""
+    """Time of last use in seconds, by the file system's clock."""
 
 
 class Copies:
-    """Folders below one, each of them whole. The name of what is not begins with a dot."""
+    """Complete model folders below a root folder. The name of an incomplete folder begins with a
+    dot.
+    """
 
     def __init__(
         self,
@@ -51,10 +55,11 @@ class Copies:
     ) -> None:
         """
         Args:
-            check_disk: raises `CapacityError` where so many bytes more would fill the disk.
+            check_disk: raises `CapacityError` if that number of additional bytes would fill the
+                disk.
         """
         self.runs: Callable[[str], bool] = lambda _: False
-        """Whether what runs a specification has replicas."""
+        """Returns True if a specification, by its id, has replicas."""
         self._root = root
         self._limit = limit_bytes
         self._check_disk = check_disk
@@ -62,14 +67,14 @@ class Copies:
         self._lock = asyncio.Lock()
         self._fetches: dict[str, asyncio.Task[None]] = {}
         self._coming: dict[str, int] = {}
-        """Bytes of what is being fetched."""
+        """Bytes of each folder that is being fetched."""
         self._asked: dict[str, float] = {}
         self._held: Counter[str] = Counter()
         self._specs: dict[str, set[str]] = {}
-        """Which specifications' replicas were given a folder."""
+        """Maps a folder to the specifications with replicas that received it."""
 
     def note(self, name: str, spec_id: str) -> None:
-        """Replicas of a specification are about to read a folder."""
+        """Records that replicas of a specification are about to read a folder."""
         self._specs.setdefault(name, set()).add(spec_id)
         self.touch(name)
 
@@ -79,13 +84,13 @@ class Copies:
             os.utime(self._root / name)
 
     def forget(self, name: str) -> None:
-        """A folder that nobody will ask for is about to be removed."""
+        """Forgets a folder that is about to be removed and will not be requested again."""
         self._specs.pop(name, None)
         self._asked.pop(name, None)
 
     @contextlib.contextmanager
     def held(self, name: str) -> Generator[None]:
-        """Have a folder stay meanwhile."""
+        """Protects a folder from eviction while the context is active."""
         self._held[name] += 1
         try:
             yield
@@ -102,17 +107,20 @@ class Copies:
         *,
         may_evict: bool = True,
     ) -> None:
-        """Have a folder of so many bytes be there, filled by `fill`; all who want it wait for the
-        same. It goes on where nobody waits any more: a start that took too long is tried again.
+        """Ensures that a folder of `size` bytes exists, filled by `fill`. Concurrent callers wait
+        for the same fetch.
 
-        Raises `UnreachableError`, and `LoadError` where there is no room.
+        The fetch continues if no caller waits any more, because a start that timed out is tried
+        again.
+
+        Raises `UnreachableError`, and `LoadError` if the disk has no room.
         """
         fetch = self._fetches.get(name)
         if fetch is None:
             fetch = asyncio.create_task(self._bring(name, size, fill, may_evict=may_evict))
             self._fetches[name] = fetch
             fetch.add_done_callback(lambda _: self._fetches.pop(name, None))
-            # Nobody may be left who asks what came of it.
+            # Possibly no caller is left to retrieve the exception.
             fetch.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(fetch)
 
@@ -157,18 +165,18 @@ class Copies:
 
     async def _make_room(self, size: int, *, may_evict: bool) -> None:
         copies = await asyncio.to_thread(_copies, self._root)
-        total = sum(one.size for one in copies) + sum(self._coming.values()) + size
-        for one in sorted(copies, key=lambda one: one.used_at):
+        total = sum(copy.size for copy in copies) + sum(self._coming.values()) + size
+        for copy in sorted(copies, key=lambda copy: copy.used_at):
             if total <= self._limit or not may_evict:
                 break
-            if self._is_used(one.name):
+            if self._is_used(copy.name):
                 continue
-            log.info("copy of a model evicted", extra={"folder": one.name, "bytes": one.size})
+            log.info("copy of a model evicted", extra={"folder": copy.name, "bytes": copy.size})
             aside = Path(tempfile.mkdtemp(dir=self._root, prefix=".removing-"))
-            (self._root / one.name).rename(aside / one.name)
+            (self._root / copy.name).rename(aside / copy.name)
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
-            self.forget(one.name)
-            total -= one.size
+            self.forget(copy.name)
+            total -= copy.size
         if total > self._limit:
             raise LoadError(
                 f"the copies of models on this machine may take {self._limit} bytes, of which "
@@ -181,11 +189,11 @@ class Copies:
             raise LoadError(_NO_ROOM) from error
 
     def _is_used(self, name: str) -> bool:
-        asked = self._asked.get(name)
+        requested_at = self._asked.get(name)
         return (
             name in self._held
-            or (asked is not None and self._clock() - asked < ASKED_S)
-            or any(self.runs(one) for one in self._specs.get(name, ()))
+            or (requested_at is not None and self._clock() - requested_at < ASKED_S)
+            or any(self.runs(spec_id) for spec_id in self._specs.get(name, ()))
         )
 
 
@@ -198,9 +206,9 @@ def _copies(root: Path) -> list[_Copy]:
 
 
 def _size(folder: Path) -> int:
-    found = (Path(place, name) for place, _, files in os.walk(folder) for name in files)
-    # Links lead to what an operator keeps.
-    return sum(path.lstat().st_size for path in found)
+    paths = (Path(place, name) for place, _, files in os.walk(folder) for name in files)
+    # `lstat`, because links lead to files that an operator keeps.
+    return sum(path.lstat().st_size for path in paths)
 
 
 def _new_folder(root: Path) -> str:

@@ -1,4 +1,4 @@
-"""How a deployment begins: of an artifact, an operator's folder, or an adapter and its base."""
+"""Creates deployments from an artifact, an operator's folder, or an adapter and its base."""
 
 from sqlalchemy.exc import IntegrityError
 
@@ -34,9 +34,10 @@ from stoker.store.tables.deployments import (
 async def folder_of(
     context: DeploymentContext, request: schemas.DeploymentCreate
 ) -> SourceFolder | None:
-    """The operator's folder that is to be deployed, for `create`; none where it is an artifact's.
+    """Returns the operator's folder to deploy, for `create`. Returns None if an artifact is
+    deployed.
 
-    Inspecting it takes as long as its disk does: no transaction waits for that.
+    Inspecting the folder takes as long as its disk does, so no transaction waits for it.
     """
     if request.source is None:
         return None
@@ -54,8 +55,8 @@ async def create(
 ) -> Deployment:
     """
     Args:
-        folder: that of `folder_of`.
-        base: that of `adapters.examined`.
+        folder: result of `folder_of`.
+        base: result of `adapters.examined`.
     """
     if await repository.by_model(session, account_id, request.model):
         raise _model_exists(request.model)
@@ -99,7 +100,7 @@ async def create(
     try:
         await session.flush()
     except IntegrityError as error:
-        # On PostgreSQL another transaction may have taken the model id meanwhile.
+        # On PostgreSQL another transaction may have used the model id in the meantime.
         raise _model_exists(request.model) from error
     version = await versions.add(session, row, row, is_live=True)
     session.add(_created(row, version))
@@ -114,8 +115,11 @@ async def _adapt(
     artifact: Artifact,
     examined: Examined,
 ) -> None:
-    """Have an adapter share the replicas of its base, which begin to take any with the first; or
-    have it merged into what the base runs now."""
+    """Makes an adapter share the replicas of its base, or merges it into the base's current
+    weights.
+
+    The base's replicas accept adapters from its first adapter on.
+    """
     base = await adapters.base_of(session, row.account_id, examined)
     row.adapter_of, row.pipeline = base.id, base.pipeline
     if examined.why_alone:
@@ -135,7 +139,9 @@ async def _adapt(
 
 
 def _created(row: Deployment, version: DeploymentVersion) -> DeploymentEvent:
-    """Its first event. No runtime tells of it: the one that will run it may be another server's."""
+    """Returns the deployment's first event. No runtime reports it, because another server's runtime
+    may run the deployment.
+    """
     message = "Created."
     if row.merged_because:
         message = (

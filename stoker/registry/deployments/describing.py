@@ -1,4 +1,6 @@
-"""How a deployment is shown: what is wanted from its row, what is observed from the runtime."""
+"""Builds the response for a deployment: desired values from its row, observed values from the
+runtime.
+"""
 
 from stoker.registry.deployments import schemas
 from stoker.registry.deployments.context import DeploymentContext
@@ -37,7 +39,7 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
         memory=schemas.Memory(
             bytes=row.memory_bytes or stats.memory_bytes, is_measured=row.is_measured
         ),
-        notices=[schemas.Notice.model_validate(one) for one in row.notices],
+        notices=[schemas.Notice.model_validate(notice) for notice in row.notices],
         workers=[schemas.Worker.model_validate(worker) for worker in stats.replicas],
         created_at=row.created_at,
         updated_at=row.updated_at,
@@ -52,8 +54,8 @@ def _adapter(row: Deployment, base: str) -> schemas.Adapter:
 def observed(context: DeploymentContext, row: Deployment | Wanted) -> DeploymentStats:
     running = row.desired == Desired.RUNNING
     live_id = context.directory.live(row.id) if row.shares else row.live_version_id
-    if (running or not row.shares) and (found := context.runtime.stats(live_id)):
-        return found
+    if (running or not row.shares) and (live_stats := context.runtime.stats(live_id)):
+        return live_stats
     return DeploymentStats(
         status=Status.IDLE if running else Status.STOPPED,
         reason=Reason.CREATED if running or not row.shares else Reason.STOPPED_BY_USER,

@@ -1,4 +1,4 @@
-"""The deployments that calls can name, in memory: the warm path reads no database."""
+"""In-memory directory of callable deployments, so that calls to loaded models read no database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,36 +20,40 @@ class Share:
 class Entry:
     deployment_id: str
     version_id: str
-    """The live one."""
+    """Id of the live version."""
     account_id: str
     model: str
     pipeline: str
     readiness: str
     source: str
-    """As `DeploymentSpec` names it."""
+    """Source in the form of `DeploymentSpec.source`."""
     created_at: datetime
     callable_versions: frozenset[str] = frozenset()
-    """Those that a call can be pinned to, the live one among them."""
+    """Versions that a call can be pinned to, including the live one."""
     sources: tuple[tuple[str, str], ...] = ()
-    """Of the same: what the runtime was told of, each with its source."""
+    """Pairs of callable version and source, as passed to the runtime."""
     shares: tuple[Share, ...] = ()
-    """Of the calls; empty: all are the live version's."""
+    """Shares of the calls by version. Empty means that the live version receives all calls."""
     mirrors: tuple[Share, ...] = ()
-    """What gets copies of how many calls."""
+    """Versions that receive copies of calls, with their shares."""
     keeps_examples: bool = False
-    """Whether calls are kept that those answer otherwise."""
+    """True if calls are kept that the mirrors answer differently."""
     sticky: str = "none"
-    """Whose calls all go to the same version; see `traffic.picked`."""
+    """Caller attribute that selects the version, so that its calls go to the same one. See
+    `traffic.picked`.
+    """
     base_id: str = ""
-    """Of an adapter: the deployment whose versions answer its calls, as for that one's own."""
+    """For an adapter, the id of the base. The base's versions answer the adapter's calls like its
+    own.
+    """
     adapter: AdapterName | None = None
-    """And what is added to them."""
+    """Adapter that is added to the base's weights."""
     is_stopped: bool = False
-    """Of an adapter: its base may run for others."""
+    """True if the adapter is stopped. Its base may still run for others."""
 
 
 def _on(base: Entry, adapter: Entry) -> Entry:
-    """An adapter, whose calls go where its base's go."""
+    """Returns the adapter's entry with its calls routed like those of its base."""
     return replace(
         adapter,
         version_id=base.version_id,
@@ -63,12 +67,12 @@ def _on(base: Entry, adapter: Entry) -> Entry:
 class Directory:
     def __init__(self) -> None:
         self.catch_up: Callable[[], Awaitable[None]] | None = None
-        """Read what other servers have changed; None: there are no other servers."""
+        """Reads the changes of other servers. None if this is the only server."""
         self._by_id: dict[str, Entry] = {}
         self._held: dict[str, asyncio.Event] = {}
         self._by_model: dict[tuple[str, str], Entry] = {}
         self._adapters: dict[str, set[str]] = {}
-        """Base → those that share its replicas."""
+        """Maps a base to the deployments that share its replicas."""
 
     def put(self, entry: Entry) -> None:
         self.drop(entry.deployment_id)
@@ -77,8 +81,8 @@ class Directory:
             base = self._by_id.get(entry.base_id)
             entry = _on(base, entry) if base else entry
         self._put(entry)
-        for one in self._adapters.get(entry.deployment_id, ()):
-            self._put(_on(entry, self._by_id[one]))
+        for adapter_id in self._adapters.get(entry.deployment_id, ()):
+            self._put(_on(entry, self._by_id[adapter_id]))
 
     def _put(self, entry: Entry) -> None:
         self._by_id[entry.deployment_id] = entry
@@ -86,10 +90,10 @@ class Directory:
 
     def drop(self, deployment_id: str) -> None:
         entry = self._by_id.pop(deployment_id, None)
-        if entry and (others := self._adapters.get(entry.base_id)):
-            others.discard(deployment_id)
+        if entry and (adapters := self._adapters.get(entry.base_id)):
+            adapters.discard(deployment_id)
         name = (entry.account_id, entry.model) if entry else None
-        # Another one may have the model id by now.
+        # Another deployment may have received the model id in the meantime.
         if name and self._by_model.get(name) is entry:
             del self._by_model[name]
 
@@ -97,26 +101,30 @@ class Directory:
         return self._by_id.get(deployment_id)
 
     def adapters_of(self, deployment_id: str) -> frozenset[str]:
-        """The deployments that share a base's replicas."""
+        """Returns the deployments that share a base's replicas."""
         return frozenset(self._adapters.get(deployment_id, ()))
 
     def live(self, deployment_id: str) -> str:
-        """What the runtime knows a deployment's live version by; of one that is not known, its id,
-        by which the runtime knows nothing.
+        """Returns the id of the deployment's live version, under which the runtime knows it. For an
+        unknown deployment, returns its own id, which the runtime does not know.
         """
         entry = self._by_id.get(deployment_id)
         return entry.version_id if entry else deployment_id
 
     def hold(self, deployment_id: str) -> None:
-        """Have a deployment's calls wait until `release`: one version makes room for another."""
+        """Makes a deployment's calls wait until `release`, while one version makes room for
+        another.
+        """
         self._held.setdefault(deployment_id, asyncio.Event())
 
     def release(self, deployment_id: str) -> None:
-        if held := self._held.pop(deployment_id, None):
-            held.set()
+        if event := self._held.pop(deployment_id, None):
+            event.set()
 
     def held(self, entry: Entry) -> asyncio.Event | None:
-        """What is set once a deployment's calls need not wait any more; None: they need not."""
+        """Returns the event that is set once a deployment's calls may continue. None if they need
+        not wait.
+        """
         return self._held.get(entry.base_id or entry.deployment_id)
 
     def __len__(self) -> int:
@@ -126,7 +134,7 @@ class Directory:
         return list(self._by_id.values())
 
     def visible(self, caller: Principal) -> list[Entry]:
-        """The deployments that a key may call, oldest first."""
+        """Returns the deployments that a key may call, oldest first."""
         if caller.scope is Scope.DEPLOYMENT:
             entries: Iterable[Entry] = (
                 self._by_id[identifier]
@@ -137,14 +145,14 @@ class Directory:
         return [entry for entry in self._by_id.values() if entry.account_id == caller.account_id]
 
     async def resolve(self, caller: Principal, model: str | None) -> Entry:
-        """The deployment that a request means.
+        """Returns the deployment that a request names.
 
-        A model id that is not known here may have been deployed through another server. Then the
-        database is asked before the call is refused.
+        A model id that is unknown here may have been deployed through another server. The database
+        is then read before the call is refused.
 
-        Raises `InvalidRequestError` where the key leaves a choice and no model was named,
-        `ModelNotFoundError` for an id that the account does not have and `InvalidAPIKeyError` for
-        one that exists outside the key's scope.
+        Raises `InvalidRequestError` if no model was named and the key allows several. Raises
+        `ModelNotFoundError` for an id that the account does not have. Raises `InvalidAPIKeyError`
+        for an id outside the key's scope.
         """
         try:
             return self._resolve(caller, model)

@@ -49,7 +49,7 @@ router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=K
 async def create_deployment(
     body: DeploymentCreate, account_id: AccountId, context: ContextDep, idempotent: Idempotent
 ) -> Response:
-    """Deploy a model: from then on it can be called."""
+    """Deploy a model. It can be called once this response is sent."""
     if (body.source or body.adapter_of) and (known := await idempotent.known(201)):
         return known
     base = await adapters.examined(context, account_id, body)
@@ -103,8 +103,10 @@ async def update_deployment(
     account_id: AccountId,
     context: ContextDep,
 ) -> Deployment:
-    """Change a deployment. Another engine, device, dtype or config makes a version, which takes
-    over between two requests once it was found right; at once where nothing is loaded."""
+    """Change a deployment. Another engine, device, dtype or config creates a version. The version
+    takes over between two requests once it has passed its checks. It takes over at once if nothing
+    is loaded.
+    """
     folder = await service.folder_again(context, account_id, deployment_id, body)
     async with context.database.transaction() as session:
         row = await service.update(session, context, account_id, deployment_id, body, folder=folder)
@@ -115,7 +117,7 @@ async def update_deployment(
 async def delete_deployment(
     deployment_id: str, account_id: AccountId, context: ContextDep
 ) -> Deleted:
-    """Delete a deployment: work in flight finishes, then its replicas end."""
+    """Delete a deployment. Its calls in flight finish, then its replicas end."""
     async with context.database.transaction() as session:
         removed = await service.delete(session, context, account_id, deployment_id)
     await versions.end(context, removed)
@@ -130,7 +132,7 @@ async def delete_deployment(
 async def start_deployment(
     deployment_id: str, account_id: AccountId, session: WriteSession, context: ContextDep
 ) -> Deployment:
-    """Let a stopped deployment take calls again."""
+    """Start a stopped deployment, so that it accepts calls again."""
     row = await service.set_desired(session, context, account_id, deployment_id, Desired.RUNNING)
     return describing.response(context, row)
 
@@ -139,7 +141,7 @@ async def start_deployment(
 async def stop_deployment(
     deployment_id: str, account_id: AccountId, session: WriteSession, context: ContextDep
 ) -> Deployment:
-    """End a deployment's replicas and refuse calls until it is started."""
+    """End a deployment's replicas and refuse its calls until it is started."""
     row = await service.set_desired(session, context, account_id, deployment_id, Desired.STOPPED)
     return describing.response(context, row)
 
@@ -152,7 +154,7 @@ async def deployment_logs(
     context: ContextDep,
     tail: Annotated[int, Query(ge=1, le=1000, description="How many lines.")] = 100,
 ) -> LogLines:
-    """The last lines that the deployment's replicas wrote."""
+    """Get the last log lines of the deployment's replicas."""
     row = await service.get(session, account_id, deployment_id)
     return LogLines(data=await context.runtime.log_lines(row.id, tail))
 
@@ -161,7 +163,7 @@ async def deployment_logs(
 async def deployment_events(
     deployment_id: str, account_id: AccountId, session: ReadSession, paging: Paging
 ) -> ListResponse[Event]:
-    """The changes of the deployment's observed state."""
+    """List the changes of the deployment's observed state."""
     row = await service.get(session, account_id, deployment_id)
     page = await repository.events(session, row.id, paging)
     return page.response(Event.model_validate)

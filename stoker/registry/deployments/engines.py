@@ -1,4 +1,6 @@
-"""Whether an engine can serve what a deployment asks of it: the catalogue's records decide."""
+"""Checks whether an engine can serve a deployment's configuration, based on the engine catalogue's
+records.
+"""
 
 from importlib.util import find_spec
 
@@ -15,7 +17,7 @@ _PLACES = {"cpu": "the CPU", "cuda": "a GPU"}
 
 
 def check(settings: Settings, row: Deployment) -> None:
-    """Raise `InvalidRequestError` where the row's engine, device, dtype and options do not fit."""
+    """Raises `InvalidRequestError` if the row's engine, device, dtype and options do not fit."""
     pipeline = SERVED.get(row.pipeline)
     if pipeline is None:
         raise InvalidRequestError(
@@ -42,7 +44,7 @@ def check(settings: Settings, row: Deployment) -> None:
 
 
 def _check_served(pipeline: Pipeline, row: Deployment) -> None:
-    """Raise where no engine computes such models in the row's type."""
+    """Raises `InvalidRequestError` if no engine computes such models in the row's dtype."""
     served = (ENGINES[name].serves[pipeline.kind] for name in engines(row.pipeline))
     if row.dtype == AUTO or any(row.dtype in dtypes for dtypes in served):
         return
@@ -59,14 +61,16 @@ def _check_served(pipeline: Pipeline, row: Deployment) -> None:
 
 
 def _check_dtype(pipeline: Pipeline, row: Deployment) -> None:
-    """Of a type that conversions alone are computed in: whether the model comes to be one."""
+    """Raises `InvalidRequestError` if the row's dtype needs a conversion and the model would not be
+    converted.
+    """
     if row.dtype in (AUTO, *DTYPES):
         return
     able = [ENGINES[name] for name in engines(row.pipeline)]
-    able = [one for one in able if row.dtype in one.serves[pipeline.kind]]
-    record = next((one for one in able if _reaches(one, pipeline, row)), None)
+    able = [engine for engine in able if row.dtype in engine.serves[pipeline.kind]]
+    record = next((engine for engine in able if _reaches(engine, pipeline, row)), None)
     if record is None:
-        titles = " or ".join(one.title for one in able)
+        titles = " or ".join(engine.title for engine in able)
         raise InvalidRequestError(
             f"'{row.dtype}' is computed on {titles} and no GPU: leave out 'device', or choose "
             f"another 'dtype'.",
@@ -99,8 +103,8 @@ def _takes(record: EngineRecord, pipeline: Pipeline, row: Deployment) -> bool:
 
 
 def _elsewhere(record: EngineRecord, pipeline: Pipeline, row: Deployment) -> InvalidRequestError:
-    others = (ENGINES[name] for name in engines(row.pipeline) if name != record.name)
-    other = next((one.name for one in others if _takes(one, pipeline, row)), None)
+    other_engines = (ENGINES[name] for name in engines(row.pipeline) if name != record.name)
+    other = next((engine.name for engine in other_engines if _takes(engine, pipeline, row)), None)
     choice = f", or choose '{other}'" if other else ""
     places = " or ".join(_PLACES[device] for device in record.devices)
     return InvalidRequestError(
@@ -112,7 +116,7 @@ def _elsewhere(record: EngineRecord, pipeline: Pipeline, row: Deployment) -> Inv
 
 
 def _given(record: EngineRecord, row: Deployment) -> list[str]:
-    """The engine's options that the row has."""
+    """Returns the engine's options that the row sets."""
     names = record.options.model.model_fields if record.options else ()
     return [name for name in names if row.config.get(name) is not None]
 
@@ -142,11 +146,13 @@ def _check_there(needs: Needs, what: str, param: str) -> None:
 
 
 def _check_generation(option: str, pipeline: Pipeline, row: Deployment) -> None:
-    """Raise where the row's model is none that writes, or its engine does not take the option."""
+    """Raises `InvalidRequestError` if the row's model does not generate text, or its engine does
+    not support the option.
+    """
     takers = [
-        one.name
-        for one in ENGINES.values()
-        if one.generation and option in one.generation.model_fields
+        engine.name
+        for engine in ENGINES.values()
+        if engine.generation and option in engine.generation.model_fields
     ]
     named = engines(row.pipeline) if row.engine == AUTO else [row.engine]
     if pipeline.kind in LANGUAGE and any(name in takers for name in named):
@@ -160,7 +166,7 @@ def _check_generation(option: str, pipeline: Pipeline, row: Deployment) -> None:
 
 
 def _reaches(record: EngineRecord, pipeline: Pipeline, row: Deployment) -> bool:
-    """Whether the row's model comes to run on this engine."""
+    """Returns True if the row's model would run on this engine."""
     if not record.runs(row.pipeline, pipeline.kind):
         return False
     device, _, _ = row.device.partition(":")

@@ -1,4 +1,6 @@
-"""What a replica needs of memory, by the headers of its model's weights: until it was measured."""
+"""Estimates a replica's memory from the headers of its model's weights, until the memory was
+measured.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,16 +21,17 @@ from stoker.store.tables.deployments import Deployment
 
 @dataclass(frozen=True)
 class SourceFolder:
-    """An operator's folder, and what is in it."""
+    """An operator's folder and its inspection."""
 
     path: Path
     inspection: Inspection
 
 
 async def again(session: Session, row: Deployment, folder: SourceFolder | None) -> int:
-    """Of a deployment as it is now, bytes.
+    """Returns the estimated memory of a deployment in its current configuration, in bytes.
 
-    folder: that of `folder_again`.
+    Args:
+        folder: result of `folder_again`.
     """
     if folder is not None:
         return of_folder(folder.inspection, row.dtype)
@@ -37,9 +40,10 @@ async def again(session: Session, row: Deployment, folder: SourceFolder | None) 
 
 
 async def folder_again(settings: Settings, row: Deployment) -> SourceFolder | None:
-    """What a deployment has been made of; none where it is of an artifact.
+    """Inspects the folder that a deployment was created from. Returns None if it was created from
+    an artifact.
 
-    Raises `InvalidRequestError` where its folder is not there any more.
+    Raises `InvalidRequestError` if the folder no longer exists.
     """
     if row.source is None:
         return None
@@ -47,8 +51,10 @@ async def folder_again(settings: Settings, row: Deployment) -> SourceFolder | No
 
 
 def of_artifact(artifact: Artifact, dtype: str) -> int:
-    found = artifact.inspection or {}
-    return _bytes(int(found.get("memory_bytes", 0)), int(found.get("parameters", 0)), dtype)
+    inspection = artifact.inspection or {}
+    return _bytes(
+        int(inspection.get("memory_bytes", 0)), int(inspection.get("parameters", 0)), dtype
+    )
 
 
 def of_folder(inspection: Inspection, dtype: str) -> int:
@@ -56,16 +62,18 @@ def of_folder(inspection: Inspection, dtype: str) -> int:
 
 
 async def inspected_folder(settings: Settings, source: str, pipeline: str | None) -> SourceFolder:
-    """Raises `InvalidRequestError`."""
+    """Inspects an operator's folder. Raises `InvalidRequestError`."""
     folder = source_folder(settings, source)
     try:
-        found = await asyncio.to_thread(inspect, FolderReader(folder), pipeline, PIPELINES)
+        inspection = await asyncio.to_thread(inspect, FolderReader(folder), pipeline, PIPELINES)
     except InspectionError as error:
         raise InvalidRequestError(error.message, param="source") from error
-    return SourceFolder(folder, found)
+    return SourceFolder(folder, inspection)
 
 
 def _bytes(as_stored: int, parameters: int, dtype: str) -> int:
-    """Weights are loaded in other numbers than they are stored in."""
+    """Returns the memory in bytes. Weights may be loaded in another number format than they are
+    stored in.
+    """
     number = 2 if dtype in ("bfloat16", "float16") else 4
     return max(as_stored, parameters * number + MIN_WORKING_BYTES)

@@ -1,4 +1,4 @@
-"""Writes down what is observed of deployments, off the event loop's hot paths."""
+"""Records observations of deployments, away from the event loop's hot paths."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ def event_of(
 ) -> DeploymentEvent:
     """
     Args:
-        at: when it happened; None: now.
+        at: time of the event. None means now.
     """
     return DeploymentEvent(
         id=new_id(Prefix.EVENT),
@@ -50,8 +50,9 @@ def event_of(
 
 
 async def untold(session: Session, row: Deployment) -> DeploymentEvent | None:
-    """The event of a stop or a start that no node tells of, as none has a lease of it; None: one
-    does."""
+    """Returns the event of a stop or start that no node reports, because no node holds a lease of
+    the deployment. Returns None if a node holds one.
+    """
     mine = (Lease.spec_id == row.live_version_id) & Lease.node_id.is_not(None)
     if await session.scalar(select(Lease.generation).where(mine).limit(1)) is not None:
         return None
@@ -94,7 +95,9 @@ _Observed = _Change | _Measured | _Noticed
 
 
 class EventLog(RuntimeListener):
-    """Events are a convenience: a full queue drops the newest. A full disk is waited out."""
+    """Writer of deployment events. Events are a convenience: a full queue drops the newest. A full
+    disk delays writing.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -121,7 +124,7 @@ class EventLog(RuntimeListener):
             try:
                 await written(partial(self._write, observed), "events of deployments")
             except IntegrityError:
-                # The deployment was deleted meanwhile, its events with it.
+                # The deployment and its events were deleted in the meantime.
                 continue
             except Exception:
                 log.exception("deployment event could not be written")
@@ -133,7 +136,7 @@ class EventLog(RuntimeListener):
             elif isinstance(observed, _Noticed):
                 await versions.keep_notices(session, observed.spec, observed.notices)
             else:
-                # A new one for each try.
+                # Create a new row for each attempt.
                 session.add(
                     event_of(
                         observed.deployment_id,

@@ -1,5 +1,5 @@
-"""Where a deployment's model lies: an operator's folder, or links to an artifact's blobs, or copies
-of those that a bucket has.
+"""Provides a deployment's model folder: an operator's folder, links to an artifact's blobs, or
+copies of blobs in a bucket.
 """
 
 import asyncio
@@ -32,34 +32,41 @@ MERGED = "merged:"
 _SINGLE = "float32"
 _STORED = "stored"
 _MERGED_IDLE_S = 600.0
-"""Beyond the longest load, how long the folder of a merged adapter stays that nothing runs from."""
+"""Seconds, in addition to the longest load, after which an idle folder of a merged adapter is
+removed.
+"""
 
 
 def merged_source(adapter: str, base: str, *, is_single: bool) -> str:
-    """The source that is an adapter, by its upload, in the weights of another source.
+    """Returns the source name of an adapter, by its upload id, merged into the weights of another
+    source.
 
-    is_single: see `Merges.merge`.
+    Args:
+        is_single: see `Merges.merge`.
     """
     return f"{MERGED}{_SINGLE if is_single else _STORED}:{adapter}:{base}"
 
 
 class FilesMissingError(LoadError):
-    """Files of a model are not where they were put: a data folder that is not whole."""
+    """Raised if a model's files are missing from their place, such as in an incomplete data
+    folder.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason=Reason.FILES_MISSING)
 
 
 def _name(source: str) -> str:
-    """Of a source's folder among those that are made here."""
+    """Returns the name of the source's folder below the models folder."""
     if not source.startswith(MERGED):
         return source
     return f"{PREFIX}{hashlib.sha256(source.encode()).hexdigest()[:32]}"
 
 
 class ModelFolders:
-    """Model folders by source. A source is an upload's id, `folder:` and an operator's path, or
-    what `merged_source` makes of either."""
+    """Model folders by source. A source is an upload's id, `folder:` and an operator's path, or a
+    name that `merged_source` builds from either.
+    """
 
     def __init__(
         self,
@@ -74,11 +81,11 @@ class ModelFolders:
         self._database = database
         self._blobs = blobs
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Source → held while its folder is made or mended."""
+        """Maps a source to the lock that is held while its folder is made or repaired."""
         self.copies = Copies(
             self._root, int(settings.model_cache_gib * GIB), quotas.check_local_disk
         )
-        """Of what lies in a bucket."""
+        """Copies of blobs that are in a bucket."""
         self.merged = MergedFolders(
             self._root,
             database,
@@ -87,25 +94,27 @@ class ModelFolders:
             idle_s=settings.load_timeout_s + _MERGED_IDLE_S,
         )
         self._wanted: dict[str, dict[str, tuple[str, Files]]] = {}
-        """Base → adapter → its upload and files: of adapters that replicas read."""
+        """Maps base id and adapter id to the upload and files of an adapter that replicas read and
+        that is still to be fetched.
+        """
         self._are_whole: dict[str, bool] = {}
-        """Source → whether its files were all there when they were last looked at."""
+        """Maps a source to True if all its files were present at the last check."""
 
     @property
     def names(self) -> list[str]:
-        """The sources that were placed here, as specifications name them; what was merged has a
-        name that nobody asks for.
+        """Sources that were placed on this machine, as specifications name them. Merged folders
+        appear under names that no caller requests.
         """
         return [path.name for path in _listed(self._root) if not path.name.startswith(".")]
 
     @property
     def looked_at(self) -> int:
-        """How many models' files were looked at: at the start those of all that are to run."""
+        """Number of models with checked files. The start checks all models that are to run."""
         return len(self._are_whole)
 
     @property
     def incomplete(self) -> int:
-        """How many of these models lack files."""
+        """Number of these models with missing files."""
         return sum(not is_whole for is_whole in self._are_whole.values())
 
     async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
@@ -114,27 +123,28 @@ class ModelFolders:
         try:
             source = spec.source
             if source.startswith(MERGED) and is_ahead:
-                # It is made once it is called for: what its base needs, it needs too.
+                # The merge is made on the first call. A merged model needs its base's files in any
+                # case.
                 source = source.removeprefix(MERGED).split(":", 2)[2]
             if source.startswith(MERGED):
-                found = await self._of_merged(spec)
+                folder = await self._of_merged(spec)
             else:
-                found = await self._of(source, is_ahead=is_ahead)
+                folder = await self._of(source, is_ahead=is_ahead)
         except FilesMissingError:
             self._are_whole[spec.source] = False
             raise
         self._are_whole[spec.source] = True
-        return found
+        return folder
 
     async def _of_merged(self, spec: DeploymentSpec) -> Path:
         target = self._root / _name(spec.source)
-        # Before it is looked for: it is not to go in between.
+        # Note the use before checking the folder, so that it is not removed in between.
         self.merged.note(target.name, spec.id)
-        # Several replicas may want it at once.
+        # Several replicas may need the folder at once.
         async with self._making.setdefault(spec.source, asyncio.Lock()):
             is_there = await asyncio.to_thread(target.is_dir)
             if is_there and await asyncio.to_thread(_has_broken_links, target):
-                # They lead to an operator's folder.
+                # The links lead to an operator's folder.
                 await asyncio.to_thread(shutil.rmtree, self._set_aside(target))
                 is_there = False
             if not is_there:
@@ -149,9 +159,9 @@ class ModelFolders:
             return path
         target = self._root / _name(source)
         if self._blobs.is_shared and not is_ahead:
-            # Before it is looked for: it is not to go in between.
+            # Note the use before checking the folder, so that it is not removed in between.
             self.copies.touch(target.name)
-        # Several replicas may want it at once.
+        # Several replicas may need the folder at once.
         async with self._making.setdefault(source, asyncio.Lock()):
             is_there = await asyncio.to_thread(target.is_dir)
             if not self._blobs.is_shared:
@@ -163,7 +173,9 @@ class ModelFolders:
         return target
 
     async def _place(self, target: Path, files: Files, *, is_ahead: bool) -> None:
-        """Names were validated at upload and are checked again: they become paths only here."""
+        """Fetches a source's files into its folder. File names were validated at upload and are
+        checked again, because they become paths only here.
+        """
         for name in files:
             validate_path(name)
 
@@ -174,13 +186,15 @@ class ModelFolders:
         await self.copies.bring(target.name, size, fetch, may_evict=not is_ahead)
 
     async def paths(self, upload_id: str, files: Files) -> dict[str, Path]:
-        """Where files of an upload lie here, for a moment's reading. Raises `LoadError`."""
-        found = {name: self._blobs.local_path(key) for name, (key, _) in files.items()}
-        there = {name: path for name, path in found.items() if path is not None}
-        if len(there) == len(files):
+        """Returns the local paths of an upload's files, for immediate reading. Raises
+        `LoadError`.
+        """
+        local_paths = {name: self._blobs.local_path(key) for name, (key, _) in files.items()}
+        existing = {name: path for name, path in local_paths.items() if path is not None}
+        if len(existing) == len(files):
             sizes = {name: size for name, (_, size) in files.items()}
-            await asyncio.to_thread(_check_whole, there, sizes)
-            return there
+            await asyncio.to_thread(_check_whole, existing, sizes)
+            return existing
         folder = await self._of(upload_id)
         return {name: folder / name for name in files}
 
@@ -201,25 +215,26 @@ class ModelFolders:
                 await self._of(base),
                 target,
                 is_single=how == _SINGLE,
-                # An operator's folder may lie anywhere, and stays.
+                # An operator's folder may be anywhere, and is permanent.
                 is_linked=base.startswith(FOLDER),
             )
 
     async def adapters(self, spec: DeploymentSpec) -> Path:
         folder = self._adapters / spec.deployment
-        # Before the replica's walls are up, which go around what is there.
+        # The folder must exist before the replica's walls are set up, because they enclose existing
+        # folders.
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         for adapter_id, (upload_id, files) in [*self._wanted.get(spec.deployment, {}).items()]:
-            # It could not be fetched before.
+            # The adapter could not be fetched before.
             await self.put_adapter(spec.deployment, adapter_id, upload_id, files)
         return folder
 
     async def put_adapter(
         self, base_id: str, adapter_id: str, upload_id: str, files: Files
     ) -> None:
-        """Let the replicas of a base read an adapter's files, also those that run already.
+        """Makes an adapter's files readable by the replicas of its base, including running ones.
 
-        Raises `UnreachableError`: then it is tried again before a replica starts.
+        Raises `UnreachableError`. The fetch is then retried before a replica starts.
         """
         target = self._adapters / base_id / adapter_id
         if self._blobs.is_shared:
@@ -232,7 +247,9 @@ class ModelFolders:
         self._wanted.get(base_id, {}).pop(adapter_id, None)
 
     def drop_adapters(self, base_id: str, adapter_id: str = "") -> None:
-        """Remove an adapter from its base, or all of them. Two links each: that takes no thread."""
+        """Removes one adapter or all adapters from a base. An adapter has only two links, so this
+        needs no thread.
+        """
         if adapter_id:
             self._wanted.get(base_id, {}).pop(adapter_id, None)
         else:
@@ -240,7 +257,7 @@ class ModelFolders:
         shutil.rmtree(self._adapters / base_id / adapter_id, ignore_errors=True)
 
     def keep_only_adapters(self, wanted: Collection[tuple[str, str]]) -> None:
-        """Remove all but these: pairs of a base's id and an adapter's."""
+        """Removes all adapters except the passed pairs of base id and adapter id."""
         bases = {base for base, _ in wanted}
         for folder in _listed(self._adapters):
             if folder.name not in bases:
@@ -251,16 +268,17 @@ class ModelFolders:
                     self.drop_adapters(folder.name, path.name)
 
     async def keep_only(self, sources: Collection[str]) -> None:
-        """Remove the links to files of all other uploads: no deployment has them any more."""
+        """Removes the folders of all other sources, which no deployment uses any more."""
         for source in self._are_whole.keys() - {*sources}:
             del self._are_whole[source]
-        # At once, as nothing can be deployed in between: a start that comes later makes new ones.
+        # Renamed synchronously, so that no deployment can be made in between. A later start creates
+        # new folders.
         removed = [self._set_aside(path) for path in self._others(sources)]
         for path in removed:
             await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
     async def drop(self, source: str) -> None:
-        """Remove the links to an upload's files, of which there is no deployment any more."""
+        """Removes the folder of a source that no deployment uses any more."""
         path = self._root / _name(source)
         self._are_whole.pop(source, None)
         self.copies.forget(path.name)
@@ -270,8 +288,8 @@ class ModelFolders:
     def _others(self, sources: Collection[str]) -> list[Path]:
         if not self._root.is_dir():
             return []
-        kept = {_name(source) for source in sources}
-        return [path for path in self._root.iterdir() if path.name not in kept]
+        kept_names = {_name(source) for source in sources}
+        return [path for path in self._root.iterdir() if path.name not in kept_names]
 
     def _set_aside(self, path: Path) -> Path:
         aside = Path(tempfile.mkdtemp(dir=self._root, prefix=".removing-"))
@@ -286,7 +304,7 @@ class ModelFolders:
         try:
             building.rename(target)
         except OSError:
-            # Another start has made it meanwhile.
+            # Another start has made the folder in the meantime.
             await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
 
 
@@ -296,7 +314,7 @@ def _new_folder(root: Path) -> Path:
 
 
 def _two(files: Files) -> Files:
-    """An adapter's, whatever else was uploaded with them."""
+    """Returns only the adapter's two files, without other uploaded files."""
     return {name: files[name] for name in (CONFIG, WEIGHTS)}
 
 
@@ -305,18 +323,18 @@ def _place(target: Path, paths: Mapping[str, Path]) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(dir=target.parent, prefix=".building-"))
-    # Another user may have to read it.
+    # Replicas may run as another user that must read the folder.
     building.chmod(0o755)
     for name, path in paths.items():
         try:
-            # No symbolic link: a replica's walls let it into this folder, and nowhere else.
+            # Not a symbolic link: a replica's walls allow access to this folder only.
             (building / name).hardlink_to(path)
         except OSError:
             shutil.copyfile(path, building / name)
     try:
         building.rename(target)
     except OSError:
-        # It was made meanwhile.
+        # The folder was made in the meantime.
         shutil.rmtree(building, ignore_errors=True)
 
 
@@ -352,10 +370,12 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def source_folder(settings: Settings, given: str) -> Path:
-    """An operator's folder that a client named. Raises `InvalidRequestError` for any other."""
+    """Returns an operator's folder that a client named. Raises `InvalidRequestError` for any other
+    folder.
+    """
     roots = [root.resolve() for root in settings.source_dirs]
     try:
-        # Resolved first: neither `..` nor a link leads out of the folders that were named.
+        # Resolved first, so that neither `..` nor a link leads out of the configured folders.
         path = Path(os.path.realpath(given))
         inside = "\0" not in given and any(path.is_relative_to(root) for root in roots)
         if inside and _has_model(path):

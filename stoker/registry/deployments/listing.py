@@ -1,4 +1,4 @@
-"""Lists of deployments, by what they are called and how they do."""
+"""Lists deployments by search text and status."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment
 
 TURN = 500
-"""Others have their turn after so many that were looked at."""
+"""Number of checked deployments after which other tasks get a turn."""
 
 
 async def page(
@@ -22,16 +22,20 @@ async def page(
     search: str | None,
     status: Status | None,
 ) -> Page[Deployment]:
-    """Deployments of the account; no table knows their status, so those of one are looked for."""
+    """Returns deployments of the account. No table stores the status, so a status filter checks
+    each deployment.
+    """
     if status is None:
         return await repository.page(session, account_id, query, search)
-    found: list[str] = []
-    for number, one in enumerate(await repository.wanted(session, account_id, query, search)):
+    matching_ids: list[str] = []
+    for number, candidate in enumerate(await repository.wanted(session, account_id, query, search)):
         if number % TURN == 0:
             await asyncio.sleep(0)
-        if describing.observed(context, one).status is status:
-            found.append(one.id)
-        if len(found) > query.limit:
+        if describing.observed(context, candidate).status is status:
+            matching_ids.append(candidate.id)
+        if len(matching_ids) > query.limit:
             break
-    rows = await repository.these(session, found[: query.limit], newest_first=query.order == "desc")
-    return Page(rows, len(found) > query.limit)
+    rows = await repository.these(
+        session, matching_ids[: query.limit], newest_first=query.order == "desc"
+    )
+    return Page(rows, len(matching_ids) > query.limit)

@@ -1,4 +1,4 @@
-"""Which versions this server has loaded, as the others are told."""
+"""Tracks the versions that this server has loaded, as reported to other servers."""
 
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.observed import Reason, Status

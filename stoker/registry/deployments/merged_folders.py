@@ -1,7 +1,7 @@
-"""Folders of merged adapters on this machine: each is a copy of its base's weights.
+"""Folders of merged adapters on this machine. Each is a copy of its base's weights.
 
-A folder is made when a replica needs it, counts for its account's storage, and goes once nothing
-has run from it for a while: it can be made again.
+A folder is made when a replica needs it, and counts towards its account's storage. It is removed
+after it was idle for a while, because it can be made again.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ class MergedFolders:
     ) -> None:
         """
         Args:
-            idle_s: how long a folder stays that nothing runs from. Longer than a load takes.
+            idle_s: time in seconds for which an unused folder stays. Must be longer than a load.
         """
         self.runs: Callable[[str], bool] = lambda _: False
-        """Whether a specification, by its id, has replicas."""
+        """Returns True if a specification, by its id, has replicas."""
         self._root = root
         self._database = database
         self._quotas = quotas
@@ -55,10 +55,10 @@ class MergedFolders:
         self._clock = clock
         self._used_at: dict[str, float] = {}
         self._specs: dict[str, set[str]] = {}
-        """Folder → the specifications whose replicas were given it."""
+        """Maps a folder to the specifications with replicas that received it."""
 
     def note(self, name: str, spec_id: str) -> None:
-        """A replica of a specification is about to read a folder."""
+        """Records that a replica of a specification is about to read a folder."""
         self._specs.setdefault(name, set()).add(spec_id)
         self._used_at[name] = self._clock()
 
@@ -72,7 +72,9 @@ class MergedFolders:
         is_single: bool,
         is_linked: bool,
     ) -> None:
-        """Merges an adapter into its base. Raises `LoadError` if that cannot be, or has no room."""
+        """Merges an adapter into its base. Raises `LoadError` if the merge is impossible, or the
+        disk has no room.
+        """
 
         async def reserve(size: int) -> None:
             await self._count(spec, size)
@@ -105,17 +107,18 @@ class MergedFolders:
         log.info("adapter merged into its base", extra={"folder": target.name})
 
     async def drop_idle(self, *, for_s: float | None = None, besides: str = "") -> bool:
-        """Removes the folders that nothing runs from; returns whether there were any.
+        """Removes folders that no replica uses. Returns True if any were removed.
 
         Args:
-            for_s: for how long they have to have been idle; None: as long as usual.
+            for_s: minimum idle time in seconds. None means the default.
+            besides: name of a folder to keep.
         """
         since = self._clock() - (self._idle_s if for_s is None else for_s)
         names = [path.name for path in self._root.glob(f"{PREFIX}*")] if self._root.is_dir() else []
         idle = [
             name
             for name in names
-            # Those of before the server's start are used as of now.
+            # Folders from before the server's start count as used now.
             if self._used_at.setdefault(name, self._clock()) <= since
             and name != besides
             and not any(map(self.runs, self._specs.get(name, ())))
@@ -130,7 +133,7 @@ class MergedFolders:
         try:
             (self._root / name).rename(aside / name)
         except OSError:
-            # It went with its deployment.
+            # The folder was deleted with its deployment.
             log.debug("merged folder does not exist any more", extra={"folder": name})
         await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
         self._used_at.pop(name, None)
@@ -143,10 +146,10 @@ class MergedFolders:
                 )
 
     async def _count(self, spec: DeploymentSpec, size: int) -> None:
-        """Takes bytes of the account's storage for a folder. Raises `PayloadTooLargeError`."""
+        """Reserves the folder's bytes in the account's storage. Raises `PayloadTooLargeError`."""
         async with self._database.transaction() as session:
             version = await session.get(DeploymentVersion, spec.id)
-            # A trial's has no version: its folder goes with it.
+            # A trial has no version: its folder is deleted with it.
             before = (version.merged_bytes or 0) if version else 0
             await self._quotas.take(
                 session, spec.account_id, Quota.STORAGE_BYTES, max(0, size - before)

@@ -1,7 +1,7 @@
-"""Model folders in which an adapter is a part of its base's weights.
+"""Model folders with an adapter merged into its base's weights.
 
-Where a replica cannot add an adapter to the rows of a batch, it loads such a folder instead. A
-worker process finds out from the headers what is to be written, and a confined process writes it.
+A replica that cannot add an adapter to the rows of a batch loads such a folder instead. A worker
+process plans the writes from the headers, and a confined process performs them.
 """
 
 import asyncio
@@ -31,29 +31,33 @@ _OF_ANOTHER_FORM = frozenset(
         *(".safetensors", ".xml"),
     }
 )
-"""Weights that have not the adapter in them, where they lie beside those that have."""
+"""Weight files that do not contain the adapter. They may lie next to the merged weights."""
 AT_ONCE = 2
-"""Merges of all accounts; one account has one of them."""
+"""Maximum number of concurrent merges of all accounts. Each account may run one of them."""
 MEMORY_BYTES = 4 << 30
-"""Address space of the process that writes. It holds 32 MiB of a weight, and an adapter's
-matrices."""
+"""Maximum address space of the writing process in bytes. It holds 32 MiB of a weight and an
+adapter's matrices.
+"""
 LEAST_S = 120.0
 BYTES_PER_S = 10 << 20
-"""A merge may take as long as its bytes do at that rate, and `LEAST_S` more."""
+"""Minimum rate in bytes per second. A merge may take the time of its bytes at this rate, plus
+`LEAST_S`.
+"""
 
 Reserve = Callable[[int], Awaitable[None]]
-"""Takes bytes of an account's quota. Raises `StokerError`."""
+"""Reserves bytes of an account's quota. Raises `StokerError`."""
 
 
 class Merges:
-    """Makes folders: bounded in number, memory, time and disk."""
+    """Makes merged model folders, with limits on their number, memory, time and disk."""
 
     def __init__(
         self, settings: Settings, inspectors: Inspectors, check_disk: Callable[[int], None]
     ) -> None:
         """
         Args:
-            check_disk: raises `CapacityError` if so many more bytes would fill the disk.
+            check_disk: raises `CapacityError` if that number of additional bytes would fill the
+                disk.
         """
         self._data_dir = settings.data_dir.resolve()
         self._users: Sequence[int] = settings.replica_users or ()
@@ -61,7 +65,7 @@ class Merges:
         self._check_disk = check_disk
         self._slots = FairSemaphore(AT_ONCE)
         self._coming = 0
-        """Bytes that merges at work are about to write."""
+        """Bytes that active merges are about to write."""
 
     async def merge(
         self,
@@ -74,15 +78,16 @@ class Merges:
         is_linked: bool,
         reserve: Reserve | None = None,
     ) -> None:
-        """Makes a model folder of a base's and an adapter.
+        """Makes a model folder from a base's and an adapter's files.
 
         Args:
-            is_single: whether changed weights are written in float32; else as the base's.
-            is_linked: whether files that stay are links to the base's; else they stay when those
-                go.
+            is_single: True if changed weights are written in float32. Otherwise they keep the
+                base's dtype.
+            is_linked: True if unchanged files are links to the base's files. Otherwise they remain
+                when the base's files are deleted.
 
         Raises:
-            UnmergeableError: it cannot be merged, or written.
+            UnmergeableError: the adapter cannot be merged, or the folder cannot be written.
             StokerError: the disk or the account's quota has no room for it.
         """
         async with self._slots.hold(account):
@@ -120,7 +125,8 @@ class Merges:
             self._coming -= size
 
     def _walls(self, job: Job, reads: Sequence[Path], building: Path, home: Path) -> Confinement:
-        # As root, somebody who is not: replicas begin with the first of these users.
+        # If the server runs as root, use an unprivileged user. Replicas start with the first of
+        # these users.
         user = self._users[-1] if self._users and os.geteuid() == 0 else None
         return Confinement(
             folder=str(home),
@@ -138,7 +144,7 @@ def _limit_s(size: int) -> float:
 
 
 def _take_back(building: Path) -> None:
-    """Makes the files this process' own again, whoever wrote them."""
+    """Makes this process the owner of the files, even if another user wrote them."""
     if os.geteuid() == 0:
         for path in (building, *building.rglob("*")):
             if not path.is_symlink() and path.stat().st_uid:
@@ -146,10 +152,10 @@ def _take_back(building: Path) -> None:
 
 
 def _laid_out(base: Path, target: Path, *, is_linked: bool) -> Path:
-    """A folder that has all but the weights."""
+    """Creates a folder with all files except the weights."""
     target.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(dir=target.parent, prefix=".building-"))
-    # Another user may have to read it.
+    # Replicas may run as another user that must read the folder.
     building.chmod(0o755)
     for path in base.rglob("*"):
         within = path.relative_to(base)
@@ -173,7 +179,7 @@ def _put(path: Path, place: Path, *, is_linked: bool) -> None:
 
 
 async def _run(task: Task, limit_s: float) -> None:
-    kept = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if name in _KEPT_ENV or name.startswith("PYTHON")
@@ -182,13 +188,13 @@ async def _run(task: Task, limit_s: float) -> None:
         *(sys.executable, "-m", _MODULE),
         stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=kept | _ONE_THREAD,
-        # Ctrl-C at the terminal is for the server alone.
+        env=environment | _ONE_THREAD,
+        # Ctrl-C in the terminal must reach only the server.
         start_new_session=True,
     )
     try:
         async with asyncio.timeout(limit_s):
-            _, told = await process.communicate(msgspec.json.encode(task))
+            _, stderr = await process.communicate(msgspec.json.encode(task))
     except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -197,5 +203,5 @@ async def _run(task: Task, limit_s: float) -> None:
             raise UnmergeableError(f"merging it takes longer than {limit_s:.0f} s.") from None
         raise
     if process.returncode:
-        lines = told.decode(errors="replace").strip().splitlines()
+        lines = stderr.decode(errors="replace").strip().splitlines()
         raise UnmergeableError(f"merging it ended: {lines[-1] if lines else process.returncode}")

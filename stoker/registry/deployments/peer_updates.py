@@ -1,4 +1,4 @@
-"""What other servers of the same PostgreSQL do to deployments, done here too."""
+"""Applies changes of deployments by other servers of the same PostgreSQL to this server."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,16 @@ class Following:
         self._context = context
         self._seen = 0
         self._rounds = 0
-        """How often the database was asked."""
+        """Number of times the database was read."""
         self._following = asyncio.Lock()
         self._again: set[str] = set()
-        """Of those that have changed: what could not be done."""
+        """Ids of changed deployments that could not be applied and are retried."""
         self._ending: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Before all deployments are read for the first time."""
+        """Records the current revision. Must run before all deployments are read for the first
+        time.
+        """
         async with self._context.database.reading() as session:
             self._seen = await revisions.current(session)
 
@@ -40,14 +42,14 @@ class Following:
         await repeated(self.follow, LOOK_S, "following the deployments of other servers")
 
     async def catch_up(self) -> None:
-        """`follow`, once for all callers that wait for it at the same time."""
+        """Runs `follow` once for all callers that wait for it at the same time."""
         asked_in = self._rounds
         async with self._following:
             if self._rounds == asked_in:
                 await self._follow()
 
     async def follow(self) -> None:
-        """Bring the directory and the runtime up to what the database says now."""
+        """Updates the directory and the runtime to the state of the database."""
         async with self._following:
             await self._follow()
 
@@ -59,10 +61,10 @@ class Following:
                 session, context.database.server_id, self._seen
             )
             if changed is None:
-                there = [row.id for row in await repository.everything(session)]
+                existing = [row.id for row in await repository.everything(session)]
                 known = [entry.deployment_id for entry in context.directory.entries()]
-                changed = [*there, *known]
-        # Bases before their adapters, which are younger.
+                changed = [*existing, *known]
+        # Bases come before their adapters, which are younger.
         changed = sorted({*changed, *self._again})
         failed: set[str] = set()
         for at in range(0, len(changed), _AT_ONCE):
@@ -70,26 +72,31 @@ class Following:
         self._seen, self._again = revision, failed
 
     async def _catch_up(self, ids: Sequence[str]) -> set[str]:
-        """Returns those with which it went wrong."""
+        """Applies the changes of these deployments. Returns the ids of failed deployments."""
         context, failed = self._context, set[str]()
         async with context.database.reading() as session:
             for row in await repository.these(session, ids):
                 if row.shares:
-                    # Copying takes its time: before, and beside what is held up.
+                    # Copying takes time, so it runs before commits are blocked.
                     with self._kept(row.id, failed):
                         await adapters.place(session, context.folders, row)
-        # What this server commits meanwhile would be told before what is older.
+        # Blocks this server's commits. Otherwise a newer change could be applied before this older
+        # state.
         async with context.database.between_commits(), context.database.reading() as session:
             rows = {row.id: row for row in await repository.these(session, ids)}
-            found = await versions.of_these(session, ids)
-            for one in ids:
-                with self._kept(one, failed):
-                    self._tell(one, rows.get(one), found.get(one, ()))
+            versions_by_deployment = await versions.of_these(session, ids)
+            for deployment_id in ids:
+                with self._kept(deployment_id, failed):
+                    self._tell(
+                        deployment_id,
+                        rows.get(deployment_id),
+                        versions_by_deployment.get(deployment_id, ()),
+                    )
         return failed
 
     @contextlib.contextmanager
     def _kept(self, identifier: str, failed: set[str]) -> Generator[None]:
-        """What goes wrong with one keeps none of the others, and is tried again."""
+        """Logs a failure and marks it for a retry, so that other deployments are not affected."""
         try:
             yield
         except SQLAlchemyError:
@@ -113,8 +120,12 @@ class Following:
             versions.tell(context, row, found)
         after = context.directory.find(identifier)
         if before and not before.base_id:
-            kept = dict(after.sources) if after else {}
-            ended |= {one: source for one, source in before.sources if one not in kept}
+            current_sources = dict(after.sources) if after else {}
+            ended |= {
+                version_id: source
+                for version_id, source in before.sources
+                if version_id not in current_sources
+            }
         if ended:
             task = asyncio.create_task(self._end(ended))
             self._ending.add(task)
@@ -122,28 +133,30 @@ class Following:
         self._announce(row, before)
 
     def _unprepared(self, identifier: str, found: Collection[DeploymentVersion]) -> dict[str, str]:
-        """The versions that this server was about to prove, and that were deleted."""
-        left = {one.id for one in found}
-        gone = [one for one in self._context.preparing.jobs_of(identifier) if one not in left]
-        for one in gone:
-            self._context.preparing.cancel(one)
+        """Cancels the preparation of versions that were deleted. Returns their ids."""
+        existing = {item.id for item in found}
+        gone = [
+            item for item in self._context.preparing.jobs_of(identifier) if item not in existing
+        ]
+        for item in gone:
+            self._context.preparing.cancel(item)
         return dict.fromkeys(gone, "")
 
     async def _end(self, ended: dict[str, str]) -> None:
-        """End the replicas of versions that are no more."""
+        """Ends the replicas of deleted versions."""
         context = self._context
         try:
             for spec_id in ended:
                 await context.runtime.remove(spec_id)
             async with context.database.reading() as session:
-                left = await versions.sources(session)
-            for source in {*ended.values()} - left - {""}:
+                used_sources = await versions.sources(session)
+            for source in {*ended.values()} - used_sources - {""}:
                 await context.folders.drop(source)
         except Exception:
             log.exception("a deployment that a peer server deleted could not be stopped")
 
     def _announce(self, row: Deployment | None, before: Entry | None) -> None:
-        """Whoever watches hears of it, too."""
+        """Announces the change to the watchers of this server."""
         changes = self._context.database.changes
         if not changes.is_heard:
             return

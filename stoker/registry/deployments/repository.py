@@ -11,11 +11,13 @@ from stoker.store.tables.deployments import Deployment, DeploymentEvent
 async def get(
     session: Session, account_id: str, deployment_id: str, *, lock: bool = False
 ) -> Deployment | None:
-    """A deployment of the account; with `lock`, no other transaction changes it meanwhile."""
+    """Returns a deployment of the account. With `lock`, no other transaction can change it in the
+    meantime.
+    """
     query = select(Deployment).where(
         Deployment.id == deployment_id, Deployment.account_id == account_id
     )
-    # SQLite knows no row locks; there a transaction that writes has the database to itself.
+    # SQLite has no row locks, but a writing transaction has exclusive use of the database.
     return await session.scalar(query.with_for_update() if lock else query)
 
 
@@ -32,12 +34,16 @@ async def everything(session: Session) -> Sequence[Deployment]:
 async def page(
     session: Session, account_id: str, query: PageQuery, search: str | None = None
 ) -> Page[Deployment]:
-    """search: what the model's or the pipeline's name has in it, in whatever case."""
+    """Returns a page of the account's deployments.
+
+    Args:
+        search: text that the name of the model or pipeline contains, in upper or lower case.
+    """
     return await fetch_page(session, _sought(account_id, search), Deployment.id, query)
 
 
 class Wanted(NamedTuple):
-    """What is to be known of a deployment to tell how it does."""
+    """Columns of a deployment that determine its status."""
 
     id: str
     desired: str
@@ -48,7 +54,7 @@ class Wanted(NamedTuple):
 async def wanted(
     session: Session, account_id: str, query: PageQuery, search: str | None
 ) -> list[Wanted]:
-    """Of all that are sought, from `query.after` on."""
+    """Returns these columns for all matching deployments, from `query.after` on."""
     shares = case((Deployment.merged_because.is_(None), Deployment.adapter_of), else_=null())
     statement = _sought(account_id, search).with_only_columns(
         Deployment.id, Deployment.desired, Deployment.live_version_id, shares
@@ -60,7 +66,7 @@ async def wanted(
 async def these(
     session: Session, ids: Collection[str], *, newest_first: bool = False
 ) -> Sequence[Deployment]:
-    """Those of these that there are, by age."""
+    """Returns the existing deployments among these ids, ordered by age."""
     by_age = Deployment.id.desc() if newest_first else Deployment.id
     statement = select(Deployment).where(Deployment.id.in_(ids)).order_by(by_age)
     return (await session.scalars(statement)).all()
@@ -69,11 +75,11 @@ async def these(
 def _sought(account_id: str, search: str | None) -> Select[Deployment]:
     statement = select(Deployment).where(Deployment.account_id == account_id)
     if search:
-        found = (
+        matches = (
             column.icontains(search, autoescape=True)
             for column in (Deployment.model, Deployment.pipeline)
         )
-        statement = statement.where(or_(*found))
+        statement = statement.where(or_(*matches))
     return statement
 
 

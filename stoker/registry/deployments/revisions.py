@@ -1,4 +1,4 @@
-"""Which deployments were changed by other servers of the same PostgreSQL, and since when."""
+"""Tracks which deployments other servers of the same PostgreSQL changed, and at which revision."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,14 +10,16 @@ from stoker.store.db import Database, Session
 from stoker.store.tables.servers import DeploymentChange, Revision
 
 REMEMBERED = 1000
-"""Revisions: who is further behind reads all deployments anew."""
+"""Number of revisions that are kept. A server that is further behind reads all deployments
+again.
+"""
 _FORGET_EVERY = 100
 _NAME = "deployments"
 _CHANGED = "stoker.changed_deployments"
 
 
 def note(session: Session, database: Database, deployment_id: str) -> None:
-    """This transaction changes what calls of a deployment find, or deletes it."""
+    """Records that this transaction deletes a deployment or changes how its calls are routed."""
     if database.is_sqlite:
         return
     changed: set[str] = session.info.setdefault(_CHANGED, set())
@@ -37,8 +39,8 @@ async def _count(session: Session, server_id: str) -> None:
         raise LookupError("the database counts no revisions of deployments")
     row = insert(DeploymentChange).values(
         [
-            {"deployment_id": one, "server_id": server_id, "revision": revision}
-            for one in sorted(changed)
+            {"deployment_id": deployment_id, "server_id": server_id, "revision": revision}
+            for deployment_id in sorted(changed)
         ]
     )
     columns = [DeploymentChange.deployment_id, DeploymentChange.server_id]
@@ -56,16 +58,21 @@ async def current(session: Session) -> int:
 
 
 async def since(session: Session, server_id: str, seen: int) -> tuple[int, Sequence[str] | None]:
-    """The revision by now, and the deployments that others than this server have changed since one;
-    None: too much has happened, all may have changed.
+    """Returns the current revision, and the deployments that other servers have changed since
+    revision `seen`.
+
+    Returns None in place of the deployments if too much has changed. All of them may have changed
+    then.
     """
     revision = await current(session)
     if revision == seen:
         return revision, ()
     if not 0 <= revision - seen <= REMEMBERED:
-        # Below it where the database was brought back from a copy.
+        # The revision is lower than `seen` if the database was restored from a backup.
         return revision, None
     statement = select(DeploymentChange.deployment_id).distinct()
-    others = DeploymentChange.server_id != server_id
-    found = await session.scalars(statement.where(DeploymentChange.revision > seen, others))
-    return revision, found.all()
+    by_others = DeploymentChange.server_id != server_id
+    deployment_ids = await session.scalars(
+        statement.where(DeploymentChange.revision > seen, by_others)
+    )
+    return revision, deployment_ids.all()

@@ -10,7 +10,7 @@ from stoker.runtime.specification import Readiness
 from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import KEEP_S, Desired
 
-# A path segment or several: ids such as `team/ner` are as common as `ner`.
+# A model id has one or more path segments: ids such as `team/ner` are as common as `ner`.
 ModelId = Annotated[
     str,
     Field(
@@ -25,7 +25,7 @@ _AUTO = (
     "`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a while, was "
     "converted and was found right on this machine;"
 )
-# What the catalogue holds is known when this is imported, and not to a type checker.
+# The catalogue's content is known at import time, but not to a type checker.
 _EngineName = str if TYPE_CHECKING else Literal[(AUTO, *ENGINES)]
 Engine = Annotated[
     _EngineName,
@@ -83,7 +83,7 @@ class Replicas(RequestModel):
 if TYPE_CHECKING:
 
     class Config(RequestModel):
-        """Engine options; unknown ones are refused."""
+        """Engine options. Unknown options are refused."""
 
 else:
     Config = create_model(
@@ -147,7 +147,7 @@ class ReplicasUpdate(RequestModel):
 
 
 class DeploymentUpdate(RequestModel):
-    """What is not given, or null, stays as it is."""
+    """Changes of a deployment. Omitted or null fields stay unchanged."""
 
     readiness: Readiness | None = None
     engine: Engine | None = None
@@ -215,21 +215,21 @@ class Worker(ResponseModel):
 
 
 class Memory(ResponseModel):
-    """What one replica needs of memory."""
+    """Memory that one replica needs."""
 
     bytes: int
     is_measured: bool = Field(description="False: estimated from the headers of its weights.")
 
 
 class Notice(ResponseModel):
-    """A fact about the model that its callers should know."""
+    """A fact about the model that callers should know."""
 
     code: str = Field(description="Stable; see the guide.")
     message: str
 
 
 class Adapter(ResponseModel):
-    """How an adapter and its base are put together."""
+    """Combination of an adapter with its base."""
 
     of: str = Field(description="Model id of the base.")
     sharing: Literal["shared", "merged"] = Field(

@@ -1,4 +1,4 @@
-"""Which artifacts can be deployed, and as which pipeline."""
+"""Determines which artifacts can be deployed, and as which pipeline."""
 
 from stoker.base.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.models.adapters.lora import ADAPTER
@@ -11,7 +11,7 @@ from stoker.store.tables.deployments import Deployment
 
 
 async def artifact_for(session: Session, row: Deployment, artifact_id: str) -> Artifact:
-    """A ready artifact that can serve a deployment's pipeline."""
+    """Returns a ready artifact that can serve a deployment's pipeline."""
     artifact = await ready_artifact(session, row.account_id, artifact_id)
     try:
         pipeline_of(row.pipeline, artifact)
@@ -21,7 +21,9 @@ async def artifact_for(session: Session, row: Deployment, artifact_id: str) -> A
 
 
 async def ready_artifact(session: Session, account_id: str, artifact_id: str) -> Artifact:
-    """An artifact of the account, locked; NotFoundError, ConflictError where it is not ready."""
+    """Returns the locked row of an artifact. Raises `NotFoundError`, and `ConflictError` if the
+    artifact is not ready.
+    """
     artifact = await artifacts.get(session, account_id, artifact_id, lock=True)
     if artifact is None:
         raise NotFoundError("Artifact not found", code="artifact_not_found", param="artifact_id")
@@ -35,17 +37,20 @@ async def ready_artifact(session: Session, account_id: str, artifact_id: str) ->
 
 
 def pipeline_of(wanted: str | None, artifact: Artifact) -> str:
-    """The pipeline that an artifact is to serve: that which is wanted, if its architecture can
-    (InvalidRequestError), or the one that inspection has found."""
-    found = str(artifact.pipeline)
-    if found == ADAPTER:
+    """Returns the pipeline that an artifact will serve: the requested one, or the one that
+    inspection found.
+
+    Raises `InvalidRequestError` if the artifact's architecture cannot serve the requested one.
+    """
+    pipeline = str(artifact.pipeline)
+    if pipeline == ADAPTER:
         raise InvalidRequestError(
             "The artifact is an adapter: give the model id of its base's deployment as "
             "'adapter_of'.",
             param="adapter_of",
         )
-    if wanted is None or wanted == found:
-        return found
+    if wanted is None or wanted == pipeline:
+        return pipeline
     architecture = (artifact.inspection or {}).get("architecture", "")
     return _servable(wanted, str(architecture))
 

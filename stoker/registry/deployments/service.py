@@ -1,4 +1,4 @@
-"""What happens to deployments that there are: what is wanted is a row, which is changed here."""
+"""Changes existing deployments. Their desired state is a row, which this module updates."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -38,7 +38,7 @@ async def folder_again(
     deployment_id: str,
     request: schemas.DeploymentUpdate,
 ) -> SourceFolder | None:
-    """The operator's folder of a deployment, for an `update` that may change what it needs."""
+    """Returns a deployment's operator folder, for an `update` that may change its memory needs."""
     if not request.model_fields_set & {"engine", "device", "dtype", "config"}:
         return None
     async with context.database.reading() as session:
@@ -55,8 +55,8 @@ async def update(
     *,
     folder: SourceFolder | None,
 ) -> Deployment:
-    """Change a deployment. What describes how it runs makes a version, which takes over at once
-    where nothing is loaded, and else when it was found right.
+    """Changes a deployment. A change to how it runs creates a version. The version takes over at
+    once if nothing is loaded, otherwise once it has passed its checks.
     """
     row = await get(session, account_id, deployment_id, lock=True)
     if row.shares or request.model_fields_set & {*versions.FOLLOWED_BY_MERGED}:
@@ -80,7 +80,7 @@ async def update(
 
 
 class Changes(Protocol):
-    """What a request says of how a deployment is to run; None: as it does."""
+    """Requested changes to how a deployment runs. None means unchanged."""
 
     engine: str | None
     device: str | None
@@ -89,9 +89,11 @@ class Changes(Protocol):
 
 
 def changed_variant(row: Deployment, request: Changes) -> Deployment:
-    """The deployment as it would run, apart from the database."""
-    given = {name: getattr(request, name) for name in ("engine", "device", "dtype")}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    """Returns a copy of the deployment with the changes, detached from the database."""
+    requested = {name: getattr(request, name) for name in ("engine", "device", "dtype")}
+    changes: dict[str, Any] = {
+        name: value for name, value in requested.items() if value is not None
+    }
     if request.config:
         changes["config"] = row.config | request.config.model_dump(exclude_unset=True)
     return versions.applied(row, changes)
@@ -132,15 +134,15 @@ async def set_desired(
 async def delete(
     session: Session, context: DeploymentContext, account_id: str, deployment_id: str
 ) -> Sequence[DeploymentVersion]:
-    """Forget a deployment. Returns its versions, for `versions.end` once it is committed."""
+    """Deletes a deployment. Returns its versions, for `versions.end` after the commit."""
     row = await get(session, account_id, deployment_id, lock=True)
     if shared := await adapters.of_base(session, row.id):
-        names = ", ".join(one.model for one in shared[:5]) + (" …" if len(shared) > 5 else "")
+        names = ", ".join(item.model for item in shared[:5]) + (" …" if len(shared) > 5 else "")
         raise ConflictError(
             f"It is the base of {len(shared)} adapters ({names}): delete those first.",
             code="has_adapters",
         )
-    found = await versions.all_of(session, row.id)
+    removed = await versions.all_of(session, row.id)
     await session.delete(row)
     await session.flush()
     if row.shares:
@@ -149,13 +151,13 @@ async def delete(
     session.after_commit(lambda: context.directory.drop(row.id))
     place = (row.shares, row.id) if row.shares else (row.id,)
     session.after_commit(partial(context.folders.drop_adapters, *place))
-    for one in found:
-        session.after_commit(partial(context.preparing.cancel, one.id))
-    return found
+    for item in removed:
+        session.after_commit(partial(context.preparing.cancel, item.id))
+    return removed
 
 
 async def _share_no_more(session: Session, context: DeploymentContext, base_id: str) -> None:
-    """Have a base run as it likes again once its last adapter is deleted."""
+    """Removes the restrictions of sharing from a base once its last adapter is deleted."""
     base = await session.get(Deployment, base_id)
     if base and not await adapters.count(session, base_id):
         base.has_adapters = False

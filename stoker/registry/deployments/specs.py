@@ -1,4 +1,4 @@
-"""What the runtime and the directory are told of a deployment and its versions."""
+"""Builds the specifications and directory entries of a deployment and its versions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,21 +18,24 @@ from stoker.store.tables.deployments import (
 from stoker.wire.generation_request import AdapterName
 
 CALLABLE = (VersionStatus.LIVE, VersionStatus.READY, VersionStatus.RETIRED)
-"""Versions that were found right."""
+"""States of versions that passed their checks."""
 _SINGLE = frozenset({"float32", INT8})
 
 
 def source_of(row: Variant) -> str:
-    """As `DeploymentSpec` names it."""
+    """Returns the source in the form of `DeploymentSpec.source`."""
     if row.base_source:
-        # Where single precision is asked for, or rounded from, nothing is rounded before.
+        # If single precision is requested, or is the source of later rounding, the merge rounds
+        # nothing.
         is_single = row.dtype in _SINGLE
         return merged_source(str(row.upload_id), row.base_source, is_single=is_single)
     return row.upload_id or f"{FOLDER}{row.source}"
 
 
 def spec_of(row: Deployment, version: DeploymentVersion | None = None) -> DeploymentSpec:
-    """Of a deployment's live version, or of another as if it were."""
+    """Returns the specification of a deployment's live version, or of another version as if it were
+    live.
+    """
     runs: Deployment | DeploymentVersion = version or row
     return DeploymentSpec(
         id=version.id if version else row.live_version_id,
@@ -56,13 +59,16 @@ def spec_of(row: Deployment, version: DeploymentVersion | None = None) -> Deploy
 
 
 def prepared_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
-    """Of a version that is about to take over: loaded as far as it will have to be, with no memory
-    reserved for it."""
+    """Returns the specification of a version that is about to take over. The version is fully
+    loaded, but no memory is reserved for it.
+    """
     return replace(spec_of(row, version), readiness=Readiness.WARM)
 
 
 def kept_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
-    """Of one that is not live: it stays loaded for a while, where memory allows."""
+    """Returns the specification of a version that is not live. The version stays loaded for a while
+    if memory allows.
+    """
     return replace(
         spec_of(row, version),
         readiness=Readiness.COLD,
@@ -72,8 +78,8 @@ def kept_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
 
 
 def _shares(traffic: Mapping[str, Any], name: str) -> tuple[Share, ...]:
-    given: Mapping[str, int] = traffic.get(name) or {}
-    return tuple(Share(*one) for one in sorted(given.items()))
+    percents: Mapping[str, int] = traffic.get(name) or {}
+    return tuple(Share(*share) for share in sorted(percents.items()))
 
 
 def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
@@ -87,8 +93,12 @@ def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
         readiness=row.readiness,
         source=source_of(row),
         created_at=row.created_at,
-        callable_versions=frozenset(one.id for one in versions if one.state in CALLABLE),
-        sources=tuple((one.id, source_of(one)) for one in versions if one.state in CALLABLE),
+        callable_versions=frozenset(
+            version.id for version in versions if version.state in CALLABLE
+        ),
+        sources=tuple(
+            (version.id, source_of(version)) for version in versions if version.state in CALLABLE
+        ),
         shares=_shares(traffic, "weights"),
         mirrors=_shares(traffic, "mirror"),
         keeps_examples=traffic.get("examples", False),

@@ -1,4 +1,4 @@
-"""How deployments become known again when the server starts."""
+"""Restores the deployments when the server starts."""
 
 import logging
 
@@ -12,26 +12,26 @@ log = logging.getLogger(__name__)
 
 
 async def restore(context: DeploymentContext) -> None:
-    """Make every deployment known, and put right what a server that was killed has left."""
+    """Registers every deployment, and cleans up after a server that was killed."""
     async with context.database.transaction() as session:
         rows = await repository.everything(session)
         for row in rows:
             if row.memory_bytes is None:
                 await _estimate_late(session, context, row)
-        found = await versions.everything(session)
+        versions_by_deployment = await versions.everything(session)
         for row in rows:
-            for one in found[row.id]:
-                if one.id == row.live_version_id:
-                    one.memory_bytes = row.memory_bytes
+            for version in versions_by_deployment[row.id]:
+                if version.id == row.live_version_id:
+                    version.memory_bytes = row.memory_bytes
     for row in rows:
-        versions.tell(context, row, found[row.id])
+        versions.tell(context, row, versions_by_deployment[row.id])
     async with context.database.reading() as session:
         await versions.keep_links(session, context.folders)
         await adapters.keep_placed(session, context.folders)
 
 
 async def _estimate_late(session: Session, context: DeploymentContext, row: Deployment) -> None:
-    """Of one that was made before estimates were kept."""
+    """Estimates the memory of a deployment that was created before estimates were stored."""
     try:
         folder = await estimates.folder_again(context.settings, row)
         row.memory_bytes = await estimates.again(session, row, folder)

@@ -1,4 +1,4 @@
-"""Which of a deployment's versions a call goes to."""
+"""Selects the version of a deployment that receives a call."""
 
 import hashlib
 import secrets
@@ -6,15 +6,15 @@ import secrets
 from stoker.registry.deployments.directory import Entry
 
 NONE, KEY, USER, HEADER = "none", "key", "user", "header:"
-"""What may be sticky: nothing, an API key, a request's `user`, a header of this name."""
+"""Sticky modes: none, by API key, by a request's `user`, or by a header of this name."""
 
 
 def picked(entry: Entry, caller: str | None) -> str:
-    """A version by its share of the calls.
+    """Returns a version, selected by the versions' shares of the calls.
 
     Args:
-        caller: whoever is to get the same version each time, while the shares stay as they are;
-            None: chance decides.
+        caller: caller that gets the same version each time, as long as the shares stay unchanged.
+            None selects at random.
     """
     if not entry.shares:
         return entry.version_id
@@ -27,6 +27,6 @@ def picked(entry: Entry, caller: str | None) -> str:
 
 
 def _point(deployment_id: str, caller: str) -> int:
-    """0 to 99, as evenly as SHA-256 spreads."""
+    """Returns a number from 0 to 99, distributed as evenly as SHA-256."""
     digest = hashlib.sha256(f"{deployment_id}\n{caller}".encode()).digest()
     return int.from_bytes(digest[:8]) % 100

@@ -1,4 +1,4 @@
-"""The versions of a deployment: which there are, and which one is live."""
+"""Versions of a deployment, one of which is live."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -37,26 +37,28 @@ from stoker.store.tables.jobs import JobStatus
 from stoker.wire.notices import Notice
 
 KEPT = 50
-"""Of a deployment: older ones that are over are forgotten by and by."""
+"""Number of versions kept per deployment. Older retired or failed versions are deleted over
+time.
+"""
 MOST = 100
 FOLLOWED_BY_MERGED = ("config", "device", "dtype", "engine")
-"""What an adapter that is merged into its base has of it."""
+"""Fields that an adapter copies from the base that it is merged into."""
 _OVER = (VersionStatus.RETIRED.value, VersionStatus.FAILED.value)
 
 log = logging.getLogger(__name__)
 
 
 async def all_of(session: Session, deployment_id: str) -> Sequence[DeploymentVersion]:
-    """By their numbers."""
+    """Returns the versions of a deployment, ordered by number."""
     statement = select(DeploymentVersion).where(DeploymentVersion.deployment_id == deployment_id)
     return (await session.scalars(statement.order_by(DeploymentVersion.number))).all()
 
 
 async def get(session: Session, deployment_id: str, version_id: str) -> DeploymentVersion:
-    found = await session.get(DeploymentVersion, version_id)
-    if found is None or found.deployment_id != deployment_id:
+    version = await session.get(DeploymentVersion, version_id)
+    if version is None or version.deployment_id != deployment_id:
         raise NotFoundError("Version not found", code="version_not_found")
-    return found
+    return version
 
 
 async def add(
@@ -69,15 +71,15 @@ async def add(
     strategy: str = "beside",
     is_live: bool = False,
 ) -> DeploymentVersion:
-    """A new version of a deployment that the transaction has locked.
+    """Adds a version to a deployment that the transaction has locked.
 
     Args:
-        variant: what it has of it.
-        is_live: it is the first one, or there is nothing that it would have to be proven beside;
-            else its job is to be woken for after the commit.
+        variant: source of the version's configuration.
+        is_live: True if the version is the first one, or no loaded version exists that it must be
+            checked next to. Otherwise wake its job after the commit.
     """
-    others = await all_of(session, row.id)
-    if len(others) >= MOST:
+    earlier = await all_of(session, row.id)
+    if len(earlier) >= MOST:
         raise ConflictError(
             f"The deployment has {MOST} versions: delete some.", code="too_many_versions"
         )
@@ -86,7 +88,7 @@ async def add(
         id=new_id(Prefix.VERSION),
         account_id=row.account_id,
         deployment_id=row.id,
-        number=others[-1].number + 1 if others else 1,
+        number=earlier[-1].number + 1 if earlier else 1,
         state=VersionStatus.PREPARING.value,
         reason="",
         message="",
@@ -109,7 +111,7 @@ async def add(
 
 
 async def take_over(session: Session, row: Deployment, version: DeploymentVersion) -> None:
-    """Make a version the live one. It is to be published."""
+    """Makes a version the live one. The caller must publish the deployment."""
     now = db.now()
     for other in await all_of(session, row.id):
         if other.id != version.id and other.state == VersionStatus.LIVE:
@@ -122,7 +124,7 @@ async def take_over(session: Session, row: Deployment, version: DeploymentVersio
 
 
 async def remove(session: Session, context: DeploymentContext, version: DeploymentVersion) -> None:
-    """Forget one that is not live; `end` is to be called once it is committed."""
+    """Deletes a version that is not live. The caller must call `end` after the commit."""
     if version.state == VersionStatus.LIVE:
         raise ConflictError(
             "The version is live: let another one take over first.", code="version_live"
@@ -133,22 +135,22 @@ async def remove(session: Session, context: DeploymentContext, version: Deployme
 
 
 async def end(context: DeploymentContext, removed: Sequence[DeploymentVersion]) -> None:
-    """Clear up after versions that were removed; waits for the end of their replicas."""
-    for one in removed:
-        await context.runtime.remove(one.id)
+    """Cleans up after deleted versions. Waits for the end of their replicas."""
+    for version in removed:
+        await context.runtime.remove(version.id)
     async with context.database.reading() as session:
-        left = await sources(session)
-    for source in {source_of(one) for one in removed} - left:
+        used_sources = await sources(session)
+    for source in {source_of(version) for version in removed} - used_sources:
         await context.folders.drop(source)
 
 
 async def publish(session: Session, context: DeploymentContext, row: Deployment) -> None:
-    """Once committed, let the directory and the runtime know."""
+    """Updates the directory and the runtime after the commit."""
     if row.has_adapters:
         await adapters.follow(session, row)
     await session.flush()
-    for one in await adapters.merged_into(session, row):
-        await _follow(session, context, row, one)
+    for adapter in await adapters.merged_into(session, row):
+        await _follow(session, context, row, adapter)
     revisions.note(session, context.database, row.id)
     versions = await all_of(session, row.id)
     session.after_commit(lambda: tell(context, row, versions))
@@ -157,22 +159,22 @@ async def publish(session: Session, context: DeploymentContext, row: Deployment)
 async def _follow(
     session: Session, context: DeploymentContext, base: Deployment, row: Deployment
 ) -> None:
-    """Have an adapter that is merged into a base get a version as the base is now."""
-    others = await all_of(session, row.id)
-    wanted = {name: getattr(base, name) for name in FOLLOWED_BY_MERGED}
-    wanted["base_source"] = source_of(base)
-    if all(getattr(others[-1], name) == value for name, value in wanted.items()):
+    """Adds a version to a merged adapter that matches the base's current configuration."""
+    earlier = await all_of(session, row.id)
+    base_values = {name: getattr(base, name) for name in FOLLOWED_BY_MERGED}
+    base_values["base_source"] = source_of(base)
+    if all(getattr(earlier[-1], name) == value for name, value in base_values.items()):
         return
-    for one in others:
-        if one.state in (VersionStatus.PREPARING, VersionStatus.CHECKING):
-            # It is of what the base was before.
-            one.promote = "manual"
+    for version in earlier:
+        if version.state in (VersionStatus.PREPARING, VersionStatus.CHECKING):
+            # The version was made from the base's previous configuration.
+            version.promote = "manual"
     unmeasured: dict[str, Any] = {
         "memory_bytes": base.memory_bytes,
         "is_measured": False,
         "notices": [],
     }
-    changed = applied(row, wanted | unmeasured)
+    changed = applied(row, base_values | unmeasured)
     number = (await get(session, base.id, base.live_version_id)).number
     await begin(session, context, row, changed, note=f"As version {number} of its base.")
     row.updated_at = db.now()
@@ -188,17 +190,19 @@ async def begin(
     note: str = "",
     is_checked: bool = False,
 ) -> None:
-    """Have a deployment run in another way: at once where nothing is loaded, else when that was
-    found right. It is to be published.
+    """Changes how a deployment runs: at once if nothing is loaded, otherwise once the new version
+    has passed its checks. The caller must publish the deployment.
 
-    is_checked: raise `CapacityError` where it would take over at once and can never be loaded.
+    Args:
+        is_checked: True to raise `CapacityError` if the version would take over at once and can
+            never be loaded.
     """
     stats = context.runtime.stats(row.live_version_id)
-    # One that is on its way out, as of a version that has failed, answers nobody.
-    is_loaded = stats and any(one.status is not Status.STOPPING for one in stats.replicas)
+    # A stopping replica, such as one of a failed version, answers no calls.
+    is_loaded = stats and any(replica.status is not Status.STOPPING for replica in stats.replicas)
     if not is_loaded and not context.database.is_sqlite:
-        own = context.database.server_id
-        is_loaded = await loaded_elsewhere(session, own, row.live_version_id)
+        server_id = context.database.server_id
+        is_loaded = await loaded_elsewhere(session, server_id, row.live_version_id)
     is_live = row.desired == Desired.STOPPED or not is_loaded
     strategy = "beside"
     if is_live and is_checked:
@@ -213,7 +217,7 @@ async def begin(
 
 
 def applied(row: Deployment, changes: Mapping[str, Any]) -> Deployment:
-    """A copy of a deployment with other values, apart from the database."""
+    """Returns a copy of a deployment with other values, detached from the database."""
     return Deployment(
         **{column.key: getattr(row, column.key) for column in Deployment.__table__.columns}
         | dict(changes)
@@ -223,64 +227,72 @@ def applied(row: Deployment, changes: Mapping[str, Any]) -> Deployment:
 def tell(
     context: DeploymentContext, row: Deployment, versions: Sequence[DeploymentVersion]
 ) -> None:
-    """Let the directory and the runtime know of a deployment."""
+    """Updates the directory and the runtime for a deployment."""
     context.directory.put(entry_of(row, versions))
     if row.shares:
-        # What runs is its base.
+        # The base's replicas serve it.
         return
     running = row.desired == Desired.RUNNING
-    # The live one last: what was kept for its predecessor is free by then.
-    for one in sorted(versions, key=lambda one: one.id == row.live_version_id):
-        if one.state in CALLABLE:
-            spec = spec_of(row, one) if one.state == VersionStatus.LIVE else kept_spec(row, one)
+    # The live version comes last: memory reserved for its predecessor is free then.
+    for version in sorted(versions, key=lambda version: version.id == row.live_version_id):
+        if version.state in CALLABLE:
+            spec = (
+                spec_of(row, version)
+                if version.state == VersionStatus.LIVE
+                else kept_spec(row, version)
+            )
             context.runtime.apply(spec, running=running)
 
 
 async def forget_old(context: DeploymentContext) -> None:
-    """Of deployments that have many versions."""
+    """Deletes old versions of deployments that have many."""
     async with context.database.transaction() as session:
         removed: list[DeploymentVersion] = []
-        for found in (await everything(session)).values():
-            over = [one for one in found if one.state in _OVER]
-            removed += over[: max(0, len(found) - KEPT)]
-        for one in removed:
-            await remove(session, context, one)
+        for deployment_versions in (await everything(session)).values():
+            over = [version for version in deployment_versions if version.state in _OVER]
+            removed += over[: max(0, len(deployment_versions) - KEPT)]
+        for version in removed:
+            await remove(session, context, version)
     if removed:
         await end(context, removed)
 
 
 async def everything(session: Session) -> dict[str, list[DeploymentVersion]]:
-    """Of all deployments, by their ids and numbers."""
-    found: dict[str, list[DeploymentVersion]] = {}
-    for one in await session.scalars(select(DeploymentVersion).order_by(DeploymentVersion.number)):
-        found.setdefault(one.deployment_id, []).append(one)
-    return found
+    """Returns the versions of all deployments by deployment id, ordered by number."""
+    by_deployment: dict[str, list[DeploymentVersion]] = {}
+    for version in await session.scalars(
+        select(DeploymentVersion).order_by(DeploymentVersion.number)
+    ):
+        by_deployment.setdefault(version.deployment_id, []).append(version)
+    return by_deployment
 
 
 async def of_these(session: Session, ids: Collection[str]) -> dict[str, list[DeploymentVersion]]:
-    """As `everything`, of these deployments."""
-    found: dict[str, list[DeploymentVersion]] = {}
+    """Like `everything`, but for these deployments only."""
+    by_deployment: dict[str, list[DeploymentVersion]] = {}
     statement = select(DeploymentVersion).where(DeploymentVersion.deployment_id.in_(ids))
-    for one in await session.scalars(statement.order_by(DeploymentVersion.number)):
-        found.setdefault(one.deployment_id, []).append(one)
-    return found
+    for version in await session.scalars(statement.order_by(DeploymentVersion.number)):
+        by_deployment.setdefault(version.deployment_id, []).append(version)
+    return by_deployment
 
 
 async def there(session: Session, ids: Collection[str]) -> set[str]:
-    """Those of these that there are."""
+    """Returns the existing version ids among these."""
     statement = select(DeploymentVersion.id).where(DeploymentVersion.id.in_(ids))
     return {*await session.scalars(statement)}
 
 
 async def keep_links(session: Session, folders: ModelFolders) -> None:
-    """Remove the links to files that no version has any more."""
+    """Removes the links to files that no version uses any more."""
     await folders.keep_only(await sources(session))
 
 
 async def weighed(session: Session, spec: DeploymentSpec) -> None:
-    """Keep what one replica was found to need, unless it is to run in another way by now."""
+    """Stores the measured memory of a replica, unless its configuration has changed in the
+    meantime.
+    """
     values: dict[str, Any] = {"memory_bytes": spec.memory_bytes, "is_measured": True}
-    # The deployment first, as whoever deletes it locks both.
+    # The deployment comes first: a deletion locks both in the same order.
     ids = (Deployment.live_version_id, DeploymentVersion.id)
     for table, key in zip((Deployment, DeploymentVersion), ids, strict=True):
         await session.execute(
@@ -297,9 +309,9 @@ async def weighed(session: Session, spec: DeploymentSpec) -> None:
 
 
 async def keep_notices(session: Session, spec: DeploymentSpec, notices: Sequence[Notice]) -> None:
-    """Writes down the notices of a replica's load, if they are not those of the last load."""
-    values = [msgspec.to_builtins(one) for one in notices]
-    # In the order of `weighed`.
+    """Stores the notices of a replica's load if they differ from those of the last load."""
+    values = [msgspec.to_builtins(notice) for notice in notices]
+    # Same lock order as in `weighed`.
     ids = (Deployment.live_version_id, DeploymentVersion.id)
     for table, key in zip((Deployment, DeploymentVersion), ids, strict=True):
         row = await session.scalar(select(table).where(key == spec.id).with_for_update())
@@ -308,5 +320,5 @@ async def keep_notices(session: Session, spec: DeploymentSpec, notices: Sequence
 
 
 async def sources(session: Session) -> set[str]:
-    """Of all versions, as specifications name them."""
-    return {source_of(one) for one in await session.scalars(select(DeploymentVersion))}
+    """Returns the sources of all versions, as specifications name them."""
+    return {source_of(version) for version in await session.scalars(select(DeploymentVersion))}

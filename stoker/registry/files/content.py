@@ -1,4 +1,4 @@
-"""The answer that carries a file, or ranges of it (RFC 9110, section 14)."""
+"""Response that carries a file or ranges of it (RFC 9110, section 14)."""
 
 import contextlib
 import os
@@ -27,14 +27,14 @@ from stoker.store.blobs import Blobs
 _RANGES = re.compile("bytes=(.+)", re.IGNORECASE | re.DOTALL)
 _RANGE = re.compile("([0-9]{1,100})-([0-9]{0,100})|-([0-9]{1,100})")
 _FIRST_BYTES, _MOST_BYTES = 256 << 10, 4 << 20
-"""Of what is read at a time, of which what Starlette reads at a time is a part. Little at first, as
-of a range there may be no more to come.
+"""Size in bytes of the first and of the largest block read from the store. Starlette reads smaller
+pieces of a block. The first block is small, because a range may need no more.
 """
 _FILE: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 
 def documented(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI ``responses=`` of a route that answers with files of these types."""
+    """Returns the OpenAPI ``responses=`` of a route that returns files of these types."""
     return {
         **responses(NotFoundError, RangeNotSatisfiableError, CapacityError),
         307: {"description": "Signed URL of the object store (setting `blob_redirects`)."},
@@ -47,7 +47,9 @@ def documented(*kinds: str) -> dict[int | str, dict[str, Any]]:
 
 
 class Content(FileResponse):
-    """Starlette's, with what it says of wrong ranges in our shape, and without its leniency."""
+    """Starlette's file response with strict range parsing, and range errors in Stoker's error
+    format.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused: StokerError | None = None
@@ -71,16 +73,16 @@ class Content(FileResponse):
 
 
 class StoredContent(Content):
-    """Of a blob that is not on this machine's disk."""
+    """Response for a blob that is not on this machine's disk."""
 
     def __init__(self, blobs: Blobs, key: str, size: int, made_at: datetime, **said: Any) -> None:
         self._blobs = blobs
         self._key = key
         self._size = size
-        # What files' modes say is looked at nowhere: it was found to be there.
+        # The blob exists, and the file mode is not used anywhere.
         seconds = int(made_at.timestamp())
-        found = os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, size, seconds, seconds, seconds))
-        super().__init__(said["filename"], stat_result=found, **said)
+        file_stat = os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, size, seconds, seconds, seconds))
+        super().__init__(said["filename"], stat_result=file_stat, **said)
 
     @contextlib.asynccontextmanager
     async def _open_file(self) -> AsyncGenerator[Any]:
@@ -88,45 +90,45 @@ class StoredContent(Content):
 
 
 class _Reader:
-    """As much of a file as Starlette uses."""
+    """The file methods that Starlette uses."""
 
     def __init__(self, blobs: Blobs, key: str, size: int) -> None:
         self._blobs = blobs
         self._key = key
         self._size = size
         self._next: int = 0
-        """Where the next block begins."""
+        """Offset of the next block."""
         self._length = _FIRST_BYTES
         self._block = b""
         self._at = 0
-        """In the block."""
+        """Position in the block."""
 
     async def seek(self, offset: int) -> None:
         self._next, self._length = offset, _FIRST_BYTES
         self._block, self._at = b"", 0
 
     async def read(self, length: int) -> bytes:
-        """`length` bytes, which is a part of a block; fewer at the end alone."""
+        """Returns up to `length` bytes of the current block."""
         if self._at == len(self._block):
             end = min(self._next + self._length, self._size)
             chunks = self._blobs.stream(self._key, self._next, end)
             self._block = b"".join([chunk async for chunk in chunks])
             self._at, self._next = 0, end
             self._length = min(2 * self._length, _MOST_BYTES)
-        found = self._block[self._at : self._at + length]
-        self._at += len(found)
-        return found
+        piece = self._block[self._at : self._at + length]
+        self._at += len(piece)
+        return piece
 
 
 def _satisfiable(header: str, size: int) -> str:
-    """The header with those ranges alone that the file has; empty where it is none.
+    """Returns the header with only the ranges that the file has. Empty if the header is malformed.
 
-    Starlette takes whatever Python reads as a number, leaves out what it cannot read, and refuses
-    all ranges for one that begins behind the end.
+    Starlette accepts anything that Python reads as a number, and skips unreadable ranges. It
+    refuses all ranges if one begins after the end.
     """
-    given = _RANGES.fullmatch(header.strip(" \t"))
-    specs = [one.strip(" \t") for one in given[1].split(",")] if given else []
-    found: list[str] = []
+    parsed = _RANGES.fullmatch(header.strip(" \t"))
+    specs = [text.strip(" \t") for text in parsed[1].split(",")] if parsed else []
+    satisfiable: list[str] = []
     behind = ""
     for spec in filter(None, specs):
         match = _RANGE.fullmatch(spec)
@@ -134,10 +136,10 @@ def _satisfiable(header: str, size: int) -> str:
             return ""
         is_there = int(match[1]) < size if match[1] else int(match[3]) > 0
         if is_there:
-            found.append(spec)
+            satisfiable.append(spec)
         else:
             behind = f"bytes={size}-"
-    return f"bytes={','.join(found)}" if found else behind
+    return f"bytes={','.join(satisfiable)}" if satisfiable else behind
 
 
 def _refusal(message: Message) -> StokerError | None:

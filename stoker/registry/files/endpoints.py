@@ -18,22 +18,22 @@ from stoker.tenancy.keys.auth import ActingFor, KeyedRoute, Within, authenticate
 
 ANY_TYPE = "application/octet-stream"
 LINK_S = 300
-"""How long a bucket's own link is good, seconds: whoever is led there follows at once."""
+"""Validity of a bucket's own link in seconds. A redirected client follows it at once."""
 
 router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=KeyedRoute)
 links = APIRouter(prefix="/v1/files", tags=["Files"])
-"""Routes that a signed link opens, too."""
+"""Routes that also accept a signed link."""
 
 
 @router.get("", responses=responses())
 async def list_files(within: Within, session: ReadSession, paging: Paging) -> ListResponse[File]:
-    """List the files that were generated and have not expired."""
+    """List the generated files that have not expired."""
     return (await repository.page(session, within, paging)).response(schemas.response)
 
 
 @router.get("/{file_id}", responses=responses(NotFoundError))
 async def get_file(file_id: str, within: Within, session: ReadSession) -> File:
-    """Get what is known of a file."""
+    """Get a file's metadata."""
     return schemas.response(await service.get(session, within, file_id))
 
 
@@ -59,7 +59,7 @@ async def _opened(
     _scheme: Annotated[object, Security(bearer)] = None,
     x_stoker_account: ActingFor = None,
 ) -> models.File:
-    """The file of a signed link, or one that the key can see."""
+    """Returns the file of a signed link, or a file that the key can access."""
     if expires is not None and platform.secret.signed(
         service.signed_text(file_id, expires), signature or ""
     ):
@@ -84,8 +84,8 @@ async def get_content(
 
 
 async def content(platform: Platform, file: models.File) -> Content | RedirectResponse:
-    """The answer that carries a file's bytes, or leads to them. Raises `NotFoundError`, and
-    `CapacityError` where the store does not answer.
+    """Returns a response with a file's bytes, or a redirect to them. Raises `NotFoundError`, and
+    `CapacityError` if the store does not answer.
     """
     try:
         with lost_store_reported():
@@ -94,22 +94,22 @@ async def content(platform: Platform, file: models.File) -> Content | RedirectRe
             if platform.settings.blob_redirects:
                 link = await platform.blobs.link(file.blob_key, LINK_S)
     except BlobLostError:
-        # It expired between the look-up and now.
+        # The file expired after its row was read.
         raise service.gone() from None
     headers = {
-        # Links are secrets, and shared caches must not keep what they open.
+        # Links are secrets, so shared caches must not keep the linked content.
         "cache-control": "private, max-age=3600",
-        # Nothing that a model made runs as a page of this server.
+        # Generated content must not run as a page of this server.
         "content-security-policy": "default-src 'none'; sandbox",
     }
     if link is not None:
         return RedirectResponse(link, headers={**headers, "cache-control": "no-store"})
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "media_type": file.content_type,
         "filename": schemas.filename(file),
         "content_disposition_type": "inline",
         "headers": headers,
     }
     if (path := platform.blobs.local_path(file.blob_key)) is not None:
-        return Content(path, **said)
-    return StoredContent(platform.blobs, file.blob_key, size, file.created_at, **said)
+        return Content(path, **options)
+    return StoredContent(platform.blobs, file.blob_key, size, file.created_at, **options)

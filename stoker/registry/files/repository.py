@@ -10,10 +10,10 @@ from stoker.tenancy.keys.auth import Reach
 
 
 def _within(reach: Reach) -> ColumnElement[bool]:
-    found = File.account_id == reach.account_id
+    condition = File.account_id == reach.account_id
     if reach.deployment_ids is None:
-        return found
-    return found & File.deployment_id.in_(reach.deployment_ids)
+        return condition
+    return condition & File.deployment_id.in_(reach.deployment_ids)
 
 
 async def get(session: Session, reach: Reach, file_id: str) -> File | None:
@@ -21,7 +21,7 @@ async def get(session: Session, reach: Reach, file_id: str) -> File | None:
 
 
 async def by_id(session: Session, file_id: str) -> File | None:
-    """Whoever's it is: for signed links."""
+    """Returns a file of any account, for signed links."""
     return await session.get(File, file_id)
 
 

@@ -1,7 +1,7 @@
-"""Files: what was generated, kept for a while behind signed links.
+"""Generated files that are kept for a while behind signed links.
 
-A file's bytes are written before its row, so that a row never promises what is not there. Bytes
-that never got their row are swept.
+A file's bytes are written before its row, so that a row never refers to missing bytes. Bytes
+without a row are swept.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 BLOBS = "files/"
 STRAY_AFTER = timedelta(minutes=10)
-"""Bytes without a row for so long belong to nobody: writing both takes a moment."""
+"""Minimum age of bytes without a row before they are removed. Writing both takes a moment."""
 _AT_ONCE = 500
 
 
@@ -42,7 +42,7 @@ async def store(
     contents: Sequence[bytes],
     content_type: str,
 ) -> list[File]:
-    """Keep contents as files, for the retention time."""
+    """Stores contents as files for the retention time."""
     files: list[File] = []
     try:
         for content in contents:
@@ -56,7 +56,7 @@ async def store(
             )
             files.append(file)
     except BaseException:
-        # Whoever asked has gone, or the disk is full.
+        # The caller has disconnected, or the disk is full.
         for file in files:
             platform.blobs.discard(file.blob_key)
         raise
@@ -73,7 +73,7 @@ async def store(
 async def reserve(
     session: Session, platform: Platform, account_id: str, files: Sequence[File]
 ) -> None:
-    """Let an account have these, too. Raises as `Quotas.take` does."""
+    """Reserves quota of an account for more files. Raises the same errors as `Quotas.take`."""
     stored = sum(file.size for file in files)
     await platform.quotas.take(session, account_id, Quota.FILES, len(files))
     await platform.quotas.take(session, account_id, Quota.STORAGE_BYTES, stored)
@@ -89,9 +89,10 @@ async def write(
     content_type: str,
     owner_id: str | None = None,
 ) -> File:
-    """A file whose bytes are written; the caller adds the row to its transaction, or `discard`s.
+    """Writes a file's bytes and returns its row. The caller adds the row to its transaction, or
+    calls `discard`.
 
-    Raises `CapacityError` where the disk has no room, or the store does not answer.
+    Raises `CapacityError` if the disk has no room, or the store does not answer.
     """
     platform.quotas.check_disk(len(content))
     now = db.now()
@@ -112,7 +113,9 @@ async def write(
 
 
 async def read(platform: Platform, file: File) -> bytes:
-    """Raises `NotFoundError`, and `CapacityError` where the store does not answer."""
+    """Returns a file's bytes. Raises `NotFoundError`, and `CapacityError` if the store does not
+    answer.
+    """
     try:
         with lost_store_reported():
             return await platform.blobs.get(file.blob_key)
@@ -121,7 +124,7 @@ async def read(platform: Platform, file: File) -> bytes:
 
 
 async def discard(blobs: Blobs, files: Iterable[File]) -> None:
-    """Remove the bytes of files that have no row, or none any more."""
+    """Removes the bytes of files without a row."""
     for file in files:
         await blobs.remove(file.blob_key)
 
@@ -131,7 +134,9 @@ async def get(session: Session, reach: Reach, file_id: str) -> File:
 
 
 async def by_link(platform: Platform, file_id: str, expires: int, now: datetime) -> File:
-    """The file of a link whose signature is good."""
+    """Returns the file of a link with a valid signature. Raises `NotFoundError` if the link has
+    expired.
+    """
     if expires <= now.timestamp():
         raise NotFoundError("This link has expired.", code="link_expired")
     async with platform.database.reading() as session:
@@ -144,7 +149,7 @@ async def delete(session: Session, blobs: Blobs, file: File) -> None:
 
 
 def remove_after_commit(session: Session, blobs: Blobs, files: Sequence[File]) -> None:
-    """Remove the bytes of files whose rows this transaction deletes."""
+    """Removes the bytes of files with rows that this transaction deletes, after the commit."""
 
     def remove() -> None:
         for file in files:
@@ -154,7 +159,9 @@ def remove_after_commit(session: Session, blobs: Blobs, files: Sequence[File]) -
 
 
 def link(platform: Platform, request: Request, file: File) -> str:
-    """A link to a file's content that needs no key, until the file expires."""
+    """Returns a link to a file's content. The link needs no key and is valid until the file
+    expires.
+    """
     base = base_url(request, platform.settings.public_url)
     expires = int(file.expires_at.timestamp())
     signature = platform.secret.sign(signed_text(file.id, expires))
@@ -166,7 +173,7 @@ def signed_text(file_id: str, expires: int) -> str:
 
 
 async def sweep(database: Database, blobs: Blobs, now: datetime) -> None:
-    """Remove the files that have expired at `now`."""
+    """Removes the files that have expired at `now`."""
     while True:
         async with database.transaction() as session:
             files = await repository.expired(session, now, _AT_ONCE)
@@ -178,7 +185,9 @@ async def sweep(database: Database, blobs: Blobs, now: datetime) -> None:
 
 
 async def sweep_strays(database: Database, blobs: Blobs, now: datetime) -> None:
-    """Remove bytes that never got a row: their server was killed between the two."""
+    """Removes bytes without a row. Their server was killed between writing the bytes and the
+    row.
+    """
     before = (now - STRAY_AFTER).timestamp()
     ids = [key.removeprefix(BLOBS) for key in await blobs.keys(BLOBS)]
     old = [identifier for identifier in ids if (made_at(identifier) or time.time()) < before]

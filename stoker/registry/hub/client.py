@@ -1,7 +1,8 @@
-"""A Hugging Face hub, or a server that speaks its protocol: what a revision has, and its bytes.
+"""Client of a Hugging Face hub, or of a server with the same protocol. Lists the files of a
+revision and reads their bytes.
 
-Two requests of that protocol are all that is needed, as the hub's OpenAPI document has them:
-`GET /api/models/{repo}/revision/{revision}?blobs=true` and `GET /{repo}/resolve/{commit}/{path}`.
+The client uses only two requests of that protocol, as described in the hub's OpenAPI document: `GET
+/api/models/{repo}/revision/{revision}?blobs=true` and `GET /{repo}/resolve/{commit}/{path}`.
 """
 
 import asyncio
@@ -28,11 +29,11 @@ from stoker.media.hosts import Resolve
 from stoker.registry.hub.connections import RETRY_AFTER_S, Answer, Connections, unavailable
 
 LISTING_BYTES = 4 * 1024 * 1024
-"""What a repository's list of files may take."""
+"""Maximum size of a repository's file list in bytes."""
 ANSWER_S = 20.0
-"""Within which a list has to be there, and a connection made."""
+"""Timeout in seconds for a file list and for a connection."""
 SILENCE_S = 30.0
-"""The longest pause between two pieces of a file."""
+"""Longest pause between two pieces of a file, in seconds."""
 MOST_RETRY_AFTER_S = 120.0
 _TOLD_CHARS = 300
 _ERROR_CODE = b"x-error-code"
@@ -49,7 +50,7 @@ class _Lfs(BaseModel):
 
 
 class _Sibling(BaseModel):
-    # The protocol's names.
+    # The field names are those of the protocol.
     rfilename: str
     size: Annotated[int, Field(ge=0)]
     blob_id: Annotated[str | None, Field(alias="blobId", pattern=r"^[0-9a-f]{40}$")] = None
@@ -68,14 +69,14 @@ class HubFile:
     path: str
     size: int
     sha256: str | None
-    """Of a file in large file storage."""
+    """SHA-256 of a file in large file storage."""
     git_sha1: str | None
-    """Of another: Git's name for a blob of these bytes. Neither: the hub tells none."""
+    """Git's SHA-1 of any other file's blob. If both digests are None, the hub reports none."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A revision, resolved."""
+    """A revision, resolved to its commit and files."""
 
     commit: str
     files: list[HubFile]
@@ -84,13 +85,13 @@ class Snapshot:
 class Hub:
     """
     Args:
-        endpoint: its address, without a path or with one.
-        token: the operator's, for requests that bring none of their own.
-        private_hosts: whose addresses need not be global, beside the endpoint's own; see
-            `HostRule`.
-        concurrency: most lists that are asked for at once, shared out by account; further ones
-            wait, and their deadline runs.
-        resolve: host and port to addresses; raises OSError where there are none.
+        endpoint: address of the hub, with or without a path.
+        token: the operator's token, for requests without their own token.
+        private_hosts: hosts, in addition to the endpoint's own, with addresses that need not be
+            global; see `HostRule`.
+        concurrency: maximum number of lists requested at once, shared fairly among accounts.
+            Further requests wait, and their deadline runs.
+        resolve: resolves host and port to addresses. Raises OSError if the host has none.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class Hub:
         resolve: Resolve | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Raises ValueError for a host entry that is malformed, or an address that is none."""
+        """Raises ValueError if a host entry is malformed, or the endpoint is not a valid
+        address.
+        """
         self.endpoint = endpoint.rstrip("/")
         self._token = token
         self._answer_s = answer_s
@@ -121,10 +124,10 @@ class Hub:
         )
 
     async def snapshot(self, repo_id: str, revision: str, token: str | None) -> Snapshot:
-        """The commit that a revision is now, and its files.
+        """Returns the current commit of a revision, and its files.
 
-        Raises `NotFoundError`, `ForbiddenError`, `CapacityError` where it may go better later, and
-        `HubError`.
+        Raises `NotFoundError`, `ForbiddenError` and `HubError`. Raises `CapacityError` if a retry
+        may succeed.
         """
         token = token or self._token
         path = f"/api/models/{quote(repo_id)}/revision/{quote(revision, safe='')}?blobs=true"
@@ -140,14 +143,14 @@ class Hub:
         except TimeoutError as error:
             raise unavailable("did not answer in time") from error
         try:
-            found = await asyncio.to_thread(_Listing.model_validate_json, content)
+            listing = await asyncio.to_thread(_Listing.model_validate_json, content)
         except ValidationError as error:
             log.info("hub's list of files could not be parsed", extra={"cause": str(error)[:500]})
             raise HubError(
                 "The hub's list of files is invalid: it needs the commit (sha) and the files "
                 "(siblings) with names and sizes."
             ) from error
-        return Snapshot(found.sha, [_file(one) for one in found.siblings])
+        return Snapshot(listing.sha, [_file(sibling) for sibling in listing.siblings])
 
     @contextlib.asynccontextmanager
     async def content(
@@ -160,9 +163,9 @@ class Hub:
         end: int,
         token: str | None,
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The bytes of a file from `start` to `end`, exactly so many.
+        """Yields exactly the bytes of a file from `start` to `end`.
 
-        Raises as `snapshot`, also where the hub sends other bytes than were asked for.
+        Raises the same errors as `snapshot`, also if the hub sends other bytes than requested.
         """
         token = token or self._token
         is_whole = (start, end) == (0, file.size)
@@ -180,7 +183,7 @@ class Hub:
     def _refused(
         self, answer: Answer, repo_id: str, revision: str, *, has_token: bool
     ) -> StokerError:
-        """What an answer says that is none of the bytes asked for."""
+        """Returns the error for a response that does not carry the requested bytes."""
         status, code = answer.status, answer.headers.get(_ERROR_CODE, b"")
         if passing := _passing(answer):
             return passing
@@ -223,20 +226,20 @@ def _file(one: _Sibling) -> HubFile:
 
 
 def _passing(answer: Answer) -> CapacityError | None:
-    """What may go better later."""
+    """Returns an error if the failure is temporary, otherwise None."""
     status = answer.status
     if status == 429 or status >= 500:
         return unavailable(f"answers {status}", _retry_after(answer))
     if not answer.is_own:
-        # Its signature may have run out: the next one is new.
+        # The signature may have expired. The next redirect has a new one.
         return unavailable(f"redirects to a host that answers {status}")
     return None
 
 
 def _retry_after(answer: Answer) -> float:
-    given = answer.headers.get(b"retry-after", b"")
-    if given.isdigit() and len(given) < 6:
-        return min(float(given), MOST_RETRY_AFTER_S)
+    header = answer.headers.get(b"retry-after", b"")
+    if header.isdigit() and len(header) < 6:
+        return min(float(header), MOST_RETRY_AFTER_S)
     return RETRY_AFTER_S
 
 
@@ -250,7 +253,7 @@ async def _whole(answer: Answer) -> bytes:
 
 
 def _check_range(answer: Answer, file: HubFile, start: int, end: int) -> None:
-    """Refuse an answer that is not of these bytes of a file of this size."""
+    """Raises `HubError` if the response is not for these bytes of a file of this size."""
     headers = answer.headers
     if answer.status == 206:
         expected = f"bytes {start}-{end - 1}/{file.size}".encode()
@@ -258,8 +261,8 @@ def _check_range(answer: Answer, file: HubFile, start: int, end: int) -> None:
             raise _lied(file.path)
     elif (start, end) != (0, file.size):
         raise HubError("The hub, or a host that it redirects to, does not answer ranges of files.")
-    told = headers.get(b"content-length")
-    if told is not None and told != str(end - start).encode():
+    length = headers.get(b"content-length")
+    if length is not None and length != str(end - start).encode():
         raise _lied(file.path)
 
 

@@ -1,4 +1,4 @@
-"""Requests of a hub over connections that are kept: its redirects, and what it must not do."""
+"""Sends requests to a hub over persistent connections. Follows its redirects within limits."""
 
 import contextlib
 import logging
@@ -27,7 +27,9 @@ MAX_REDIRECTS = 5
 READ_BYTES = 1024 * 1024
 RETRY_AFTER_S = 10.0
 _DRAINED_DIGITS = 5
-"""Of a length: less than 100,000 bytes."""
+"""Maximum number of digits of a content length for which a body is drained: less than 100,000
+bytes.
+"""
 _AS_IT_IS = (b"", b"identity")
 
 log = logging.getLogger(__name__)
@@ -36,8 +38,9 @@ Headers = Sequence[tuple[str, str]]
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """A stream that reads all that is there: its client asks for 64 KiB at a time, and what it does
-    for each takes longer than the bytes."""
+    """Stream that reads all available bytes at once. Its client requests 64 KiB at a time, and the
+    overhead per read takes longer than the bytes.
+    """
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
@@ -72,19 +75,19 @@ class _Backend(CheckedBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        found = await super().connect_tcp(host, port, timeout, local_address, socket_options)
-        return _Stream(found)
+        stream = await super().connect_tcp(host, port, timeout, local_address, socket_options)
+        return _Stream(stream)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The beginning of an answer, and what its body is read from."""
+    """Start of a response, with the source of its body."""
 
     response: httpcore2.Response
     headers: Mapping[bytes, bytes]
-    """By names in lower case."""
+    """Headers by lower-case name."""
     is_own: bool
-    """The hub's, and not of a host that it redirects to."""
+    """True if the hub itself answered. False for a host that the hub redirects to."""
 
     @property
     def status(self) -> int:
@@ -94,13 +97,13 @@ class Answer:
 class Connections:
     """
     Args:
-        endpoint: the hub's address, without a slash at its end.
-        private_hosts: whose addresses need not be global, beside the endpoint's own; see
-            `HostRule`.
-        kept: most connections that are kept while nothing is asked.
-        answer_s: within which a connection has to be made.
-        silence_s: the longest pause between two pieces of an answer.
-        resolve: host and port to addresses; raises OSError where there are none.
+        endpoint: address of the hub, without a trailing slash.
+        private_hosts: hosts, in addition to the endpoint's own, with addresses that need not be
+            global; see `HostRule`.
+        kept: maximum number of idle connections.
+        answer_s: timeout of a connection attempt in seconds.
+        silence_s: longest pause between two pieces of a response, in seconds.
+        resolve: resolves host and port to addresses. Raises OSError if the host has none.
     """
 
     def __init__(
@@ -114,17 +117,19 @@ class Connections:
         resolve: Resolve | None,
         ssl_context: ssl.SSLContext | None,
     ) -> None:
-        """Raises ValueError for a host entry that is malformed, or an address that is none."""
+        """Raises ValueError if a host entry is malformed, or the endpoint is not a valid
+        address.
+        """
         try:
-            own = checked_url(endpoint)
+            endpoint_url = checked_url(endpoint)
         except InvalidMediaError as error:
             raise ValueError(f"'{endpoint}' is not the address of a hub") from error
         self._endpoint = endpoint
-        self._origin = _origin(own)
+        self._origin = _origin(endpoint_url)
         self._timeouts = {"connect": answer_s, "read": silence_s, "write": silence_s}
         self._resolver = Resolver(kept)
-        # Whoever names a hub inside means it.
-        private = [own.netloc.decode("ascii"), *private_hosts]
+        # An operator who configures an internal hub allows its address.
+        private = [endpoint_url.netloc.decode("ascii"), *private_hosts]
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context or trusted(),
             max_connections=None,
@@ -137,19 +142,19 @@ class Connections:
     async def get(
         self, path: str, token: str | None, extra: Headers = (), *, commit: str | None = None
     ) -> AsyncGenerator[Answer]:
-        """What a path of the hub answers at the end of its redirects.
+        """Yields the hub's response for a path, after redirects.
 
         Args:
-            commit: that the hub has to say it answers of, where it says one.
+            commit: commit that the hub's response must name, if it names any.
 
-        Raises `HubError`, and `CapacityError` where it may go better later.
+        Raises `HubError`, and `CapacityError` if a retry may succeed.
         """
         is_own = True
         try:
             url = checked_url(f"{self._endpoint}{path}")
             for _ in range(MAX_REDIRECTS + 1):
                 is_own = _origin(url) == self._origin
-                # Whoever the hub sends us to is told no secret of it.
+                # The token is not sent to hosts that the hub redirects to.
                 secret = [("Authorization", f"Bearer {token}")] if token and is_own else []
                 async with self._answer(url, [*secret, *extra], is_own=is_own) as answer:
                     if commit and is_own:
@@ -194,19 +199,19 @@ class Connections:
             ("Host", url.netloc.decode("ascii")),
             ("User-Agent", "stoker"),
             ("Accept", "*/*"),
-            # An answer that is decompressed could grow past every limit.
+            # A compressed response could exceed every limit when it is decompressed.
             ("Accept-Encoding", "identity"),
             *extra,
         ]
         async with self._pool.stream(
             "GET", target, headers=headers, extensions={"timeout": self._timeouts}
         ) as response:
-            found = {name.lower(): value for name, value in response.headers}
-            if found.get(b"content-encoding", b"").strip().lower() not in _AS_IT_IS:
+            lower_headers = {name.lower(): value for name, value in response.headers}
+            if lower_headers.get(b"content-encoding", b"").strip().lower() not in _AS_IT_IS:
                 raise HubError(
                     "The hub sends encoded bodies. It must send files without Content-Encoding."
                 )
-            yield Answer(response, found, is_own)
+            yield Answer(response, lower_headers, is_own)
 
 
 def _no_address(host: str, *, is_own: bool) -> str:
@@ -232,8 +237,8 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def _check_commit(answer: Answer, commit: str) -> None:
-    found = answer.headers.get(b"x-repo-commit", b"")
-    if found and found != commit.encode():
+    answered_commit = answer.headers.get(b"x-repo-commit", b"")
+    if answered_commit and answered_commit != commit.encode():
         raise HubError(
             f"The hub was asked for the commit {commit} and answers with another one. "
             "Begin the import again."
@@ -241,7 +246,7 @@ def _check_commit(answer: Answer, commit: str) -> None:
 
 
 async def _drain(answer: Answer) -> None:
-    """Read the body of a redirection, where it is short: else its connection could not be kept."""
-    told = answer.headers.get(b"content-length", b"")
-    if told.isdigit() and len(told) <= _DRAINED_DIGITS:
+    """Reads the body of a redirect if it is short. Otherwise the connection could not be reused."""
+    length = answer.headers.get(b"content-length", b"")
+    if length.isdigit() and len(length) <= _DRAINED_DIGITS:
         await answer.response.aread()

@@ -1,4 +1,4 @@
-"""How pools get replicas on this machine: memory first, then a fork with all that it needs."""
+"""Starts replicas on this machine: claims memory, then forks a process with its resources."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -30,15 +30,17 @@ from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 
 BOTH_BYTES = 512 * MIB
-"""Up to so much, a language model's weights may lie in memory twice while it starts: as torch has
-them, which reads them in no time, and compiled, which takes a second or two."""
+"""Maximum bytes of a language model's weights that may be in memory twice during the start. They
+are held as torch reads them, which takes no time, and compiled, which takes a second or two.
+"""
 FEW_CORES = 8
-"""Up to so many, replicas that take all of them compute in turn. It was measured on two; many cores
-are more than a small model's pass has use for, so that two at once may well be faster there."""
+"""Maximum number of cores for which replicas that use all cores compute in turn. This was measured
+on two cores. A small model's pass cannot use many cores, so two passes at once may be faster there.
+"""
 
 
 class ForkingLauncher:
-    """The `Launcher` of this machine."""
+    """Implements `Launcher` on this machine."""
 
     def __init__(
         self,
@@ -59,8 +61,8 @@ class ForkingLauncher:
     ) -> None:
         """
         Args:
-            threads: of each replica's engine, on a CPU.
-            cores: that this server may use.
+            threads: number of CPU threads of each replica's engine.
+            cores: number of cores that this server may use.
         """
         self._settings = settings
         self._folders = folders
@@ -77,7 +79,7 @@ class ForkingLauncher:
         self._device_sizing = device_sizing
 
     def forget(self, source: str) -> None:
-        """Drop what was learnt of a model that no deployment uses any more."""
+        """Deletes the measurements of a model that no deployment uses any more."""
         self._findings.forget(source)
         self._device_sizing.forget(source)
 
@@ -86,10 +88,10 @@ class ForkingLauncher:
     async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         replica_id = new_id(Prefix.REPLICA)
         self._pools.mark_due(spec.id)
-        need, wanted = _need(spec), self._device_sizing.wanted(spec)
+        need, device_need = _need(spec), self._device_sizing.wanted(spec)
         if is_needed:
-            await self._memory.claim(replica_id, need, wanted)
-        elif not self._memory.take(replica_id, need, wanted):
+            await self._memory.claim(replica_id, need, device_need)
+        elif not self._memory.take(replica_id, need, device_need):
             return None
         return replica_id
 
@@ -115,7 +117,7 @@ class ForkingLauncher:
                 self._memory.release(replica_id)
                 self._cells.remove(replica_id)
             if isinstance(error, Exception):
-                # No replica is there that could write it.
+                # No replica exists that could write this line.
                 why = str(error) if isinstance(error, LoadError) else _FAULT
                 self._logs.append(spec.deployment, f"{replica_id} ERROR not started: {why}")
             raise
@@ -142,16 +144,16 @@ class ForkingLauncher:
         if pool is None:
             replica.close()
             raise LoadError("the deployment was deleted.")
-        # Before the replica's walls are up, which go around what is there.
+        # Before the replica's walls are set up: they enclose only existing folders.
         conversion.parent.mkdir(parents=True, exist_ok=True)
         replica.on_calibrated = calibrated
         sharing_key = f"{spec.pipeline}-{device}-{spec.dtype}"
-        replica.on_sharing = lambda found: self._findings.keep_sharing(
-            spec.source, sharing_key, found
+        replica.on_sharing = lambda sharing: self._findings.keep_sharing(
+            spec.source, sharing_key, sharing
         )
         if visible_devices:
             replica.loaded.add_done_callback(lambda loaded: self._look_at_load(loaded, spec))
-        # All others go on with it once they are loaded.
+        # All other replicas switch to it after they have loaded.
         execution = self._conversions.chosen(spec, conversion)
         execution = execution if _begins_converted(spec, folder) else None
         if execution:
@@ -197,52 +199,57 @@ class ForkingLauncher:
         return self._processes.pid(replica_id)
 
     def _look_at_load(self, loaded: "asyncio.Future[None]", spec: DeploymentSpec) -> None:
-        """Where it has ended for want of memory, the next one claims more of its device."""
+        """Increases the next claim on a device if the load ended for lack of memory."""
         problem = None if loaded.cancelled() else loaded.exception()
         if isinstance(problem, LoadError) and problem.out_of_memory:
             self._device_sizing.was_short(spec)
 
     def _turns_with(self, spec: DeploymentSpec) -> str:
-        """Whose replicas a new one computes in turn with, where each would take all cores.
+        """Returns the account with replicas that compute in turn with a new one, if each would use
+        all cores. Empty for none.
 
-        Accounts do not wait for one another: they have their shares of the cores (see `Cores`).
+        Accounts do not wait for one another: each has its share of the cores (see `Cores`).
         """
         is_alone = not self._is_crowded or spec.engine in environments.NAMES
         return "" if is_alone else spec.account_id
 
     def _device(self, spec: DeploymentSpec, replica_id: str) -> tuple[str, str | None]:
-        """What a replica is told to run on, and which devices it gets to see."""
+        """Returns the device that a replica runs on and the devices that it can see."""
         if not self._memory.devices:
             return spec.device, None
         claimed = [device for device, _ in self._memory.devices_of(replica_id)]
-        # Nothing is on a device that has not claimed it; and of those it sees, the first is `cuda`.
+        # A replica only uses devices that it has claimed. The first device that it sees is `cuda`.
         device = spec.device.partition(":")[0] if claimed else "cpu"
         return device, visible(claimed)
 
     def _environment(
         self, spec: DeploymentSpec, device: str, replica_id: str
     ) -> OwnEnvironment | None:
-        """Of an engine that needs one. Raises `LoadError` where it is not there any more."""
+        """Returns the environment of an engine that needs one. Raises `LoadError` if it no longer
+        exists.
+        """
         if spec.engine not in environments.NAMES:
             return None
-        found = environments.of_replica(self._settings, spec.engine)
-        if found is None:
+        environment = environments.of_replica(self._settings, spec.engine)
+        if environment is None:
             raise LoadError(environments.missing(spec.engine))
         if device == "cpu":
-            return found
+            return environment
         if claimed := self._memory.devices_of(replica_id):
-            share = min(size / one.total_bytes for one, size in claimed)
-            found = msgspec.structs.replace(found, gpu_share=share)
+            share = min(size / claimed_device.total_bytes for claimed_device, size in claimed)
+            environment = msgspec.structs.replace(environment, gpu_share=share)
         compiled = self.compiled_folder(spec.id)
         compiled.mkdir(parents=True, exist_ok=True)
-        return msgspec.structs.replace(found, compiled_dir=str(compiled))
+        return msgspec.structs.replace(environment, compiled_dir=str(compiled))
 
     def compiled_folder(self, spec_id: str) -> Path:
-        """Where the replicas of a specification keep what their engine compiles for a GPU."""
+        """Returns the folder for code that the engine of a specification's replicas compiles for a
+        GPU.
+        """
         return self._compiled / spec_id
 
     def compiled(self) -> set[str]:
-        """The specifications that have such a folder."""
+        """Returns the ids of the specifications that have such a folder."""
         return {folder.name for folder in self._compiled.glob("*")}
 
     @property
@@ -258,19 +265,19 @@ def _need(spec: DeploymentSpec) -> Need:
 
 
 def _begins_converted(spec: DeploymentSpec, folder: Path) -> bool:
-    """Whether a replica is to begin with what its model was converted into, and not to answer with
-    torch while that is compiled.
+    """Returns True if a replica starts with the model's conversion instead of answering with torch
+    while that is compiled.
     """
     if spec.pipeline not in GENERATING:
         return False
     files = weights(folder)
-    # torch would have to unpack it.
+    # torch would have to unpack the weights.
     is_packed = any(path.suffix == ".gguf" for path in files)
     return is_packed or sum(path.stat().st_size for path in files) > BOTH_BYTES
 
 
 def _check_served(spec: DeploymentSpec) -> None:
-    """Raise `LoadError` where the package that has brought the engine or the pipeline is gone."""
+    """Raises `LoadError` if the package that provided the engine or the pipeline was removed."""
     if spec.pipeline not in SERVED:
         raise LoadError(f"Nothing on this server serves '{spec.pipeline}' any more.", lasting=True)
     if spec.engine not in (AUTO, *engines(spec.pipeline)):

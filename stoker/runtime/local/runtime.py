@@ -1,4 +1,4 @@
-"""The local runtime: replicas are processes of this machine, forked by an engine host."""
+"""Local runtime: replicas are processes of this machine, forked by an engine host."""
 
 import asyncio
 import logging
@@ -50,9 +50,9 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 FINDINGS_S = 10.0
-"""Between two tries to write measurements that could not be written."""
+"""Seconds between two attempts to write measurements after a failed write."""
 DEVICES_S = 60.0
-"""Between two looks whether the graphics devices are still there."""
+"""Seconds between two checks of the GPUs."""
 
 
 class LocalRuntime:
@@ -67,8 +67,8 @@ class LocalRuntime:
     ) -> None:
         """
         Args:
-            unfunded: the accounts that cannot pay for anything to stay loaded.
-            devices: the machine's graphics devices; None: as their driver names them.
+            unfunded: returns the accounts that cannot pay to keep replicas loaded.
+            devices: the machine's GPUs. None means the driver's devices.
         """
         data_dir = settings.data_dir.resolve()
         self._preloads = settings.preload
@@ -253,7 +253,7 @@ class LocalRuntime:
         pool = self._pools.find(spec_id)
         return pool.stream(call, wait_s=wait_s, timeout_s=timeout_s, keep_alive=keep_alive)
 
-    # --- what is observed ---
+    # --- observations ---
 
     def stats(self, spec_id: str) -> DeploymentStats | None:
         pool = self._pools.get(spec_id)
@@ -364,9 +364,9 @@ class LocalRuntime:
             _attempt(lambda table=table: self._look_for_devices(table))
 
     def _look_for_devices(self, table: Sequence[Device]) -> None:
-        # No answer at all says nothing: it may be the driver that is busy.
+        # An empty answer is no evidence: the driver may be busy.
         if table and self._memory.found(table):
-            log.warning("GPU set changed: %s", [one.name for one in table])
+            log.warning("GPU set changed: %s", [device.name for device in table])
             for pool in self._pools:
                 self._sizing.reserve(pool.spec, running=pool.running)
 
@@ -379,8 +379,10 @@ class LocalRuntime:
             pool.fail_engine(problem)
 
     def _cut_logs(self) -> None:
-        """Of all who write now."""
-        written = {self._logs.path(one.spec.deployment) for one in self._residents.values()}
+        """Cuts the long log files of all running replicas and of the host."""
+        written = {
+            self._logs.path(resident.spec.deployment) for resident in self._residents.values()
+        }
         long = [
             path
             for path in (*written, self._logs.host, self._logs.conversions)
@@ -394,13 +396,13 @@ class LocalRuntime:
             try:
                 await asyncio.to_thread(self._logs.cut, path)
             except FileNotFoundError:
-                # Of a deployment that was deleted just now.
+                # The deployment was deleted just now.
                 continue
             except OSError:
                 log.exception("log file could not be truncated; retrying")
 
     def _lacks_files(self, source: str, problem: LoadError) -> None:
-        """Report on each deployment of a source that it cannot be started."""
+        """Reports a failed start for each deployment of a source with missing files."""
         for pool in self._pools:
             if pool.spec.source == source and pool.lacks_files(problem):
                 log.error(
@@ -415,7 +417,7 @@ class LocalRuntime:
             pool.add_event(Reason.ENGINE_SET_ASIDE, message)
 
     def _exited(self, process_id: str, status: int) -> None:
-        """A process of the host has ended: a replica, a conversion, or a trial."""
+        """Handles the end of one of the host's processes: a replica, a conversion or a trial."""
         self._processes.exited(process_id, status)
         self._conversions.exited(process_id, status)
 
@@ -431,7 +433,7 @@ class LocalRuntime:
 
 
 def _attempt(step: Callable[[], object]) -> None:
-    """Runs a step of a supervision that has to go on, whatever fails in it."""
+    """Runs a step of the supervision, which must continue even if the step fails."""
     try:
         step()
     except Exception:

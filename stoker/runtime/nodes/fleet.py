@@ -1,4 +1,4 @@
-"""What one gateway knows of the fleet: what is to run, which nodes there are, and the leases."""
+"""State of the fleet as seen by one gateway: specifications, nodes and leases."""
 
 import asyncio
 import itertools
@@ -24,28 +24,31 @@ from stoker.store.waiting import repeated
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Between two readings of nodes and leases."""
+"""Seconds between two polls of nodes and leases."""
 _PLACED_S = (0.005, 0.01, 0.01, 0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.5)
-"""Between looks for what somebody else places."""
+"""Delays in seconds between polls for leases that the placer places."""
 SEEK_S = 0.25
-"""Between two tries to find a node for what could not be placed: calls that wait ask all the time.
+"""Minimum seconds between two attempts to find a node for the same specification. Waiting calls
+request one all the time.
 """
 CONNECT_S = 3.0
-"""How long the start waits for nodes that are there: a server that is ready can answer."""
+"""Maximum seconds that the start waits for connections to existing nodes, so that a ready server
+can answer.
+"""
 
 
 @dataclass(eq=False)
 class TrackedSpec:
-    """What is to run, or to be ready to."""
+    """Specification that runs or may run, with the state of its leases."""
 
     spec: DeploymentSpec
     running: bool
     taking: "asyncio.Task[None] | None" = None
-    """A lease is being taken."""
+    """Task that acquires leases."""
     problem: str = ""
-    """Why there is none."""
+    """Reason that it has no lease."""
     sought_at: float = 0.0
-    """Not enough leases could be had then: it is not tried again at once."""
+    """Time of the last attempt that found too few leases. The next attempt waits for `SEEK_S`."""
 
     @property
     def is_taking(self) -> bool:
@@ -53,12 +56,12 @@ class TrackedSpec:
 
     @property
     def most_nodes(self) -> int:
-        """On how many it may run."""
+        """Maximum number of nodes that it may run on."""
         return max(1, self.spec.max_replicas, self.spec.min_replicas)
 
     @property
     def least_nodes(self) -> int:
-        """On how many it is to stay loaded, as long as that is paid for."""
+        """Number of nodes on which it stays loaded, if the account can pay."""
         spec = self.spec
         least = max(spec.min_replicas, 1 if spec.readiness.stays_loaded else 0)
         return least if self.running else 0
@@ -76,16 +79,16 @@ class Fleet:
     ) -> None:
         """
         Args:
-            hearer: of what nodes tell, once this has taken it in.
-            unfunded: the accounts for which nothing is kept loaded.
-            places: leases are of the nodes that are chosen here; else somebody else places them.
+            hearer: is notified of nodes' messages after the fleet has processed them.
+            unfunded: returns the accounts for which no replica is kept loaded.
+            places: True if this gateway chooses the nodes. False if a placer does.
         """
         self.nodes: dict[str, NodeClient] = {}
         self.known: dict[str, TrackedSpec] = {}
         self.changes = Changes()
-        """Of anything here."""
+        """Notified of every change of the fleet."""
         self.problem: str | None = None
-        """Why nothing can be known of it now."""
+        """Reason that the state of the fleet cannot be read now."""
         self._database = database
         self._secret = secret
         self._hearer = hearer
@@ -94,17 +97,17 @@ class Fleet:
         self._watch = Watch(database)
         self._leases: dict[str, list[NodeLease]] = {}
         self._stays_loaded: set[str] = set()
-        """What is to be on some node always."""
+        """Specifications that always stay loaded on some node."""
         self._background: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Waits a moment for connections to the nodes that are there."""
+        """Starts polling. Waits a moment for connections to the existing nodes."""
         await self._secret.agree(self._database)
         await self.look()
         self._spawn(repeated(self.look, LOOK_S, "reading what nodes there are"))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CONNECT_S
-        while any(not one.is_connected for one in self.nodes.values()):
+        while any(not node.is_connected for node in self.nodes.values()):
             if (remaining := deadline - loop.time()) <= 0:
                 break
             await self.changes.wait(remaining)
@@ -113,20 +116,20 @@ class Fleet:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await asyncio.gather(*(one.close() for one in self.nodes.values()))
+        await asyncio.gather(*(node.close() for node in self.nodes.values()))
         await self._database.close()
 
     async def look(self) -> None:
-        """Bring nodes and leases up to what the database says."""
+        """Updates nodes and leases from the database."""
         try:
-            records, held = await self._watch.look()
+            records, node_leases = await self._watch.look()
         except Exception:
             self.problem = "The database does not tell which nodes there are."
             raise
         self.problem = None
-        there = {record.id: record for record in records}
+        records_by_id = {record.id: record for record in records}
         for node_id, node in [*self.nodes.items()]:
-            record = there.get(node_id)
+            record = records_by_id.get(node_id)
             if record is None or record.certificate != node.record.certificate:
                 del self.nodes[node_id]
                 await node.close()
@@ -136,20 +139,20 @@ class Fleet:
             else:
                 server_id = self._database.server_id
                 self.nodes[record.id] = NodeClient(record, self._secret, server_id, self._hearer)
-        found: dict[str, list[NodeLease]] = {}
-        for one in held:
-            found.setdefault(one.spec_id, []).append(one)
-        for spec_id in {*self._leases, *found}:
+        leases_by_spec: dict[str, list[NodeLease]] = {}
+        for lease in node_leases:
+            leases_by_spec.setdefault(lease.spec_id, []).append(lease)
+        for spec_id in {*self._leases, *leases_by_spec}:
             known = self.known.get(spec_id)
             if known is None or not known.is_taking:
-                self._learn(spec_id, found.get(spec_id, []))
-        # Not all: of ten thousand deployments, most are neither loaded nor to be.
+                self._learn(spec_id, leases_by_spec.get(spec_id, []))
+        # Check only these: of ten thousand deployments, most are neither loaded nor required to be.
         for spec_id in self._stays_loaded | self._leases.keys():
             if known := self.known.get(spec_id):
                 self._keep_leased(known)
         self.changes.notify_all()
 
-    # --- what is to run ---
+    # --- specifications ---
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         known = self.known.setdefault(spec.id, TrackedSpec(spec, running))
@@ -158,79 +161,84 @@ class Fleet:
             self._stays_loaded.add(spec.id)
         else:
             self._stays_loaded.discard(spec.id)
-        # Also where nothing is new: what has failed is tried again then.
-        for held in self.held(spec.id):
-            self.put(held, is_change=True)
+        # Even without a change, because a failed load is then retried.
+        for lease in self.held(spec.id):
+            self.put(lease, is_change=True)
         self._keep_leased(known)
         self.changes.notify_all()
 
     async def forget(self, spec_id: str) -> list[NodeClient]:
-        """It is to run nowhere any more. Returns the nodes that may have it."""
+        """Removes a specification from the fleet. Returns the nodes that may run it."""
         known = self.known.pop(spec_id, None)
         self._stays_loaded.discard(spec_id)
         if known and known.taking:
             known.taking.cancel()
         self.changes.notify_all()
         leased = {one.node_id for one in self.held(spec_id)}
-        there = [
+        connected_nodes = [
             one
             for one in self.nodes.values()
             if one.is_connected and (one.id in leased or spec_id in one.stats)
         ]
         await leases.revoke(self._database, spec_id)
         self._leases.pop(spec_id, None)
-        return there
+        return connected_nodes
 
     async def sweep_strays(self) -> None:
-        """Give back leases of deployments that were deleted by whoever was killed before that."""
+        """Releases leases of deployments that were deleted by a server that was killed before it
+        could do so.
+        """
         deployments = {known.spec.deployment for known in self.known.values()}
         stray = [
-            held.generation
-            for found in self._leases.values()
-            for held in found
-            # Another gateway's trial is no deployment: its node gives its lease back.
-            if held.deployment_id not in deployments and not is_a(Prefix.TRIAL, held.deployment_id)
+            lease.generation
+            for spec_leases in self._leases.values()
+            for lease in spec_leases
+            # Another gateway's trial has no deployment here. Its node releases the lease.
+            if lease.deployment_id not in deployments
+            and not is_a(Prefix.TRIAL, lease.deployment_id)
         ]
         if stray:
             await leases.give_back(self._database, stray)
 
     def wanted(self, known: TrackedSpec) -> int:
-        """On how many nodes it is to stay loaded."""
+        """Returns the number of nodes on which a specification has to stay loaded."""
         least = known.least_nodes
         return least if least and known.spec.account_id not in self._unfunded() else 0
 
     # --- leases ---
 
     def held(self, spec_id: str) -> list[NodeLease]:
-        """The leases of a specification, the oldest first."""
+        """Returns the leases of a specification, oldest first."""
         return self._leases.get(spec_id, [])
 
     def why_waits(self, known: TrackedSpec) -> str:
-        """Why it has no lease, in words; nothing where that is not known."""
-        told = (one.problem for one in self.held(known.spec.id) if one.problem)
-        return known.problem or next(told, "")
+        """Returns why a specification has no lease, in words. Empty if unknown."""
+        problems = (lease.problem for lease in self.held(known.spec.id) if lease.problem)
+        return known.problem or next(problems, "")
 
     def observed(self) -> list[NodeStats]:
-        """The nodes and what they have leases for, as this gateway finds them."""
-        found: dict[str, list[NodeLease]] = {node_id: [] for node_id in sorted(self.nodes)}
+        """Returns the nodes and their leases, as seen by this gateway."""
+        leases_by_node: dict[str, list[NodeLease]] = {node_id: [] for node_id in sorted(self.nodes)}
         for held in itertools.chain.from_iterable(self._leases.values()):
-            # One of a node that has come since is told of by the next reading.
-            if held.node_id in found:
-                found[held.node_id].append(held)
+            # Leases of a node that joined since appear with the next poll.
+            if held.node_id in leases_by_node:
+                leases_by_node[held.node_id].append(held)
         specs = {one: self.known[one].spec for one in self._leases.keys() & self.known.keys()}
         return [
             node_of(self.nodes[node_id], sorted(held, key=lambda one: one.generation), specs)
-            for node_id, held in found.items()
+            for node_id, held in leases_by_node.items()
         ]
 
     def usable(self, spec_id: str) -> list[tuple[NodeClient, NodeLease]]:
-        """The nodes that may run it, where this gateway reaches them."""
+        """Returns the nodes that may run a specification and are reachable, with their leases."""
         return [
-            (self.nodes[held.node_id], held) for held in self.held(spec_id) if self._is_usable(held)
+            (self.nodes[lease.node_id], lease)
+            for lease in self.held(spec_id)
+            if self._is_usable(lease)
         ]
 
     def _counts(self, held: NodeLease) -> bool:
-        """Whether it can be used now, or once it is placed."""
+        """Returns True if a lease can be used now, or once it is placed."""
         return not held.node_id or self._is_usable(held)
 
     def _is_usable(self, held: NodeLease) -> bool:
@@ -238,31 +246,36 @@ class Fleet:
         return node is not None and node.takes_work
 
     def _keep_leased(self, known: TrackedSpec) -> None:
-        """Take what is missing of what is to stay loaded."""
-        wanted, held = min(self.wanted(known), len(self._placeable())), self.held(known.spec.id)
-        if sum(self._counts(one) for one in held) < wanted:
-            self.take(known, wanted, may_evict=known.spec.readiness is Readiness.HOT)
-        waiting = [one for one in held if not one.node_id]
+        """Acquires missing leases of a specification that stays loaded, and withdraws unneeded
+        ones.
+        """
+        wanted_count, spec_leases = (
+            min(self.wanted(known), len(self._placeable())),
+            self.held(known.spec.id),
+        )
+        if sum(self._counts(lease) for lease in spec_leases) < wanted_count:
+            self.take(known, wanted_count, may_evict=known.spec.readiness is Readiness.HOT)
+        waiting = [lease for lease in spec_leases if not lease.node_id]
         if waiting and not known.running:
             self._spawn(self._withdraw(leases.give_back, waiting))
-        elif kept := [one for one in waiting if one.is_kept and not wanted]:
-            self._spawn(self._withdraw(leases.keep_no_more, kept))
+        elif unneeded := [lease for lease in waiting if lease.is_kept and not wanted_count]:
+            self._spawn(self._withdraw(leases.keep_no_more, unneeded))
 
     async def _withdraw(
         self, how: Callable[[Database, Sequence[int]], Awaitable[None]], held: Sequence[NodeLease]
     ) -> None:
-        """What is asked of whoever places leases, and is not wanted any more."""
+        """Withdraws requests to the placer that are no longer wanted."""
         try:
-            await how(self._database, [one.generation for one in held])
+            await how(self._database, [lease.generation for lease in held])
         except Exception as error:
-            # It is wanted no more at the next look, too.
+            # The next poll withdraws them again.
             log.warning("leases could not be revoked: %s", error)
 
     def take(self, known: TrackedSpec, wanted: int = 1, *, may_evict: bool = True) -> None:
-        """Have leases taken until there are so many, by one task for all who wait for it.
+        """Starts to acquire leases up to the wanted number. One task serves all waiting callers.
 
         Args:
-            may_evict: whether others may have to go for it.
+            may_evict: True if other replicas may be evicted for it.
         """
         if not known.is_taking and self._now() - known.sought_at >= SEEK_S:
             known.taking = self._spawn(self._take(known, wanted, may_evict=may_evict))
@@ -272,10 +285,10 @@ class Fleet:
         need, graphics = spec.memory_bytes, graphics_of(spec)
 
         def choose(found: Sequence[NodeLease]) -> Sequence[str]:
-            taken, picked = {one.node_id for one in found}, list[str]()
+            used_nodes, picked = {lease.node_id for lease in found}, list[str]()
             known.problem = ""
-            for _ in range(wanted - sum(self._counts(one) for one in found)):
-                places = [*self._places(spec, {*taken, *picked})]
+            for _ in range(wanted - sum(self._counts(lease) for lease in found)):
+                places = [*self._places(spec, {*used_nodes, *picked})]
                 best = chosen(need, places, graphics)
                 if self._are_wishes:
                     picked.append(best or "")
@@ -287,9 +300,9 @@ class Fleet:
 
         how = {"are_wishes": self._are_wishes, "may_evict": may_evict}
         try:
-            found = await leases.take(self._database, spec, choose, **how)
-            self._learn(spec.id, found)
-            if any(not one.node_id for one in found):
+            spec_leases = await leases.take(self._database, spec, choose, **how)
+            self._learn(spec.id, spec_leases)
+            if any(not lease.node_id for lease in spec_leases):
                 await self._wait_placed(spec)
             if len(self.usable(spec.id)) < wanted:
                 known.sought_at = self._now()
@@ -299,59 +312,63 @@ class Fleet:
         self.changes.notify_all()
 
     async def _wait_placed(self, spec: DeploymentSpec) -> None:
-        """Wait a moment: the leases of those who are there are placed at once, where there is room.
-        Later ones are found by `look`."""
+        """Waits briefly for the placement. A running placer places leases at once if room is free.
+        Later placements are found by `look`.
+        """
         await leases.hint(self._database)
         for delay_s in _PLACED_S:
             await asyncio.sleep(delay_s)
             async with self._database.reading() as session:
-                found = await leases.leases_of(session, spec.id)
-            self._learn(spec.id, found)
-            if all(one.node_id for one in found):
+                spec_leases = await leases.leases_of(session, spec.id)
+            self._learn(spec.id, spec_leases)
+            if all(lease.node_id for lease in spec_leases):
                 return
 
     def _placeable(self) -> list[NodeClient]:
-        return [one for one in self.nodes.values() if one.takes_work]
+        return [node for node in self.nodes.values() if node.takes_work]
 
     def _places(self, spec: DeploymentSpec, taken: Collection[str]) -> Iterator[Place]:
-        """Nodes that can get one more lease, as they will be once they have loaded what they have
-        leases for."""
+        """Yields the nodes that can get another lease. Their claims include the specifications that
+        they have leases for but have not loaded yet.
+        """
         promised, counts = dict[str, int](), dict[str, int]()
-        for spec_id, found in self._leases.items():
+        for spec_id, spec_leases in self._leases.items():
             known = self.known.get(spec_id)
-            for held in found:
-                node = self.nodes.get(held.node_id)
+            for lease in spec_leases:
+                node = self.nodes.get(lease.node_id)
                 stats = node.stats.get(spec_id) if node else None
-                counts[held.node_id] = counts.get(held.node_id, 0) + 1
+                counts[lease.node_id] = counts.get(lease.node_id, 0) + 1
                 if known and not (stats and stats.replicas):
-                    need = promised.get(held.node_id, 0) + known.spec.memory_bytes
-                    promised[held.node_id] = need
-        for one in self._placeable():
-            if one.id not in taken:
+                    need = promised.get(lease.node_id, 0) + known.spec.memory_bytes
+                    promised[lease.node_id] = need
+        for candidate in self._placeable():
+            if candidate.id not in taken:
                 yield Place(
-                    node_id=one.id,
-                    budget_bytes=one.machine.budget_bytes,
-                    claimed_bytes=one.machine.held_bytes + promised.get(one.id, 0),
-                    leases=counts.get(one.id, 0),
-                    has_files=spec.source in one.sources,
+                    node_id=candidate.id,
+                    budget_bytes=candidate.machine.budget_bytes,
+                    claimed_bytes=candidate.machine.held_bytes + promised.get(candidate.id, 0),
+                    leases=counts.get(candidate.id, 0),
+                    has_files=spec.source in candidate.sources,
                     devices={
                         device.index: max(0, device.budget_bytes - device.held_bytes)
-                        for device in one.machine.devices
+                        for device in candidate.machine.devices
                         if device.budget_bytes
                     },
                 )
 
     def reserved_besides(self, node: NodeClient, spec_id: str) -> int:
-        """What a node keeps for `hot` deployments but this one, bytes."""
+        """Returns the bytes that a node reserves for other `hot` deployments."""
         part = self._part(spec_id, node.id)
         is_counted = part is not None and part.readiness is Readiness.HOT
-        own = part.memory_bytes * max(1, part.min_replicas) if part and is_counted else 0
-        return max(0, node.machine.reserved_bytes - own)
+        own_size = part.memory_bytes * max(1, part.min_replicas) if part and is_counted else 0
+        return max(0, node.machine.reserved_bytes - own_size)
 
     def _part(self, spec_id: str, node_id: str) -> DeploymentSpec | None:
-        """What a node is to run of a specification: its share of the replicas."""
+        """Returns the specification with a node's share of the replicas. None if the node has no
+        lease.
+        """
         known = self.known.get(spec_id)
-        ids = [one.node_id for one in self.held(spec_id)]
+        ids = [lease.node_id for lease in self.held(spec_id)]
         if known is None or node_id not in ids:
             return None
         at, spec = ids.index(node_id), known.spec
@@ -362,21 +379,21 @@ class Fleet:
         )
 
     def put(self, held: NodeLease, *, is_change: bool) -> None:
-        """Tell a node what it has a lease for."""
+        """Sends a node the specification of its lease."""
         node, part = self.nodes.get(held.node_id), self._part(held.spec_id, held.node_id)
         if node and part:
             running = self.known[held.spec_id].running
             node.put(part, running=running, generation=held.generation, is_change=is_change)
 
     def put_all(self, node: NodeClient) -> None:
-        """Tell a node that has come all that it has leases for."""
-        for found in self._leases.values():
-            for held in found:
-                if held.node_id == node.id:
-                    self.put(held, is_change=False)
+        """Sends a newly connected node the specifications of all its leases."""
+        for spec_leases in self._leases.values():
+            for lease in spec_leases:
+                if lease.node_id == node.id:
+                    self.put(lease, is_change=False)
 
     def _learn(self, spec_id: str, found: list[NodeLease]) -> None:
-        """The leases of a specification as they are now."""
+        """Stores the current leases of a specification and informs its nodes."""
         before = self.held(spec_id)
         if found == before:
             return
@@ -384,10 +401,10 @@ class Fleet:
             self._leases[spec_id] = found
         else:
             del self._leases[spec_id]
-        # Where their number has changed, so has what each is to run.
+        # If the number of leases changed, each node's share changed too.
         is_change = len(found) != len(before)
-        for held in found:
-            self.put(held, is_change=is_change)
+        for lease in found:
+            self.put(lease, is_change=is_change)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""A connection between a gateway and a node host: messages of several frames over TLS."""
+"""Connection between a gateway and a node host: messages of several frames over TLS."""
 
 import asyncio
 import logging
@@ -9,19 +9,21 @@ from stoker.wire.framing import Frame, FrameReader, FramingError, framed
 log = logging.getLogger(__name__)
 
 _JOINED_BELOW = 1 << 16
-"""Bytes. To copy so few costs less than what is saved."""
+"""Maximum bytes of pieces that are joined before sending. Copying so few bytes costs less than it
+saves.
+"""
 
 Received = Callable[[list[bytes]], None]
 
 
 class Link(asyncio.Protocol):
-    """One end. What is sent within one step of the event loop goes out together."""
+    """End of a connection. Messages of one step of the event loop are sent together."""
 
     def __init__(self, received: Received, lost: Callable[[], None], *, most_bytes: int) -> None:
         """
         Args:
-            received: gets the frames of each message. What it raises ends the connection.
-            most_bytes: of a message.
+            received: gets the frames of each message. If it raises, the connection ends.
+            most_bytes: maximum size of a message.
         """
         self._reader = FrameReader(most_bytes)
         self._received = received
@@ -30,15 +32,15 @@ class Link(asyncio.Protocol):
         self._waiting: list[Frame] = []
         self._loop = asyncio.get_running_loop()
         self.peer = ""
-        """Its address, for the log."""
+        """Address of the peer, for the log."""
 
     def takes(self, most_bytes: int) -> None:
-        """Longer messages, from now on."""
+        """Sets the maximum size of further messages."""
         self._reader.most_bytes = most_bytes
 
     @property
     def is_established(self) -> bool:
-        """Whether the TLS handshake succeeded. The connection may be closed again."""
+        """True if the TLS handshake succeeded. The connection may be closed again."""
         return self._transport is not None
 
     @property
@@ -46,13 +48,15 @@ class Link(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Never blocks; nothing, where the connection is gone: its loss is told."""
+        """Sends a message without blocking. Does nothing if the connection is closed, because its
+        loss is reported separately.
+        """
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting += framed(frames)
 
     def close(self) -> None:
-        """Once what was sent has gone out."""
+        """Closes the connection after all messages were sent."""
         self._flush()
         if self._transport:
             self._transport.close()
@@ -64,12 +68,12 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting and self._transport and not self._transport.is_closing():
-            # Each piece would be a record of TLS of its own.
-            if sum(len(one) for one in waiting) < _JOINED_BELOW:
+            # Each piece would be a separate TLS record.
+            if sum(len(piece) for piece in waiting) < _JOINED_BELOW:
                 waiting = [b"".join(waiting)]
             self._transport.writelines(waiting)
 
-    # --- of asyncio.Protocol ---
+    # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]

@@ -1,4 +1,6 @@
-"""A node's end: what gateways ask is asked of the node's own runtime, within its leases."""
+"""Node side of a fleet: passes the requests of gateways to the node's own runtime, within its
+leases.
+"""
 
 import asyncio
 import hmac
@@ -51,20 +53,22 @@ from stoker.wire.generation_request import AdapterName
 log = logging.getLogger(__name__)
 
 OBSERVE_S = 0.25
-"""Between two tellings of what has changed; every other one is sent though nothing has."""
+"""Seconds between two updates of changed state. Every other update is sent even without a
+change.
+"""
 _GREETING_BYTES = 4096
 _ON_THE_WAY_S = 0.2
-"""What a gateway has sent before it heard is here by then."""
+"""Seconds in which messages arrive that gateways sent before they learned of the drain."""
 
 
 @dataclass(eq=False)
 class _Gateway:
-    """One that is connected."""
+    """A connected gateway."""
 
     link: Link
     connection: Connection
     server_id: str = ""
-    """Nothing: it has not shown that it is one."""
+    """Id of the gateway's server. Empty until it has authenticated."""
     tasks: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
     told: dict[str, DeploymentStats] = field(default_factory=dict[str, DeploymentStats])
 
@@ -80,13 +84,13 @@ class _Asked:
 
 
 _ASKED: ContextVar[_Asked | None] = ContextVar("asked", default=None)
-"""The request that a task works on."""
+"""Request that the current task works on."""
 
 HaveAdapter = Callable[[DeploymentSpec, AdapterName], Awaitable[None]]
 
 
 class NodeHost(RuntimeListener):
-    """Listens for gateways. It is to be one of the listeners of its runtime."""
+    """Accepts connections of gateways. Must be registered as a listener of its runtime."""
 
     def __init__(
         self,
@@ -101,9 +105,9 @@ class NodeHost(RuntimeListener):
     ) -> None:
         """
         Args:
-            token: what gateways say to show that they are.
-            have_adapter: has a call's adapter be where replicas find it.
-            sources: what there are the files of.
+            token: token that gateways send to authenticate.
+            have_adapter: puts a call's adapter into the folder of the replicas.
+            sources: returns the sources with files on this node.
         """
         self.node_id = node_id
         self._runtime = runtime
@@ -114,29 +118,31 @@ class NodeHost(RuntimeListener):
         self._is_draining = False
         self._gateways: list[_Gateway] = []
         self._lively: set[str] = set()
-        """What has something to tell, or may have soon."""
+        """Specifications with changes to report, now or soon."""
         self.listener = Listener(identity.context, self._connect)
         self._background: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> int:
-        """Take connections from now on. Returns the port; 0 picks one."""
+        """Starts to accept connections. Returns the port; 0 picks a free one."""
         port = await self.listener.listen(host, port)
         self._spawn(self._observe())
         return port
 
     async def drain(self, grace_s: float) -> None:
-        """Have gateways ask elsewhere, and wait for what is under way, but no longer."""
+        """Redirects gateways to other nodes, and waits for calls in progress, at most `grace_s`
+        seconds.
+        """
         self._is_draining = True
         for gateway in self._gateways:
             self._tell(gateway, ())
         await asyncio.sleep(_ON_THE_WAY_S)
-        if tasks := [task for one in self._gateways for task in one.tasks.values()]:
+        if tasks := [task for peer in self._gateways for task in peer.tasks.values()]:
             await asyncio.wait(tasks, timeout=grace_s)
 
     async def close(self) -> None:
         await self.listener.close()
-        for one in self._gateways:
-            one.link.close()
+        for gateway in self._gateways:
+            gateway.link.close()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -144,12 +150,12 @@ class NodeHost(RuntimeListener):
     # --- calls ---
 
     def _begin(self, gateway: _Gateway, ask: Ask) -> None:
-        found = self.leases.used(ask.spec_id, ask.generation)
-        if isinstance(found, int):
-            gateway.send(Refused(ask.id, found))
+        spec_or_generation = self.leases.used(ask.spec_id, ask.generation)
+        if isinstance(spec_or_generation, int):
+            gateway.send(Refused(ask.id, spec_or_generation))
         else:
             self._stir(ask.spec_id)
-            self._run(gateway, ask.id, self._work(gateway, ask, found))
+            self._run(gateway, ask.id, self._work(gateway, ask, spec_or_generation))
 
     async def _work(self, gateway: _Gateway, ask: Ask, spec: DeploymentSpec) -> None:
         _ASKED.set(_Asked(gateway, ask.id))
@@ -172,7 +178,7 @@ class NodeHost(RuntimeListener):
         times = {"wait_s": ask.wait_s, "timeout_s": ask.timeout_s}
         if ask.is_streamed:
             parts = self._runtime.stream(spec.id, call, keep_alive=ask.keep_alive, **times)
-            # Every token's message begins alike.
+            # The header of every token's message is the same.
             head = to_gateway.pack(Part(ask.id))
             async with aclosing(parts):
                 async for part in parts:
@@ -253,7 +259,7 @@ class NodeHost(RuntimeListener):
             case Put():
                 self.leases.put(message)
             case Drop():
-                # Goes on where the gateway goes.
+                # Continues even if the gateway disconnects.
                 self._spawn(self._drop(gateway, message))
             case Tail():
                 self._run(gateway, message.id, self._tail(gateway, message))
@@ -264,10 +270,10 @@ class NodeHost(RuntimeListener):
         task = gateway.tasks[number] = self._spawn(work)
         task.add_done_callback(lambda _: gateway.tasks.pop(number, None))
 
-    # --- what is told ---
+    # --- reports to gateways ---
 
     def _stir(self, spec_id: str) -> None:
-        """It has something to tell, or may have soon."""
+        """Marks a specification with changes to report, now or soon."""
         self._lively.add(spec_id)
 
     async def _observe(self) -> None:
@@ -286,7 +292,7 @@ class NodeHost(RuntimeListener):
             await asyncio.sleep(OBSERVE_S)
 
     def _tell(self, gateway: _Gateway, spec_ids: Collection[str], is_due: bool = True) -> None:
-        """What has changed of these since they were told of."""
+        """Sends the state of the specifications that changed since the last report."""
         changed: dict[str, DeploymentStats | None] = {}
         for spec_id in spec_ids:
             stats = self._runtime.stats(spec_id) if spec_id in self.leases.known else None
@@ -304,27 +310,27 @@ class NodeHost(RuntimeListener):
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
         self._stir(spec.id)
         for gateway in self._gateways:
-            # Before the event: who hears of it looks.
+            # Before the event: its receivers read the state.
             self._tell(gateway, [spec.id], is_due=False)
             gateway.send(Changed(spec.id, status, reason, message))
 
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
-        # All of them together count it once.
+        # Sent to one gateway only, so that all gateways together count it once.
         if self._gateways:
-            first = min(self._gateways, key=lambda one: one.server_id)
+            first = min(self._gateways, key=lambda gateway: gateway.server_id)
             first.send(Loaded(spec.id, seconds))
 
     def waits(self) -> None:
-        if asked := _ASKED.get():
-            asked.gateway.send(Waits(asked.id))
+        if request := _ASKED.get():
+            request.gateway.send(Waits(request.id))
 
     def given(self) -> None:
-        if asked := _ASKED.get():
-            asked.gateway.send(Waits(asked.id, is_over=True))
+        if request := _ASKED.get():
+            request.gateway.send(Waits(request.id, is_over=True))
 
     def served(self, call: Served) -> None:
-        if asked := _ASKED.get():
-            asked.gateway.send(Report(asked.id, call))
+        if request := _ASKED.get():
+            request.gateway.send(Report(request.id, call))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)

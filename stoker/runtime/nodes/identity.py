@@ -1,5 +1,5 @@
-"""How gateways and node hosts know each other: TLS with a certificate that the database tells of,
-and a word that only who has the servers' secret can say.
+"""Mutual authentication of gateways and node hosts: TLS with a certificate from the database, and a
+token that requires the servers' secret.
 """
 
 import datetime
@@ -16,22 +16,24 @@ from cryptography.x509.oid import NameOID
 from stoker.store.secret import ServerSecret
 
 _VALID = datetime.timedelta(days=3650)
-"""A node's life: nobody asks what day it is, as each start makes a new one."""
+"""Validity of a certificate. It only has to outlast the node's process, because each start creates
+a new one.
+"""
 _SLACK = datetime.timedelta(days=1)
-"""Clocks differ."""
+"""Tolerance for clocks that differ."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a node host proves by that it is itself."""
+    """Certificate and key that authenticate a node host."""
 
     certificate: str
-    """In PEM, for whoever connects."""
+    """Certificate in PEM, for connecting gateways."""
     context: ssl.SSLContext
 
 
 def new_identity(node_id: str) -> Identity:
-    """A key that is kept in memory alone, and its certificate, signed by itself."""
+    """Returns a new key, which is kept in memory only, with a self-signed certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node_id)])
     now = datetime.datetime.now(datetime.UTC)
@@ -54,7 +56,7 @@ def new_identity(node_id: str) -> Identity:
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # The library reads keys from files alone.
+    # The library reads keys from files only.
     with tempfile.TemporaryDirectory(prefix="stoker-node-") as folder:
         path = Path(folder) / "identity.pem"
         path.touch(mode=0o600)
@@ -64,18 +66,20 @@ def new_identity(node_id: str) -> Identity:
 
 
 def trusting(certificate: str) -> ssl.SSLContext:
-    """For a connection to whoever has the key of this certificate, and to nobody else.
+    """Returns a TLS context that trusts only the owner of this certificate's key.
 
-    Raises `ssl.SSLError` where it is none.
+    Raises `ssl.SSLError` if the text is not a certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # It is the certificate that is known, wherever the node is.
+    # The certificate identifies the node, regardless of its address.
     context.check_hostname = False
     context.load_verify_locations(cadata=certificate)
     return context
 
 
 def token(secret: ServerSecret, certificate: str) -> str:
-    """What a gateway says to the node of a certificate: it is of no use at any other."""
+    """Returns the token that a gateway sends to the node of a certificate. It is useless for any
+    other node.
+    """
     return secret.sign(f"gateway of a node\n{certificate}")

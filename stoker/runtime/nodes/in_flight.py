@@ -1,4 +1,4 @@
-"""The calls of one gateway that one node works on."""
+"""Calls of one gateway that one node works on."""
 
 import asyncio
 import contextlib
@@ -27,30 +27,32 @@ from stoker.runtime.parts import Parts
 from stoker.runtime.specification import DeploymentSpec
 
 REPORTED_S = 60.0
-"""How a call went is told so long after its end at most, or never."""
+"""Maximum seconds between the end of a call and its report. Later reports are ignored."""
 
 
 class RefusedError(Exception):
-    """The node has no such lease, or does not know what it is for: nothing was done."""
+    """Raised if the node does not have the lease, or does not know its specification. The call was
+    not started.
+    """
 
     def __init__(self, generation: int) -> None:
         """
         Args:
-            generation: of the lease that it has; 0: it has none.
+            generation: generation of the node's lease. 0 means that it has none.
         """
         super().__init__("the node has another lease")
         self.generation = generation
 
 
 class NodeLostError(Exception):
-    """The connection ended, or there is none."""
+    """Raised if the connection ended or does not exist."""
 
     def __init__(self, *, sent: bool, waited: Served | None = None) -> None:
         """
         Args:
-            sent: the node may have worked on it.
-            waited: of a call that no replica there was given: how it went, to be told unless
-                another node answers it.
+            sent: True if the node may have worked on the call.
+            waited: outcome of a call that did not reach a replica there. It is reported unless
+                another node answers the call.
         """
         super().__init__("the node is not connected")
         self.sent = sent
@@ -59,22 +61,22 @@ class NodeLostError(Exception):
 
 @dataclass(eq=False)
 class Flight:
-    """A call that was sent."""
+    """A call that was sent to a node."""
 
     spec: DeploymentSpec
     begun: float
     run: Callable[..., Any]
-    """In the context of the request."""
+    """Runs a function in the context of the request."""
     on_progress: OnProgress | None
     is_over: bool = False
-    """Whether its end has come, or nobody waits for it any more."""
+    """True if the call has ended or no caller waits for it any more."""
     is_reported: bool = False
     waits: bool = False
-    """Whether the node has said that no replica was given it yet."""
+    """True if the node reported that the call still waits for a replica."""
     parts: Parts = field(default_factory=Parts)
 
     def end(self, content: bytes = b"") -> None:
-        """Nothing, where it is over."""
+        """Ends the call. Does nothing if it is over."""
         if not self.is_over:
             self.is_over = True
             if content:
@@ -82,7 +84,7 @@ class Flight:
             self.parts.end()
 
     def fail(self, error: Exception) -> None:
-        """The same, with an error."""
+        """Ends the call with an error. Does nothing if it is over."""
         if not self.is_over:
             self.is_over = True
             self.parts.fail(error)
@@ -92,10 +94,10 @@ class Flights:
     def __init__(self, on_served: Callable[[Served], None]) -> None:
         """
         Args:
-            told_served: is told how each call went, in the context of its request.
+            on_served: is notified of the outcome of each call, in the context of its request.
         """
         self.outstanding = Counter[str]()
-        """Specification → calls that were not answered."""
+        """Maps a specification to its number of unanswered calls."""
         self._told_served = on_served
         self._flights: dict[int, Flight] = {}
         self._loop = asyncio.get_running_loop()
@@ -108,10 +110,10 @@ class Flights:
         on_progress: OnProgress | None,
         stop: Callable[[], None],
     ) -> Generator[Flight]:
-        """A call that is about to be sent.
+        """Registers a call that is about to be sent.
 
         Args:
-            stop: tells the node that nobody waits for it any more.
+            stop: notifies the node that no caller waits for the call any more.
         """
         flight = Flight(spec, self._loop.time(), copy_context().run, on_progress)
         self._flights[identifier] = flight
@@ -131,7 +133,7 @@ class Flights:
                 self._loop.call_later(REPORTED_S, self._flights.pop, identifier, None)
 
     def receive(self, message: OfCall, frames: list[bytes]) -> None:
-        """What a node says of a call. Nothing, where that is forgotten."""
+        """Handles a node's message about a call. Ignores calls that are forgotten."""
         flight = self._flights.get(message.id)
         if flight is None:
             return
@@ -159,7 +161,7 @@ class Flights:
                 flight.run(self._told_served, message.served)
 
     def lose_all(self) -> None:
-        """The node is gone: what each of them came to nobody knows."""
+        """Fails all calls after the connection was lost. Their outcomes are unknown."""
         flights, self._flights = self._flights, {}
         for flight in flights.values():
             waited: Served | None = None

@@ -1,4 +1,4 @@
-"""What the database knows of nodes and leases: it alone says what may run where."""
+"""Nodes and leases in the database, which alone decides what may run on which node."""
 
 import asyncio
 import math
@@ -20,11 +20,11 @@ from stoker.store.tables.deployments import DeploymentVersion
 from stoker.store.tables.nodes import Lease, Node
 
 GONE_AFTER_S = 15.0
-"""As of servers: a node that has told nothing for so long is gone."""
+"""Seconds without a heartbeat after which a node counts as lost, as with servers."""
 _LEASING = 0x73746F6C
-"""PostgreSQL's advisory locks of those who take leases, one for each specification."""
+"""Class of PostgreSQL's advisory locks for acquiring leases, one lock per specification."""
 PLACING = "stoker_placing"
-"""PostgreSQL's channel for `hint`."""
+"""PostgreSQL's notification channel for `hint`."""
 _NOW = func.clock_timestamp()
 
 
@@ -39,39 +39,41 @@ class NodeRecord:
     python: str
     is_draining: bool
     machine: MachineStats
-    """As of `seen_at`, without what waits there."""
+    """State as of `seen_at`, without the claims that wait there."""
     started_at: datetime
     seen_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLease:
-    """A lease that a node has, or will have."""
+    """A lease of a node, or one that waits to be placed."""
 
     spec_id: str
     node_id: str
-    """Nothing: it waits to be placed."""
+    """Id of the node. Empty while the lease waits to be placed."""
     deployment_id: str
     generation: int
     is_kept: bool = False
-    """It waits for as long as it takes."""
+    """True if the lease waits for a node without a time limit."""
     problem: str = ""
-    """Why it waits."""
+    """Reason that it waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What a node makes of a lease, for whoever places others."""
+    """Use of a lease by its node, for the placement of other leases."""
 
     memory_bytes: int
     is_kept: bool
-    """It stays loaded as long as there is room."""
+    """True if it stays loaded as long as memory is available."""
     idle_at: float | None
-    """Since when nobody has called it, by the node's own clock; None: it may not be taken away."""
+    """Time of the last call, by the node's own clock. None means that the lease may not be
+    withdrawn.
+    """
 
 
 async def nodes_of(session: Session) -> list[NodeRecord]:
-    """All that have not been found gone, in the order of their ids."""
+    """Returns all nodes that were not found lost, ordered by id."""
     rows = await session.scalars(select(Node).order_by(Node.id))
     return [
         NodeRecord(
@@ -92,7 +94,7 @@ async def nodes_of(session: Session) -> list[NodeRecord]:
 
 
 def _machine_of(said: Mapping[str, int]) -> MachineStats:
-    """What a node has told of its machine; nothing, before its first heartbeat."""
+    """Converts a node's report of its machine. All zero before its first heartbeat."""
     return MachineStats(
         cores=said.get("cores", 0),
         total_bytes=said.get("total_bytes", 0),
@@ -104,7 +106,7 @@ def _machine_of(said: Mapping[str, int]) -> MachineStats:
 
 
 async def leases_of(session: Session, spec_id: str | None = None) -> list[NodeLease]:
-    """Of one specification, or all; the oldest first."""
+    """Returns the leases of one specification, or of all, oldest first."""
     statement = select(Lease).order_by(Lease.generation)
     if spec_id is not None:
         statement = statement.where(Lease.spec_id == spec_id)
@@ -129,31 +131,33 @@ async def take(
     are_wishes: bool = False,
     may_evict: bool = True,
 ) -> list[NodeLease]:
-    """The leases of a specification, with one more for each of the nodes that `choose` names.
+    """Adds one lease for each node that `choose` names. Returns all leases of the specification.
 
-    Whoever else wants some at the same time comes before or after, and is shown what there is then.
-    There are none of a version that was deleted, which other servers may not have heard of yet.
+    Concurrent calls for the same specification run one after another, so each sees the leases of
+    the earlier ones. A version that was deleted gets no leases. Other servers may not know of the
+    deletion yet.
 
     Args:
-        choose: gets the leases that there are.
-        are_wishes: somebody else places them, and the nodes are what would be best; where nothing
-            is named, any.
-        may_evict: what is not placed yet may have others go for it, from now on.
+        choose: gets the existing leases.
+        are_wishes: True if a placer places the leases. The nodes are preferences then, and an empty
+            name means any node.
+        may_evict: True if other replicas may be evicted for leases that are not placed yet, from
+            now on.
     """
     async with database.transaction() as session:
         await session.execute(
             text("SELECT pg_advisory_xact_lock(:kind, hashtext(:spec_id))"),
             {"kind": _LEASING, "spec_id": spec.id},
         )
-        # Whoever deletes either waits for this, and takes the lease along.
-        kept: dict[str, Any] = {"with_for_update": {"read": True}}
-        if spec.version and not await session.get(DeploymentVersion, spec.version, **kept):
+        # A deletion of either row waits for this lock, and deletes the lease too.
+        lock_options: dict[str, Any] = {"with_for_update": {"read": True}}
+        if spec.version and not await session.get(DeploymentVersion, spec.version, **lock_options):
             return []
         if are_wishes and may_evict:
             waiting = (Lease.spec_id == spec.id) & Lease.node_id.is_(None) & ~Lease.may_evict
             await session.execute(update(Lease).where(waiting).values(may_evict=True))
         for node_id in choose(await leases_of(session, spec.id)):
-            if are_wishes or await session.get(Node, node_id, **kept):
+            if are_wishes or await session.get(Node, node_id, **lock_options):
                 session.add(
                     Lease(
                         spec_id=spec.id,
@@ -172,23 +176,25 @@ async def take(
 
 
 async def hint(database: Database) -> None:
-    """Tell whoever places leases that there is something to place: it would look soon, anyway."""
+    """Notifies the placer of a new lease. Without the notification it would find the lease a little
+    later.
+    """
     async with database.transaction() as session:
         await session.execute(text(f"NOTIFY {PLACING}"))
 
 
 async def tell_use(database: Database, used: Mapping[int, Use], now: float) -> None:
-    """Of leases, by their generations.
+    """Stores the use of leases, by their generations.
 
     Args:
-        now: by the same clock as `Use.idle_at`.
+        now: the current time of the clock of `Use.idle_at`.
     """
     async with database.transaction() as session:
         for generation, use in sorted(used.items()):
             idle = None if use.idle_at is None else _NOW - timedelta(seconds=now - use.idle_at)
-            said = {"memory_bytes": use.memory_bytes, "is_kept": use.is_kept, "idle_at": idle}
+            values = {"memory_bytes": use.memory_bytes, "is_kept": use.is_kept, "idle_at": idle}
             mine = update(Lease).where(Lease.generation == generation)
-            await session.execute(mine.values(said))
+            await session.execute(mine.values(values))
 
 
 async def give_back(database: Database, generations: Sequence[int]) -> None:
@@ -197,22 +203,22 @@ async def give_back(database: Database, generations: Sequence[int]) -> None:
 
 
 async def keep_no_more(database: Database, generations: Sequence[int]) -> None:
-    """What waits to be placed is given up where that takes long."""
+    """Clears `is_kept`, so that leases that wait long for a node are dropped."""
     async with database.transaction() as session:
         these = update(Lease).where(Lease.generation.in_(generations))
         await session.execute(these.values(is_kept=False))
 
 
 async def revoke(database: Database, spec_id: str) -> None:
-    """All leases of a specification that is no more."""
+    """Deletes all leases of a deleted specification."""
     async with database.transaction() as session:
         await session.execute(delete(Lease).where(Lease.spec_id == spec_id))
 
 
 class Watch:
-    """What one gateway reads, again and again, of nodes and leases.
+    """Polls nodes and leases for one gateway.
 
-    Whoever could not read for a while judges nobody, as of servers.
+    After a gap in its polls, it deletes no silent node for `GONE_AFTER_S`, as with servers.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
@@ -230,9 +236,9 @@ class Watch:
             if now - self._since >= GONE_AFTER_S:
                 await self._forget_gone()
             async with self._database.reading() as session:
-                found = await nodes_of(session), await leases_of(session)
+                nodes_and_leases = await nodes_of(session), await leases_of(session)
             self._last = now
-            return found
+            return nodes_and_leases
 
     async def _forget_gone(self) -> None:
         silent = Node.seen_at < _NOW - timedelta(seconds=GONE_AFTER_S)
@@ -240,18 +246,18 @@ class Watch:
             if await session.scalar(select(Node.id).where(silent).limit(1)) is None:
                 return
         async with self._database.transaction() as session:
-            # Whoever comes back at this moment holds its row, and is not gone.
+            # A node that returns at this moment locks its row, and is not deleted.
             gone = select(Node.id).where(silent).with_for_update(skip_locked=True)
             await session.execute(delete(Node).where(Node.id.in_(gone)))
 
 
 class SupersededError(Exception):
-    """Another process has come as this node since."""
+    """Raised if another process has registered as this node since."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """What a node host tells of itself, once."""
+    """Data that a node host registers at its start."""
 
     id: str
     name: str
@@ -262,7 +268,9 @@ class Registration:
     python: str
 
     async def begin(self, database: Database) -> None:
-        """Be there, with no leases: what another process of this node ran has ended with it."""
+        """Registers the node without leases. The replicas of its previous process have ended with
+        that process.
+        """
         async with database.transaction() as session:
             await session.execute(delete(Lease).where(Lease.node_id == self.id))
             await self._write(session)
@@ -270,11 +278,11 @@ class Registration:
     async def beat(
         self, database: Database, machine: MachineStats, *, is_draining: bool
     ) -> dict[str, int]:
-        """Tell that it is there. Returns its leases: specification → generation.
+        """Sends a heartbeat. Returns the node's leases: specification → generation.
 
         Raises `SupersededError`.
         """
-        said: dict[str, Any] = {
+        values: dict[str, Any] = {
             "seen_at": _NOW,
             "is_draining": is_draining,
             "machine": {
@@ -287,10 +295,10 @@ class Registration:
             },
         }
         async with database.transaction() as session:
-            mine = update(Node).where(Node.id == self.id).values(said).returning(Node.certificate)
+            mine = update(Node).where(Node.id == self.id).values(values).returning(Node.certificate)
             shown = await session.scalar(mine)
             if shown is None:
-                # It was silent for too long, and its leases are gone.
+                # The node was silent for too long, and its leases were deleted.
                 await self._write(session)
             elif shown != self.certificate:
                 raise SupersededError
@@ -303,12 +311,12 @@ class Registration:
             await session.execute(delete(Node).where(mine))
 
     async def _write(self, session: Session) -> None:
-        said: dict[str, Any] = {
+        values: dict[str, Any] = {
             **vars(self),
             "is_draining": False,
             "machine": dict[str, int](),
             "started_at": _NOW,
             "seen_at": _NOW,
         }
-        row = insert(Node).values(said)
-        await session.execute(row.on_conflict_do_update(index_elements=[Node.id], set_=said))
+        row = insert(Node).values(values)
+        await session.execute(row.on_conflict_do_update(index_elements=[Node.id], set_=values))

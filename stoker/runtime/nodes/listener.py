@@ -1,4 +1,6 @@
-"""Accepts TLS connections, up to a cap. A lower cap holds for those without a greeting yet."""
+"""Accepts TLS connections, up to a limit. A lower limit applies to connections without a
+greeting.
+"""
 
 import asyncio
 import logging
@@ -13,11 +15,13 @@ from stoker.runtime.nodes.framed_connection import Link
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 512
-"""Each server of a fleet needs one connection, and one more for each `stoker doctor`."""
+"""Maximum number of connections. Each server of a fleet needs one, and each `stoker doctor` one
+more.
+"""
 MOST_UNKNOWN = 128
-"""Most connections that have not introduced themselves, TLS handshakes included."""
+"""Maximum number of connections without a greeting, including TLS handshakes."""
 GREETING_S = 10.0
-"""Time from accepting a connection to its introduction, the TLS handshake included."""
+"""Timeout in seconds from accepting a connection to its greeting, including the TLS handshake."""
 _BACKLOG = 1024
 """The kernel drops further connections, and their clients try again after a second."""
 _RETRY_S = 1.0
@@ -28,7 +32,7 @@ NewLink = Callable[["Connection"], Link]
 
 
 class Connection:
-    """The place of one connection under the caps."""
+    """Slot of one connection under the limits."""
 
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
@@ -41,7 +45,7 @@ class Connection:
         self._settled.set()
 
     def end(self) -> None:
-        """Frees the place of a closed connection."""
+        """Frees the slot of a closed connection."""
         self._listener.unknown.discard(self)
         self._listener.known.discard(self)
         self._settled.set()
@@ -52,11 +56,11 @@ class Connection:
 
 
 class Listener:
-    """Accepts connections. A connection over a cap is closed before its TLS handshake.
+    """Accepts connections. A connection over a limit is closed before its TLS handshake.
 
-    It accepts the sockets itself. The protocol factory of `create_server` cannot refuse: an
-    exception in it makes uvloop stop accepting for good. Nor does `create_server` report a failed
-    handshake, so its place could not be freed.
+    The listener accepts the sockets itself. The protocol factory of `create_server` cannot reject a
+    connection: an exception in it makes uvloop stop accepting permanently. `create_server` does not
+    report a failed handshake either, so the connection's slot could not be freed.
     """
 
     def __init__(self, context: ssl.SSLContext, new_link: NewLink) -> None:
@@ -64,7 +68,7 @@ class Listener:
         """Connections that have not introduced themselves."""
         self.known: set[Connection] = set()
         self.refused = 0
-        """Connections that were closed because of a cap, since the start."""
+        """Number of connections that were closed because of a limit, since the start."""
         self._context = context
         self._new_link = new_link
         self._sockets: list[socket.socket] = []
@@ -121,7 +125,7 @@ class Listener:
         return unknown >= MOST_UNKNOWN or unknown + len(self.known) >= MOST_CONNECTIONS
 
     async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
-        """Gives a connection its link. Closes it if it is not introduced in time."""
+        """Creates a connection's link. Closes the connection if it is not introduced in time."""
         loop, link = asyncio.get_running_loop(), self._new_link(connection)
         try:
             async with asyncio.timeout(GREETING_S):
@@ -129,7 +133,7 @@ class Listener:
                 if link.is_established:
                     await connection.wait()
         except OSError as error:
-            # `TimeoutError` and `ssl.SSLError` are among these.
+            # Includes `TimeoutError` and `ssl.SSLError`.
             log.debug("connection sent no valid hello: %s", error)
         finally:
             if connection in self.unknown:

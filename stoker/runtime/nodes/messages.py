@@ -1,7 +1,7 @@
-"""What a gateway and a node host say to each other: messages of `stoker.wire.packing`.
+"""Messages between a gateway and a node host, packed by `stoker.wire.packing`.
 
-A node host is asked as a `Runtime` is, and answers in the same words: what each message means
-stands there.
+A node host accepts the same requests as a `Runtime` and gives the same answers. `Runtime` documents
+their meaning.
 """
 
 from collections.abc import Mapping
@@ -18,43 +18,45 @@ from stoker.wire.generation_request import Generation
 from stoker.wire.packing import Packing
 
 VERSION = 2
-"""Of this protocol: both ends must have the same."""
+"""Version of this protocol. Both ends must have the same."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello", omit_defaults=True):
-    """The first message of all, by which a gateway shows that it knows the servers' secret."""
+    """First message of a connection. The gateway shows that it knows the servers' secret."""
 
     version: int
     token: str
     server_id: str
     is_probe: bool = False
-    """Whoever says it wants to be welcomed, and nothing else."""
+    """True if the sender only wants a `Welcome`."""
 
 
 # --- gateway → node ---
 
 
 class Put(msgspec.Struct, frozen=True, tag="put"):
-    """`Runtime.apply`, with the lease that allows it."""
+    """Requests `Runtime.apply`, with the lease that allows it."""
 
     spec: DeploymentSpec
     running: bool
     generation: int
     is_change: bool
-    """Whether the gateway has just learnt of it; else it is for a node that knows nothing of it."""
+    """True if the gateway has just received this change. False if the message is for a node that
+    does not know the specification.
+    """
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop"):
-    """`Runtime.remove`; `Done` answers."""
+    """Requests `Runtime.remove`. The answer is `Done`."""
 
     id: int
     spec_id: str
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
-    """`Runtime.call`, or `Runtime.stream`.
+    """Requests `Runtime.call` or `Runtime.stream`.
 
-    A `Whole`, or `Part`s and an `End`, or a `Failed` or `Refused` answers.
+    The answer is a `Whole`, or `Part`s and an `End`, or a `Failed` or `Refused`.
     """
 
     id: int
@@ -66,7 +68,7 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
     key: str
     call: Call | None = None
     generation_request: Generation | None = None
-    """One of the two."""
+    """Exactly one of `call` and `generation_request` is set."""
     is_copy: bool = False
     is_streamed: bool = False
     keep_alive: bytes = b""
@@ -74,13 +76,13 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Nobody waits for an answer any more. A `Report` still comes."""
+    """No caller waits for the answer any more. A `Report` is still sent."""
 
     id: int
 
 
 class Tail(msgspec.Struct, frozen=True, tag="tail"):
-    """`Runtime.log_lines`; `Lines` answer."""
+    """Requests `Runtime.log_lines`. The answer is `Lines`."""
 
     id: int
     deployment_id: str
@@ -98,25 +100,25 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 class Whole(msgspec.Struct, frozen=True, tag="whole"):
-    """One raw frame follows: the answer."""
+    """Announces one raw frame with the answer."""
 
     id: int
 
 
 class Part(msgspec.Struct, frozen=True, tag="part"):
-    """One raw frame follows: the next of an answer that is streamed."""
+    """Announces one raw frame with the next part of a streamed answer."""
 
     id: int
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """Of an answer that is streamed."""
+    """Marks the end of a streamed answer."""
 
     id: int
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
-    """The error that a call has ended with."""
+    """The error that ended a call."""
 
     id: int
     kind: str
@@ -129,16 +131,18 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The node has no such lease, or knows nothing of what it is for: nothing was done."""
+    """The node does not have the lease, or does not know its specification. The call was not
+    started.
+    """
 
     id: int
     generation: int
-    """Of the lease that it has; 0: it has none, or was not told what it is for."""
+    """Generation of the node's lease. 0 if it has none, or does not know its specification."""
 
 
 class Waits(msgspec.Struct, frozen=True, tag="waits", omit_defaults=True):
-    """`RuntimeListener.waits`, and `given` before the replica gets it. Of a call that is given to
-    one at once there is none.
+    """Reports `RuntimeListener.waits`, and `given` before the replica gets the call. Not sent for a
+    call that is sent to a replica at once.
     """
 
     id: int
@@ -151,8 +155,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """How a call went, also one that was stopped: before its answer, or some time after its end.
-    Of a call that had no place in a queue there is none.
+    """Outcome of a call, including stopped ones. Sent before the answer, or some time after the
+    call's end. Not sent for a call that was not admitted to a queue.
     """
 
     id: int
@@ -169,7 +173,7 @@ class Lines(msgspec.Struct, frozen=True, tag="lines"):
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
-    """`RuntimeListener.changed`."""
+    """Reports `RuntimeListener.changed`."""
 
     spec_id: str
     status: Status
@@ -178,24 +182,24 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
-    """`RuntimeListener.loaded`; told to one gateway."""
+    """Reports `RuntimeListener.loaded`. Sent to one gateway only."""
 
     spec_id: str
     seconds: float
 
 
 class Observed(msgspec.Struct, frozen=True, tag="observed"):
-    """What has changed of what the node sees, some times a second."""
+    """Reports changes of the node's observed state, several times a second."""
 
     stats: dict[str, DeploymentStats | None]
-    """By specification; None: it is not known any more."""
+    """Maps a specification to its stats. None means that it is no longer known."""
     machine: MachineStats
     sources: list[str]
-    """What it has the files of, as `DeploymentSpec.source` names them."""
+    """Sources with files on this node, as in `DeploymentSpec.source`."""
     is_ready: bool
-    """Whether replicas start without delay."""
+    """True if replicas start without delay."""
     is_draining: bool = False
-    """It is about to end: nothing new is to be asked of it."""
+    """True if the node is about to end and accepts no new requests."""
 
 
 FromGateway = Hello | Put | Drop | Ask | Stop | Tail
@@ -206,12 +210,14 @@ to_gateway: Packing[FromNode] = Packing(FromNode)
 
 
 def ask_for(call: Call | Generation) -> Mapping[str, Any]:
-    """The field of an `Ask` that says what is wanted."""
+    """Returns the field of an `Ask` that holds the call."""
     return {"generation_request" if isinstance(call, Generation) else "call": call}
 
 
 def failed(identifier: int, error: Exception) -> Failed:
-    """An error as a message; one that is no client's business as an `InternalError`."""
+    """Converts an error to a message. Internal errors are hidden from clients as
+    `InternalError`.
+    """
     if not isinstance(error, StokerError):
         error = InternalError()
     return Failed(

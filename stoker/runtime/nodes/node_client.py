@@ -1,4 +1,4 @@
-"""A gateway's end of one node: its connection, the calls in flight there, what it has told."""
+"""Gateway side of one node: its connection, calls in flight and reported state."""
 
 import asyncio
 import contextlib
@@ -52,20 +52,22 @@ log = logging.getLogger(__name__)
 CONNECT_S = 5.0
 RETRY_S = 0.5
 SILENCE_S = 10.0
-"""A node tells twice a second how it is: one that does not is cut off, whatever TCP thinks."""
+"""Timeout in seconds without a message. A node reports its state twice a second. If it does not, it
+is disconnected, even if TCP is connected.
+"""
 
 _ids = itertools.count(1)
 
 
 class NodeObserver(Protocol):
-    """Hears what nodes tell by themselves. Called on the event loop; must not block."""
+    """Receives events that nodes report on their own. Called on the event loop; must not block."""
 
     def on_connected(self, node: "NodeClient") -> None:
-        """It knows nothing yet of what it is to run."""
+        """A node connected and does not know its specifications yet."""
         ...
 
     def on_observed(self) -> None:
-        """One has told something new, or is not connected any more."""
+        """A node reported new state, or disconnected."""
         ...
 
     def on_changed(self, change: Changed) -> None: ...
@@ -76,7 +78,7 @@ class NodeObserver(Protocol):
 
 
 class NodeClient:
-    """One node, as one gateway knows it. It connects, and connects again, until it is closed."""
+    """Client of one node for one gateway. It connects, and reconnects, until it is closed."""
 
     def __init__(
         self, record: NodeRecord, secret: ServerSecret, server_id: str, hearer: NodeObserver
@@ -89,7 +91,7 @@ class NodeClient:
         self._is_draining = False
         self._flights = Flights(hearer.on_served)
         self._counted: dict[str, int] = {}
-        """The same when `stats` came."""
+        """Outstanding calls of this gateway at the time of the last `stats`, by specification."""
         self._secret = secret
         self._server_id = server_id
         self._hearer = hearer
@@ -110,7 +112,7 @@ class NodeClient:
 
     @property
     def outstanding(self) -> Counter[str]:
-        """Specification → calls of this gateway that were not answered."""
+        """Maps a specification to this gateway's unanswered calls."""
         return self._flights.outstanding
 
     @property
@@ -122,10 +124,10 @@ class NodeClient:
         return self._is_draining or self.record.is_draining
 
     def calls(self, spec_id: str) -> int:
-        """Calls that wait there or are worked on, of all gateways, as far as is known."""
+        """Returns the known number of queued or running calls on the node, from all gateways."""
         stats = self.stats.get(spec_id)
-        others = (stats.calls if stats else 0) - self._counted.get(spec_id, 0)
-        return self.outstanding[spec_id] + max(0, others)
+        other_calls = (stats.calls if stats else 0) - self._counted.get(spec_id, 0)
+        return self.outstanding[spec_id] + max(0, other_calls)
 
     async def close(self) -> None:
         self._connecting.cancel()
@@ -134,20 +136,24 @@ class NodeClient:
             self._link.close()
         self._lost()
 
-    # --- what is asked of it ---
+    # --- requests to the node ---
 
     def put(self, spec: DeploymentSpec, *, running: bool, generation: int, is_change: bool) -> None:
-        """Nothing, where it is not connected: it is told of what it has leases for when it is."""
+        """Sends a specification. Does nothing if the node is not connected, because it receives all
+        its specifications when it connects.
+        """
         if self.is_connected:
             self._send(Put(spec, running, generation, is_change))
 
     async def drop(self, spec_id: str) -> None:
-        """Returns when its replicas have ended. Raises `NodeLostError`."""
+        """Removes a specification from the node. Returns when its replicas have ended. Raises
+        `NodeLostError`.
+        """
         identifier = next(_ids)
         await self._reply(identifier, Drop(identifier, spec_id))
 
     async def tail(self, deployment_id: str, limit: int) -> list[str]:
-        """Raises `NodeLostError`."""
+        """Returns the last log lines of a deployment on the node. Raises `NodeLostError`."""
         identifier = next(_ids)
         return await self._reply(identifier, Tail(identifier, deployment_id, limit))
 
@@ -161,9 +167,15 @@ class NodeClient:
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        """Raises `RefusedError`, `NodeLostError`, and what `Runtime.call` does."""
-        given = {"wait_s": wait_s, "timeout_s": timeout_s, "has_progress": on_progress is not None}
-        with self._asked(spec, generation, call, on_progress, given) as flight:
+        """Sends a call to the node. Raises `RefusedError`, `NodeLostError` and the errors of
+        `Runtime.call`.
+        """
+        options = {
+            "wait_s": wait_s,
+            "timeout_s": timeout_s,
+            "has_progress": on_progress is not None,
+        }
+        with self._asked(spec, generation, call, on_progress, options) as flight:
             return await flight.parts.next()
 
     async def stream(
@@ -176,10 +188,12 @@ class NodeClient:
         timeout_s: float,
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        """Raises as `call` does; `NodeLostError` after the first part, too."""
-        given: dict[str, Any] = {"wait_s": wait_s, "timeout_s": timeout_s}
-        given |= {"is_streamed": True, "keep_alive": keep_alive}
-        with self._asked(spec, generation, call, None, given) as flight:
+        """Streams a call's answer from the node. Raises as `call` does, and `NodeLostError` also
+        after the first part.
+        """
+        options: dict[str, Any] = {"wait_s": wait_s, "timeout_s": timeout_s}
+        options |= {"is_streamed": True, "keep_alive": keep_alive}
+        with self._asked(spec, generation, call, None, options) as flight:
             while part := await flight.parts.next():
                 yield part
 
@@ -240,7 +254,7 @@ class NodeClient:
             await asyncio.sleep(RETRY_S)
 
     async def _connect(self) -> None:
-        """Returns when the connection has ended. Raises where none came about."""
+        """Connects, and returns when the connection has ended. Raises if no connection was made."""
         record = self.record
         host, _, port = record.address.rpartition(":")
         ended, welcome = asyncio.Event(), asyncio.Event()
@@ -265,8 +279,8 @@ class NodeClient:
             )
         self._link = link
         try:
-            said = identity.token(self._secret, record.certificate)
-            self._send(Hello(messages.VERSION, said, self._server_id))
+            token = identity.token(self._secret, record.certificate)
+            self._send(Hello(messages.VERSION, token, self._server_id))
             async with asyncio.timeout(CONNECT_S):
                 await _first(welcome, ended)
             if not welcome.is_set():
@@ -286,7 +300,7 @@ class NodeClient:
             self._lost()
 
     def _lost(self) -> None:
-        """Fail what was in flight."""
+        """Fails all calls in flight."""
         was_there = self._is_welcome
         self._is_welcome, self._link = False, None
         self.stats, self._counted, self.is_ready = {}, {}, False
@@ -298,7 +312,7 @@ class NodeClient:
             log.warning("connection to a node closed", extra={"node": self.id})
             self._hearer.on_observed()
 
-    # --- what it says ---
+    # --- messages of the node ---
 
     def _receive(self, frames: list[bytes], welcome: asyncio.Event) -> None:
         message = to_gateway.unpack(frames[:1])
@@ -335,7 +349,7 @@ class NodeClient:
 
 
 async def _first(*events: asyncio.Event) -> None:
-    """Until one of them is set."""
+    """Waits until one of the events is set."""
     tasks = [asyncio.ensure_future(one.wait()) for one in events]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What a node may run: what gateways have told of, the leases for it, and what is made of them."""
+"""Specifications that a node may run: those sent by gateways, their leases and their use."""
 
 import logging
 import time
@@ -14,24 +14,28 @@ from stoker.runtime.specification import DeploymentSpec, Readiness
 log = logging.getLogger(__name__)
 
 IDLE_S = 60.0
-"""A lease of what has no replicas is given back after so long without a call."""
+"""Seconds without a call after which a lease without replicas is released."""
 FRESH_S = 1.0
-"""What was called so lately is in use: it would be told of anew with each call."""
+"""Seconds after a call in which a specification counts as in use. Otherwise its idle time would be
+reported again with each call.
+"""
 SETTLING_S = 5.0
-"""The database is asked whether a lease is gone only so long after it was heard of: whoever made it
-may be ahead of what was read."""
+"""Minimum seconds since a gateway sent the lease before it may count as lost. The gateway that
+created it may be ahead of the database read.
+"""
 
 
 @dataclass(eq=False)
 class AssignedSpec:
-    """What gateways have told of, and the lease for it."""
+    """Specification that gateways have sent, and its lease."""
 
     spec: DeploymentSpec
     running: bool
     generation: int
     told: int
-    """The generation of the lease with which a gateway has last said what is to run: without one
-    it may have been changed, and only those with leases are told."""
+    """Generation of the lease in the gateway's last message about this specification. Without a
+    lease, the specification may have changed, because only nodes with leases are notified.
+    """
     heard_at: float
     used_at: float
     has_lease: bool = True
@@ -46,33 +50,35 @@ class NodeLeases:
     ) -> None:
         """
         Args:
-            runtime: is told what to run.
-            stir: is told of what may change soon.
+            runtime: runs the specifications.
+            stir: is notified of specifications that may change soon.
         """
         self.known: dict[str, AssignedSpec] = {}
-        """By specification."""
+        """Assigned specifications by id."""
         self.clock = clock
         self._runtime = runtime
         self._stir = stir
         self._unheard: dict[str, float] = {}
-        """Leases of what no gateway has told of, and since when they are there."""
+        """Maps leases for specifications that no gateway has sent to the time they were first
+        seen.
+        """
 
     def specs(self) -> list[DeploymentSpec]:
-        """What gateways have told of."""
-        return [one.spec for one in self.known.values()]
+        """Returns the specifications that gateways have sent."""
+        return [assigned.spec for assigned in self.known.values()]
 
     def learn(self, leases: Mapping[str, int]) -> list[int]:
-        """What the database says that this node may run: specification → generation.
+        """Updates the node's leases from the database: specification → generation.
 
-        Returns the leases to be given back: of what nobody has called for a while, and nothing
-        keeps loaded.
+        Returns the leases to release: leases without calls for a while and without a reason to stay
+        loaded.
         """
         now, returned = self.clock(), list[int]()
         for spec_id, one in self.known.items():
             generation = leases.get(spec_id, 0)
             if generation >= one.generation:
                 one.generation = generation
-                # Else a gateway is about to say what it is for.
+                # Otherwise a gateway is about to send the specification.
                 if one.told == generation:
                     self._set_lease(one, has_lease=True)
                 if self._is_idle(one, now):
@@ -85,55 +91,55 @@ class NodeLeases:
         return returned
 
     def uses(self) -> dict[int, Use]:
-        """What is made of each lease, by its generation."""
-        now, found = self.clock(), dict[int, Use]()
-        for one in self.known.values():
-            stats = self._runtime.stats(one.spec.id)
-            if not one.has_lease or stats is None:
+        """Returns the use of each lease, by its generation."""
+        now, uses_by_generation = self.clock(), dict[int, Use]()
+        for assigned in self.known.values():
+            stats = self._runtime.stats(assigned.spec.id)
+            if not assigned.has_lease or stats is None:
                 continue
-            replicas = max(1, len(stats.replicas), one.spec.min_replicas)
-            is_hot = one.spec.readiness is Readiness.HOT and one.running
+            replicas = max(1, len(stats.replicas), assigned.spec.min_replicas)
+            is_hot = assigned.spec.readiness is Readiness.HOT and assigned.running
             is_loading = any(replica.status is Status.STARTING for replica in stats.replicas)
-            is_fresh = now - max(one.used_at, one.heard_at) < FRESH_S
+            is_fresh = now - max(assigned.used_at, assigned.heard_at) < FRESH_S
             is_busy = is_hot or stats.calls or is_loading or is_fresh
-            found[one.generation] = Use(
-                memory_bytes=replicas * (stats.memory_bytes or one.spec.memory_bytes),
-                is_kept=_is_kept(one),
-                idle_at=None if is_busy else max(one.used_at, one.heard_at),
+            uses_by_generation[assigned.generation] = Use(
+                memory_bytes=replicas * (stats.memory_bytes or assigned.spec.memory_bytes),
+                is_kept=_is_kept(assigned),
+                idle_at=None if is_busy else max(assigned.used_at, assigned.heard_at),
             )
-        return found
+        return uses_by_generation
 
     def unleased(self) -> list[DeploymentSpec]:
-        """What gateways have told of, and there is no lease for any more."""
-        return [one.spec for one in self.known.values() if not one.has_lease]
+        """Returns the specifications that have lost their lease."""
+        return [assigned.spec for assigned in self.known.values() if not assigned.has_lease]
 
     async def forget(self, spec_ids: Collection[str]) -> None:
-        """Of what is no more: those of these that no lease has come for meanwhile."""
+        """Removes deleted specifications, except specifications that have got a lease since."""
         for spec_id in spec_ids:
-            one = self.known.get(spec_id)
-            if one is not None and not one.has_lease:
+            assigned = self.known.get(spec_id)
+            if assigned is not None and not assigned.has_lease:
                 del self.known[spec_id]
                 log.info("deleted specification dropped", extra={"spec": spec_id})
                 await self._runtime.remove(spec_id)
 
     def used(self, spec_id: str, generation: int) -> DeploymentSpec | int:
-        """A call has come, by the lease that it names.
+        """Returns the specification for a call with this lease, and marks it as used.
 
-        Returns what is to answer it; or, where it is none of now, the generation of the lease that
-        there is: 0 where there is none, or nothing has been said of it.
+        If the lease is not current, returns the generation of the current lease. 0 means that the
+        node has none, or that no gateway has sent its specification.
         """
-        one = self.known.get(spec_id)
-        if one is None or generation > one.told:
+        assigned = self.known.get(spec_id)
+        if assigned is None or generation > assigned.told:
             return 0
-        if not one.has_lease or generation < one.generation:
-            return one.generation
-        one.used_at = self.clock()
-        return one.spec
+        if not assigned.has_lease or generation < assigned.generation:
+            return assigned.generation
+        assigned.used_at = self.clock()
+        return assigned.spec
 
     def touch(self, spec_id: str) -> None:
-        """A call has ended."""
-        if one := self.known.get(spec_id):
-            one.used_at = self.clock()
+        """Records the end of a call."""
+        if assigned := self.known.get(spec_id):
+            assigned.used_at = self.clock()
 
     def _is_idle(self, one: AssignedSpec, now: float) -> bool:
         stats = self._runtime.stats(one.spec.id)
@@ -147,7 +153,9 @@ class NodeLeases:
             self._apply(one)
 
     def _apply(self, one: AssignedSpec) -> None:
-        """Without a lease, what runs ends as soon as nobody calls it, and nothing is begun."""
+        """Applies a specification. Without a lease, its replicas end as soon as no caller uses
+        them, and none is started.
+        """
         spec = one.spec
         if not one.has_lease:
             spec = replace(spec, readiness=Readiness.COLD, min_replicas=0, idle_timeout_s=1.0)
@@ -156,22 +164,22 @@ class NodeLeases:
 
     def put(self, put: Put) -> None:
         now, spec = self.clock(), put.spec
-        one = self.known.get(spec.id)
-        if one is None:
-            one = AssignedSpec(spec, put.running, put.generation, put.generation, now, now)
-            self.known[spec.id] = one
-            self._apply(one)
+        assigned = self.known.get(spec.id)
+        if assigned is None:
+            assigned = AssignedSpec(spec, put.running, put.generation, put.generation, now, now)
+            self.known[spec.id] = assigned
+            self._apply(assigned)
             return
-        if put.generation > one.told:
-            one.told, one.heard_at, one.has_lease = put.generation, now, True
-            one.generation = max(one.generation, put.generation)
-        elif not put.is_change or put.generation < one.told:
+        if put.generation > assigned.told:
+            assigned.told, assigned.heard_at, assigned.has_lease = put.generation, now, True
+            assigned.generation = max(assigned.generation, put.generation)
+        elif not put.is_change or put.generation < assigned.told:
             return
-        one.spec, one.running = spec, put.running
-        self._apply(one)
+        assigned.spec, assigned.running = spec, put.running
+        self._apply(assigned)
 
     async def drop(self, spec_id: str) -> None:
-        """It was deleted. Returns once nothing of it runs."""
+        """Removes a deleted specification. Returns when none of its replicas runs."""
         self.known.pop(spec_id, None)
         await self._runtime.remove(spec_id)
 

@@ -1,4 +1,4 @@
-"""What several nodes tell, as one."""
+"""Combines the reports of several nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,38 +37,38 @@ def stats_of(
     problem: str = "",
     is_hopeless: bool = True,
 ) -> DeploymentStats:
-    """Of a deployment that several nodes may run.
+    """Returns the stats of a deployment that several nodes may run.
 
     Args:
-        told: by those that know it.
-        is_awaited: whether a node is looked for.
-        problem: why none is found.
-        is_hopeless: whether none will be, as things are.
+        told: reports of the nodes that know it.
+        is_awaited: True if a node is being searched for.
+        problem: reason that no node is found.
+        is_hopeless: True if no node will be found in the current state.
     """
     most = max(1, spec.max_replicas, spec.min_replicas)
-    best = min(told, key=lambda one: _BEST_FIRST.index(one.status), default=None)
+    best = min(told, key=lambda stats: _BEST_FIRST.index(stats.status), default=None)
     if best is None or (running and best.status is Status.STOPPED):
         status, reason, message = _unplaced(running=running, is_awaited=is_awaited, problem=problem)
         if status is Status.FAILED and not is_hopeless:
             status = Status.STARTING
     else:
         status, reason, message = best.status, best.reason, best.message
-    if not running and not any(one.replicas for one in told):
+    if not running and not any(stats.replicas for stats in told):
         status = Status.STOPPED
     return DeploymentStats(
         status=status,
         reason=reason,
         message=message,
         max_replicas=most,
-        memory_bytes=max((one.memory_bytes for one in told), default=spec.memory_bytes),
-        replicas=[*chain.from_iterable(one.replicas for one in told)],
-        calls=sum(one.calls for one in told),
-        batches=sum((one.batches for one in told), Batches()),
+        memory_bytes=max((stats.memory_bytes for stats in told), default=spec.memory_bytes),
+        replicas=[*chain.from_iterable(stats.replicas for stats in told)],
+        calls=sum(stats.calls for stats in told),
+        batches=sum((stats.batches for stats in told), Batches()),
     )
 
 
 def _unplaced(*, running: bool, is_awaited: bool, problem: str) -> tuple[Status, Reason, str]:
-    """Of what no node has."""
+    """Returns the state of a deployment that no node runs."""
     if not running:
         return Status.STOPPED, Reason.STOPPED_BY_USER, "Stopped."
     if problem:
@@ -83,28 +83,30 @@ def machine_of(machines: Sequence[MachineStats]) -> MachineStats:
     hosts = {machine.host or str(number): machine for number, machine in enumerate(machines)}
     return MachineStats(
         cores=sum(machine.cores for machine in hosts.values()),
-        processor=", ".join(sorted({one.processor for one in machines if one.processor})),
+        processor=", ".join(
+            sorted({node_machine.processor for node_machine in machines if node_machine.processor})
+        ),
         total_bytes=sum(machine.total_bytes for machine in hosts.values()),
-        budget_bytes=sum(one.budget_bytes for one in machines),
-        held_bytes=sum(one.held_bytes for one in machines),
-        used_bytes=sum(one.used_bytes for one in machines),
-        reserved_bytes=sum(one.reserved_bytes for one in machines),
-        waiting=[*chain.from_iterable(one.waiting for one in machines)],
-        devices=[*chain.from_iterable(one.devices for one in machines)],
+        budget_bytes=sum(node_machine.budget_bytes for node_machine in machines),
+        held_bytes=sum(node_machine.held_bytes for node_machine in machines),
+        used_bytes=sum(node_machine.used_bytes for node_machine in machines),
+        reserved_bytes=sum(node_machine.reserved_bytes for node_machine in machines),
+        waiting=[*chain.from_iterable(node_machine.waiting for node_machine in machines)],
+        devices=[*chain.from_iterable(node_machine.devices for node_machine in machines)],
     )
 
 
 def node_of(
     node: NodeClient, held: Sequence[NodeLease], specs: Mapping[str, DeploymentSpec]
 ) -> NodeStats:
-    """One of them, as this gateway finds it.
+    """Returns the stats of a node, as seen by this gateway.
 
     Args:
         held: its leases.
-        specs: by id, those that this gateway knows.
+        specs: the specifications that this gateway knows, by id.
     """
     record = node.record
-    # What the database says of it stays true where this gateway hears nothing.
+    # The data in the database stays valid while this gateway receives no reports.
     machine = replace(record.machine, processor=node.machine.processor)
     return NodeStats(
         id=record.id,
@@ -117,7 +119,7 @@ def node_of(
         started_at=record.started_at,
         seen_at=record.seen_at,
         machine=node.machine if node.is_connected else machine,
-        leases=[_lease_of(node, one, specs.get(one.spec_id)) for one in held],
+        leases=[_lease_of(node, lease, specs.get(lease.spec_id)) for lease in held],
     )
 
 

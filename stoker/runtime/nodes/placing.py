@@ -1,4 +1,4 @@
-"""Where to run what: pure functions, which the fleet's simulation uses as well."""
+"""Placement of replicas and calls: pure functions, which the fleet's simulation also uses."""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
@@ -15,24 +15,24 @@ from stoker.wire.generation_request import Conversation, Generation
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A node, as far as it matters for what is to be placed."""
+    """Properties of a node that matter for placement."""
 
     node_id: str
     budget_bytes: int
-    """What replicas may hold together; 0: not known."""
+    """Bytes that all replicas together may hold. 0 means unknown."""
     claimed_bytes: int
-    """What they hold, and what was placed there and is not loaded yet."""
+    """Bytes held by replicas, including placed replicas that are not loaded yet."""
     leases: int
     has_files: bool
-    """Whether it has the model's files."""
+    """True if the node has the model's files."""
     devices: Mapping[int, int] = field(default_factory=dict[int, int])
-    """Its graphics devices, by their numbers: bytes that replicas may still take of them."""
+    """Maps the index of each GPU to the bytes that replicas may still claim."""
 
     def suits(self, graphics: Graphics | None, device_bytes: int = 0) -> bool:
-        """Whether it has the devices that a replica is to have.
+        """Returns True if the node has the devices that a replica needs.
 
         Args:
-            device_bytes: so much is to be free of each.
+            device_bytes: bytes that must be free on each device.
         """
         if graphics is None:
             return True
@@ -45,19 +45,18 @@ class Place:
 def chosen(
     need_bytes: int, places: Collection[Place], graphics: Graphics | None = None
 ) -> str | None:
-    """The node for one more replica of so many bytes; None: it can never fit on any.
+    """Returns the node for one more replica of `need_bytes`. None if it can never fit on any node.
 
-    One where nothing has to be evicted is better than one where something has to, then one whose
-    graphics devices are used, or that has none where they are not, then one that has the files,
-    then the emptiest. What a replica takes of a device only its node knows: here as much as of the
-    memory.
+    Nodes without the need for an eviction come first. Next come nodes with GPUs if the replica uses
+    one, and nodes without GPUs otherwise. Then come nodes with the files, then the emptiest. Only
+    the node knows how much of a device a replica needs, so here it counts as much as of the memory.
     """
     needs_device = graphics is not None and not graphics.is_optional
     possible = [
-        one
-        for one in places
-        if (not one.budget_bytes or one.budget_bytes >= need_bytes)
-        and (not needs_device or one.suits(graphics))
+        place
+        for place in places
+        if (not place.budget_bytes or place.budget_bytes >= need_bytes)
+        and (not needs_device or place.suits(graphics))
     ]
     if not possible:
         return None
@@ -76,9 +75,11 @@ def chosen(
 
 
 def why_none(need_bytes: int, places: Collection[Place], graphics: Graphics | None) -> str:
-    """Why `chosen` finds none, of at least one: what a model needs, and what there is."""
-    if graphics is None or graphics.is_optional or any(one.suits(graphics) for one in places):
-        most = in_words(max(one.budget_bytes for one in places))
+    """Returns why `chosen` finds no node: the need of the model and the largest node. Expects at
+    least one node.
+    """
+    if graphics is None or graphics.is_optional or any(place.suits(graphics) for place in places):
+        most = in_words(max(place.budget_bytes for place in places))
         return f"needs about {in_words(need_bytes)} of memory, and the largest node has {most}"
     if graphics.index is not None:
         return f"is to run on GPU {graphics.index}, and no node has one of that number"
@@ -88,61 +89,64 @@ def why_none(need_bytes: int, places: Collection[Place], graphics: Graphics | No
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How busy a node is with one specification."""
+    """Load of a node by one specification."""
 
     node_id: str
     outstanding: int
-    """Calls that it has not answered, of all gateways."""
+    """Unanswered calls of all gateways on the node."""
     ready: int
-    """Replicas that take work."""
+    """Number of replicas that accept calls."""
     has_failed: bool = False
-    """Whether it could not load it."""
+    """True if the node could not load the specification."""
 
     @property
     def score(self) -> float:
-        """Calls before the next one, a replica."""
+        """Calls per replica ahead of the next call."""
         return self.outstanding / max(1, self.ready)
 
 
 _OVERFLOW = 4
-"""Calls more than the least busy has, beyond which a node is not kept to for what it remembers."""
+"""Maximum lead in score over the least busy node before affinity is ignored."""
 
 
 def least_busy(loads: Sequence[Load], affinity: bytes = b"") -> str:
-    """The node for a call, of at least one.
+    """Returns the node for a call. Expects at least one node.
 
     Args:
-        affinity: calls with the same go to the same node, while it is not much busier than others:
-            it may have computed what they begin with.
+        affinity: calls with the same affinity go to the same node, because it may have computed
+            their common prefix. A node that is much busier than others is skipped.
     """
-    # Those that load have nobody to answer yet, and those that have failed to may do so again.
-    ready = [one for one in loads if one.ready]
-    loads = ready or [one for one in loads if not one.has_failed] or loads
-    least = min(loads, key=lambda one: one.score)
+    # Nodes that still load have no replica that answers, and nodes that failed may fail again.
+    ready = [load for load in loads if load.ready]
+    loads = ready or [load for load in loads if not load.has_failed] or loads
+    least = min(loads, key=lambda load: load.score)
     if affinity and len(loads) > 1:
-        preferred = max(loads, key=lambda one: _weight(affinity, one.node_id))
+        preferred = max(loads, key=lambda load: _weight(affinity, load.node_id))
         if preferred.score <= least.score + _OVERFLOW:
             return preferred.node_id
     return least.node_id
 
 
 def affinity_of(spec: DeploymentSpec, call: Call | Generation) -> bytes:
-    """What calls have alike that begin alike: the account and a conversation's first messages."""
+    """Returns a digest of the account and a conversation's first messages. Calls with the same
+    beginning have the same digest.
+    """
     if not isinstance(call, Generation) or not isinstance(call.prompts[0], Conversation):
         return b""
     first = call.prompts[0].messages[:2]
-    texts = [one["content"] for one in first if isinstance(one["content"], str)]
+    texts = [message["content"] for message in first if isinstance(message["content"], str)]
     digest = hashlib.blake2b(spec.account_id.encode(), digest_size=16)
     digest.update(msgspec.msgpack.encode(texts))
     return digest.digest()
 
 
 def _weight(affinity: bytes, node_id: str) -> bytes:
-    """Rendezvous hashing (Thaler and Ravishankar, 1998): when a node comes or goes, only what was
-    its own goes elsewhere."""
+    """Returns the weight of rendezvous hashing (Thaler and Ravishankar, 1998): when a node joins or
+    leaves, only its own calls move.
+    """
     return hashlib.blake2b(affinity + node_id.encode(), digest_size=8).digest()
 
 
 def shares(total: int, parts: int) -> list[int]:
-    """So many replicas on so many nodes, the first ones taking what is left over."""
+    """Distributes `total` replicas over `parts` nodes. The first nodes get the remainder."""
     return [total // parts + (number < total % parts) for number in range(parts)]

@@ -1,4 +1,4 @@
-"""Whether a node can be reached as a gateway reaches it; nothing is asked of it."""
+"""Probes whether a gateway could reach a node, without a request to it."""
 
 import asyncio
 import ssl
@@ -11,25 +11,25 @@ from stoker.runtime.nodes.messages import Hello, Welcome, to_gateway, to_node
 from stoker.store.secret import ServerSecret
 
 TIMEOUT_S = 5.0
-"""As long as a gateway waits for a connection."""
+"""Connection timeout in seconds, as for a gateway."""
 _MOST_BYTES = 4096
 
 
 class Why(StrEnum):
-    """Why a node was not reached."""
+    """Reason that a node was not reached."""
 
     NO_ANSWER = "no_answer"
-    """Nothing takes a connection at its address, or nothing comes back."""
+    """No connection is accepted at its address, or no answer arrives."""
     ANOTHER = "another"
-    """Whatever is there has not the node's key."""
+    """The peer does not have the node's key."""
     REFUSED = "refused"
-    """The node takes whoever asks for no server of its database."""
+    """The node does not accept the prober as a server of its database."""
     VERSION = "version"
-    """It speaks another version of the protocol."""
+    """The node uses another version of the protocol."""
 
 
 class UnreachableError(Exception):
-    """The message says what was found instead."""
+    """Raised if a node was not reached. The message describes the finding."""
 
     def __init__(self, why: Why, found: str) -> None:
         super().__init__(found)
@@ -37,8 +37,8 @@ class UnreachableError(Exception):
 
 
 async def reach(record: NodeRecord, secret: ServerSecret) -> float:
-    """Seconds from a word to the node to its answer, once it is connected: TCP, TLS with the
-    certificate that the database tells of, and a greeting.
+    """Measures the seconds from a greeting to the node's answer, after connecting over TCP and TLS
+    with the certificate from the database.
 
     Raises `UnreachableError`.
     """
@@ -65,26 +65,26 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
                 ssl=identity.trusting(record.certificate),
                 server_hostname="",
             )
-            said, begun = identity.token(secret, record.certificate), loop.time()
-            link.send(to_node.pack(Hello(messages.VERSION, said, "", is_probe=True)))
+            token, begun = identity.token(secret, record.certificate), loop.time()
+            link.send(to_node.pack(Hello(messages.VERSION, token, "", is_probe=True)))
             welcome = await answer
             took_s = loop.time() - begun
     except TimeoutError as error:
         raise UnreachableError(Why.NO_ANSWER, f"no answer in {TIMEOUT_S:g} s") from error
     except ssl.SSLError as error:
-        found = "what answers there is not this node"
-        raise UnreachableError(Why.ANOTHER, found) from error
+        issue = "what answers there is not this node"
+        raise UnreachableError(Why.ANOTHER, issue) from error
     except ConnectionResetError as error:
-        found = "what answers there is not this node, or has too many connections"
-        raise UnreachableError(Why.ANOTHER, found) from error
+        issue = "what answers there is not this node, or has too many connections"
+        raise UnreachableError(Why.ANOTHER, issue) from error
     except OSError as error:
-        found = error.strerror or str(error) or type(error).__name__
-        raise UnreachableError(Why.NO_ANSWER, found) from error
+        issue = error.strerror or str(error) or type(error).__name__
+        raise UnreachableError(Why.NO_ANSWER, issue) from error
     finally:
         link.abort()
     if welcome is None:
         raise UnreachableError(Why.REFUSED, "it ends the connection once it was greeted")
     if welcome.version != messages.VERSION:
-        found = f"it speaks version {welcome.version} of the protocol, and this {messages.VERSION}"
-        raise UnreachableError(Why.VERSION, found)
+        issue = f"it speaks version {welcome.version} of the protocol, and this {messages.VERSION}"
+        raise UnreachableError(Why.VERSION, issue)
     return took_s

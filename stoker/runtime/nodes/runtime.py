@@ -1,8 +1,8 @@
-"""The runtime of a fleet: replicas run on nodes, each of which has a host that gateways ask.
+"""Runtime of a fleet: replicas run on nodes, and gateways send requests to the node hosts.
 
-A deployment runs where it has a lease (`leases.py`). With what it has leases for a node does what
-the local runtime does on one machine. A request goes from the gateway to the node's host and from
-there to a replica, through nobody else.
+A deployment runs on the nodes that have a lease for it (`leases.py`). A node treats its leases as
+the local runtime treats the deployments of one machine. A request goes from the gateway to the
+node's host and from there directly to a replica.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from stoker.wire.generation_request import Generation
 log = logging.getLogger(__name__)
 
 SCALE_UP_AT = 16
-"""Calls a replica, from which on another node helps: as the pool starts another replica."""
+"""Calls per replica from which on another node is added, as the pool starts another replica."""
 FAILING_NODES = 2
-"""On how many nodes what fails to load is tried."""
+"""Maximum number of nodes on which a failing deployment is tried."""
 _ATTEMPTS = 4
-"""Of one call, where leases change meanwhile."""
+"""Maximum attempts for one call if leases change meanwhile."""
 _PLACING_S = 1.0
-"""A call waits so long for a lease, also one that does not wait for the load: else nothing would be
-loaded for the next one.
+"""Minimum seconds that a call waits for a lease, even if it does not wait for the load. Otherwise
+no replica would be loaded for the next call.
 """
 _DROP_S = 30.0
 _RETRY_AFTER_S = 2.0
@@ -59,16 +59,16 @@ class NodesRuntime:
     ) -> None:
         """
         Args:
-            settings: with the URL of a PostgreSQL.
-            folders: is not asked: nodes find models by themselves.
-            unfunded: the accounts for which nothing is kept loaded.
-            places: it chooses the nodes itself; else whoever places leases does.
+            settings: with the URL of a PostgreSQL database.
+            folders: not used, because nodes locate models themselves.
+            unfunded: returns the accounts for which no replica is kept loaded.
+            places: True if this runtime chooses the nodes. False if a placer does.
         """
         self._settings = settings
         self._places = places
         self._listeners = Listeners()
         secret = ServerSecret(settings.data_dir.resolve(), given=settings.given_secret, waits=True)
-        # Its own connections: a request that waits for one must not hold up where others go.
+        # Separate connections, so that a request that waits for one does not delay routing.
         self._fleet = Fleet(
             Database(
                 settings.resolved_database_url, server_id=new_id(Prefix.SERVER), connections=3
@@ -79,17 +79,19 @@ class NodesRuntime:
             places=places,
         )
         self.meter = Meter()
-        """Nodes write down what their replicas hold: here nothing is."""
+        """Always empty, because nodes meter their replicas."""
 
     async def start(self, listeners: Sequence[RuntimeListener]) -> None:
         self._listeners.add(*listeners)
         await self._fleet.start()
 
     async def stop(self) -> None:
-        """What runs on nodes goes on: other gateways have it, or the next start of this one."""
+        """Closes the connections. Replicas on nodes continue to run, for other gateways or the next
+        start of this one.
+        """
         await self._fleet.close()
 
-    # --- what is to run ---
+    # --- specifications ---
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         self._fleet.apply(spec, running=running)
@@ -100,8 +102,8 @@ class NodesRuntime:
             return
         share = self._settings.hot_memory_share
         rooms = sorted(
-            int(one.machine.budget_bytes * share) - self._fleet.reserved_besides(one, spec.id)
-            for one in nodes
+            int(node.machine.budget_bytes * share) - self._fleet.reserved_besides(node, spec.id)
+            for node in nodes
         )
         parts = max(1, min(len(rooms), spec.min_replicas))
         need = spec.memory_bytes * max(1, spec.min_replicas)
@@ -116,7 +118,7 @@ class NodesRuntime:
     def check_beside(self, spec: DeploymentSpec, live_id: str) -> None:
         live, nodes = self._fleet.known.get(live_id), self._connected()
         if live is None or len(nodes) != 1:
-            # Each has a node.
+            # With several nodes, each version can have its own.
             return
         budget = nodes[0].machine.budget_bytes
         if spec.memory_bytes + live.spec.memory_bytes > budget:
@@ -130,14 +132,14 @@ class NodesRuntime:
 
     async def remove(self, spec_id: str) -> None:
         nodes = await self._fleet.forget(spec_id)
-        await asyncio.gather(*(self._drop(one, spec_id) for one in nodes))
+        await asyncio.gather(*(self._drop(node, spec_id) for node in nodes))
 
     async def _drop(self, node: NodeClient, spec_id: str) -> None:
         try:
             async with asyncio.timeout(self._settings.stop_grace_s + _DROP_S):
                 await node.drop(spec_id)
         except (NodeLostError, TimeoutError):
-            # It finds by itself that it has no lease any more.
+            # The node will notice that it has no lease any more.
             log.warning("node did not confirm a stop", extra={"node": node.id})
 
     async def sweep_strays(self) -> None:
@@ -158,18 +160,18 @@ class NodesRuntime:
         may_repeat = True
         for _ in range(_ATTEMPTS):
             known = self._find(spec_id)
-            node, held = await self._node_for(known, call, deadline)
+            node, lease = await self._node_for(known, call, deadline)
             try:
                 return await node.call(
                     known.spec,
-                    held.generation,
+                    lease.generation,
                     call,
                     wait_s=max(0.0, deadline - self._now()),
                     timeout_s=timeout_s,
                     on_progress=on_progress,
                 )
             except RefusedError as error:
-                await self._refused(held, error)
+                await self._refused(lease, error)
             except NodeLostError as error:
                 may_repeat = self._after_loss(error, may_repeat)
         raise _lost()
@@ -183,7 +185,7 @@ class NodesRuntime:
         timeout_s: float,
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        # Raises at once where it is not known, as others do.
+        # Raises immediately for an unknown deployment, like other runtimes.
         self._find(spec_id)
         return self._stream(spec_id, call, wait_s, timeout_s, keep_alive)
 
@@ -199,10 +201,10 @@ class NodesRuntime:
         may_repeat = True
         for _ in range(_ATTEMPTS):
             known = self._find(spec_id)
-            node, held = await self._node_for(known, call, deadline)
+            node, lease = await self._node_for(known, call, deadline)
             parts = node.stream(
                 known.spec,
-                held.generation,
+                lease.generation,
                 call,
                 wait_s=max(0.0, deadline - self._now()),
                 timeout_s=timeout_s,
@@ -214,7 +216,7 @@ class NodesRuntime:
                         yield part
                 return
             except RefusedError as error:
-                await self._refused(held, error)
+                await self._refused(lease, error)
             except NodeLostError as error:
                 may_repeat = self._after_loss(error, may_repeat)
         raise _lost()
@@ -222,12 +224,14 @@ class NodesRuntime:
     async def _node_for(
         self, known: TrackedSpec, call: Call | Generation, deadline: float
     ) -> tuple[NodeClient, NodeLease]:
-        """Where a call goes. Has a lease taken where there is none that this gateway can use."""
+        """Returns the node for a call, and its lease. Acquires a lease if this gateway can use
+        none.
+        """
         fleet, spec_id = self._fleet, known.spec.id
         placed_by = max(deadline, self._now() + _PLACING_S)
         while True:
             if fleet.known.get(spec_id) is not known:
-                # It was deleted while the call waited.
+                # The deployment was deleted while the call waited.
                 raise _unknown()
             if not known.running:
                 raise ConflictError(
@@ -248,34 +252,37 @@ class NodesRuntime:
         usable: Sequence[tuple[NodeClient, NodeLease]],
         call: Call | Generation,
     ) -> tuple[NodeClient, NodeLease]:
-        spec, found = known.spec, {node.id: (node, held) for node, held in usable}
+        spec, nodes_by_id = known.spec, {node.id: (node, lease) for node, lease in usable}
         loads = {node.id: _load(node, spec.id) for node, _ in usable}
         name = least_busy([*loads.values()], affinity_of(spec, call) if len(usable) > 1 else b"")
         is_busy = loads[name].score >= SCALE_UP_AT and len(usable) < known.most_nodes
-        # It may be the node's fault, as where its disk is full; but rather it is the model's.
+        # The node may be the cause, such as a full disk, but the model is more likely.
         has_failed = loads[name].has_failed and len(usable) < FAILING_NODES
         if is_busy or has_failed:
             self._fleet.take(known, len(usable) + 1)
-        return found[name]
+        return nodes_by_id[name]
 
     async def _refused(self, held: NodeLease, error: RefusedError) -> None:
-        """The node has another lease than this gateway knows, or this one was deleted meanwhile."""
+        """Updates the leases after a node rejected a call: it has another lease, or the lease was
+        deleted.
+        """
         await self._fleet.look()
         if not error.generation and held in self._fleet.held(held.spec_id):
             self._fleet.put(held, is_change=False)
 
     def _after_loss(self, error: NodeLostError, may_repeat: bool) -> bool:
-        """Before another attempt. Returns whether there may be one after a further loss; raises
-        where there is to be none.
+        """Decides on another attempt after a lost connection. Returns True if a further loss may be
+        followed by one more attempt. Raises if no attempt is allowed.
         """
         if not error.sent:
             return may_repeat
         if error.waited:
-            # It was not worked on. But its load may be what has ended the node: not all of them go.
+            # The call was not worked on. But its load may have crashed the node, so limit the
+            # attempts.
             if may_repeat:
                 return False
             self.on_served(error.waited)
-        # What it may have worked on is not begun anew: it may be what has ended the node.
+        # A call that may have been worked on is not repeated, because it may have crashed the node.
         raise _lost() from None
 
     def _why_nowhere(self, known: TrackedSpec) -> CapacityError | ModelLoadingError:
@@ -294,7 +301,7 @@ class NodesRuntime:
             progress=0.0,
         )
 
-    # --- what nodes tell ---
+    # --- reports of nodes ---
 
     def on_connected(self, node: NodeClient) -> None:
         self._fleet.put_all(node)
@@ -314,20 +321,20 @@ class NodesRuntime:
     def on_served(self, served: Served) -> None:
         self._listeners.served(served)
 
-    # --- what is observed ---
+    # --- observations ---
 
     def stats(self, spec_id: str) -> DeploymentStats | None:
         known = self._fleet.known.get(spec_id)
         if known is None:
             return None
-        told = [
+        node_stats = [
             stats
             for node in self._fleet.nodes.values()
             if (stats := node.stats.get(spec_id)) is not None
         ]
         return stats_of(
             known.spec,
-            told,
+            node_stats,
             running=known.running,
             is_awaited=known.is_taking or self._fleet.wanted(known) > 0,
             problem=self._fleet.why_waits(known),
@@ -335,7 +342,7 @@ class NodesRuntime:
         )
 
     def machine(self) -> MachineStats:
-        return machine_of([one.machine for one in self._connected()])
+        return machine_of([node.machine for node in self._connected()])
 
     def nodes(self) -> Sequence[NodeStats]:
         return self._fleet.observed()
@@ -348,7 +355,7 @@ class NodesRuntime:
         )
 
     async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
-        """Node by node."""
+        """Returns the log lines of all nodes, node by node."""
 
         async def told(node: NodeClient) -> list[str]:
             try:
@@ -356,24 +363,26 @@ class NodesRuntime:
             except NodeLostError:
                 return []
 
-        found = await asyncio.gather(*(told(one) for one in self._connected()))
-        return [line for lines in found for line in lines][-limit:]
+        lines_by_node = await asyncio.gather(
+            *(told(connected_node) for connected_node in self._connected())
+        )
+        return [line for lines in lines_by_node for line in lines][-limit:]
 
     def why_not_ready(self) -> str | None:
         nodes = self._connected()
         if not nodes:
             return "No node is connected that could run replicas."
-        if not any(one.is_ready for one in nodes):
+        if not any(node.is_ready for node in nodes):
             return "The nodes' engine hosts are still importing their libraries."
         return None
 
     def check(self) -> str | None:
         return self._fleet.problem
 
-    # --- small things ---
+    # --- helpers ---
 
     def _connected(self) -> list[NodeClient]:
-        return [one for one in self._fleet.nodes.values() if one.is_connected]
+        return [node for node in self._fleet.nodes.values() if node.is_connected]
 
     def _find(self, spec_id: str) -> TrackedSpec:
         known = self._fleet.known.get(spec_id)
@@ -387,7 +396,7 @@ class NodesRuntime:
 
 def _load(node: NodeClient, spec_id: str) -> Load:
     stats = node.stats.get(spec_id)
-    ready = sum(one.status is Status.READY for one in stats.replicas) if stats else 0
+    ready = sum(replica.status is Status.READY for replica in stats.replicas) if stats else 0
     return Load(
         node_id=node.id,
         outstanding=node.calls(spec_id),
@@ -411,5 +420,5 @@ def _lost() -> CapacityError:
 def with_ray(
     settings: Settings, folders: ModelLocator, unfunded: Callable[[], Collection[str]]
 ) -> NodesRuntime:
-    """Where Ray places the leases (`stoker.runtime.ray`)."""
+    """Builds a runtime with leases that Ray places (`stoker.runtime.ray`)."""
     return NodesRuntime(settings, folders, unfunded, places=False)

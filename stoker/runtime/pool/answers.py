@@ -1,4 +1,4 @@
-"""A call's answer, piece by piece, and what replicas report of the call."""
+"""Answer of a call in parts, and the replicas' reports about the call."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,23 +9,23 @@ from stoker.runtime.parts import Parts
 
 @dataclass(eq=False)
 class CallStats:
-    """What replicas have reported of a call: counts and times, microseconds, as of `Result`."""
+    """Counts and times in microseconds that replicas reported for a call, as in `Result`."""
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
     times: dict[str, int] = field(default_factory=dict[str, int])
     is_pending: bool = False
-    """Whether a replica has yet to report what a cancelled call came to."""
+    """True if a replica still has to report the outcome of a cancelled call."""
     _callback: Callable[[], None] | None = None
 
     def when_complete(self, callback: Callable[[], None]) -> None:
-        """Call back when nothing more will be reported: now, or in a moment."""
+        """Calls back when no more reports will arrive: immediately, or after the pending report."""
         if self.is_pending:
             self._callback = callback
         else:
             callback()
 
     def complete(self, counts: Mapping[str, int]) -> None:
-        """What a cancelled call came to was reported, or never will be."""
+        """Completes the stats of a cancelled call, with or without a report."""
         self.is_pending = False
         self.counts.update(counts)
         if self._callback:
@@ -33,11 +33,11 @@ class CallStats:
 
 
 class Answer(Parts):
-    """Of a replica, which has nothing left to do for it once it has ended."""
+    """Answer of a replica. The replica has no more work for it after it has ended."""
 
     def __init__(self, begun_at: float, stats: CallStats) -> None:
         super().__init__()
         self.last_activity_at = begun_at
-        """Monotonic, seconds: when parts or progress last came, or it was begun."""
+        """Time of the last part or progress, or of the start. Monotonic, in seconds."""
         self.stats = stats
         self.on_progress: OnProgress | None = None

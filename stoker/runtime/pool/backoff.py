@@ -1,4 +1,6 @@
-"""Why the last start of a deployment's replica failed, and when the next one may be tried."""
+"""Records why the last start of a deployment's replica failed, and when the next one may be
+tried.
+"""
 
 import math
 from collections.abc import Callable
@@ -9,7 +11,7 @@ from stoker.runtime.interface import LoadError
 INITIAL_S = 10.0
 MAX_S = 300.0
 MAX_EARLY_ENDS = 3
-"""Replicas in a row that end soon after their start; with so many, the load is what fails."""
+"""Number of consecutive early exits after which the load counts as failed."""
 
 
 class Backoff:
@@ -18,9 +20,9 @@ class Backoff:
         self._pause_s = 0.0
         self._retry_at = 0.0
         self.problem: CapacityError | LoadError | None = None
-        """What ended the last start; none once one has succeeded."""
+        """Error of the last start. None after a success."""
         self.refusals = 0
-        """Starts that were refused memory."""
+        """Number of starts that were refused memory."""
         self._ends = 0
 
     @property
@@ -28,17 +30,18 @@ class Backoff:
         return self._clock() >= self._retry_at
 
     def failed(self, problem: LoadError) -> None:
-        """The next start may be tried after a pause that doubles from failure to failure, or not
-        at all where that would change nothing.
+        """Records a failed load. The next start has to wait for a pause that doubles with each
+        failure. After a lasting failure, no start is tried.
         """
         self._pause_s = min(MAX_S, self._pause_s * 2 or INITIAL_S)
         self._retry_at = math.inf if problem.lasting else self._clock() + self._pause_s
         self.problem = problem
 
     def refused(self, problem: CapacityError) -> bool:
-        """There can be no memory for it. Returns whether that is news.
+        """Records that no memory is possible for the replica. Returns True if that is new.
 
-        The next request may ask anew at once; what is only kept loaded is in no hurry.
+        The next request may try again immediately. Starts that only keep the deployment loaded
+        wait.
         """
         is_news = not isinstance(self.problem, CapacityError)
         self.refusals += 1
@@ -47,26 +50,28 @@ class Backoff:
         return is_news
 
     def ended_soon(self) -> bool:
-        """A replica has ended soon after its start. Returns whether that is once too often."""
+        """Records the exit of a replica soon after its start. Returns True if the limit is
+        reached.
+        """
         self._ends += 1
         return self._ends >= MAX_EARLY_ENDS
 
     def loaded(self) -> None:
-        """A start has succeeded. Whether its replica stays is another matter."""
+        """Records a successful start. The replica may still end early."""
         self._retry_at = 0.0
         self.problem = None
 
     def proved(self) -> None:
-        """A replica has stayed: the next failure is the first one again."""
+        """Records that a replica has kept running. The next failure counts as the first one."""
         self._pause_s, self._ends = 0.0, 0
 
     def reset(self) -> None:
-        """The deployment was changed, or somebody wants it tried anew."""
+        """Clears all failures after a change of the deployment or a user's request to retry."""
         self.loaded()
         self.proved()
 
     def check(self) -> None:
-        """Raises `CapacityError` or `ModelLoadingError` while a failed load is not tried again."""
+        """Raises `CapacityError` or `ModelLoadingError` while a failed load is not retried."""
         remaining = self._retry_at - self._clock()
         if not isinstance(self.problem, LoadError) or remaining <= 0:
             return
@@ -91,6 +96,6 @@ class Backoff:
         )
 
     def check_refusals(self, before: int) -> None:
-        """Raises the `CapacityError` of a start that was refused since there were so many."""
+        """Raises the `CapacityError` of a refused start if `refusals` has grown beyond `before`."""
         if self.refusals > before and isinstance(self.problem, CapacityError):
             raise self.problem

@@ -1,4 +1,4 @@
-"""One deployment's pool of replicas: calls to them, and their upkeep."""
+"""Pool of one deployment's replicas, with their calls and upkeep."""
 
 import logging
 import time
@@ -23,12 +23,13 @@ from stoker.wire.protocol import Batches
 
 log = logging.getLogger(__name__)
 
-# A replica that ends this soon, without one answer, counts as a failing load: it would loop.
+# A replica that ends this soon without one answer counts as a failed load. Otherwise it would
+# restart in a loop.
 EARLY_END_S = 5.0
 
 
 class DeploymentPool:
-    """The observed side of a deployment. All of it runs on the event loop."""
+    """Observed side of a deployment. All methods run on the event loop."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class DeploymentPool:
 
     @property
     def running(self) -> bool:
-        """Whether its owner wants it to run."""
+        """True if the owner wants the deployment to run."""
         return self._state.running
 
     @property
@@ -81,7 +82,7 @@ class DeploymentPool:
     ) -> AsyncGenerator[bytes]:
         return self._router.stream(call, wait_s=wait_s, timeout_s=timeout_s, keep_alive=keep_alive)
 
-    # --- what is wanted ---
+    # --- wanted state ---
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         state = self._state
@@ -100,11 +101,11 @@ class DeploymentPool:
         state.notify(Reason.CHANGED, "Waiting for its first request.")
 
     def set_memory(self, memory_bytes: int) -> None:
-        """What one replica needs was measured."""
+        """Sets the measured memory need of one replica."""
         self._state.spec = replace(self._state.spec, memory_bytes=memory_bytes)
 
     def stop(self, reason: Reason) -> None:
-        """Drain the replicas and refuse calls from now on."""
+        """Drains the replicas and rejects calls from now on."""
         self._state.running = False
         self._draining.drain_all(reason)
         self._starts.cancel_claims()
@@ -112,18 +113,20 @@ class DeploymentPool:
         self._state.changes.notify_all()
 
     def add_event(self, reason: Reason, message: str) -> None:
-        """Notify the listeners of what changes no status."""
+        """Notifies the listeners of an event that does not change the status."""
         self._state.add_event(reason, message)
 
     def fail_engine(self, problem: str) -> None:
-        """The engine that its owner wants cannot run it, and no other one may: it lasts."""
+        """Fails the deployment permanently: the requested engine cannot run it, and no other engine
+        may.
+        """
         for replica in self._state.of_status(Status.READY):
             self._draining.drain(replica, Reason.ENGINE_FAILED)
         self._starts.failed(Reason.ENGINE_FAILED, LoadError(problem, lasting=True))
 
     def lacks_files(self, problem: LoadError) -> bool:
-        """Report files that a start would not find. Returns False if replicas or starts are there:
-        they report what they meet.
+        """Reports missing files that a start would need. Returns False if replicas or starts exist,
+        because they report their own errors.
         """
         state = self._state
         if state.replicas or state.starts or not state.running:
@@ -132,23 +135,23 @@ class DeploymentPool:
         return True
 
     def evict(self, replica: ReplicaHandle) -> None:
-        """Drain a replica so that another deployment gets its memory."""
+        """Drains a replica to free its memory for another deployment."""
         self._draining.drain(replica, Reason.EVICTED)
 
     def end(self, replica: ReplicaHandle, reason: Reason, why: str) -> None:
-        """End a replica at once. `why`, as in `it was silent for 16 s`, is for its owner."""
+        """Kills a replica. `why`, as in `it was silent for 16 s`, is for its owner."""
         self._draining.kill(replica, reason, why)
 
     # --- upkeep ---
 
     @property
     def needs_upkeep(self) -> bool:
-        """Whether `tick` has or may get anything to do, before it is changed or claims memory."""
+        """True if `tick` has or may get work, before the deployment is changed or claims memory."""
         state = self._state
         return bool(state.replicas or state.starts) or (state.running and state.min_loaded > 0)
 
     def tick(self) -> None:
-        """Kill what hangs, start what is missing, drain what is idle."""
+        """Kills stuck replicas, starts missing ones and drains idle ones."""
         state = self._state
         self._draining.kill_stuck()
         if not state.running:
@@ -161,11 +164,11 @@ class DeploymentPool:
         self._draining.drain_idle(least, is_funded=is_funded)
 
     def exited(self, replica: ReplicaHandle, status: int, *, out_of_memory: bool = False) -> None:
-        """A replica's process has ended.
+        """Handles the end of a replica's process.
 
         Args:
             status: its exit code, or minus the number of the signal that ended it.
-            out_of_memory: the kernel ended it for want of memory.
+            out_of_memory: the kernel killed it for lack of memory.
         """
         state = self._state
         state.replicas.pop(replica.id, None)
@@ -175,9 +178,9 @@ class DeploymentPool:
             state.backoff.proved()
         how = how_it_ended(status)
         if out_of_memory:
-            held = in_words(replica.vitals.own_bytes)
-            how = f"the kernel ended it for want of memory, it held {held}"
-        # Whoever else ends it, ends it for reasons of their own.
+            held_size = in_words(replica.vitals.own_bytes)
+            how = f"the kernel ended it for want of memory, it held {held_size}"
+        # An end by anyone else is not the replica's fault.
         is_faulty = is_crash(status) or replica.kill_reason is not None
         is_quarantined = is_faulty and self._quarantine(replica, how)
         took_too_much = replica.kill_reason is Reason.MEMORY_EXCEEDED
@@ -205,24 +208,24 @@ class DeploymentPool:
         state.changes.notify_all()
 
     def _quarantine(self, replica: ReplicaHandle, how: str) -> bool:
-        """Quarantine what a replica had just begun to run on, if that is to blame for its end.
+        """Quarantines the execution that a replica had just started to use, if that caused its end.
 
-        Returns whether it was.
+        Returns True if it did.
         """
         if replica.execution is None or replica.has_proved_its_execution or replica.was_preparing:
             return False
-        what = f"ended by {how}"
+        event = f"ended by {how}"
         if replica.kill_reason is Reason.MEMORY_EXCEEDED:
-            what = "took too much memory and was ended"
+            event = "took too much memory and was ended"
         elif replica.kill_reason:
-            what = "hung and was ended"
-        reason = f"A replica {what} soon after it began to use it."
+            event = "hung and was ended"
+        reason = f"A replica {event} soon after it began to use it."
         message = self._launcher.quarantine(replica.execution, reason)
         self._state.add_event(Reason.ENGINE_SET_ASIDE, message)
         return True
 
     def _load_problem(self, replica: ReplicaHandle, how: str, is_faulty: bool) -> LoadError | None:
-        """What to fail the load with, where the next replica would end as this one has."""
+        """Returns the error for the load if the next replica would end in the same way."""
         if self._is_fresh(replica):
             return LoadError(f"it ended right after loading ({how}).")
         if not is_faulty or replica.has_proved_itself or not self._state.backoff.ended_soon():
@@ -234,15 +237,15 @@ class DeploymentPool:
     def _is_fresh(self, replica: ReplicaHandle) -> bool:
         return not replica.answered and self._clock() - replica.ready_at < EARLY_END_S
 
-    # --- what is observed ---
+    # --- observations ---
 
     @property
     def calls(self) -> int:
-        """How many wait or are worked on."""
+        """Number of queued or running calls."""
         return len(self._queue)
 
     def is_idle(self, replica: ReplicaHandle) -> bool:
-        """Whether it has nothing to do, and nobody is about to give it something."""
+        """Returns True if the replica has no work and no call is about to be sent to it."""
         is_used = replica.outstanding or self._router.waiting
         return not is_used and not self._is_fresh(replica)
 
@@ -256,20 +259,20 @@ class DeploymentPool:
             max_replicas=state.max_alive,
             memory_bytes=state.spec.memory_bytes,
             calls=self.calls,
-            batches=sum((one.vitals.batches for one in replicas), self._ended),
+            batches=sum((replica.vitals.batches for replica in replicas), self._ended),
             replicas=[
                 ReplicaStats(
-                    id=one.id,
-                    status=one.status,
-                    pid=self._launcher.pid(one.id),
-                    outstanding=one.outstanding,
-                    memory_bytes=one.vitals.memory_bytes,
-                    progress=one.progress,
-                    engine=one.vitals.engine,
-                    cache_usage=one.vitals.cache_usage,
-                    is_settled=one.vitals.is_settled,
+                    id=replica.id,
+                    status=replica.status,
+                    pid=self._launcher.pid(replica.id),
+                    outstanding=replica.outstanding,
+                    memory_bytes=replica.vitals.memory_bytes,
+                    progress=replica.progress,
+                    engine=replica.vitals.engine,
+                    cache_usage=replica.vitals.cache_usage,
+                    is_settled=replica.vitals.is_settled,
                 )
-                for one in replicas
+                for replica in replicas
             ],
         )
 

@@ -1,4 +1,4 @@
-"""How a deployment's replicas end: drained of the calls they have, or killed where they hang."""
+"""Ends a deployment's replicas: drains their calls, or kills stuck replicas."""
 
 import logging
 
@@ -10,7 +10,7 @@ from stoker.runtime.pool.state import State
 log = logging.getLogger(__name__)
 
 _NO_DEADLINE = frozenset({Reason.EVICTED, Reason.CHANGED, Reason.ENGINE_FAILED})
-"""A replica that is drained for one of these may take as long as its calls do and get on."""
+"""Reasons without a drain deadline. Such a replica may run as long as its calls make progress."""
 
 
 class Draining:
@@ -20,7 +20,7 @@ class Draining:
         self._limits = limits
 
     def drain(self, replica: ReplicaHandle, reason: Reason) -> None:
-        """Let a replica finish the calls it has, then end."""
+        """Drains a replica: it finishes its calls, then ends."""
         replica.status = Status.STOPPING
         self._launcher.ending(replica.id)
         grace_s = self._limits.stop_grace_s
@@ -36,18 +36,22 @@ class Draining:
         self.kill_starting()
 
     def drain_older(self, generation: int) -> None:
-        """Replicas of older specifications: a newer one is ready."""
+        """Drains replicas of older specifications after a newer one is ready."""
         for replica in self._state.of_status(Status.READY):
             if replica.generation < generation:
                 self.drain(replica, Reason.CHANGED)
 
     def drain_idle(self, least: int, *, is_funded: bool) -> None:
-        """Replicas unused for the idle timeout, down to `least` that are ready."""
+        """Drains replicas unused for the idle timeout, until `least` ready ones are left."""
         now = self._state.clock()
         timeout_s = self._state.spec.idle_timeout_s if is_funded else 0.0
         reason = Reason.IDLE_TIMEOUT if is_funded else Reason.INSUFFICIENT_CREDITS
         ready = self._state.ready()
-        idle = [one for one in ready if not one.outstanding and now - one.last_used >= timeout_s]
+        idle = [
+            candidate
+            for candidate in ready
+            if not candidate.outstanding and now - candidate.last_used >= timeout_s
+        ]
         for replica in idle[: max(0, len(ready) - least)]:
             self.drain(replica, reason)
 
@@ -56,11 +60,11 @@ class Draining:
             self._launcher.kill(replica.id)
 
     def kill_stuck(self) -> None:
-        """Replicas that take too long to stop, are silent, or make no progress."""
+        """Kills replicas that take too long to stop, are silent, or make no progress."""
         limits, now = self._limits, self._state.clock()
         for replica in list(self._state.replicas.values()):
             if replica.status is Status.STARTING:
-                # Its load has a deadline of its own.
+                # A load has its own deadline.
                 continue
             if why := replica.why_unhealthy(limits.heartbeat_timeout_s, limits.stall_timeout_s):
                 self.kill(replica, Reason.STALLED, why)
@@ -69,11 +73,11 @@ class Draining:
                 self.kill(replica, None, why)
 
     def kill(self, replica: ReplicaHandle, reason: Reason | None, why: str) -> None:
-        """End a replica at once, whatever it does.
+        """Kills a replica immediately.
 
         Args:
-            reason: none, where it was told to end for a reason that is known.
-            why: what was seen, for its owner.
+            reason: None if the replica was already stopping for a known reason.
+            why: observation for its owner.
         """
         if replica.kill_details:
             return

@@ -1,4 +1,6 @@
-"""How a process has ended, by its exit code, or minus the number of the signal that ended it."""
+"""Interprets the exit of a process by its exit code, or minus the number of the signal that ended
+it.
+"""
 
 import signal
 
@@ -13,16 +15,16 @@ _CRASHES = frozenset(
         signal.SIGTRAP,
     }
 )
-"""Signals that a process brings on itself; others come from whoever wants it to end."""
+"""Signals that a process causes itself. Other signals are sent by another process."""
 
 
 def is_crash(status: int) -> bool:
-    """Whether the end was of the process' own doing, not somebody else's."""
+    """Returns True if the process caused its own end."""
     return status > 0 or -status in _CRASHES
 
 
 def how_it_ended(status: int) -> str:
-    """In words."""
+    """Describes the exit in words."""
     if status >= 0:
         return f"exit code {status}"
     try:

@@ -1,4 +1,4 @@
-"""The gateway's end of one replica: its socket, its calls in flight, its vital signs."""
+"""Gateway side of one replica: its socket, calls in flight and vital signs."""
 
 import asyncio
 import itertools
@@ -46,40 +46,42 @@ from stoker.wire.protocol import (
 log = logging.getLogger(__name__)
 
 _MOST_HEAD_BYTES = 4 << 20
-"""Of a message without its content. Decoding it holds the event loop."""
+"""Maximum bytes of a message without its content. Decoding it blocks the event loop."""
 _decode = msgspec.msgpack.Decoder(FromReplica).decode
 
 KEEP_ALIVE_S = 10.0
-"""Between signs of life in a stream that has nothing else to send."""
+"""Seconds between keep-alives in a stream without other parts."""
 
 PROVED_S, PROVED_ANSWERS = 60.0, 16
-"""Seconds or answers after which a replica's end is not laid to its start."""
+"""Seconds or answers after which a replica's end is not attributed to its start."""
 
 _call_ids = itertools.count(1)
 
 
 class Flight(Protocol):
-    """A replica's flight record (`stoker.wire.flight`), which outlives its process."""
+    """Flight record of a replica (`stoker.wire.flight`), which outlives its process."""
 
     def read_slots(self) -> tuple[set[int], set[int]]:
-        """Ids of the calls that were being prepared or finished, and of those in the engine.
+        """Returns the ids of the calls in preparation or finishing, and of those in the engine.
 
-        Both empty where there is no record.
+        Both are empty if no record exists.
         """
         ...
 
     def remove(self) -> None:
-        """It is not needed any more. Nothing, where there is none."""
+        """Removes the record if it exists."""
         ...
 
 
 class WorkerLostError(Exception):
-    """The replica ended with the call in flight. `begun`: it was being worked on."""
+    """Raised if the replica ended with the call in flight. `begun` is True if it was working on the
+    call.
+    """
 
     def __init__(self, *, begun: bool, why: str = "") -> None:
         """
         Args:
-            why: it was ended; nothing, where it has ended by itself.
+            why: reason for killing the replica. Empty if it ended by itself.
         """
         super().__init__("the replica ended")
         self.begun = begun
@@ -88,7 +90,9 @@ class WorkerLostError(Exception):
 
 @dataclass(eq=False)
 class ReplicaHandle:
-    """States: starting → ready → stopping → gone. The pool that owns it decides the moves."""
+    """A replica. Its states are starting → ready → stopping → ended. Its pool decides the
+    transitions.
+    """
 
     id: str
     flight: Flight
@@ -97,42 +101,42 @@ class ReplicaHandle:
     clock: Callable[[], float] = time.monotonic
     status: Status = Status.STARTING
     progress: float = 0.0
-    """How far loading has come, 0 to 1."""
+    """Loading progress, 0 to 1."""
     convertible: bool = False
-    """Whether it may go on with a converted model."""
+    """True if the replica can switch to a converted model."""
     notices: Sequence[Notice] = ()
-    """What it said of its model when it had loaded it."""
+    """Notices about its model, reported after loading."""
     last_used: float = 0.0
     ready_at: float = 0.0
     stop_deadline: float = math.inf
-    """While it stops: when it is killed."""
+    """Time at which a stopping replica is killed."""
     is_draining: bool = False
-    """It ends once it has answered what it has."""
+    """True if the replica ends after its current calls."""
     answered: int = 0
     on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
     on_sharing: Callable[[Sharing], None] = lambda _sharing: None
     execution: Execution | None = None
-    """What it runs on, where that is OpenVINO, or is about to."""
+    """OpenVINO execution that the replica uses or is about to use. None for other engines."""
     _is_adopting: bool = False
-    """It has not told yet what came of it."""
+    """True while the replica has not reported the outcome of the adoption."""
     kill_reason: Reason | None = None
-    """Why the pool is killing it."""
+    """Reason that the pool kills the replica."""
     kill_details: str = ""
-    """And what it has seen, as in `it was silent for 16 s`."""
+    """Observation that led to the kill, as in `it was silent for 16 s`."""
     pending: dict[int, "Answer"] = field(default_factory=dict[int, "Answer"])
     _cancelled: dict[int, CallStats] = field(default_factory=dict[int, CallStats])
-    """Calls that were cancelled, of which it has not reported yet what they came to."""
+    """Cancelled calls with an outcome that is not reported yet."""
     _grace_s: float = 0.0
     _execution_since: float = 0.0
     _answered_before: int = 0
-    """Before it had the execution."""
+    """Number of answers before the replica started to use the execution."""
 
     def __post_init__(self) -> None:
         self.vitals = Vitals(self.clock)
         self.last_used = self.clock()
         self.channel.listen(self._receive)
         self.loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Nobody awaits it where the load has timed out already.
+        # The load may have timed out already, and then no task awaits the future.
         self.loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     @property
@@ -145,9 +149,9 @@ class ReplicaHandle:
         stats: CallStats,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        """Send the work and await its answer. Cancelling tells the replica to drop it.
+        """Sends the call and awaits its answer. Cancelling makes the replica drop the work.
 
-        What was worked on, and how long, is added to `stats`.
+        The amounts and durations of the work are added to `stats`.
         """
         with self._outstanding(call, stats) as answer:
             answer.on_progress = on_progress
@@ -163,10 +167,10 @@ class ReplicaHandle:
         silence_s: float,
         keep_alive: bytes,
     ) -> AsyncGenerator[bytes]:
-        """The answer's parts; closing tells the replica to drop the work.
+        """Yields the answer's parts. Closing the generator makes the replica drop the work.
 
-        Raises `TimeoutError` after so long a silence: neither parts nor progress. `keep_alive` is
-        among the parts whenever there was nothing to send for a while.
+        Raises `TimeoutError` after `silence_s` seconds without parts or progress. `keep_alive` is
+        yielded whenever no part was available for a while.
         """
         with self._outstanding(call, stats) as answer:
             begun = False
@@ -206,56 +210,67 @@ class ReplicaHandle:
                 self.shut_down(self._grace_s)
 
     def adopt(self, execution: Execution) -> None:
-        """Have it go on with the converted model. Once: it stays as it is where that fails."""
+        """Makes the replica switch to the converted model. Tried once: if it fails, the replica
+        stays as it is.
+        """
         self.convertible = False
         self.execution, self._is_adopting = execution, True
         self._send(Adopt(execution))
 
     def begin_with(self, execution: Execution) -> None:
-        """From now on, it runs on this."""
+        """Records that the replica uses this execution from now on."""
         self.execution, self._is_adopting = execution, False
         self._execution_since, self._answered_before = self.clock(), self.answered
 
     @property
     def has_proved_its_execution(self) -> bool:
-        """Whether it has run on it for so long that what happens now has another cause."""
+        """True if the replica has used its execution so long that a problem now has another
+        cause.
+        """
         answers = self.answered - self._answered_before
         is_proved = _is_proved(self.clock() - self._execution_since, answers)
         return is_proved and not self._is_adopting
 
     @property
     def was_preparing(self) -> bool:
-        """Of one that has ended: whether it did over an input, with nothing in the engine."""
+        """For an ended replica: True if it ended while preparing an input, with no call in the
+        engine.
+        """
         preparing, running = self.flight.read_slots()
         return bool(preparing) and not running
 
     @property
     def has_proved_itself(self) -> bool:
-        """Whether it was ready for so long that its end is not that of a start."""
+        """True if the replica was ready so long that its end is not caused by its start."""
         return _is_proved(self.clock() - self.ready_at, self.answered)
 
     def shut_down(self, grace_s: float) -> None:
-        """Have it finish what it has within so many seconds, and end."""
+        """Makes the replica finish its calls within `grace_s` seconds, and end."""
         self.is_draining = False
         self.stop_deadline = self.clock() + grace_s
         self._send(Shutdown())
 
     def shut_down_when_done(self, grace_s: float) -> None:
-        """The same, once no call is pending any more; until then it is judged by its progress."""
+        """As `shut_down`, after the last pending call. Until then the replica is judged by its
+        progress.
+        """
         self.is_draining, self._grace_s = True, grace_s
         if not self.pending:
             self.shut_down(grace_s)
 
     def why_unhealthy(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
-        """Why a ready replica should be replaced, or None: silent, or alive without progress."""
+        """Returns why a ready replica should be replaced: silent, or alive without progress. None
+        if it is healthy.
+        """
         return self.vitals.why_unhealthy(
             heartbeat_timeout_s, stall_timeout_s, has_work=bool(self.pending)
         )
 
     def lost(self, how: str, *, out_of_memory: bool = False, has_fallback: bool = False) -> None:
-        """The process has ended: fail what was in flight, with `WorkerLostError`.
+        """Handles the end of the process: fails all calls in flight with `WorkerLostError`.
 
-        `has_fallback`: what it ran on was quarantined, the next start takes something else.
+        `has_fallback` means that the replica's execution was quarantined, and that the next start
+        uses another one.
         """
         self._fail_load(
             LoadError(
@@ -320,7 +335,7 @@ class ReplicaHandle:
         self.convertible = loaded.convertible
         self.notices = bounded(loaded.notices)
         self.vitals.progressed()
-        # First: whatever becomes of what was measured, the replica serves.
+        # First, because the replica can serve regardless of the measurement.
         if not self.loaded.done():
             self.loaded.set_result(None)
         if loaded.sharing:
@@ -344,9 +359,9 @@ class ReplicaHandle:
     def _end_cancelled(
         self, identifier: int | None = None, counts: Mapping[str, int] | None = None
     ) -> None:
-        """Of one cancelled call, or of all, nothing more will be reported."""
-        for one in [identifier] if identifier is not None else list(self._cancelled):
-            if stats := self._cancelled.pop(one, None):
+        """Completes the stats of one cancelled call, or of all."""
+        for call_id in [identifier] if identifier is not None else list(self._cancelled):
+            if stats := self._cancelled.pop(call_id, None):
                 stats.complete(counts or {})
 
     def _report_progress(self, progress: Progress) -> None:
@@ -376,7 +391,7 @@ def _is_proved(seconds: float, answers: int) -> bool:
 
 
 def _head_of(frames: list[bytes]) -> FromReplica:
-    """Raises `ValueError` for a head that is too large."""
+    """Decodes the head of a message. Raises `ValueError` if it is too large."""
     if len(frames[0]) > _MOST_HEAD_BYTES:
         raise ValueError(f"a replica's message has a head of {len(frames[0])} bytes")
     return _decode(frames[0])

@@ -1,4 +1,4 @@
-"""What a deployment's pool needs of the machine."""
+"""Interface between a deployment's pool and the machine."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +10,7 @@ from stoker.wire.protocol import Execution
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds, as of the settings of these names."""
+    """Limits in seconds, from the settings of the same names."""
 
     load_timeout_s: float
     heartbeat_timeout_s: float
@@ -20,44 +20,46 @@ class Limits:
 
 class Launcher(Protocol):
     async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
-        """Wait until there is memory for a replica, and return the id that has it.
+        """Waits for memory for a replica. Returns the id of the replica that holds the claim.
 
-        One that is not needed does not wait, and evicts nobody: None where there is no room now.
-        Raises `CapacityError` where it can never fit.
+        If it is not needed, does not wait or evict, and returns None if no room is free. Raises
+        `CapacityError` if it can never fit.
         """
         ...
 
     async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> ReplicaHandle:
-        """Start a replica that has its memory; it is returned while it loads.
+        """Starts a replica with its claimed memory. Returns while the replica loads.
 
-        Raises `LoadError` where that much fails; the memory is free again then.
+        Raises `LoadError` if the start fails, and releases the memory.
         """
         ...
 
     def has_room(self, spec: DeploymentSpec) -> bool:
-        """Whether a replica would fit without an eviction."""
+        """Returns True if a replica would fit without an eviction."""
         ...
 
     def shortage(self, spec: DeploymentSpec) -> str:
-        """How much memory a waiting claim needs and how much is free, in words."""
+        """Returns how much memory a waiting claim needs and how much is free, in words."""
         ...
 
     def ending(self, replica_id: str) -> None:
-        """A replica is about to end: its memory will be free."""
+        """Marks a replica that is about to end: its memory will be free."""
         ...
 
     def is_funded(self, spec: DeploymentSpec) -> bool:
-        """Whether its account can pay for what it holds."""
+        """Returns True if the account can pay for the memory that it holds."""
         ...
 
     def quarantine(self, execution: Execution, reason: str) -> str:
-        """Keep later replicas off what one of them ran on. Returns that in words."""
+        """Excludes an execution for later replicas. Returns a message that says so."""
         ...
 
     def kill(self, replica_id: str) -> None:
-        """End its process at once; its end is reported as any other. Nothing, where it is gone."""
+        """Kills the replica's process, if it exists. Its end is reported like any other."""
         ...
 
     def pid(self, replica_id: str) -> int | None:
-        """None where it has no process on the gateway's machine, or not yet."""
+        """Returns the process id. None if the replica has no process on the gateway's machine, or
+        none yet.
+        """
         ...

@@ -1,15 +1,17 @@
-"""How long calls take that come to a queue, judged by the last ones that came to it."""
+"""Estimates the duration of queued calls from the last calls of the queue."""
 
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 WINDOW = 64
-"""Calls that are remembered, the latest."""
+"""Number of most recent calls that are stored."""
 MIN_SAMPLES = 16
-"""Calls that an estimate needs before a call is refused by it."""
+"""Minimum number of samples for an estimate that rejects calls."""
 MAX_AGE_S = 60.0
-"""Seconds that a call counts in that estimate: what was slow once must not be so for ever."""
+"""Maximum age in seconds of a sample for that estimate. A slow period must not affect later calls
+forever.
+"""
 
 
 class _Sample(NamedTuple):
@@ -21,10 +23,10 @@ class _Sample(NamedTuple):
 
 
 class Pace:
-    """A call takes as long as others did for each call that was there before it.
+    """Estimates durations in proportion to the number of calls ahead.
 
-    That holds for queues. Where small calls pass large ones, some take much less: that is what
-    `p10_s`, a low estimate, allows for.
+    This holds for queues. If small calls overtake large ones, some calls are much faster. `p10_s`
+    is a low estimate to allow for that.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -33,15 +35,15 @@ class Pace:
         self._seconds: deque[float] = deque(maxlen=WINDOW)
 
     def answered(self, ahead: int, seconds: float, *, is_bounded: bool) -> None:
-        """A call that came to `ahead` others was answered in `seconds`.
+        """Records a call that was answered in `seconds` after `ahead` other calls.
 
         Args:
-            is_bounded: it would be given up after some time. Streams are not: they may take any.
+            is_bounded: the call has a time limit. Streams have none.
         """
         self._add(_Sample(ahead, seconds, is_bounded, True, self._clock()))
 
     def given_up(self, ahead: int, seconds: float) -> None:
-        """A call that came to `ahead` others was not answered in `seconds`."""
+        """Records a call that was not answered in `seconds` after `ahead` other calls."""
         self._add(_Sample(ahead, seconds, True, False, self._clock()))
 
     def _add(self, one: _Sample) -> None:
@@ -49,44 +51,49 @@ class Pace:
         self._seconds.append(one.seconds)
 
     def reset(self) -> None:
-        """Other replicas answer from now on."""
+        """Clears all samples, because other replicas answer from now on."""
         self._ended.clear()
         self._seconds.clear()
 
     def median_s(self, ahead: int) -> float:
-        """The median of what a call takes that comes to so many others, in seconds; 1.0 where
+        """Returns the median duration in seconds of a call with `ahead` calls before it. 1.0 if
         nothing is known.
         """
         ended = list(self._ended)
-        found = _scaled([one for one in ended if one.ahead * 2 >= ahead] or ended, ahead)
-        return found[len(found) // 2] if found else 1.0
+        durations = _scaled(
+            [sample for sample in ended if sample.ahead * 2 >= ahead] or ended, ahead
+        )
+        return durations[len(durations) // 2] if durations else 1.0
 
     @property
     def max_p10_s(self) -> float:
-        """No estimate of `p10_s` is above this, which is computed in a fraction of its time."""
-        # Of calls that came to half as many others, or more.
+        """Upper bound of all `p10_s` estimates. Computed in a fraction of their time."""
+        # `p10_s` uses calls with at least half as many calls ahead, so it scales their times by at
+        # most 2.
         return 2 * max(self._seconds, default=0.0)
 
     def p10_s(self, ahead: int) -> float | None:
-        """The 10th percentile: what nine of ten such calls take at least, in seconds.
+        """Returns the 10th percentile in seconds: nine of ten such calls take at least this long.
 
-        None where too few came lately to about as many others: batches let many calls take hardly
-        longer than one.
+        None if too few recent calls had a similar number of calls ahead. With batches, many calls
+        take hardly longer than one.
         """
         since = self._clock() - MAX_AGE_S
         ended = [
-            one
-            for one in self._ended
-            if one.is_bounded and one.at >= since and ahead <= one.ahead * 2 <= ahead * 4
+            sample
+            for sample in self._ended
+            if sample.is_bounded and sample.at >= since and ahead <= sample.ahead * 2 <= ahead * 4
         ]
         return _scaled(ended, ahead)[len(ended) // 10] if len(ended) >= MIN_SAMPLES else None
 
 
 def _scaled(ended: list[_Sample], ahead: int) -> list[float]:
-    """Their times for a call that comes to `ahead` others, rising."""
-    scales = [(ahead + 1) / (one.ahead + 1) for one in ended]
-    # How long an abandoned call would have taken is not known.
+    """Returns the samples' times, scaled to a call with `ahead` calls before it, in ascending
+    order.
+    """
+    scales = [(ahead + 1) / (sample.ahead + 1) for sample in ended]
+    # The full duration of an abandoned call is unknown.
     return sorted(
-        one.seconds * (scale if one.is_answered else max(1.0, scale))
-        for one, scale in zip(ended, scales, strict=True)
+        sample.seconds * (scale if sample.is_answered else max(1.0, scale))
+        for sample, scale in zip(ended, scales, strict=True)
     )

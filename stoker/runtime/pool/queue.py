@@ -1,4 +1,6 @@
-"""The calls of one deployment that wait or are worked on: bounded, counted, reported when over."""
+"""Admission queue of one deployment: limits and counts its queued and running calls, and reports
+their outcomes.
+"""
 
 import asyncio
 from collections import Counter
@@ -18,28 +20,30 @@ from stoker.wire.generation_request import AdapterName
 
 @dataclass(eq=False)
 class Record:
-    """Of one call, for the listener."""
+    """Record of one call, for the listener."""
 
     begun: float
     given: float | None = None
-    """When it had a replica that was ready."""
+    """Time at which the call got a ready replica."""
     outcome: str = OK
     is_copy: bool = False
     status: int = 200
     adapter: AdapterName | None = None
-    """Whose deployment it is counted with, rather than with the one that answers."""
+    """Adapter with the deployment that the call is counted for, instead of the base that
+    answers.
+    """
     stats: CallStats = field(default_factory=CallStats)
 
     def served(self, spec: DeploymentSpec, now: float) -> Served:
-        given = now if self.given is None else self.given
+        ready_at = now if self.given is None else self.given
         return Served(
             account_id=spec.account_id,
             deployment_id=self.adapter.deployment_id if self.adapter else spec.deployment,
             model=self.adapter.model if self.adapter else spec.model,
             outcome=self.outcome,
             status=self.status,
-            waited_s=given - self.begun,
-            seconds=now - given,
+            waited_s=ready_at - self.begun,
+            seconds=now - ready_at,
             counts=self.stats.counts,
             version_id="" if self.adapter else spec.version,
             is_copy=self.is_copy,
@@ -62,12 +66,12 @@ class CallQueue:
     def place(
         self, spec: DeploymentSpec, within_s: float | None = None, *, is_steady: bool = False
     ) -> Generator[Record]:
-        """Hold a place for one call. Raises `RateLimitError` where there is none.
+        """Holds a place in the queue for one call. Raises `RateLimitError` if none is free.
 
         Args:
-            within_s: how long it has from being given to a replica to its whole answer; None: as
-                long as it takes.
-            is_steady: the replicas that answer now will go on to.
+            within_s: seconds from sending the call to a replica until its whole answer. None means
+                no limit.
+            is_steady: the current replicas will keep answering.
         """
         party = CURRENT_CALLER.get()
         key = party.key
@@ -114,8 +118,8 @@ class CallQueue:
             )
 
     def _is_full(self, key: str, most: int) -> bool:
-        """Whether there is no place for a key. The places that one has taken beyond its part do
-        not count against another: there are up to twice as many then.
+        """Returns True if the queue has no place for a key. Places that one key uses beyond its
+        share do not count against others, so the queue may hold up to twice its limit.
         """
         if self._calls < most:
             return False
@@ -123,12 +127,12 @@ class CallQueue:
         return self._calls >= 2 * most or self._by_key[key] >= most // keys
 
     def _ahead(self, key: str) -> int:
-        """How many calls come before the next one of a key, as keys take turns."""
+        """Returns how many calls come before the next call of a key, as keys take turns."""
         keys = len(self._by_key) + (key not in self._by_key)
         return min(self._calls, (self._by_key[key] + 1) * keys - 1)
 
     def _check_deadline(self, ahead: int, within_s: float) -> None:
-        """Raises `RateLimitError` where the answer would come too late to be of use."""
+        """Raises `RateLimitError` if the answer would arrive too late."""
         p10_s = self.pace.p10_s(ahead) if self.pace.max_p10_s >= within_s else None
         if p10_s is None or p10_s < within_s:
             return

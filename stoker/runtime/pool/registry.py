@@ -1,4 +1,4 @@
-"""The pools of all deployments, and which of them are due for upkeep."""
+"""Registry of all deployments' pools, and of the pools that are due for upkeep."""
 
 import logging
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class PoolRegistry:
     def __init__(self) -> None:
         self._pools: dict[str, DeploymentPool] = {}
         self.due: dict[str, DeploymentPool] = {}
-        """Pools that may need upkeep: of thousands that are known, few have anything to do."""
+        """Pools that may need upkeep. Of thousands of known pools, few have work."""
 
     def __iter__(self) -> Iterator[DeploymentPool]:
         return iter(self._pools.values())
@@ -22,7 +22,7 @@ class PoolRegistry:
         return self._pools.get(deployment_id)
 
     def find(self, deployment_id: str) -> DeploymentPool:
-        """Raises `NotFoundError`."""
+        """Returns a pool. Raises `NotFoundError`."""
         pool = self._pools.get(deployment_id)
         if pool is None:
             raise NotFoundError("Deployment not found", code="deployment_not_found")
@@ -35,11 +35,13 @@ class PoolRegistry:
         return self._pools.pop(deployment_id, None)
 
     def mark_due(self, deployment_id: str) -> None:
-        """The next `tick` is to reach it. Raises `NotFoundError`."""
+        """Includes a pool in the next `tick`. Raises `NotFoundError`."""
         self.due[deployment_id] = self.find(deployment_id)
 
     def tick(self) -> None:
-        """A round of upkeep: of the pools that are due, which stay so while they need it."""
+        """Runs one round of upkeep for the pools that are due. They stay due while they need
+        upkeep.
+        """
         for deployment_id, pool in list(self.due.items()):
             if not pool.needs_upkeep:
                 del self.due[deployment_id]

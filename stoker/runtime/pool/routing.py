@@ -1,4 +1,4 @@
-"""A call on its way: its place in the queue, a replica that is ready, the answer."""
+"""Routes a call: its place in the queue, a ready replica, and the answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,11 +13,11 @@ from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
 from stoker.wire.generation_request import Generation
 
-# Outstanding requests on the least busy replica from which on another one is started.
+# Minimum outstanding requests on the least busy replica to start another one.
 SCALE_UP_AT = 16
-# A claim to memory is kept for so long after the last wait: who got 503 may ask again.
+# Seconds that a memory claim is kept after the last wait: a caller that got 503 may retry.
 CLAIM_KEPT_S = 15.0
-# A lost replica's requests are given to another one once, if they had not been begun.
+# Requests of a lost replica are sent to another one once, if they were not started.
 ATTEMPTS = 2
 
 
@@ -29,11 +29,11 @@ class Router:
         self.waiting = 0
         """Calls that wait for a replica."""
         self._wanted_at = 0.0
-        """When the last wait came to an end."""
+        """Time at which the last wait ended."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a call waits for a replica, or may come again in a moment."""
+        """True if a call waits for a replica, or may be retried soon."""
         return self.waiting > 0 or self._state.clock() - self._wanted_at < CLAIM_KEPT_S
 
     async def call(
@@ -45,14 +45,14 @@ class Router:
         on_progress: OnProgress | None = None,
     ) -> bytes:
         state = self._state
-        # A job has a queue of its own, and its time.
+        # A job has its own queue and no time limit here.
         within_s = timeout_s if on_progress is None else None
         with self._queue.place(state.spec, within_s, is_steady=state.is_steady) as record:
             record.adapter = call.adapter
             ready_by = state.clock() + wait_s
             why = ""
             for attempt in range(1, ATTEMPTS + 1):
-                # Work of many steps fills a replica by itself.
+                # Work of many steps occupies a replica on its own.
                 busy_at = 1 if on_progress else SCALE_UP_AT
                 replica = await self._ready_replica(ready_by, busy_at)
                 record.given = state.clock()
@@ -101,9 +101,9 @@ class Router:
             raise _lost(why)
 
     async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> ReplicaHandle:
-        """The least busy replica; starts one, and only one, where there is none.
+        """Returns the least busy replica. Starts exactly one if none exists.
 
-        `busy_at`: with so many requests outstanding, it is better to have one more.
+        `busy_at`: number of outstanding requests from which on another replica is started.
         """
         self.waiting += 1
         try:
@@ -123,7 +123,7 @@ class Router:
                     code="deployment_stopped",
                 )
             if ready := state.ready():
-                replica = min(ready, key=lambda one: one.outstanding)
+                replica = min(ready, key=lambda candidate: candidate.outstanding)
                 may_grow = state.alive() < state.max_alive and state.backoff.may_try
                 if replica.outstanding >= busy_at and may_grow:
                     self._starts.begin_if_room(Reason.BACKLOG)
@@ -146,7 +146,7 @@ class Router:
 
 
 def _worth_retrying(error: WorkerLostError, attempt: int) -> bool:
-    # What was being worked on may be what ended it: it must not take another one down.
+    # Calls in progress may have ended the replica, and must not end another one.
     return not error.begun and attempt < ATTEMPTS
 
 

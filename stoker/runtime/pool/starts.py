@@ -1,4 +1,4 @@
-"""How a deployment's replicas come up: memory, fork, load, and what follows a failing one."""
+"""Starts a deployment's replicas: claims memory, forks, loads, and handles failures."""
 
 import asyncio
 import logging
@@ -33,29 +33,31 @@ class Starts:
         self._state.notify(reason, "A replica is starting.")
 
     def begin_if_room(self, reason: Reason) -> None:
-        """Begin a start; one that is not needed only where there is free memory for it."""
+        """Begins a start. An optional start needs free memory."""
         if self._is_needed(reason) or self._launcher.has_room(self._state.spec):
             self.begin(reason)
 
     def keep_loaded(self, least: int) -> None:
-        """Begin a start where fewer than `least` replicas are ready or starting."""
+        """Begins a start if fewer than `least` replicas are ready or starting."""
         if self._state.alive() < least and self._state.backoff.may_try:
             self.begin_if_room(Reason.KEPT_LOADED)
 
     def cancel_claims(self, of: Reason | None = None) -> None:
-        """Give up the claims to memory of all starts, or of the starts for one reason."""
+        """Cancels the memory claims of all starts, or of the starts with one reason."""
         for start in self._state.starts:
             if start.is_claiming and of in (None, start.reason):
                 start.task.cancel()
 
     def failed(self, reason: Reason, problem: LoadError) -> None:
-        """A load has failed, or a replica has ended in a way that would repeat itself."""
+        """Records a failed load, or the end of a replica that would repeat itself."""
         self._draining.kill_starting()
         self._state.backoff.failed(problem)
         self._state.notify(reason, str(problem))
 
     def wait_error(self) -> StokerError:
-        """The error of a call whose wait is over: its replica waits for memory, or loads."""
+        """Returns the error for a call after its wait: its replica still waits for memory, or
+        loads.
+        """
         state = self._state
         if state.starts and all(start.is_claiming for start in state.starts):
             return CapacityError(
@@ -67,12 +69,12 @@ class Starts:
         return ModelLoadingError(
             "The model is still loading. Ask again, or wait longer with 'Prefer: wait=N'.",
             retry_after_s=2,
-            progress=max((one.progress for one in state.replicas.values()), default=0.0),
+            progress=max((replica.progress for replica in state.replicas.values()), default=0.0),
         )
 
     async def _bring_up(self, start: Start) -> None:
         state = self._state
-        asked = state.clock()
+        requested_at = state.clock()
         replica: ReplicaHandle | None = None
         try:
             replica = await self._start(start)
@@ -86,23 +88,23 @@ class Starts:
             self.failed(error.reason or general, error)
         except TimeoutError:
             problem = LoadError(f"not loaded in {self._limits.load_timeout_s:g} s.")
-            for one in state.of_status(Status.STARTING):
-                one.kill_reason = Reason.LOAD_TIMEOUT
+            for starting in state.of_status(Status.STARTING):
+                starting.kill_reason = Reason.LOAD_TIMEOUT
             self.failed(Reason.LOAD_TIMEOUT, problem)
         except Exception:
             log.exception("replica could not be started")
             self.failed(Reason.LOAD_FAILED, LoadError("a replica could not be started."))
         if replica:
-            state.listener.loaded(state.spec, state.clock() - asked)
+            state.listener.loaded(state.spec, state.clock() - requested_at)
             self._loaded(replica)
         elif not state.backoff.problem:
             state.notify(start.reason, "Nobody waits for it any more.")
         state.changes.notify_all()
 
     async def _start(self, start: Start) -> ReplicaHandle | None:
-        """A replica that is loaded; None where its claim to memory was cancelled.
+        """Returns a loaded replica. None if its memory claim was cancelled.
 
-        Raises `CapacityError`, `LoadError`, and `TimeoutError` where loading takes too long.
+        Raises `CapacityError`, `LoadError`, and `TimeoutError` if loading takes too long.
         """
         state = self._state
         spec, generation = state.spec, state.generation
@@ -122,7 +124,9 @@ class Starts:
             state.starts.discard(start)
 
     def _with_fallback(self, replica: ReplicaHandle, problem: LoadError) -> LoadError:
-        """What ended a load, with its execution quarantined: it can be served on torch."""
+        """Quarantines the execution of a failed load and returns an error with a fallback to
+        torch.
+        """
         if replica.execution is None or problem.out_of_memory or problem.has_fallback:
             return problem
         reason = f"It could not be loaded: {problem}"
@@ -155,7 +159,7 @@ class Starts:
         if not state.running:
             self._draining.drain(replica, Reason.STOPPED_BY_USER)
         elif replica.generation < state.generation and not state.starts:
-            # Changed while it was loading.
+            # The specification changed while the replica was loading.
             self.begin(Reason.CHANGED)
 
     def _refused(self, error: CapacityError) -> None:

@@ -1,4 +1,4 @@
-"""The state of a deployment: its specification, its replicas and starts, its observed status."""
+"""State of a deployment: its specification, replicas, starts and observed status."""
 
 import asyncio
 import logging
@@ -17,16 +17,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Start:
-    """A replica on its way: it waits for memory, then it loads."""
+    """A starting replica: it waits for memory, then it loads."""
 
     reason: Reason
     is_claiming: bool = False
-    """Whether it waits for memory."""
+    """True if it waits for memory."""
     task: "asyncio.Task[None]" = field(init=False)
 
 
 class Changes:
-    """A condition: wakes every waiter when something about the replicas has changed."""
+    """Condition that wakes every waiter when the replicas have changed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -36,9 +36,9 @@ class Changes:
         event.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Until the next notification, or so long."""
-        # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes together
-        # with what it waits for.
+        """Waits until the next notification or the timeout."""
+        # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that arrives together
+        # with the awaited event.
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
@@ -46,14 +46,14 @@ class Changes:
 
 @dataclass(eq=False)
 class State:
-    """Shared by what starts, uses and drains a deployment's replicas."""
+    """State shared by the components that start, use and drain a deployment's replicas."""
 
     spec: DeploymentSpec
     running: bool
     listener: RuntimeListener
     clock: Callable[[], float]
     generation: int = 0
-    """Of the specification: replicas of an older one are replaced."""
+    """Generation of the specification. Replicas of an older one are replaced."""
     replicas: dict[str, ReplicaHandle] = field(default_factory=dict[str, ReplicaHandle])
     starts: set[Start] = field(default_factory=set[Start])
     changes: Changes = field(default_factory=Changes)
@@ -66,37 +66,37 @@ class State:
         self.backoff = Backoff(self.clock)
 
     def ready(self) -> list[ReplicaHandle]:
-        """Replicas that take work: of the newest specification where there are any."""
+        """Returns the replicas that accept calls: the ready ones of the newest generation."""
         ready = self.of_status(Status.READY)
-        newest = max((one.generation for one in ready), default=0)
-        return [one for one in ready if one.generation == newest]
+        newest = max((replica.generation for replica in ready), default=0)
+        return [replica for replica in ready if replica.generation == newest]
 
     def of_status(self, status: Status) -> list[ReplicaHandle]:
-        return [one for one in self.replicas.values() if one.status is status]
+        return [replica for replica in self.replicas.values() if replica.status is status]
 
     def alive(self) -> int:
-        """Replicas of this specification that are ready, or on their way."""
+        """Returns the number of ready and starting replicas of this specification."""
         ready = self.of_status(Status.READY)
-        return sum(one.generation == self.generation for one in ready) + len(self.starts)
+        return sum(replica.generation == self.generation for replica in ready) + len(self.starts)
 
     @property
     def is_steady(self) -> bool:
-        """Whether the replicas that answer now will go on to: none is starting."""
+        """True if the current replicas will keep answering: none is starting."""
         return bool(self.ready()) and not self.starts
 
     @property
     def min_loaded(self) -> int:
-        """How many its owner wants loaded."""
+        """Minimum number of loaded replicas that the owner wants."""
         return max(1 if self.spec.readiness.stays_loaded else 0, self.spec.min_replicas)
 
     @property
     def max_alive(self) -> int:
-        """How many there may be under load."""
+        """Maximum number of replicas under load."""
         return max(1, self.spec.max_replicas, self.spec.min_replicas)
 
     @property
     def status(self) -> Status:
-        states = {one.status for one in self.replicas.values()}
+        states = {replica.status for replica in self.replicas.values()}
         if not self.running:
             return Status.STOPPING if states else Status.STOPPED
         if Status.READY in states:
@@ -108,12 +108,12 @@ class State:
         return Status.STOPPING if Status.STOPPING in states else Status.IDLE
 
     def add_event(self, reason: Reason, message: str) -> None:
-        """Notify the listener of what changes no status and is worth an event."""
+        """Notifies the listener of an event that does not change the status."""
         log.info("deployment event", extra={"deployment": self.spec.deployment, "reason": reason})
         self.listener.changed(self.spec, self.status, reason, message)
 
     def notify(self, reason: Reason, message: str) -> None:
-        """Notify the listener where the status has changed, and of every failure."""
+        """Notifies the listener if the status has changed, and of every failure."""
         status = self.status
         if status is not self._notified or status is Status.FAILED:
             self._notified, self.reason, self.message = status, reason, message
@@ -124,7 +124,9 @@ class State:
             self.listener.changed(self.spec, status, reason, message)
 
     def replica_stopped(self) -> None:
-        """A draining replica has ended. The reason of a failed deployment stays as it is."""
+        """Handles the end of a draining replica. The reason of a failed deployment stays as it
+        is.
+        """
         problem = self.backoff.problem if self.status is Status.FAILED else None
         if problem is None or self._notified is not Status.FAILED:
             self.notify(self.reason, str(problem or ("" if self.running else "Stopped.")))

@@ -1,7 +1,7 @@
-"""The gateway's end of a replica's socket, read and written by the event loop itself.
+"""Gateway side of a replica's socket, read and written directly by the event loop.
 
-ZeroMQ was here before. Its threads, one at each end, cost the gateway a seventh of what it spends
-on a small call (docs/architecture/decisions-serving.md).
+It replaced ZeroMQ, which runs a thread at each end. These threads cost the gateway a seventh of its
+time for a small call (docs/architecture/decisions-serving.md).
 """
 
 import asyncio
@@ -17,20 +17,21 @@ log = logging.getLogger(__name__)
 Received = Callable[[list[bytes]], None]
 
 _STRANGERS = 8
-"""Most that may be connected and have not shown who they are."""
+"""Maximum number of connections that have not authenticated."""
 
 
 class Channel:
-    """Belongs to the event loop that was running when it was made; `close` ends it.
+    """Socket of one replica. Belongs to the event loop that was running when it was created.
+    `close` ends it.
 
-    There is one peer: the first whose first message is the secret. To others nothing is sent, and
-    what they send goes nowhere.
+    The channel has one peer: the first connection with the secret as its first message. Other
+    connections receive nothing, and their messages are dropped.
     """
 
     def __init__(self, path: str, secret: bytes) -> None:
         """
         Args:
-            path: of a Unix socket, which is made.
+            path: path of the Unix socket to create.
         """
         self._secret = secret
         self._peer: _Connection | None = None
@@ -45,17 +46,19 @@ class Channel:
         self.closed = False
 
     def listen(self, received: Received) -> None:
-        """Hand every message that comes to `received`, as its frames."""
+        """Passes the frames of every message to `received`."""
         self._received = received
         self._loop.add_reader(self._listener, self._accept)
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Never blocks: what is outstanding is bounded by the pool's queue limit, not here."""
+        """Sends a message without blocking. The pool's queue limits the outstanding messages, not
+        this method.
+        """
         if self._peer is None:
             log.info("message to a replica that has not connected yet dropped")
         elif self._peer.is_closing:
-            # Nobody is at the other end: the process has ended, which is reported in a moment.
-            # What was sent to it is lost with whatever else it had.
+            # The process has ended, which will be reported soon. This message is lost with its
+            # other work.
             log.info("message to an exited replica dropped")
         else:
             self._peer.write(framed(frames))
@@ -72,16 +75,17 @@ class Channel:
         try:
             connected, _ = self._listener.accept()
         except OSError:
-            # Gone again, or there are no descriptors left: it is still there the next time.
+            # The peer has disconnected, or no descriptors are left. Then the connection is still
+            # pending the next time.
             return
         if len(self._strangers) >= _STRANGERS:
             log.warning("too many connections to a replica's socket")
             connected.close()
             return
-        one = _Connection(len(self._secret), self._heard, self._lost)
-        self._strangers.add(one)
+        connection = _Connection(len(self._secret), self._heard, self._lost)
+        self._strangers.add(connection)
         greeting = self._loop.create_task(
-            self._loop.connect_accepted_socket(lambda: one, connected)
+            self._loop.connect_accepted_socket(lambda: connection, connected)
         )
         self._greetings.add(greeting)
         greeting.add_done_callback(self._greetings.discard)
@@ -96,7 +100,7 @@ class Channel:
             log.exception("replica's message could not be handled")
 
     def _greet(self, sender: "_Connection", frames: Sequence[bytes]) -> None:
-        """Of somebody who is not the peer: whether it is to be from now on."""
+        """Authenticates a connection. Makes it the peer, or aborts it."""
         is_open = self._peer is None and not self.closed
         if is_open and hmac.compare_digest(b"".join(frames), self._secret):
             self._peer = sender
@@ -111,15 +115,15 @@ class Channel:
         if self._listener.fileno() >= 0:
             self._loop.remove_reader(self._listener)
             self._listener.close()
-        for one in list(self._strangers):
-            one.abort()
+        for stranger in list(self._strangers):
+            stranger.abort()
 
     def _lost(self, one: "_Connection") -> None:
         self._strangers.discard(one)
 
 
 class _Connection(asyncio.Protocol):
-    """Whoever has connected."""
+    """An accepted connection."""
 
     def __init__(
         self,
@@ -134,7 +138,7 @@ class _Connection(asyncio.Protocol):
         self._is_aborted = False
 
     def takes(self, most_bytes: int) -> None:
-        """Longer messages, from now on."""
+        """Sets the maximum size of further messages."""
         self._reader.most_bytes = most_bytes
 
     @property
@@ -151,7 +155,7 @@ class _Connection(asyncio.Protocol):
         if self._transport:
             self._transport.abort()
 
-    # --- of asyncio.Protocol ---
+    # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]

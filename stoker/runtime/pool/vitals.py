@@ -1,4 +1,4 @@
-"""A replica's vital signs, as its messages and heartbeats bring them."""
+"""Vital signs of a replica, from its messages and heartbeats."""
 
 import time
 from collections.abc import Callable
@@ -10,27 +10,28 @@ from stoker.wire.protocol import Batches, Heartbeat
 @dataclass(eq=False)
 class Vitals:
     clock: Callable[[], float] = time.monotonic
-    """Monotonic, seconds."""
+    """Monotonic clock in seconds."""
     memory_bytes: int | None = None
-    """Proportional set size, bytes; None: not measured yet."""
+    """Proportional set size in bytes. None if not measured yet."""
     own_bytes: int = 0
-    """What would be free if it ended, bytes; 0: not measured yet."""
+    """Bytes that would be free if the replica ended. 0 if not measured yet."""
     device_bytes: int | None = None
-    """What it holds of each of its graphics devices, at most; None: not known."""
+    """Maximum bytes that the replica holds of any of its GPUs. None if unknown."""
     engine: str = ""
-    """What runs the model now; empty before it is loaded."""
+    """Engine that runs the model now. Empty before the model is loaded."""
     cache_usage: float | None = None
-    """The share of the key-value cache that requests hold, of language models."""
+    """Fraction of a language model's key-value cache that requests hold."""
     batches: Batches = field(default_factory=Batches)
     busy_s: float = 0.0
     """Time spent in forward passes, seconds."""
     accepted: int = 0
-    """What it has accepted and not left, by its own count: the calls that are pending here may be
-    fewer, where some were cancelled."""
+    """Number of calls that the replica has accepted and not finished, by its own count. Fewer calls
+    may be pending here if some were cancelled.
+    """
     stuck_s: float = 0.0
-    """For how long one of its threads has had work and made no step, by its own clock."""
+    """Seconds that one of its threads has had work without a step, by its own clock."""
     is_settled: bool = False
-    """Whether nothing is left to be measured in its idle moments."""
+    """True if no measurements are left for its idle times."""
     _work_done: int = 0
 
     def __post_init__(self) -> None:
@@ -41,12 +42,12 @@ class Vitals:
         self.last_message_at = self.clock()
 
     def progressed(self) -> None:
-        """Accepted work has moved on with the last message, or begins now from nothing."""
+        """Records progress of accepted work at the time of the last message."""
         self.last_progress_at = self.last_message_at
 
     def work_begins(self) -> None:
-        """A call was sent, and none is pending. Where it had nothing to do until now, no progress
-        before this can be missed; what it has not left goes on being counted.
+        """Handles a call that was sent while none was pending. If the replica was idle, restarts
+        the stall timer. Unfinished work keeps the timer running.
         """
         if not self.accepted:
             self.last_progress_at = self.clock()
@@ -69,7 +70,9 @@ class Vitals:
     def why_unhealthy(
         self, heartbeat_timeout_s: float, stall_timeout_s: float, *, has_work: bool
     ) -> str | None:
-        """Why it should be replaced, or None: silent, or alive without progress on its work."""
+        """Returns why the replica should be replaced: silent, or alive without progress on its
+        work. None if it is healthy.
+        """
         now = self.clock()
         if now - self.last_message_at > heartbeat_timeout_s:
             return f"it was silent for {now - self.last_message_at:.0f} s"

@@ -1,4 +1,4 @@
-"""Calls as the messages that replicas take, and their failures as the errors that clients get."""
+"""Converts calls to the messages of replicas, and their failures to the errors of clients."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ _ERRORS: Mapping[str, type[StokerError]] = {
 def message_of(identifier: int, call: Call | Generation, key: str = "") -> ToReplica:
     """
     Args:
-        key: the API key that it is for.
+        key: API key of the caller.
     """
     if isinstance(call, Generation):
         return Generate(identifier, call, key)
@@ -37,6 +37,8 @@ def message_of(identifier: int, call: Call | Generation, key: str = "") -> ToRep
 
 
 def error_of(failure: Failure) -> StokerError:
-    """An unknown code becomes that of an `InferenceError`: replicas are not trusted with others."""
+    """Converts a failure to an error. An unknown code becomes `InferenceError`, because replicas
+    are not trusted with other codes.
+    """
     code = failure.code if failure.code in _ERRORS else InferenceError.code
     return _ERRORS[code](failure.message, code=code, param=failure.param)

@@ -1,6 +1,6 @@
-"""What is asked of Ray: placement groups, and which nodes it has. All of it blocks.
+"""Interface to Ray: placement groups and nodes. All methods block.
 
-Nothing else here imports Ray, and servers never do: it takes 90 MB and two dozen threads.
+Only this module imports Ray, and servers never import it: Ray needs 90 MB and two dozen threads.
 """
 
 import contextlib
@@ -12,57 +12,62 @@ from stoker.runtime.ray.reconcile import Create, Group, Machine
 
 NAMESPACE = "stoker"
 LABEL = "stoker-node"
-"""Of Ray's nodes: the id of ours."""
+"""Label of Ray's nodes with the id of the Stoker node."""
 _A_BIT = 0.001
-"""Of a graphics device: has Ray find, or its autoscaler bring, a node with one. How much of which
-device a replica takes is counted by its node."""
+"""Fraction of a GPU that a group requests. It makes Ray find, or its autoscaler add, a node with a
+GPU. The node itself counts how much of which GPU a replica uses.
+"""
 _NAME = re.compile(r"^lease-(\d+)-(\d+)$")
 _STATES_WITHOUT_NODE = frozenset({"PENDING", "PREPARED", "RESCHEDULING"})
 
 
 class Ray:
-    """A connection to the Ray of this machine."""
+    """Connection to the Ray instance of this machine."""
 
     def __init__(self, address: str) -> None:
         """
         Args:
-            address: `host:port` of its head.
+            address: `host:port` of Ray's head.
         """
         import ray
 
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
 
     def nodes(self) -> dict[str, Machine]:
-        """The nodes that are alive, by our ids."""
+        """Returns the living nodes, by Stoker's node ids."""
         import ray
 
-        found: list[dict[str, Any]] = ray.nodes()
+        ray_nodes: list[dict[str, Any]] = ray.nodes()
         return {
-            one["Labels"][LABEL]: Machine(
-                memory_bytes=int(one["Resources"].get("memory", 0)),
-                has_device=one["Resources"].get("GPU", 0) > 0,
+            ray_node["Labels"][LABEL]: Machine(
+                memory_bytes=int(ray_node["Resources"].get("memory", 0)),
+                has_device=ray_node["Resources"].get("GPU", 0) > 0,
             )
-            for one in found
-            if one["Alive"] and LABEL in one["Labels"]
+            for ray_node in ray_nodes
+            if ray_node["Alive"] and LABEL in ray_node["Labels"]
         }
 
     def groups(self) -> list[Group]:
-        """Those of leases, that have not ended."""
+        """Returns the groups of leases that have not ended."""
         import ray
         from ray.util.placement_group import placement_group_table
 
-        ours = {one["NodeID"]: one["Labels"].get(LABEL) for one in ray.nodes() if one["Alive"]}
-        found: list[Group] = []
-        for identifier, said in placement_group_table().items():
-            named = _NAME.match(said["name"])
-            if not named or said["state"] == "REMOVED":
+        ours = {
+            ray_node["NodeID"]: ray_node["Labels"].get(LABEL)
+            for ray_node in ray.nodes()
+            if ray_node["Alive"]
+        }
+        groups: list[Group] = []
+        for identifier, info in placement_group_table().items():
+            named = _NAME.match(info["name"])
+            if not named or info["state"] == "REMOVED":
                 continue
             node = None
-            if said["state"] not in _STATES_WITHOUT_NODE:
-                node = ours.get(said["bundles_to_node_id"].get(0))
+            if info["state"] not in _STATES_WITHOUT_NODE:
+                node = ours.get(info["bundles_to_node_id"].get(0))
             generation, size = map(int, named.groups())
-            found.append(Group(id=identifier, generation=generation, size=size, node_id=node))
-        return found
+            groups.append(Group(id=identifier, generation=generation, size=size, node_id=node))
+        return groups
 
     def create(self, wanted: Sequence[Create]) -> None:
         import ray
@@ -77,10 +82,10 @@ class Ray:
                 selector = {LABEL: f"!in({','.join(one.not_on)})"}
             placement_group(
                 [{"memory": one.size, **({"GPU": _A_BIT} if one.needs_device else {})}],
-                # The only strategy that takes the hint below.
+                # The only strategy that accepts the hint below.
                 strategy="STRICT_PACK",
                 name=f"lease-{one.generation}-{one.size}",
-                # It outlives whoever has made it.
+                # The group outlives its creator.
                 lifetime="detached",
                 bundle_label_selector=[selector] if selector else None,
                 _soft_target_node_id=ids.get(one.prefers) if one.prefers else None,
@@ -90,7 +95,7 @@ class Ray:
         from ray._raylet import PlacementGroupID
         from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-        for one in identifiers:
-            group = PlacementGroup(PlacementGroupID(bytes.fromhex(one)))
+        for group_id in identifiers:
+            group = PlacementGroup(PlacementGroupID(bytes.fromhex(group_id)))
             with contextlib.suppress(ValueError):
                 remove_placement_group(group)

@@ -1,9 +1,9 @@
-"""Places leases by Ray: has for each row of the table `leases` a placement group, and writes down
-where Ray has put it.
+"""Places leases with Ray: keeps a placement group for each row of the table `leases`, and stores
+the node chosen by Ray.
 
-One is at work at a time, by an advisory lock of PostgreSQL; whoever else is there waits for it to
-end. All that it knows stands in the table and in Ray, so it may be killed at any moment, and
-whoever cannot reach one of the two for a while ends itself, to be started anew.
+An advisory lock of PostgreSQL lets one placer work at a time; others wait for it to end. All state
+is in the table and in Ray, so a placer may be killed at any moment. A placer that cannot reach one
+of the two for a while exits, to be restarted.
 """
 
 import asyncio
@@ -27,29 +27,31 @@ from stoker.store.tables.nodes import Lease, Node
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""Between two looks where nothing is heard of."""
+"""Seconds between two polls without a notification."""
 _SOON_S = 0.005
-"""And where something is on its way: Ray places within some milliseconds what it has room for."""
+"""Seconds between two polls after a change. Ray places a group within milliseconds if it has
+room.
+"""
 _SOON = 40
-"""So many looks are taken so soon one after another."""
+"""Number of short polls in a row after a change."""
 RAY_S = 10.0
-"""Longest that Ray may take for an answer."""
+"""Timeout of a call to Ray in seconds."""
 _RETRY_S = 0.5
 _LOCK = 0x73746F6B03
-"""PostgreSQL's advisory lock, for whoever places."""
+"""PostgreSQL's advisory lock of the working placer."""
 
 T = TypeVar("T")
 
 
 class _LostError(Exception):
-    """The lock is, too."""
+    """Raised if the connection was lost, and the lock with it."""
 
 
 _AWAY = (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, _LostError)
 
 
 class Ray(Protocol):
-    """`stoker.runtime.ray.groups.Ray`: each of these blocks."""
+    """Interface of `stoker.runtime.ray.groups.Ray`. All methods block."""
 
     def nodes(self) -> dict[str, Machine]: ...
 
@@ -67,12 +69,12 @@ class Placer:
         self._reconciler = Reconciler()
         self._hinted = asyncio.Event()
         self._is_lost: Callable[[], bool] = lambda: True
-        """Whether somebody else may be at work."""
+        """Returns True if another placer may be working."""
 
     async def run(self) -> None:
-        """Place, as soon as nobody else does, until cancelled.
+        """Waits until no other placer works, then places leases until cancelled.
 
-        Raises `RayLostError`: a connection to Ray is not to be had again in the same process.
+        Raises `RayLostError`, because the same process cannot connect to Ray again.
         """
         while True:
             try:
@@ -85,7 +87,7 @@ class Placer:
 
     @asynccontextmanager
     async def _leading(self) -> AsyncGenerator[None]:
-        """Over a connection of its own, which has the lock as long as it lasts, and hears hints."""
+        """Holds the lock on a separate connection for its lifetime, and receives hints on it."""
         connection = await asyncpg.connect(postgres.dsn(self._database.url), timeout=RAY_S)
         try:
             await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
@@ -104,7 +106,7 @@ class Placer:
                 raise _LostError("the connection that has the lock has ended")
             self._hinted.clear()
             plan = await self._step()
-            # What has been asked of Ray is there in a moment, and then there is something to write.
+            # Ray fulfils a request within a moment, and then the result has to be written.
             soon = _SOON if plan.has_changes else max(0, soon - 1)
             if soon:
                 await asyncio.sleep(_SOON_S)
@@ -113,18 +115,18 @@ class Placer:
                     await asyncio.wait_for(self._hinted.wait(), LOOK_S)
 
     async def _step(self) -> Plan:
-        # Groups first: one whose row is not there afterwards was given up.
+        # Groups first: a group without a row afterwards is abandoned.
         groups = await _in_thread(self._ray.groups)
         machines = await _in_thread(self._ray.nodes)
-        rows, there = await self._read()
+        rows, accepting_nodes = await self._read()
         places = [
             Place(
                 node_id=node_id,
-                memory_bytes=one.memory_bytes,
-                has_device=one.has_device,
-                is_there=node_id in there,
+                memory_bytes=machine.memory_bytes,
+                has_device=machine.has_device,
+                is_there=node_id in accepting_nodes,
             )
-            for node_id, one in sorted(machines.items())
+            for node_id, machine in sorted(machines.items())
         ]
         plan = self._reconciler.plan(rows, groups, places, time.monotonic())
         await self._write(plan)
@@ -133,27 +135,27 @@ class Placer:
         return plan
 
     async def _read(self) -> tuple[list[Row], set[str]]:
-        """The leases, and the nodes that take some."""
+        """Returns the leases, and the nodes that accept leases."""
         now = func.clock_timestamp()
         idle_s = func.extract("epoch", now - Lease.idle_at)
         age_s = func.extract("epoch", now - Lease.created_at)
         async with self._database.reading() as session:
-            found = await session.execute(select(Lease, idle_s, age_s))
+            records = await session.execute(select(Lease, idle_s, age_s))
             rows = [
                 Row(
-                    generation=one.generation,
-                    spec_id=one.spec_id,
-                    node_id=one.node_id,
-                    memory_bytes=one.memory_bytes,
-                    needs_device=one.needs_device,
-                    prefers=one.prefers,
-                    may_evict=one.may_evict,
-                    is_kept=one.is_kept,
-                    idle_s=max(0.0, float(idle)) if one.idle_at else None,
+                    generation=lease.generation,
+                    spec_id=lease.spec_id,
+                    node_id=lease.node_id,
+                    memory_bytes=lease.memory_bytes,
+                    needs_device=lease.needs_device,
+                    prefers=lease.prefers,
+                    may_evict=lease.may_evict,
+                    is_kept=lease.is_kept,
+                    idle_s=max(0.0, float(idle)) if lease.idle_at else None,
                     age_s=float(age),
-                    problem=one.problem,
+                    problem=lease.problem,
                 )
-                for one, idle, age in found
+                for lease, idle, age in records
             ]
             nodes = await session.scalars(select(Node.id).where(~Node.is_draining))
             return rows, {*nodes}
@@ -166,11 +168,11 @@ class Placer:
                 mine = update(Lease).where(Lease.generation == generation)
                 await session.execute(mine.values(problem=problem))
             for generation, node_id in sorted(plan.place.items()):
-                # The node may have gone since.
+                # The node may have been deleted since.
                 if await session.get(Node, node_id, with_for_update={"read": True}):
                     mine = update(Lease).where(Lease.generation == generation)
                     await session.execute(mine.values(node_id=node_id, problem=None))
-            # Somebody may have called since.
+            # A caller may have used it since.
             idle = Lease.generation.in_(plan.evict) & Lease.idle_at.is_not(None)
             await session.execute(delete(Lease).where(idle | Lease.generation.in_(plan.drop)))
         for generation in plan.drop:
@@ -178,7 +180,7 @@ class Placer:
 
 
 class RayLostError(Exception):
-    """Ray does not answer, or cannot be spoken to."""
+    """Raised if Ray does not answer or cannot be called."""
 
 
 async def _in_thread(work: Callable[..., T], *given: Any) -> T:

@@ -1,7 +1,7 @@
-"""What is to be done so that Ray has a placement group for each lease: pure functions.
+"""Plans how Ray gets a placement group for each lease: pure functions.
 
-A placement group is the lease of a node's memory; a row of the table `leases` is what servers and
-nodes go by. Rows are what is wanted, groups follow them.
+A placement group is Ray's lease of a node's memory. Servers and nodes rely on the rows of the table
+`leases`. Rows are the wanted state, and groups follow them.
 """
 
 import math
@@ -11,79 +11,80 @@ from dataclasses import dataclass, field
 from stoker.runtime.amounts import in_words
 
 UNIT = 16 << 20
-"""What is asked of Ray is a multiple of so many bytes: a measurement that differs by less changes
-nothing."""
+"""Unit in bytes of requests to Ray. Measurements that differ by less change nothing."""
 WAITING_S = 600.0
-"""How long a lease waits for room that nothing is to be kept loaded with: whoever has called it is
-gone by then, or takes another one."""
+"""Maximum seconds that a lease without `is_kept` waits for room. By then its caller has left, or
+acquires another lease.
+"""
 MISSING_S = 60.0
-"""How long a lease lasts whose node Ray does not have, or has no room on: it may come back, as
-after the loss of the head."""
+"""Seconds that a lease lasts while Ray does not have its node, or has no room on it. The node may
+return, such as after the loss of Ray's head.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A lease as the database has it."""
+    """A lease as stored in the database."""
 
     generation: int
     spec_id: str
     node_id: str | None
-    """None: it waits to be placed."""
+    """Id of the node. None while the lease waits to be placed."""
     memory_bytes: int
     needs_device: bool = False
-    """Whether its node is to have a graphics device."""
+    """True if its node must have a GPU."""
     prefers: str | None = None
     may_evict: bool = True
     is_kept: bool = False
     idle_s: float | None = None
-    """For how long nobody has called it; None: it may not be taken away."""
+    """Seconds since the last call. None means that the lease may not be withdrawn."""
     age_s: float = 0.0
     problem: str | None = None
 
     @property
     def size(self) -> int:
-        """What is asked of Ray, bytes."""
+        """Bytes that are requested from Ray."""
         return max(1, math.ceil(self.memory_bytes / UNIT)) * UNIT
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A placement group as Ray has it."""
+    """A placement group as stored in Ray."""
 
     id: str
     generation: int
     size: int
     node_id: str | None
-    """Where it is; None: nowhere, as yet or again."""
+    """Id of its node. None if it is not placed, or no longer placed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What Ray may give away of a node."""
+    """Resources of a node that Ray may allocate."""
 
     memory_bytes: int
     has_device: bool = False
-    """Whether it has a graphics device."""
+    """True if the node has a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place(Machine):
-    """A node that Ray has."""
+    """A node that Ray knows."""
 
     node_id: str
     is_there: bool
-    """Whether its host is at work, and takes leases."""
+    """True if its node host runs and accepts leases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Create:
-    """A group to be made."""
+    """A placement group to create."""
 
     generation: int
     size: int
     needs_device: bool = False
     on: str | None = None
-    """The only node that it may be on."""
+    """The only node that it may be placed on."""
     not_on: tuple[str, ...] = ()
     prefers: str | None = None
 
@@ -92,15 +93,15 @@ class Create:
 class Plan:
     create: list[Create] = field(default_factory=list[Create])
     remove: list[str] = field(default_factory=list[str])
-    """Groups, by id."""
+    """Ids of groups to remove."""
     place: dict[int, str] = field(default_factory=dict[int, str])
-    """Leases that have a node now."""
+    """Maps each lease that has a node now to that node."""
     drop: list[int] = field(default_factory=list[int])
     """Leases that are lost."""
     evict: list[int] = field(default_factory=list[int])
-    """Leases that make room, if they are idle still."""
+    """Leases to evict if they are still idle."""
     problems: dict[int, str] = field(default_factory=dict[int, str])
-    """Of leases, where it has changed."""
+    """Maps leases to their changed problems."""
 
     @property
     def has_changes(self) -> bool:
@@ -108,7 +109,7 @@ class Plan:
 
 
 class Reconciler:
-    """Remembers since when what has to be somewhere is missing there."""
+    """Plans changes, and remembers since when leases are missing in Ray."""
 
     def __init__(self) -> None:
         self._missing_since: dict[int, float] = {}
@@ -118,7 +119,7 @@ class Reconciler:
     ) -> Plan:
         """
         Args:
-            now: by a clock that only goes forward, seconds.
+            now: time of a monotonic clock in seconds.
         """
         plan, books = Plan(), _Books(rows, groups, places)
         plan.remove += [one.id for one in groups if one.generation not in books.groups]
@@ -140,7 +141,7 @@ class Reconciler:
 
 
 class _Books:
-    """Who has what of which node."""
+    """Allocation of the nodes' memory."""
 
     def __init__(
         self, rows: Sequence[Row], groups: Sequence[Group], places: Sequence[Place]
@@ -148,14 +149,14 @@ class _Books:
         self.rows = rows
         self.places = {one.node_id: one for one in places}
         self.groups: dict[int, list[Group]] = {one.generation: [] for one in rows}
-        """By lease."""
+        """Groups by lease."""
         self.taken: dict[str, set[str]] = {}
-        """By specification, the nodes that have a lease of it."""
+        """Maps a specification to the nodes that have a lease of it."""
         for row in rows:
             if row.node_id is not None:
                 self.taken.setdefault(row.spec_id, set()).add(row.node_id)
         self.free = {one.node_id: one.memory_bytes for one in places}
-        """By node."""
+        """Free bytes by node."""
         for group in groups:
             if group.generation in self.groups:
                 self.groups[group.generation].append(group)
@@ -163,36 +164,47 @@ class _Books:
                     self.free[group.node_id] -= group.size
 
     def others(self, row: Row) -> set[str]:
-        """Nodes that have a lease of the same specification."""
+        """Returns the nodes that have a lease of the same specification."""
         return self.taken.get(row.spec_id, set())
 
     def unfit(self, row: Row) -> set[str]:
-        """Those, and where there is another one, those whose hosts are not there."""
-        others = self.others(row)
-        there = {one.node_id for one in self.places.values() if one.is_there}
-        return others | (self.places.keys() - there) if there - others else others
+        """Returns the nodes that have a lease of the same specification. Adds nodes without a
+        running host, if another node is possible.
+        """
+        other_nodes = self.others(row)
+        running = {place.node_id for place in self.places.values() if place.is_there}
+        return (
+            other_nodes | (self.places.keys() - running) if running - other_nodes else other_nodes
+        )
 
     def idle(self, node_id: str) -> list[Row]:
-        """Leases of a node that may be taken away: what is not kept loaded first, then who was
-        called longest ago."""
-        found = [one for one in self.rows if one.node_id == node_id and one.idle_s is not None]
-        return sorted(found, key=lambda one: (one.is_kept, -(one.idle_s or 0.0)))
+        """Returns the leases of a node that may be withdrawn. Leases that are not kept loaded come
+        first, then the least recently called ones.
+        """
+        idle_rows = [row for row in self.rows if row.node_id == node_id and row.idle_s is not None]
+        return sorted(idle_rows, key=lambda row: (row.is_kept, -(row.idle_s or 0.0)))
 
 
 def _begin(plan: Plan, row: Row, books: _Books) -> bool:
-    """A lease that has no node yet. Returns whether there is nothing that it waits for in vain."""
-    own, unfit = books.groups[row.generation], books.unfit(row)
-    for group in own:
-        # One that was asked for at the same time may be there, too; or its host is about to end.
+    """Requests a group for a lease without a node. Returns False if the lease is blocked on
+    capacity.
+    """
+    own_groups, unfit = books.groups[row.generation], books.unfit(row)
+    for group in own_groups:
+        # A lease requested at the same time may be on that node too, or its host is about to end.
         if group.node_id is not None and group.node_id not in unfit:
             place = books.places.get(group.node_id)
             if place and place.is_there:
                 plan.place[row.generation] = group.node_id
                 books.taken.setdefault(row.spec_id, set()).add(group.node_id)
-            # Else its host is about to come.
+            # Otherwise its host is about to start.
             return True
-    right = [one for one in own if one.size == row.size and one.node_id is None]
-    plan.remove += [one.id for one in own if one not in right]
+    right = [
+        candidate
+        for candidate in own_groups
+        if candidate.size == row.size and candidate.node_id is None
+    ]
+    plan.remove += [candidate.id for candidate in own_groups if candidate not in right]
     if right:
         return False
     plan.create.append(
@@ -208,23 +220,23 @@ def _begin(plan: Plan, row: Row, books: _Books) -> bool:
 
 
 def _keep(plan: Plan, row: Row, node_id: str, books: _Books) -> bool:
-    """A lease that has a node. Returns whether Ray has kept its memory there."""
-    own = books.groups[row.generation]
-    here = [one for one in own if one.node_id == node_id]
+    """Maintains the group of a lease with a node. Returns True if Ray has kept its memory there."""
+    own_groups = books.groups[row.generation]
+    here = [group for group in own_groups if group.node_id == node_id]
     if here and here[0].size != row.size:
         grown = row.size - here[0].size
         if books.free.get(node_id, 0) >= grown:
             books.free[node_id] -= grown
             plan.create.append(_created_on(row, node_id))
-            plan.remove += [one.id for one in own]
+            plan.remove += [group.id for group in own_groups]
             return True
-        # There is no room for what it takes now: it keeps what it has.
+        # No room for the new size: the lease keeps its group.
     if here:
-        plan.remove += [one.id for one in own if one is not here[0]]
+        plan.remove += [group.id for group in own_groups if group is not here[0]]
         return True
-    # Ray may have moved it, which the replicas were not: it is to be where they are.
-    on_its_way = [one for one in own if one.node_id is None and one.size == row.size]
-    plan.remove += [one.id for one in own if one not in on_its_way]
+    # Ray may have moved the group, but not the replicas. The group must return to their node.
+    on_its_way = [group for group in own_groups if group.node_id is None and group.size == row.size]
+    plan.remove += [group.id for group in own_groups if group not in on_its_way]
     if not on_its_way:
         plan.create.append(_created_on(row, node_id))
     return False
@@ -236,7 +248,7 @@ def _created_on(row: Row, node_id: str) -> Create:
 
 
 def _make_room(plan: Plan, row: Row, books: _Books) -> None:
-    """For what Ray has no room for, idle leases go: as few as can be, of one node."""
+    """Evicts idle leases of one node, as few as possible, for a lease that Ray has no room for."""
     besides, free = books.others(row), books.free
     possible = [
         one
@@ -245,10 +257,10 @@ def _make_room(plan: Plan, row: Row, books: _Books) -> None:
     ]
     roomy = max(possible, key=lambda one: free[one.node_id], default=None)
     if roomy and free[roomy.node_id] >= row.size:
-        # Ray is about to find it.
+        # Ray is about to place it there.
         free[roomy.node_id] -= row.size
         return
-    found: list[tuple[tuple[bool, int, float], str, list[Row]]] = []
+    options: list[tuple[tuple[bool, int, float], str, list[Row]]] = []
     for place in possible:
         if not row.may_evict or place.memory_bytes < row.size:
             continue
@@ -260,9 +272,9 @@ def _make_room(plan: Plan, row: Row, books: _Books) -> None:
         if room >= row.size:
             latest = min(one.idle_s or 0.0 for one in victims)
             cost = (any(one.is_kept for one in victims), len(victims), -latest)
-            found.append((cost, place.node_id, victims))
-    if found:
-        _, node_id, victims = min(found, key=lambda one: one[:2])
+            options.append((cost, place.node_id, victims))
+    if options:
+        _, node_id, victims = min(options, key=lambda one: one[:2])
         for one in victims:
             free[node_id] += sum(group.size for group in books.groups[one.generation])
         free[node_id] -= row.size
@@ -278,13 +290,13 @@ def _why(row: Row, possible: Sequence[Place], free: Mapping[str, int]) -> str:
     node = "node with a GPU" if row.needs_device else "node"
     if not possible:
         return f"Ray has no {node} that could run it, and has been asked for one."
-    largest = max(one.memory_bytes for one in possible)
+    largest = max(place.memory_bytes for place in possible)
     if largest < row.size:
         return (
             f"It needs about {need} of memory, and the largest {node} has {in_words(largest)}. Ray "
             "has been asked for a larger one."
         )
-    most = max(free[one.node_id] for one in possible)
+    most = max(free[place.node_id] for place in possible)
     return (
         f"It needs about {need} of memory, and no {node} has more than {in_words(max(0, most))} "
         "that nobody uses. Ray has been asked for more."

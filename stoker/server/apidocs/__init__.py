@@ -1,5 +1,5 @@
-"""The API's description as a page, with its script and style in the package: it works offline.
+"""API documentation page. Its script and style are in the package, so it works offline.
 
-static/ is swagger-ui-dist 5.35.0 (Apache-2.0), unchanged but for the reference to its source map,
-and start.js, which is ours.
+static/ holds swagger-ui-dist 5.35.0 (Apache-2.0) and our own start.js. In swagger-ui-dist only the
+reference to its source map was changed.
 """

@@ -1,4 +1,4 @@
-"""`/docs`: Swagger UI over `/openapi.json`, for anyone, without a key."""
+"""`/docs`: serves Swagger UI over `/openapi.json`, without a key."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ STATIC = "/docs/static"
 _HERE = Path(__file__).parent
 _PAGE = (_HERE / "page.html").read_text("utf-8")
 _HEADERS = {
-    # Its own files run on it, and nothing else: whatever a description said would be text.
+    # The page may load only its own files. Anything in a description is shown as text.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
@@ -25,5 +25,5 @@ files = StaticFiles(directory=_HERE / "static")
 
 @router.get("/docs")
 async def docs() -> HTMLResponse:
-    """The page."""
+    """Returns the Swagger UI page."""
     return HTMLResponse(_PAGE, headers=_HEADERS)

@@ -1,4 +1,4 @@
-"""Failed attempts to sign in: each address has to wait before its next one is answered."""
+"""Failed sign-in attempts. After several failures an address must wait before its next attempt."""
 
 import ipaddress
 import time
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from stoker.base.errors import RateLimitError
 
 FREE = 5
-"""Attempts that may fail in a row without a wait."""
+"""Number of consecutive failed attempts without a wait."""
 FIRST_S, LONGEST_S = 1.0, 60.0
-"""The first wait; it doubles with each further failure."""
+"""First and longest wait in seconds. The wait doubles with each further failure."""
 FORGOTTEN_S = 15 * 60.0
 _KEPT = 10_000
 _V6_NETWORK = 64
@@ -22,7 +22,7 @@ class _Failures:
     at: float
 
     def wait_s(self, now: float) -> float:
-        """Seconds until the next attempt is heard."""
+        """Returns the seconds until the next attempt is accepted."""
         beyond = self.count - FREE
         if beyond < 0:
             return 0.0
@@ -30,17 +30,19 @@ class _Failures:
 
 
 class Attempts:
-    """In this process' memory; an address that fails no more is forgotten."""
+    """Failed sign-in attempts per address, in the memory of this process. An address without recent
+    failures is forgotten.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures: dict[str, _Failures] = {}
 
     def check(self, address: str) -> None:
-        """Raise `RateLimitError` where an address has to wait."""
-        found = self._failures.get(_network(address))
+        """Raises `RateLimitError` if an address must wait."""
+        failures = self._failures.get(_network(address))
         now = self._clock()
-        if found and now - found.at < FORGOTTEN_S and (wait_s := found.wait_s(now)) > 0:
+        if failures and now - failures.at < FORGOTTEN_S and (wait_s := failures.wait_s(now)) > 0:
             raise RateLimitError(
                 f"Too many attempts to sign in have failed. Try again in {max(1, round(wait_s))} "
                 "s.",
@@ -49,10 +51,11 @@ class Attempts:
 
     def failed(self, address: str) -> None:
         network, now = _network(address), self._clock()
-        found = self._failures.pop(network, None)
-        count = found.count if found and now - found.at < FORGOTTEN_S else 0
+        failures = self._failures.pop(network, None)
+        count = failures.count if failures and now - failures.at < FORGOTTEN_S else 0
         if len(self._failures) >= _KEPT:
-            # The one that failed longest ago: insertion is the order of last failures.
+            # Drops the address with the oldest last failure: the insertion order is the order of
+            # last failures.
             del self._failures[next(iter(self._failures))]
         self._failures[network] = _Failures(count + 1, now)
 
@@ -61,11 +64,13 @@ class Attempts:
 
 
 def _network(address: str) -> str:
-    """Of IPv6 the /64, of which one party has all addresses."""
+    """Returns the network of an address. For IPv6 this is the /64, because one client may own all
+    of its addresses.
+    """
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return address[:64]
-    if found.version == 4:
-        return str(found)
-    return str(ipaddress.ip_network((found, _V6_NETWORK), strict=False))
+    if ip.version == 4:
+        return str(ip)
+    return str(ipaddress.ip_network((ip, _V6_NETWORK), strict=False))

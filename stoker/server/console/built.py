@@ -1,7 +1,7 @@
-"""The console's built files, read once: one document for all of its addresses, and what it names.
+"""Built files of the console, read once. One document serves all of the console's addresses.
 
-They are built from `frontend/` into static/, without a word of where they will be served: that is
-put into the document as it is sent.
+The files are built from `frontend/` into static/ without knowing their URL prefix. The prefix is
+inserted into the document when it is sent.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _BASE = '<meta name="stoker-base" content="/">'
 _RELATIVE = re.compile(r'\b(src|href)="\./')
 _PACKED = ".gz"
 _LEAST_PACKED = 512
-"""Bytes; smaller files gain nothing."""
+"""Minimum size in bytes of a file that is compressed. Smaller files gain nothing."""
 _TYPES = {".js": "text/javascript", ".webmanifest": "application/manifest+json"}
 _TEXTS = ("text/", "application/json", "application/manifest+json", "image/svg+xml")
 
@@ -30,7 +30,7 @@ _TEXTS = ("text/", "application/json", "application/manifest+json", "image/svg+x
 class Page:
     content: bytes
     packed: bytes | None
-    """By gzip, where that is smaller."""
+    """Content compressed by gzip. None if that is not smaller."""
     media_type: str
     etag: str
 
@@ -47,7 +47,7 @@ class Page:
 
 
 class Pages:
-    """The built files, read once, and anew where they were built anew."""
+    """Built files of the console. Reads them once, and again after each new build."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         self._folder = folder
@@ -56,14 +56,14 @@ class Pages:
         self._documents: dict[str, Page] = {}
 
     async def file(self, path: str) -> Page | None:
-        """A file by its path below the folder; None: there is none."""
+        """Returns the file at a path below the folder. None if it does not exist."""
         await self._read()
         return self._files.get(path)
 
     async def document(self, prefix: str) -> Page:
-        """The document, for a server that is reached below a prefix such as `/models`.
+        """Returns the document for a server that is reached below a prefix such as `/models`.
 
-        Raises `NotFoundError` where it was not built.
+        Raises `NotFoundError` if the console is not built.
         """
         await self._read()
         if prefix not in self._documents:
@@ -103,7 +103,7 @@ def _type_of(name: str) -> str:
 
 
 def _placed(document: Page, prefix: str) -> Page:
-    """The document with absolute addresses: it is sent for deep links, too."""
+    """Returns the document with absolute addresses, because it is sent for deep links, too."""
     base = html.escape(prefix, quote=True)
     text = document.content.decode().replace(_BASE, _BASE.replace("/", f"{base}/", 1))
     text = _RELATIVE.sub(lambda match: f'{match[1]}="{base}/console/', text)

@@ -24,7 +24,9 @@ from stoker.tenancy.keys.sessions import (
 SESSION = "/console/session"
 
 router = APIRouter(tags=["Console"])
-"""Signing in needs no key yet, and what follows has a cookie: each handler checks for itself."""
+"""Routes without a key: signing in needs none, and the other routes use a cookie. Each handler
+checks access itself.
+"""
 links = APIRouter(tags=["Console"], route_class=KeyedRoute)
 
 
@@ -33,22 +35,22 @@ async def _from_ours(request: Request) -> None:
     require_json(request)
 
 
-# Declared for the OpenAPI document only, as the header of keys is.
+# Declared only for the OpenAPI document, like the header of keys.
 cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="Of a browser that signed in.")
 
 
 async def _signed_in(
     request: Request, _scheme: Annotated[object, Security(cookie)] = None
 ) -> BrowserSession:
-    """The browser's session. Raises `InvalidAPIKeyError`, and `ForbiddenError` where a change does
-    not come from a page of ours.
+    """Returns the browser's session. Raises `InvalidAPIKeyError`, or `ForbiddenError` if a change
+    does not come from one of the console's pages.
     """
     token = cookie_of(request)
     if token is None:
         raise signed_out()
-    found = await part_of(request, ConsoleContext).sessions.check(token)
+    browser = await part_of(request, ConsoleContext).sessions.check(token)
     check_csrf(request, token)
-    return found
+    return browser
 
 
 _BAD_KEY = (
@@ -67,25 +69,28 @@ SignedIn = Annotated[BrowserSession, Depends(_signed_in)]
 async def create_session(
     body: SessionCreate, request: Request, response: Response, context: ContextDep
 ) -> ConsoleSession:
-    """Sign a browser in, with a key or a link: it gets a cookie that can do what the key can."""
+    """Sign a browser in with a key or a link. The browser receives a cookie with the rights of the
+    key.
+    """
     address = request.client.host if request.client else ""
     try:
         token = await service.sign_in(context, body)
-        found = await context.sessions.check(token)
+        browser = await context.sessions.check(token)
     except InvalidAPIKeyError:
-        # A good key always signs in: others behind the same proxy may have failed.
+        # Only failed keys are limited. A valid key always signs in, because other clients behind
+        # the same proxy may have failed.
         context.attempts.check(address)
         context.attempts.failed(address)
         raise InvalidAPIKeyError(_BAD_LINK if body.key is None else _BAD_KEY) from None
     context.attempts.succeeded(address)
     seconds = int(context.settings.console_session_h * 3600)
     _set_cookie(request, response, context, token, seconds)
-    return service.response(found, token)
+    return service.response(browser, token)
 
 
 @router.get(SESSION, responses=responses())
 async def get_session(request: Request, response: Response, found: SignedIn) -> ConsoleSession:
-    """Tell who the browser is signed in as, and the token that its changes need."""
+    """Get the key that the browser is signed in with, and the token that its changes need."""
     response.headers["cache-control"] = "no-store"
     return service.response(found, cookie_of(request) or "")
 
@@ -94,7 +99,7 @@ async def get_session(request: Request, response: Response, found: SignedIn) -> 
 async def delete_session(
     request: Request, found: SignedIn, session: WriteSession, context: ContextDep
 ) -> Response:
-    """Sign the browser out, at once."""
+    """Sign the browser out immediately."""
     await service.sign_out(session, context, found)
     response = Response(status_code=204)
     _set_cookie(request, response, context, "", 0)
@@ -114,7 +119,7 @@ async def create_link(
     context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
-    """Make a link that signs one browser in with this key, once and within a minute."""
+    """Create a link that signs one browser in with this key. It works once, within a minute."""
 
     async def created() -> ConsoleLink:
         return await service.link(session, context, request, caller)

@@ -1,4 +1,4 @@
-"""The console's pages over HTTP."""
+"""HTTP routes of the console's pages."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -26,7 +26,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.api_route("/", methods=["GET", "HEAD"])
 async def root(request: Request) -> Response:
-    """A person is sent to the console; there is nothing else here."""
+    """Redirects browsers to the console. Other clients receive a 404."""
     if "text/html" not in request.headers.get("accept", ""):
         raise NotFoundError(f"No such path: {request.url.path}", code="not_found")
     return _to_console()
@@ -34,27 +34,29 @@ async def root(request: Request) -> Response:
 
 @router.api_route("/console", methods=["GET", "HEAD"])
 async def console() -> Response:
-    """The address without its last stroke."""
+    """Redirects the address without a trailing slash."""
     return _to_console()
 
 
 @router.api_route("/console/{path:path}", methods=["GET", "HEAD"])
 async def page(path: str, request: Request, context: ContextDep) -> Response:
-    """A file of the console, or its document, which has all other addresses itself."""
-    found = await context.pages.file(path)
+    """Returns a file of the console. All other paths return the document, which handles them
+    itself.
+    """
+    file = await context.pages.file(path)
     if path.startswith(ASSETS):
-        if found is None:
+        if file is None:
             raise NotFoundError("No such file of the console", code="not_found")
-        # Their names have the digest of what is in them.
-        return _answer(request, found, "public, max-age=31536000, immutable")
-    if found is None or path == INDEX:
-        found = await context.pages.document(prefix_of(request, context.settings.public_url))
-        return _answer(request, found, "no-cache", vary=f"accept-encoding, {HEADER}")
-    return _answer(request, found, "no-cache")
+        # The file names contain a digest of the content.
+        return _answer(request, file, "public, max-age=31536000, immutable")
+    if file is None or path == INDEX:
+        file = await context.pages.document(prefix_of(request, context.settings.public_url))
+        return _answer(request, file, "no-cache", vary=f"accept-encoding, {HEADER}")
+    return _answer(request, file, "no-cache")
 
 
 def _to_console() -> Response:
-    # Relative, as a proxy may have put a path before it.
+    # Relative, because a proxy may have added a path prefix.
     return Response(status_code=307, headers={"location": "console/"})
 
 
@@ -62,7 +64,9 @@ def _answer(request: Request, page: Page, caching: str, vary: str = "accept-enco
     is_packed = page.packed is not None and _takes_gzip(request)
     etag = f'"{page.etag}{"-gz" if is_packed else ""}"'
     headers = _HEADERS | {"cache-control": caching, "etag": etag, "vary": vary}
-    known = [one.strip() for one in request.headers.get("if-none-match", "").split(",")]
+    known = [
+        etag_value.strip() for etag_value in request.headers.get("if-none-match", "").split(",")
+    ]
     if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
     content = page.content
@@ -72,8 +76,8 @@ def _answer(request: Request, page: Page, caching: str, vary: str = "accept-enco
 
 
 def _takes_gzip(request: Request) -> bool:
-    for one in request.headers.get("accept-encoding", "").split(","):
-        name, _, quality = one.partition(";")
+    for coding in request.headers.get("accept-encoding", "").split(","):
+        name, _, quality = coding.partition(";")
         if name.strip().lower() == "gzip":
             return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
     return False

@@ -1,4 +1,4 @@
-"""Signing browsers in and out."""
+"""Signs browsers in and out."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -19,24 +19,24 @@ from stoker.tenancy.keys.sessions import BrowserSession, cookie_of, csrf_token, 
 
 LINK_LIFE = timedelta(seconds=60)
 MOST_SESSIONS, MOST_LINKS = 100, 20
-"""Of one key; the oldest one makes room for another."""
+"""Maximum number of sessions and links per key. A new one replaces the oldest."""
 
 
 async def sign_in(context: ConsoleContext, asked: schemas.SessionCreate) -> str:
-    """The token of a new session. Raises `InvalidAPIKeyError`, in the same way for any cause."""
+    """Opens a session and returns its token. Raises the same `InvalidAPIKeyError` for any cause."""
     if asked.key is not None:
         principal = await context.keyring.check(asked.key)
         _, secret_sha256 = parsed(asked.key)
         async with context.database.transaction() as session:
             return await _open(session, context, principal, secret_sha256)
     async with context.database.transaction() as session:
-        found = await repository.take_link(session, digest(asked.link or ""), db.now())
-    # It is used up by then, whatever becomes of this.
-    if found is None:
+        link_key = await repository.take_link(session, digest(asked.link or ""), db.now())
+    # The link is already used up, even if the following steps fail.
+    if link_key is None:
         raise InvalidAPIKeyError
-    principal = await context.keyring.admitted(*found)
+    principal = await context.keyring.admitted(*link_key)
     async with context.database.transaction() as session:
-        return await _open(session, context, principal, found[1])
+        return await _open(session, context, principal, link_key[1])
 
 
 async def _open(
@@ -65,7 +65,7 @@ async def sign_out(session: Session, context: ConsoleContext, found: BrowserSess
 async def link(
     session: Session, context: ConsoleContext, request: Request, caller: Principal
 ) -> schemas.ConsoleLink:
-    """A link that signs one browser in with the caller's key."""
+    """Creates a link that signs one browser in with the caller's key."""
     if cookie := cookie_of(request):
         secret_sha256 = (await context.sessions.check(cookie)).row.secret_sha256
     else:
@@ -82,7 +82,7 @@ async def link(
         )
     )
     base = base_url(request, context.settings.public_url)
-    # Behind the '#', which no browser sends to anybody, and no log has.
+    # The token follows the '#': browsers do not send this part, and logs do not contain it.
     return schemas.ConsoleLink(url=f"{base}/console/#link={token}", expires_at=now + LINK_LIFE)
 
 

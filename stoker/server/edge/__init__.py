@@ -1,1 +1,1 @@
-"""What a connection may take before there is a request, and while one is under way."""
+"""Limits on a connection before and during a request."""

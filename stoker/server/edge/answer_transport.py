@@ -1,16 +1,19 @@
-"""Sends the head of an answer with the first of its body, where that comes at once.
+"""Sends the head of a response together with the first part of its body, if that follows
+immediately.
 
-It saves the kernel a packet and the peer a turn: uvicorn writes both by themselves.
+This saves the kernel a packet and the peer a read: uvicorn writes both separately.
 """
 
 import asyncio
 
 JOINED_BYTES = 64 * 1024
-"""Beyond it, copying a body costs more than a packet of its own for the head."""
+"""Maximum size of a joined body part in bytes. For larger parts a copy costs more than a separate
+packet for the head.
+"""
 
 
 class AnswerTransport:
-    """What uvicorn writes one answer to, as it would to the connection's transport."""
+    """Transport for one response. Uvicorn writes to it as to the connection's transport."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""Answers that are written before there is an application to ask, in the same shape as its own."""
+"""Responses that are written without the application, in the same format as its own."""
 
 from email.utils import formatdate
 from http import HTTPStatus
@@ -9,7 +9,7 @@ from stoker.base.errors import StokerError
 
 
 def answer(error: StokerError, request_id: str) -> bytes:
-    """The whole answer, after which the connection is closed."""
+    """Returns the complete response. The connection is closed after it."""
     body = orjson.dumps(error.body())
     headers = {
         "date": formatdate(usegmt=True),

@@ -1,4 +1,6 @@
-"""All connections of a server: how many there may be, which gives way, a look at each a second."""
+"""All connections of a server: their limits, which ones give way, and a check of each every
+second.
+"""
 
 import asyncio
 import ipaddress
@@ -17,18 +19,20 @@ log = logging.getLogger(__name__)
 
 SWEEP_S = 1.0
 _LINGERING = 256
-"""Connections that were refused and may still read why; beyond these they are cut."""
+"""Maximum number of rejected connections that stay open so that the peer can read the reason.
+Further ones are closed.
+"""
 
 
 class Refused(StrEnum):
-    """Why a connection was not taken."""
+    """Reasons for rejecting a connection."""
 
     SERVER = "server"
     ADDRESS = "address"
 
 
 class Ended(StrEnum):
-    """Why a connection was ended by this side, other than by the end of an answer."""
+    """Reasons for which the server ends a connection, except the end of a response."""
 
     INVALID = "invalid"
     TOO_LARGE = "too_large"
@@ -40,14 +44,14 @@ class Ended(StrEnum):
 
 
 class Member(Protocol):
-    """A connection as its fellows see it."""
+    """Interface of a connection for `Connections`."""
 
     def check(self, now: float) -> None:
-        """End it where it has had its time."""
+        """Ends the connection if it has exceeded its time limit."""
         ...
 
     def give_way(self) -> None:
-        """End it: it has no request, and another connection is there."""
+        """Ends the connection, which has no request, to make room for another one."""
         ...
 
 
@@ -66,7 +70,7 @@ class Connections:
         self._open: dict[Member, _Address] = {}
         self._lingering: dict[Member, None] = {}
         self._waiting: dict[Member, None] = {}
-        """Those without a request under way, the one longest so first."""
+        """Connections without a request in progress, longest waiting first."""
         self._addresses: dict[str, _Address] = {}
         self._names: dict[_Address, str] = {}
         self._sweeping: asyncio.TimerHandle | None = None
@@ -74,7 +78,9 @@ class Connections:
         self._is_behind = False
 
     def admit(self, member: Member, host: str | None) -> Refused | None:
-        """Take a connection in, or say why not. One that has no request gives way to it."""
+        """Admits a connection, or returns the reason for rejecting it. A connection without a
+        request may be ended to make room.
+        """
         refused = self._make_room(name := _name(host))
         if self._sweeping is None:
             self._schedule()
@@ -91,19 +97,21 @@ class Connections:
         return refused
 
     def linger(self, member: Member) -> bool:
-        """Whether one that was refused may stay for a moment, to read why."""
+        """Returns True if a rejected connection may stay open for a moment, so that the peer can
+        read the reason.
+        """
         if len(self._lingering) >= _LINGERING:
             return False
         self._lingering[member] = None
         return True
 
     def wait(self, member: Member) -> None:
-        """It has no request under way from now on."""
+        """Marks a connection as having no request in progress."""
         if (address := self._open.get(member)) is not None:
             self._waiting[member] = address.waiting[member] = None
 
     def work(self, member: Member) -> None:
-        """A request of it is under way."""
+        """Marks a connection as having a request in progress."""
         if (address := self._open.get(member)) is not None:
             self._waiting.pop(member, None)
             address.waiting.pop(member, None)
@@ -120,7 +128,7 @@ class Connections:
             del self._addresses[self._names.pop(address)]
 
     async def collect(self) -> Iterable[Metric]:
-        """The metrics of the edge."""
+        """Returns the metrics of the connections."""
         connections = GaugeMetricFamily("stoker_connections_open", "Connections that are open.")
         connections.add_metric([], len(self._open))
         refused = CounterMetricFamily(
@@ -133,8 +141,8 @@ class Connections:
             "Connections that the server closed without a complete response, by reason.",
             labels=["reason"],
         )
-        for one in Refused:
-            refused.add_metric([one], self._refused[one])
+        for limit in Refused:
+            refused.add_metric([limit], self._refused[limit])
         for reason in Ended:
             ended.add_metric([reason], self.ended[reason])
         return [connections, refused, ended]
@@ -157,9 +165,11 @@ class Connections:
         return True
 
     def sweep(self, now: float) -> None:
-        """Look at every connection. One timer for all: one for each request would cost more."""
+        """Checks every connection. All share one timer, because a timer per request would cost
+        more.
+        """
         if now - self._due > SWEEP_S and not self._is_behind:
-            # The server itself was held up: what has come meanwhile is read first.
+            # The server itself was delayed. It first reads the data that has arrived meanwhile.
             self._is_behind = True
             return
         self._is_behind = False
@@ -189,7 +199,9 @@ class Connections:
 
 
 def _name(host: str | None) -> str:
-    """What counts as one address: of IPv6 the network, as one machine has all of its addresses."""
+    """Returns the name under which connections are counted. For IPv6 this is the network, because
+    one machine owns all of its addresses.
+    """
     if host is None or ":" not in host:
         return host or ""
     try:

@@ -1,4 +1,4 @@
-"""What the operating system is asked of files and sockets."""
+"""Operating system calls for files and sockets."""
 
 import array
 import asyncio
@@ -7,11 +7,11 @@ import resource
 import termios
 
 _MOST_FILES = 65_536
-"""Some libraries go through all numbers that a file may have."""
+"""Maximum number of open files. Some libraries iterate over all possible file numbers."""
 
 
 def raise_open_files() -> int:
-    """Have the process open as many files as it may; returns how many these are."""
+    """Raises the process's limit of open files to the maximum allowed. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < allowed:
@@ -21,13 +21,14 @@ def raise_open_files() -> int:
 
 
 def unsent(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel keeps for the peer, which has not taken them. It asks for more only
-    once a third of megabytes has gone, so without these a slow reader would look like none.
+    """Returns the number of bytes that the kernel holds because the peer has not accepted them. The
+    kernel requests more data only after a third of its several megabytes of buffer is free. Without
+    this count a slow reader would look like none.
     """
     count = array.array("i", [0])
     try:
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, count)
     except (OSError, ValueError):
-        # Closed meanwhile, or no socket that could tell.
+        # The socket was closed meanwhile, or the transport has no socket with this information.
         return 0
     return count[0]

@@ -1,4 +1,4 @@
-"""What a connection may take: of bytes, of time, and of places among the others."""
+"""Limits of a connection: bytes, time, and its share of all connections."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,22 @@ from stoker.base.config import Settings
 
 KIB = 1024
 HEAD_BYTES = 64 * KIB
-"""Of a request's head and trailers, and of whatever brings neither a head nor a body further."""
+"""Maximum size of a request's head and trailers, and of other data that belongs neither to a head
+nor to a body.
+"""
 TARGET_BYTES = 32 * KIB
-"""Of the path and query in the request line."""
+"""Maximum size of the path and query in the request line."""
 HEADERS = 200
 PIPELINED = 64
-"""Requests that wait for the answer to the one before them."""
+"""Maximum number of requests that wait for the response to the one before them."""
 PROGRESS_BYTES = 16 * KIB
-"""What has to come of a body, or be read of an answer, within its time limit."""
+"""Minimum number of bytes that must arrive of a body, or be read of a response, within its time
+limit.
+"""
 IDLE_S = 75.0
-"""Longer than clients keep idle connections, so that they close first: a POST sent into one that
-the server is closing cannot be repeated safely."""
+"""Idle timeout in seconds. It is longer than the idle timeout of clients, so that they close first:
+a POST into a connection that the server is closing cannot be repeated safely.
+"""
 
 MOST_CONNECTIONS = 10_000
 _SHARE_OF_FILES = 0.8
@@ -26,14 +31,16 @@ _SHARE_OF_FILES = 0.8
 class EdgeLimits:
     connections: int
     per_address: int
-    """0: as many as there may be in all."""
+    """Maximum number of connections per address. 0 means only the total limit applies."""
     head_s: float
     body_s: float
     answer_s: float
 
     @classmethod
     def of(cls, settings: Settings, files: int) -> "EdgeLimits":
-        """`files`: how many the process may have open."""
+        """Derives the limits from the settings. `files` is the maximum number of open files of the
+        process.
+        """
         most = int(files * _SHARE_OF_FILES)
         return cls(
             connections=min(settings.connections_limit or MOST_CONNECTIONS, max(1, most)),

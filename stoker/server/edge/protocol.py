@@ -1,4 +1,4 @@
-"""HTTP/1.1 of uvicorn and httptools, with bounds on what arrives and on how long it takes."""
+"""HTTP/1.1 of uvicorn and httptools, with limits on the size and duration of requests."""
 
 import asyncio
 import logging
@@ -36,29 +36,32 @@ log = logging.getLogger("stoker.http")
 
 _LINGER_S = 2.0
 _LINGER_BYTES = 4 * 1024 * 1024
-"""What is read and thrown away after a refusal. A connection that is closed with bytes unread is
-reset, and its peer may never see the answer."""
+"""Maximum number of bytes that are read and discarded after a rejection. A connection that is
+closed with unread bytes is reset, and its peer may not receive the response.
+"""
 _RETRY_AFTER_S = 5
 _PER_HEADER = 4
 """Bytes around a header's name and value."""
 _PER_BODY_BYTE = 16
-"""Bytes that may surround one of a body's: chunks of a single byte have five."""
+"""Maximum overhead in bytes per byte of a body. Chunks of a single byte have five."""
 
 
 class _Phase(Enum):
     HEAD = "head"
-    """No request yet, or a part of its head."""
+    """No request yet, or only a part of its head."""
     REQUEST = "request"
-    """One at least is under way."""
+    """At least one request is in progress."""
     REST = "rest"
-    """Answered before its body had ended."""
+    """The request was answered before its body ended."""
     IDLE = "idle"
     ENDING = "ending"
-    """Refused, and told so."""
+    """The connection was rejected and the response was sent."""
 
 
 class _RefusedError(Exception):
-    """Raised in the parser's callbacks, which it passes on as the context of its own error."""
+    """Error that the parser's callbacks raise. The parser passes it on as the context of its own
+    error.
+    """
 
     def __init__(self, error: StokerError, reason: Ended) -> None:
         super().__init__(error.message)
@@ -80,22 +83,24 @@ class Connection(HttpToolsProtocol):
         self._limits = connections.limits
         self._phase = _Phase.HEAD
         self._since = 0.0
-        """When the phase began; of a head after the first, when its first byte came."""
+        """Start of the phase. For each head after the first, the arrival of its first byte."""
         self._head_bytes = 0
         self._headers = 0
         self._fruitless = 0
-        """Bytes since the last head or the last of a body, beyond what a body has around it."""
+        """Bytes since the last head or the last body data, minus the allowed overhead of a body."""
         self._is_receiving = False
-        """Whether the head of the latest message is complete and the message is not."""
+        """True if the head of the latest message is complete and the message is not."""
         self._is_deaf = False
         self._discarded = 0
         self._answering: RequestResponseCycle | None = None
-        """The request that is worked on; uvicorn knows the latest, which may wait for this one."""
+        """The request in progress. Uvicorn knows only the latest request, which may wait for this
+        one.
+        """
         self._body_bytes = 0
         self._body_mark: tuple[float, int] | None = None
         self._unread_mark: tuple[float, int] | None = None
 
-    # What the transport tells.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -121,7 +126,7 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # What follows might be anything but HTTP/1.1.
+            # The following data may be any protocol other than HTTP/1.1.
             self._is_deaf = True
             self.cycle.keep_alive = False
         except httptools.HttpParserError as error:
@@ -134,7 +139,7 @@ class Connection(HttpToolsProtocol):
             if self._fruitless > HEAD_BYTES:
                 self._refuse(_too_large(), Ended.TOO_LARGE)
 
-    # What the parser tells.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -154,7 +159,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value) + _PER_HEADER
         if self._headers > HEADERS or self._head_bytes > HEAD_BYTES:
             raise _RefusedError(_too_large(), Ended.TOO_LARGE)
-        # Trailers come when the request is being answered, and say nothing that is asked for here.
+        # Trailers arrive while the request is being answered and are not used, so they are ignored.
         if not self._is_receiving:
             super().on_header(name, value)
 
@@ -189,7 +194,7 @@ class Connection(HttpToolsProtocol):
         if self._phase is _Phase.REST:
             self._enter(_Phase.IDLE)
 
-    # What uvicorn's side of a request tells.
+    # Callbacks of uvicorn's request cycle.
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
@@ -207,10 +212,10 @@ class Connection(HttpToolsProtocol):
         cycle.transport = cast("asyncio.Transport", AnswerTransport(self.transport, self.loop))
         super()._start_asgi_task(cycle, app)
 
-    # What the other connections want.
+    # Methods for `Connections`.
 
     def check(self, now: float) -> None:
-        """See `Member.check`."""
+        """Implements `Member.check`."""
         if self._is_unread(now):
             self._end(Ended.ANSWER_TIMEOUT)
         elif self.transport.is_closing():
@@ -236,23 +241,25 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
     def give_way(self) -> None:
-        """See `Member.give_way`."""
+        """Implements `Member.give_way`."""
         self._close()
 
     def _is_unread(self, now: float) -> bool:
-        """Whether the peer has stopped to read what it is sent."""
-        left = self.transport.get_write_buffer_size()
+        """Returns True if the peer has stopped reading the response for longer than the time
+        limit.
+        """
+        unread_bytes = self.transport.get_write_buffer_size()
         writes_more = self._phase is _Phase.REQUEST and not self.flow.write_paused
-        if not left or (writes_more and not self.transport.is_closing()):
+        if not unread_bytes or (writes_more and not self.transport.is_closing()):
             self._unread_mark = None
             return False
-        left += unsent(self.transport)
+        unread_bytes += unsent(self.transport)
         if self._unread_mark is not None:
             since, before = self._unread_mark
-            # It grows only once most of it was read.
-            if before - PROGRESS_BYTES < left <= before:
+            # The buffer grows only after most of it was read.
+            if before - PROGRESS_BYTES < unread_bytes <= before:
                 return now - since > self._limits.answer_s
-        self._unread_mark = (now, left)
+        self._unread_mark = (now, unread_bytes)
         return False
 
     def _is_body_late(self, now: float) -> bool:
@@ -278,9 +285,10 @@ class Connection(HttpToolsProtocol):
         self._since = self.loop.time()
 
     def _check_headers(self) -> None:
-        """Refuses headers that a proxy before this server might read in another way.
+        """Rejects headers that a proxy before this server might interpret differently.
 
-        One Host (RFC 9112, section 3.2), and no transfer coding but chunked (section 6.1).
+        Accepts exactly one Host (RFC 9112, section 3.2) and only the transfer coding chunked
+        (section 6.1).
         """
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts != 1:
@@ -299,14 +307,14 @@ class Connection(HttpToolsProtocol):
         )
 
     def _may_answer(self) -> bool:
-        """Whether the next bytes that the peer reads answer the message that is refused."""
+        """Returns True if the next bytes to the peer would answer the rejected message."""
         current = self._answering
         if self._is_receiving:
             return current is self.cycle and current is not None and not current.response_started
         return current is None or current.response_complete
 
     def _refuse(self, error: StokerError, reason: Ended) -> None:
-        """End the connection with an answer, where one can be given."""
+        """Ends the connection, with an error response if one can be sent."""
         if self._phase is _Phase.ENDING or self.transport.is_closing():
             return
         if not self._may_answer() or self.transport.get_write_buffer_size():
@@ -327,9 +335,9 @@ class Connection(HttpToolsProtocol):
         self._say_last(answer(error, identifier))
 
     def _turn_away(self, refused: Refused) -> None:
-        whose = "from this address" if refused is Refused.ADDRESS else "to this server"
+        origin = "from this address" if refused is Refused.ADDRESS else "to this server"
         error = CapacityError(
-            f"There are as many connections {whose} as it takes. Close idle ones, or try again.",
+            f"There are as many connections {origin} as it takes. Close idle ones, or try again.",
             code="too_many_connections",
             retry_after_s=_RETRY_AFTER_S,
         )
@@ -353,13 +361,13 @@ class Connection(HttpToolsProtocol):
 
     def _close(self) -> None:
         if self.transport.get_write_buffer_size():
-            # Closed, it would stay until all of that was read.
+            # A plain close would keep the connection open until the peer has read everything.
             self.transport.abort()
         else:
             self.transport.close()
 
     def _abandon(self) -> None:
-        """Have the work end that is done for this connection."""
+        """Cancels the work for all requests of this connection."""
         for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True

@@ -13,7 +13,7 @@ from stoker.workloads.agents.context import AgentContext
 
 @dataclass(frozen=True, kw_only=True)
 class ErasureContext(Platform):
-    """What keeps something of an account in memory, beside the platform."""
+    """Services that hold data of an account in memory, in addition to the platform."""
 
     deployments: DeploymentContext
     agents: AgentContext

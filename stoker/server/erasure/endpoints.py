@@ -11,9 +11,10 @@ router = APIRouter(prefix="/v1/accounts", tags=["Accounts"], route_class=KeyedRo
 
 @router.delete("/{account_id}", responses=responses(NotFoundError, CapacityError))
 async def delete_account(account_id: str, _operator: Operator, context: ContextDep) -> Deleted:
-    """Delete an account and erase everything of it (operators).
+    """Delete an account and erase all of its data (operators).
 
-    Its keys end at once and its work is stopped. A deletion that is cut off goes on by itself.
+    Its keys are revoked immediately and its work is stopped. An interrupted deletion continues
+    automatically.
     """
     await service.delete(context, account_id)
     return Deleted(id=account_id, object="account.deleted")

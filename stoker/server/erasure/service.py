@@ -1,7 +1,7 @@
-"""Deletes accounts, with everything that belongs to them.
+"""Deletes accounts with everything that belongs to them.
 
-The account's row says that its deletion has begun, and is the last row that goes. Whatever ends a
-server in between, the next one goes on: each step can be repeated.
+The account's row records that its deletion has begun, and is deleted last. If a server stops during
+the deletion, the next one continues: each step can be repeated.
 """
 
 import asyncio
@@ -32,32 +32,34 @@ from stoker.workloads.agents import run_service as runs
 log = logging.getLogger(__name__)
 
 RESUME_S = 30.0
-"""How often deletions that were cut off are looked for."""
+"""Interval in seconds between checks for interrupted deletions."""
 _ROUNDS = 5
-"""Requests that were admitted before may add something meanwhile, which the next round erases."""
+"""Maximum number of rounds. Requests that were admitted earlier may add data meanwhile, which the
+next round erases.
+"""
 _AT_ONCE = 200
 _OTHERS_S = 2.0
-"""Other servers have ended their transfers into sessions after so long."""
+"""Seconds after which other servers have ended their transfers into upload sessions."""
 _erasing = KeyedLocks()
 
 
 async def delete(context: ErasureContext, account_id: str) -> None:
-    """Erase an account; goes on where the caller is cancelled.
+    """Erases an account. Continues if the caller is cancelled.
 
     Raises:
-        NotFoundError: there is no such account, or no more.
-        CapacityError: the object store does not answer, or work does not end. The deletion goes on
-            in the background.
+        NotFoundError: the account does not exist or was already deleted.
+        CapacityError: the object store does not answer, or work does not end. The deletion
+            continues in the background.
     """
     await _close(context, account_id)
     await db.uncut(_erase(context, account_id))
 
 
 async def resume(context: ErasureContext) -> None:
-    """Go on with the deletions that were cut off."""
+    """Resumes interrupted deletions."""
     async with context.database.reading() as session:
-        found = await tables.deleting(session)
-    for account_id in found:
+        account_ids = await tables.deleting(session)
+    for account_id in account_ids:
         await _erase(context, account_id)
 
 
@@ -72,7 +74,7 @@ async def run(context: ErasureContext) -> None:
 
 
 async def _close(context: ErasureContext, account_id: str) -> None:
-    """Have an account refuse everything from now on."""
+    """Marks an account as being deleted, revokes its keys and ends its streams."""
     async with context.database.transaction() as session:
         account = await tables.begun(session, account_id)
         if account is None:
@@ -97,9 +99,9 @@ async def _erase(context: ErasureContext, account_id: str) -> None:
 
 
 async def _round(context: ErasureContext, account_id: str) -> bool:
-    """End and erase what an account has by now; returns whether the account is gone."""
+    """Ends and erases the current data of an account. Returns True if the account is deleted."""
     async with context.database.transaction() as session:
-        # By the ids of what there still is.
+        # These rows are found by the ids of objects that still exist.
         await tables.erase_idempotency(session, account_id)
         await tables.erase_jobs(session, account_id)
     await _let_go(context)
@@ -130,11 +132,11 @@ async def _let_go(context: ErasureContext) -> None:
 async def _erase_agents(context: ErasureContext, account_id: str) -> None:
     while True:
         async with context.database.reading() as session:
-            found = await tables.ids(session, Agent, account_id, _AT_ONCE)
-        for agent_id in found:
+            agent_ids = await tables.ids(session, Agent, account_id, _AT_ONCE)
+        for agent_id in agent_ids:
             with contextlib.suppress(NotFoundError):
                 await runs.erase_with_agent(context.agents, account_id, agent_id)
-        if len(found) < _AT_ONCE:
+        if len(agent_ids) < _AT_ONCE:
             return
 
 
@@ -144,13 +146,16 @@ async def _erase_deployments(context: ErasureContext, account_id: str) -> None:
         Deployment.account_id == account_id
     )
     async with context.database.reading() as session:
-        found = (await session.execute(statement)).all()
-        of_each = {row.id: await versions.all_of(session, row.id) for row in found}
-    # Before the rows: a server that is killed in between finds by them what is still to be removed.
-    removals = [deployed.runtime.remove(one.id) for some in of_each.values() for one in some]
+        rows = (await session.execute(statement)).all()
+        of_each = {row.id: await versions.all_of(session, row.id) for row in rows}
+    # Runs before the rows are deleted: if the server is killed in between, these rows still show
+    # what to remove.
+    removals = [
+        deployed.runtime.remove(version.id) for some in of_each.values() for version in some
+    ]
     await asyncio.gather(*removals)
-    # A base can be deleted once its adapters are.
-    for row in sorted(found, key=lambda row: row.adapter_of is None):
+    # A base can be deleted only after its adapters.
+    for row in sorted(rows, key=lambda row: row.adapter_of is None):
         with contextlib.suppress(NotFoundError):
             async with context.database.transaction() as session:
                 removed = await deployments.delete(session, deployed, account_id, row.id)
@@ -160,22 +165,24 @@ async def _erase_deployments(context: ErasureContext, account_id: str) -> None:
 async def _erase_artifacts(context: ErasureContext, account_id: str) -> None:
     while True:
         async with context.database.transaction() as session:
-            found = await tables.ids(session, Artifact, account_id, _AT_ONCE)
-            uploads = [one for each in found for one in await artifact_rows.uploads(session, each)]
+            artifact_ids = await tables.ids(session, Artifact, account_id, _AT_ONCE)
+            uploads = [
+                row for each in artifact_ids for row in await artifact_rows.uploads(session, each)
+            ]
             receiving = (UploadStatus.OPEN, UploadStatus.INGESTING)
-            is_receiving = any(one.status in receiving for one in uploads)
+            is_receiving = any(row.status in receiving for row in uploads)
             for upload in uploads:
                 upload.status = UploadStatus.ABANDONED
         if is_receiving and not context.database.is_sqlite:
             await asyncio.sleep(_OTHERS_S)
         for upload in uploads:
             await transfers.end(upload.id, artifacts.upload_closed(UploadStatus.ABANDONED))
-        # Bytes before rows: what has no row any more is found by nothing else.
-        for artifact_id in found:
+        # Deletes bytes before rows, because bytes without a row cannot be found.
+        for artifact_id in artifact_ids:
             await context.blobs.delete_prefix(f"{artifacts.BLOBS}/{artifact_id}")
         async with context.database.transaction() as session:
-            await session.execute(deletion(Artifact).where(Artifact.id.in_(found)))
-        if len(found) < _AT_ONCE:
+            await session.execute(deletion(Artifact).where(Artifact.id.in_(artifact_ids)))
+        if len(artifact_ids) < _AT_ONCE:
             return
 
 
@@ -183,11 +190,11 @@ async def _erase_files(context: ErasureContext, account_id: str) -> None:
     while True:
         async with context.database.reading() as session:
             statement = select(File).where(File.account_id == account_id).limit(_AT_ONCE)
-            found = (await session.scalars(statement)).all()
-        for file in found:
+            rows = (await session.scalars(statement)).all()
+        for file in rows:
             await context.blobs.remove(file.blob_key)
-        ids = [file.id for file in found]
+        ids = [file.id for file in rows]
         async with context.database.transaction() as session:
             await session.execute(deletion(File).where(File.id.in_(ids)))
-        if len(found) < _AT_ONCE:
+        if len(rows) < _AT_ONCE:
             return

@@ -1,4 +1,6 @@
-"""Which rows of each table belong to an account. A test compares this with the schema."""
+"""Selects the rows of each table that belong to an account. A test compares this with the
+schema.
+"""
 
 from collections.abc import Mapping
 
@@ -48,7 +50,7 @@ OWNED: tuple[type[Base], ...] = (
     UsageCount,
     Video,
 )
-"""Tables whose rows name their account."""
+"""Tables with a column for their account."""
 KEPT: Mapping[type[Base], str] = {
     DeploymentChange: "random ids, by which other servers notice that a deployment was deleted",
     Lease: "random ids, removed with the replicas",
@@ -58,28 +60,30 @@ KEPT: Mapping[type[Base], str] = {
     Server: "belongs to no account",
     SharedSecret: "belongs to no account",
 }
-"""Tables whose rows stay, and why."""
+"""Maps each table with rows that stay to the reason."""
 _JOBS = (Import, Trial, Video)
 _WITH_WORK = (Deployment, Artifact, Agent, File, *_JOBS)
-"""Tables whose rows stand for work or bytes, which end before the rows do."""
+"""Tables with rows that stand for work or bytes. The work or bytes end before the rows are
+deleted.
+"""
 
 _WITHOUT_REFERENCE = (IdempotencyRecord, RateLevel)
-"""Tables that name rows of others without a foreign key: these go first."""
+"""Tables that refer to rows of other tables without a foreign key. Their rows are deleted first."""
 
 
 def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
-    """For each table that has rows of accounts, which of them are this account's."""
-    own: dict[type[Base], ColumnElement[bool]] = {
+    """Maps each table with rows of accounts to the condition that selects this account's rows."""
+    conditions: dict[type[Base], ColumnElement[bool]] = {
         table: table.__table__.c.account_id == account_id for table in OWNED
     }
-    artifacts = select(Artifact.id).where(own[Artifact])
+    artifacts = select(Artifact.id).where(conditions[Artifact])
     uploads = select(Upload.id).where(Upload.artifact_id.in_(artifacts))
-    deployments = select(Deployment.id).where(own[Deployment])
-    versions = select(DeploymentVersion.id).where(own[DeploymentVersion])
-    keys = select(ApiKey.id).where(own[ApiKey])
-    runs = select(Run.id).where(own[Run])
-    made = [select(Transfer.id).where(own[Transfer]), keys]
-    return own | {
+    deployments = select(Deployment.id).where(conditions[Deployment])
+    versions = select(DeploymentVersion.id).where(conditions[DeploymentVersion])
+    keys = select(ApiKey.id).where(conditions[ApiKey])
+    runs = select(Run.id).where(conditions[Run])
+    made = [select(Transfer.id).where(conditions[Transfer]), keys]
+    return conditions | {
         Account: Account.id == account_id,
         ConsoleLink: ConsoleLink.key_id.in_(keys),
         ConsoleSession: ConsoleSession.key_id.in_(keys),
@@ -88,7 +92,7 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
         IdempotencyRecord: or_(
             IdempotencyRecord.account_id == account_id,
             IdempotencyRecord.object_id == account_id,
-            # An operator made these for the account.
+            # An operator created these objects for the account.
             *(IdempotencyRecord.object_id.in_(ids) for ids in made),
         ),
         RateLevel: RateLevel.key_id.in_(keys),
@@ -101,51 +105,55 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
 
 
 async def erase_jobs(session: Session, account_id: str) -> None:
-    """Delete the jobs of an account that belong to nothing which is ended by itself."""
+    """Deletes the import, trial and video jobs of an account. Other jobs end with the object that
+    they belong to.
+    """
     rows = owned_by(account_id)
     for table in _JOBS:
         await session.execute(delete(table).where(rows[table]))
 
 
 async def has_work(session: Session, account_id: str) -> bool:
-    """Whether an account has rows that stand for work or bytes."""
+    """Returns True if an account has rows that stand for work or bytes."""
     rows = owned_by(account_id)
-    found = [exists(select(table.__table__).where(rows[table])) for table in _WITH_WORK]
-    return bool(await session.scalar(select(or_(*found))))
+    clauses = [exists(select(table.__table__).where(rows[table])) for table in _WITH_WORK]
+    return bool(await session.scalar(select(or_(*clauses))))
 
 
 async def erase_idempotency(session: Session, account_id: str) -> None:
-    """Delete the answers that are remembered for an account, while it is known what it has."""
+    """Deletes an account's stored responses of idempotent requests, while the ids of its objects
+    are still known.
+    """
     condition = owned_by(account_id)[IdempotencyRecord]
     await session.execute(delete(IdempotencyRecord).where(condition))
 
 
 async def erase_all(session: Session, account_id: str) -> None:
-    """Delete all rows of an account, and the account."""
+    """Deletes all rows of an account, including the account itself."""
     rows = owned_by(account_id)
     for table in _WITHOUT_REFERENCE:
         await session.execute(delete(table).where(rows[table]))
     of_tables = {table.__table__: condition for table, condition in rows.items()}
-    # Rows before those that they refer to.
+    # Deletes rows before the rows that they refer to.
     for table in reversed(Base.metadata.sorted_tables):
         if (condition := of_tables.get(table)) is not None:
             await session.execute(delete(table).where(condition))
 
 
 async def deleting(session: Session) -> list[str]:
-    """The accounts whose deletion has begun and has not ended."""
+    """Returns the ids of accounts with an unfinished deletion."""
     statement = select(Account.id).where(Account.deleting_at.is_not(None))
     return list(await session.scalars(statement))
 
 
 async def begun(session: Session, account_id: str) -> Account | None:
-    """An account, locked: also one that is being deleted."""
+    """Returns an account and locks its row. Includes an account that is being deleted."""
     statement = select(Account).where(Account.id == account_id)
     return await session.scalar(statement.with_for_update())
 
 
 async def ids(session: Session, table: type[Base], account_id: str, most: int) -> list[str]:
-    """The ids of some of an account's rows."""
+    """Returns the ids of at most `most` of an account's rows."""
     columns = table.__table__.c
     statement = select(columns.id).where(columns.account_id == account_id)
     return list(await session.scalars(statement.order_by(columns.id).limit(most)))

@@ -1,4 +1,4 @@
-"""Those who listen, and the one task that tells them, which is there while somebody does."""
+"""Open event streams and the task that feeds them. The task runs only while a stream is open."""
 
 import asyncio
 import contextlib
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 MOST = 1024
 MOST_OF_KEY = 64
-"""Streams that are open at the same time."""
+"""Maximum number of open streams per key."""
 OF_OPERATORS = 64
-"""Streams that no account may take."""
+"""Number of streams reserved for operators' keys."""
 GATHER_S = 0.1
-"""How long changes are gathered: an object that changes ten times is told of once."""
+"""Seconds for which changes are collected. An object that changes ten times is sent once."""
 STATS_S = 1.0
 
 
@@ -39,7 +39,7 @@ class Broadcast:
         self._dirty = Dirty()
         self._news = asyncio.Event()
         self._progress: dict[str, int] = {}
-        """Of videos that are being made, percent, as told last."""
+        """Last sent progress of each video in production, in percent."""
         self._telling: asyncio.Task[None] | None = None
         self._is_over = False
 
@@ -47,12 +47,12 @@ class Broadcast:
     def listening(
         self, reach: Visibility, account_id: str | None, key_id: str
     ) -> Generator[Listener]:
-        """Open a stream.
+        """Opens a stream.
 
         Args:
             account_id: the key's account; None for an operator's key.
 
-        Raises `RateLimitError` where the key or its account has too many streams.
+        Raises `RateLimitError` if the key or its account has too many streams.
         """
         self._check_room(account_id, key_id)
         listener = Listener(reach, account_id, key_id)
@@ -69,19 +69,19 @@ class Broadcast:
                 self._rest()
 
     def end(self) -> None:
-        """The server stops: whoever listens comes back to its next start."""
+        """Ends all streams because the server stops. Clients reconnect after its next start."""
         self._is_over = True
-        for one in self._listeners:
-            one.end()
+        for listener in self._listeners:
+            listener.end()
 
     def end_of(self, account_id: str) -> None:
-        """End the streams of keys of an account alone, which is being deleted."""
-        for one in self._listeners:
-            if one.reach.accounts == frozenset([account_id]):
-                one.end()
+        """Ends the streams that cover only this account, because it is being deleted."""
+        for listener in self._listeners:
+            if listener.reach.accounts == frozenset([account_id]):
+                listener.end()
 
     def _check_room(self, account_id: str | None, key_id: str) -> None:
-        of_key = sum(one.key_id == key_id for one in self._listeners)
+        of_key = sum(listener.key_id == key_id for listener in self._listeners)
         if of_key >= MOST_OF_KEY:
             message = f"This key has {of_key} event streams open, which is the most."
         elif account_id is None and len(self._listeners) >= MOST:
@@ -100,7 +100,9 @@ class Broadcast:
         )
 
     def _has_room(self, account_id: str) -> bool:
-        at_work = Counter(one.account_id for one in self._listeners if one.account_id is not None)
+        at_work = Counter(
+            listener.account_id for listener in self._listeners if listener.account_id is not None
+        )
         return FairShare(MOST - OF_OPERATORS).may_begin(account_id, at_work)
 
     def _rest(self) -> None:
@@ -114,7 +116,7 @@ class Broadcast:
         for change in changes:
             self._dirty.add(change)
             if change.table.__tablename__ == "deployments":
-                # They run as their base does.
+                # Adapters run on the replicas of their base.
                 for adapter in self._contexts.deployments.directory.adapters_of(change.id):
                     self._dirty.mark(DEPLOYMENT, adapter)
         if self._dirty:
@@ -143,34 +145,42 @@ class Broadcast:
     async def _tell_changes(self) -> None:
         async with contextlib.aclosing(self._dirty.taken(self._contexts)) as messages:
             async for message in messages:
-                for one in self._listeners:
-                    if one.reach.includes(message):
-                        one.tell(message.content)
+                for listener in self._listeners:
+                    if listener.reach.includes(message):
+                        listener.tell(message.content)
 
     async def _tell_stats(self) -> None:
         self._mark_videos()
-        # Keys for some deployments see nothing of how these run.
-        reaches = {one.reach for one in self._listeners if one.reach.deployment_ids is None}
+        # Keys for some deployments receive no runtime statistics.
+        reaches = {
+            listener.reach for listener in self._listeners if listener.reach.deployment_ids is None
+        }
         if not reaches:
             return
-        stats = await self._watch.look(lambda found: self._dirty.mark(DEPLOYMENT, found))
+        stats = await self._watch.look(
+            lambda deployment_id: self._dirty.mark(DEPLOYMENT, deployment_id)
+        )
         for reach in reaches:
             content = stats.message(reach, await self._credit(reach))
-            for one in list(self._listeners):
-                if one.reach == reach:
-                    one.tell(content)
+            for listener in list(self._listeners):
+                if listener.reach == reach:
+                    listener.tell(content)
 
     async def _credit(self, reach: Visibility) -> dict[str, Any] | None:
-        """Of one account; of several there is no sum to tell."""
+        """Returns the credit of a single account. None for several accounts, because no sum is
+        sent.
+        """
         if reach.accounts is None or len(reach.accounts) != 1:
             return None
         return await self._balances.of(next(iter(reach.accounts)))
 
     def _mark_videos(self) -> None:
-        """Their progress is in memory alone."""
+        """Marks videos with changed progress. No row shows the progress, because it exists only in
+        memory.
+        """
         shares = self._contexts.videos.jobs.at_work()
-        found = {video_id: int(share * 100) for video_id, share in shares.items()}
-        for video_id, percent in found.items():
+        percents = {video_id: int(share * 100) for video_id, share in shares.items()}
+        for video_id, percent in percents.items():
             if self._progress.get(video_id) != percent:
                 self._dirty.mark(VIDEO, video_id)
-        self._progress = found
+        self._progress = percents

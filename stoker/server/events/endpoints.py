@@ -22,7 +22,7 @@ from stoker.tenancy.keys.auth import AccountId, ActingFor, Caller, KeyedRoute, M
 from stoker.tenancy.keys.auth import authenticate_again as again
 
 CHECK_S = 1.0
-"""How soon one whose key has ended hears no more."""
+"""Interval in seconds between key checks. A stream ends within this time after its key ends."""
 SILENCE_S = 15.0
 MOST_ACCOUNTS = 100
 MOST_WINDOW_S = 86_400
@@ -44,7 +44,7 @@ def _reach(caller: Principal, accounts: str | None, acting_for: str | None) -> V
                 param="accounts",
             )
         return Visibility(frozenset({caller.account_id or ""}))
-    named = [one for one in (accounts or acting_for or "").split(",") if one]
+    named = [account_id for account_id in (accounts or acting_for or "").split(",") if account_id]
     if len(named) > MOST_ACCOUNTS:
         raise InvalidRequestError(f"Name at most {MOST_ACCOUNTS} accounts.", param="accounts")
     return Visibility(frozenset(named) if named else None)
@@ -66,9 +66,7 @@ async def follow_events(
     ] = None,
     x_stoker_account: ActingFor = None,
 ) -> Streamed:
-    """Follow what happens, as server-sent events: changes as they are made, and figures about once
-    a second.
-    """
+    """Follow changes as server-sent events. Statistics follow about once a second."""
     reach = _reach(caller, accounts, x_stoker_account)
     return await streamed(request, _events(request, context, caller, reach))
 
@@ -83,7 +81,7 @@ async def _events(
             await listener.wait(CHECK_S)
             now = time.monotonic()
             if now - checked_at >= CHECK_S:
-                # Raises where the key has ended, or the browser was signed out.
+                # Raises an error if the key has ended or the browser was signed out.
                 await again(request)
                 checked_at = now
             if content := listener.take():
@@ -109,7 +107,7 @@ async def deployment_metrics(
         ),
     ] = 900,
 ) -> schemas.DeploymentMetrics:
-    """What calls of a deployment came to, step by step, as far as this server remembers: a day."""
+    """Get statistics of a deployment's calls, step by step. This server remembers one day."""
     row = await deployments.get(session, account_id, deployment_id)
     step_s = FINE_S if window_s <= FINE_S * FINE_KEPT else COARSE_S
     count = math.ceil(window_s / step_s)
@@ -161,7 +159,9 @@ def _number(row: Sequence[float] | None, at: int) -> float | None:
 async def get_machine(
     caller: Manager, context: ContextDep, x_stoker_account: ActingFor = None
 ) -> schemas.Machine:
-    """The machine, its engines and its replicas: of all accounts for operators, else the own."""
+    """Get the machine, its engines and its replicas: of all accounts for operators, otherwise of
+    the key's own account.
+    """
     account_id = caller.account_id or x_stoker_account
     reach = Visibility(None if account_id is None else frozenset({account_id}))
     return await machine.machine(context.settings, context.runtime, context.directory, reach)
@@ -169,7 +169,7 @@ async def get_machine(
 
 @router.get("/nodes", response_model=ListResponse[schemas.Node], responses=responses())
 async def list_nodes(_operator: Operator, context: ContextDep) -> Response:
-    """The machines that run replicas, each with its memory and what it runs, as this server finds
-    them. Empty where servers run replicas themselves.
+    """List the machines that run replicas, each with its memory and leases, as this server sees
+    them. Empty if servers run replicas themselves.
     """
     return await nodes.listed(context.runtime.nodes())

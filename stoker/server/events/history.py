@@ -1,6 +1,7 @@
-"""Keeps what happens to deployments, as it is told, and looks at those that have replicas.
+"""Records the calls of deployments and polls the deployments that have replicas.
 
-An idle server looks at nothing: where no deployment has a replica, whoever looks waits to be told.
+An idle server polls nothing. If no deployment has a replica, the poll loop waits for a
+notification.
 """
 
 import asyncio
@@ -19,39 +20,40 @@ from stoker.server.events.series import FINE_S, RATE_STEPS, RECENT, Series, merg
 log = logging.getLogger(__name__)
 
 MOST = 1000
-"""Deployments that are remembered; the one that was called longest ago is forgotten first. Each
-takes 110 kB."""
+"""Maximum number of remembered deployments. The least recently called one is forgotten first. Each
+uses 110 kB.
+"""
 _TURN = 200
-"""Deployments that are looked at before others have their turn."""
+"""Number of deployments that are polled before other tasks may run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """All versions of a deployment together, as of now."""
+    """Current state of all versions of a deployment together."""
 
     status: Status
     queue: int
-    """Calls that wait or are worked on."""
+    """Number of calls that wait or are in progress."""
     replicas: int
-    """Those that answer."""
+    """Number of ready replicas."""
     alive: int
-    """And those that start or end."""
+    """Number of all replicas, including those that start or stop."""
     memory_bytes: int
     passes: int
     samples: int
-    """Since its replicas began, also those that have ended."""
+    """Number of samples since its replicas started, including replicas that have ended."""
     versions: tuple[tuple[str, DeploymentStats], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recent:
-    """How calls went of late."""
+    """Statistics of recent calls."""
 
     requests_per_s: float = 0.0
     errors_per_s: float = 0.0
     p50_ms: float | None = None
     p99_ms: float | None = None
-    """Of the last minute."""
+    """Latencies of the last minute."""
 
 
 class History(RuntimeListener):
@@ -63,10 +65,10 @@ class History(RuntimeListener):
         self._clock = clock
         self._series: dict[str, Series] = {}
         self._at_work: dict[str, tuple[int, int]] = {}
-        """Those that are looked at → passes and samples when they were last."""
+        """Maps each polled deployment to its passes and samples at the last poll."""
         self._news = asyncio.Event()
 
-    # --- what is told ---
+    # --- notifications ---
 
     def served(self, call: Served) -> None:
         now = self._clock()
@@ -79,20 +81,22 @@ class History(RuntimeListener):
             self._at_work[spec.deployment] = (0, 0)
             self._news.set()
 
-    # --- what is looked at ---
+    # --- polling ---
 
     async def run(self) -> None:
-        """Look at what has replicas, once in a step, for as long as there is anything."""
+        """Polls all deployments with replicas once per step. Waits while no deployment has
+        replicas.
+        """
         while True:
             if not self._at_work:
                 self._news.clear()
                 await self._news.wait()
-            # In the middle of a step, whose numbers are read at its end.
+            # Polls in the middle of a step, because the values of a step are read at its end.
             await asyncio.sleep(FINE_S - (self._clock() + FINE_S / 2) % FINE_S)
             await self.look()
 
     async def look(self) -> None:
-        """One round."""
+        """Polls each deployment with replicas once."""
         for number, deployment_id in enumerate(list(self._at_work), start=1):
             self._look_at(deployment_id)
             if number % _TURN == 0:
@@ -104,50 +108,52 @@ class History(RuntimeListener):
             self._at_work.pop(deployment_id, None)
             self._series.pop(deployment_id, None)
             return
-        now, found = self._clock(), self.observe(entry)
+        now, observed = self._clock(), self.observe(entry)
         series = self._series.get(deployment_id) or self._begun(deployment_id, now)
         if series is None:
             return
         passes, samples = self._at_work[deployment_id]
-        # Fewer than before: what was counted has begun anew.
-        passes = found.passes - passes if found.passes >= passes else found.passes
-        samples = found.samples - samples if found.samples >= samples else found.samples
+        # A lower count means that the counter was reset.
+        passes = observed.passes - passes if observed.passes >= passes else observed.passes
+        samples = observed.samples - samples if observed.samples >= samples else observed.samples
         series.see(
             now,
-            queue=found.queue,
-            replicas=found.replicas,
-            memory_bytes=found.memory_bytes,
+            queue=observed.queue,
+            replicas=observed.replicas,
+            memory_bytes=observed.memory_bytes,
             passes=passes,
             samples=samples,
         )
-        if found.alive or found.queue:
-            self._at_work[deployment_id] = (found.passes, found.samples)
+        if observed.alive or observed.queue:
+            self._at_work[deployment_id] = (observed.passes, observed.samples)
         else:
             del self._at_work[deployment_id]
 
     def observe(self, entry: Entry) -> Observed:
-        """A deployment as it is now. An adapter's replicas are its base's."""
+        """Returns the current state of a deployment. An adapter has no replicas of its own: they
+        belong to its base.
+        """
         known = entry.callable_versions | {entry.version_id}
-        found = [(one, stats) for one in known if (stats := self._runtime.stats(one))]
-        live = dict(found).get(entry.version_id)
+        version_stats = [(item, stats) for item in known if (stats := self._runtime.stats(item))]
+        live = dict(version_stats).get(entry.version_id)
         status = live.status if live else Status.IDLE
         if entry.base_id:
             return Observed(
                 status=status, queue=0, replicas=0, alive=0, memory_bytes=0, passes=0, samples=0
             )
-        replicas = [replica for _, stats in found for replica in stats.replicas]
+        replicas = [replica for _, stats in version_stats for replica in stats.replicas]
         return Observed(
             status=status,
-            queue=sum(stats.calls for _, stats in found),
-            replicas=sum(one.status is Status.READY for one in replicas),
+            queue=sum(stats.calls for _, stats in version_stats),
+            replicas=sum(item.status is Status.READY for item in replicas),
             alive=len(replicas),
-            memory_bytes=sum(one.memory_bytes or 0 for one in replicas),
-            passes=sum(sum(stats.batches.passes) for _, stats in found),
-            samples=sum(stats.batches.samples for _, stats in found),
-            versions=tuple(found),
+            memory_bytes=sum(item.memory_bytes or 0 for item in replicas),
+            passes=sum(sum(stats.batches.passes) for _, stats in version_stats),
+            samples=sum(stats.batches.samples for _, stats in version_stats),
+            versions=tuple(version_stats),
         )
 
-    # --- what is asked ---
+    # --- queries ---
 
     def recent(self, deployment_id: str) -> Recent:
         series = self._series.get(deployment_id)
@@ -172,7 +178,7 @@ class History(RuntimeListener):
         )
 
     def is_quiet(self, deployment_id: str) -> bool:
-        """Whether nothing was told of a deployment for a minute, and nothing is looked at."""
+        """Returns True if a deployment received no calls for a minute and is not polled."""
         series = self._series.get(deployment_id)
         has_calls = series is not None and self._clock() - series.used_at <= 60 + FINE_S
         return not has_calls and deployment_id not in self._at_work
@@ -184,13 +190,15 @@ class History(RuntimeListener):
         return self._clock()
 
     def _begun(self, deployment_id: str, now: float) -> Series | None:
-        # One that was deleted meanwhile is not remembered again.
+        # A deployment that was deleted meanwhile is not added again.
         if self._directory.find(deployment_id) is None:
             return None
-        for gone in [one for one in self._series if self._directory.find(one) is None]:
+        for gone in [
+            known_id for known_id in self._series if self._directory.find(known_id) is None
+        ]:
             del self._series[gone]
         if len(self._series) >= MOST:
-            quietest = min(self._series, key=lambda one: self._series[one].used_at)
+            quietest = min(self._series, key=lambda known_id: self._series[known_id].used_at)
             del self._series[quietest]
-        found = self._series[deployment_id] = Series(now)
-        return found
+        series = self._series[deployment_id] = Series(now)
+        return series

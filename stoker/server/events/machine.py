@@ -1,4 +1,4 @@
-"""The machine, its engines, and the replicas on it."""
+"""State of the machine, its engines and its replicas."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -16,25 +16,27 @@ from stoker.server.events import schemas
 from stoker.server.events.messages import Visibility
 
 MOST_WAITING = 100
-"""That are told."""
+"""Maximum number of waiting replicas in a response."""
 _TURN = 200
-"""Deployments that are looked at before others have their turn."""
+"""Number of deployments that are read before other tasks may run."""
 
 
 async def machine(
     settings: Settings, runtime: Runtime, directory: Directory, reach: Visibility
 ) -> schemas.Machine:
-    """As of now; replicas and waiting ones only where their accounts are within reach."""
-    found = runtime.machine()
+    """Returns the current state of the machine. Includes replicas and waiting ones only for visible
+    accounts.
+    """
+    stats = runtime.machine()
     return schemas.Machine(
-        cores=found.cores,
-        processor=found.processor,
-        memory=memory(found),
-        devices=devices(found),
-        # Looks at files.
+        cores=stats.cores,
+        processor=stats.processor,
+        memory=memory(stats),
+        devices=devices(stats),
+        # Reads files.
         engines=await asyncio.to_thread(_engines, settings),
         replicas=await _replicas(runtime, directory, reach),
-        waiting=waiting(found, reach),
+        waiting=waiting(stats, reach),
     )
 
 
@@ -51,56 +53,56 @@ def memory(found: MachineStats) -> schemas.MachineMemory:
 def devices(found: MachineStats) -> list[schemas.MachineDevice]:
     return [
         schemas.MachineDevice(
-            index=one.index,
-            name=one.name,
-            total_bytes=one.total_bytes,
-            budget_bytes=one.budget_bytes,
-            held_bytes=one.held_bytes,
+            index=device.index,
+            name=device.name,
+            total_bytes=device.total_bytes,
+            budget_bytes=device.budget_bytes,
+            held_bytes=device.held_bytes,
         )
-        for one in found.devices
+        for device in found.devices
     ]
 
 
 def waiting(found: MachineStats, reach: Visibility) -> list[schemas.Waiting]:
-    """What waits for memory, as far as it is within reach."""
+    """Returns the replicas that wait for memory and belong to visible accounts."""
     return [
         schemas.Waiting(
-            deployment_id=one.deployment_id,
-            model=one.model,
-            bytes=one.memory_bytes,
-            reason=one.reason,
+            deployment_id=replica.deployment_id,
+            model=replica.model,
+            bytes=replica.memory_bytes,
+            reason=replica.reason,
         )
-        for one in found.waiting
-        if reach.has(one.account_id)
+        for replica in found.waiting
+        if reach.has(replica.account_id)
     ][:MOST_WAITING]
 
 
 async def _replicas(
     runtime: Runtime, directory: Directory, reach: Visibility
 ) -> list[schemas.MachineReplica]:
-    found: list[schemas.MachineReplica] = []
+    replicas: list[schemas.MachineReplica] = []
     for number, entry in enumerate(directory.entries(), start=1):
         if number % _TURN == 0:
             await asyncio.sleep(0)
-        # An adapter's replicas are its base's.
+        # An adapter's replicas belong to its base.
         if entry.base_id or not reach.has(entry.account_id):
             continue
         for version_id in sorted(entry.callable_versions | {entry.version_id}):
             stats = runtime.stats(version_id)
-            for one in stats.replicas if stats else ():
-                made_at = ids.made_at(one.id)
-                found.append(
+            for replica in stats.replicas if stats else ():
+                made_at = ids.made_at(replica.id)
+                replicas.append(
                     schemas.MachineReplica(
                         deployment_id=entry.deployment_id,
                         model=entry.model,
                         account_id=entry.account_id,
-                        status=one.status,
-                        engine=one.engine,
-                        memory_bytes=one.memory_bytes,
+                        status=replica.status,
+                        engine=replica.engine,
+                        memory_bytes=replica.memory_bytes,
                         started_at=datetime.fromtimestamp(made_at, UTC) if made_at else None,
                     )
                 )
-    return found
+    return replicas
 
 
 def _engines(settings: Settings) -> list[schemas.Engine]:
@@ -112,9 +114,14 @@ def _engine(settings: Settings, record: EngineRecord) -> schemas.Engine:
         try:
             version = metadata.version(record.name)
         except metadata.PackageNotFoundError:
-            # Of a package of another name: its record would not be here without it.
+            # The engine's package has a different name. It is installed, because otherwise this
+            # record would not exist.
             version = ""
         return schemas.Engine(engine=record.name, available=True, detail=version)
-    found = environments.installed(settings, record.name)
-    detail = found.version or str(found.python) if found else environments.missing(record.name)
-    return schemas.Engine(engine=record.name, available=found is not None, detail=detail)
+    environment = environments.installed(settings, record.name)
+    detail = (
+        environment.version or str(environment.python)
+        if environment
+        else environments.missing(record.name)
+    )
+    return schemas.Engine(engine=record.name, available=environment is not None, detail=detail)

@@ -1,4 +1,4 @@
-"""What listeners are told, and which of them may be."""
+"""Messages for listeners, and the rules for which listener may receive them."""
 
 import asyncio
 from collections import deque
@@ -10,9 +10,9 @@ from stoker.wire import sse
 
 MOST_WAITING = 512
 MOST_BYTES = 8 << 20
-"""Messages, and bytes of them, that wait for one listener who is slow."""
+"""Maximum number of messages, and of their bytes, that wait for one slow listener."""
 RESET = b"event: reset\ndata: {}\n\n"
-"""Some were lost: whoever hears this asks for all lists anew."""
+"""Sent after messages were lost. The client then requests all lists again."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,9 @@ class Message:
     content: bytes
     account_id: str
     video_of: str | None = None
-    """Of a video: the deployment that made it, whose keys may see it."""
+    """For a message about a video, the deployment that made it. Keys of this deployment may receive
+    the message.
+    """
 
 
 def told(name: str, body: object) -> bytes:
@@ -29,12 +31,14 @@ def told(name: str, body: object) -> bytes:
 
 @dataclass(frozen=True)
 class Visibility:
-    """What one who listens may hear."""
+    """Accounts and deployments that a listener may receive messages about."""
 
     accounts: frozenset[str] | None
-    """None: of all."""
+    """Visible accounts. None means all."""
     deployment_ids: frozenset[str] | None = None
-    """Of a key for some deployments, which sees what these have made; None: all of its accounts."""
+    """For a key for some deployments: their ids. The key sees only objects that they made. None
+    means everything of its accounts.
+    """
 
     def includes(self, message: Message) -> bool:
         if not self.has(message.account_id):
@@ -49,10 +53,10 @@ class Listener:
     def __init__(self, reach: Visibility, account_id: str | None, key_id: str) -> None:
         self.reach = reach
         self.account_id = account_id
-        """The key's account; None for an operator's key."""
+        """Account of the key. None for an operator's key."""
         self.key_id = key_id
         self.is_over = False
-        """The server stops."""
+        """True if the stream must end."""
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
@@ -72,15 +76,15 @@ class Listener:
         self._news.set()
 
     def take(self) -> bytes:
-        """All that waits, in order; nothing, where nothing does."""
-        found = b"".join(self._waiting)
+        """Returns all waiting messages in order and removes them. Empty if none wait."""
+        content = b"".join(self._waiting)
         self._waiting.clear()
         self._bytes = 0
         self._news.clear()
-        return found
+        return content
 
     async def wait(self, seconds: float) -> None:
-        """Until there is news, or so long."""
+        """Waits for new messages, at most `seconds` seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()

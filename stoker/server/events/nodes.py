@@ -1,4 +1,4 @@
-"""The machines of a fleet, and what each of them runs."""
+"""Nodes of a fleet with their leases and replicas."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,8 +16,8 @@ _ALL = Visibility(None)
 
 
 async def listed(found: Sequence[NodeStats]) -> Response:
-    """All in one page: they are as many as there are machines. Each may have many leases, so
-    others have their turn after it.
+    """Returns all nodes in one page, because a fleet has few machines. A node may have many leases,
+    so other tasks may run after each.
     """
     return await json_page(Page(found, has_more=False), _node)
 
@@ -37,7 +37,7 @@ def _node(node: NodeStats) -> schemas.Node:
         processor=node.machine.processor,
         memory=memory(node.machine),
         devices=devices(node.machine),
-        leases=[_lease(one) for one in node.leases],
+        leases=[_lease(lease) for lease in node.leases],
         waiting=waiting(node.machine, _ALL),
     )
 
@@ -49,7 +49,7 @@ def _lease(lease: LeaseStats) -> schemas.Lease:
         account_id=lease.account_id,
         model=lease.model,
         generation=lease.generation,
-        replicas=[_replica(one) for one in lease.replicas],
+        replicas=[_replica(replica) for replica in lease.replicas],
     )
 
 

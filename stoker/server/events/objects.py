@@ -1,4 +1,4 @@
-"""What has changed, as it is told: each object is read and written once for all who listen."""
+"""Changed objects as messages. Each object is read and serialized once for all listeners."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -29,7 +29,7 @@ from stoker.workloads.videos import service as videos
 from stoker.workloads.videos.context import VideoContext
 
 AT_ONCE = 100
-"""Objects that are read together."""
+"""Number of objects that are read together."""
 
 DEPLOYMENT, ARTIFACT, VIDEO, RUN = "deployment", "artifact", "video", "run"
 OWN: Mapping[type[Any], str] = {
@@ -39,7 +39,7 @@ OWN: Mapping[type[Any], str] = {
     Run: RUN,
 }
 OF_DEPLOYMENTS = (DeploymentVersion, DeploymentChecks, Trial, DeploymentEvent)
-"""Tables whose rows show in a deployment, or beside it."""
+"""Tables with rows that appear in a deployment or in its lists."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Contexts:
 
 
 class Dirty:
-    """What has changed since it was told last, each object once."""
+    """Changes since the last message. Each object is listed once."""
 
     def __init__(self) -> None:
         self._changed: dict[tuple[str, str], None] = {}
@@ -86,7 +86,9 @@ class Dirty:
         self._deleted[kind, change.id] = Message(body, change.account_id or "", video_of)
 
     async def taken(self, contexts: Contexts) -> AsyncGenerator[Message]:
-        """All of it, as it is now. What changes meanwhile is for the next time."""
+        """Yields all changes with the current state of the objects. Later changes remain for the
+        next call.
+        """
         changed, self._changed = self._changed, {}
         deleted, self._deleted = self._deleted, {}
         uploads, self._uploads = self._uploads, set()
@@ -98,11 +100,15 @@ class Dirty:
             for artifact_id in await repository.imported_by(session, uploads) if uploads else ():
                 changed[ARTIFACT, artifact_id] = None
             for kind, read in _READERS.items():
-                ids = [one for of, one in changed if of == kind and (of, one) not in deleted]
+                ids = [
+                    identifier
+                    for of, identifier in changed
+                    if of == kind and (of, identifier) not in deleted
+                ]
                 for start in range(0, len(ids), AT_ONCE):
                     for message in await read(contexts, session, ids[start : start + AT_ONCE]):
                         yield message
-                    # Others have their turn.
+                    # Lets other tasks run.
                     await asyncio.sleep(0)
         for message in deleted.values():
             yield message
@@ -142,7 +148,10 @@ async def _artifacts(
 ) -> Sequence[Message]:
     rows = await repository.artifacts(session, ids)
     shown = await artifacts.shown(session, *rows)
-    return [_message(ARTIFACT, row.account_id, one) for row, one in zip(rows, shown, strict=True)]
+    return [
+        _message(ARTIFACT, row.account_id, artifact)
+        for row, artifact in zip(rows, shown, strict=True)
+    ]
 
 
 async def _videos(contexts: Contexts, session: Session, ids: Collection[str]) -> Sequence[Message]:

@@ -27,6 +27,6 @@ async def runs(session: Session, ids: Collection[str]) -> Sequence[Run]:
 
 
 async def imported_by(session: Session, upload_ids: Collection[str]) -> Sequence[str]:
-    """The artifacts whose imports from a hub have these sessions."""
+    """Returns the artifacts with hub imports that use these upload sessions."""
     query = select(Import.artifact_id).where(Import.upload_id.in_(upload_ids))
     return (await session.scalars(query)).all()

@@ -18,7 +18,7 @@ class RequestCounts(ResponseModel):
 
 
 class Latencies(ResponseModel):
-    """Milliseconds from the request to the end of its answer, to within 5 percent."""
+    """Milliseconds from the request to the end of its response, accurate to 5 percent."""
 
     p50: Numbers
     p90: Numbers
@@ -26,7 +26,7 @@ class Latencies(ResponseModel):
 
 
 class DeploymentMetrics(ResponseModel):
-    """A number for each step, the last of which goes on; null where nothing was."""
+    """A number for each step; null if the step has no value. The last step is not complete."""
 
     object: Literal["deployment.metrics"] = "deployment.metrics"
     start: int = Field(description="Start of the first step, unix seconds.")
@@ -111,7 +111,7 @@ class NodeReplica(ResponseModel):
 
 
 class Lease(ResponseModel):
-    """A node's leave to run one version of a deployment."""
+    """A node's permission to run one version of a deployment."""
 
     spec_id: str = Field(
         description="The version's id; of a deployment without versions, and of a trial, its own."
@@ -154,7 +154,7 @@ class Node(ResponseModel):
 
 
 class RunState(ResponseModel):
-    """A run without what was said in it."""
+    """A run without its messages."""
 
     id: str
     object: Literal["agent.run"] = "agent.run"

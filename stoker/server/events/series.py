@@ -1,7 +1,7 @@
-"""What happened to one deployment, second by second, for as long as a day: in rings of one size.
+"""History of one deployment for up to a day, in rings of fixed size.
 
-What goes on is a bucket of plain numbers. One that is over leaves a row of floats: its latencies
-become the three quantiles that are asked for, so that a busy day takes no more than a quiet one.
+The current step is a bucket of plain numbers. A finished step becomes a row of floats. Its
+latencies are reduced to three quantiles, so that a busy day uses no more memory than a quiet one.
 """
 
 import math
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from stoker.runtime.listening import CANCELLED, OK, Served
 
 FINE_S, FINE_KEPT = 5, 720
-"""Steps of an hour."""
+"""Length of a fine step in seconds, and number of steps kept: an hour."""
 COARSE_S, COARSE_KEPT = 60, 1440
-"""Steps of a day."""
+"""Length of a coarse step in seconds, and number of steps kept: a day."""
 RECENT = 60 // FINE_S
-"""Buckets that are over and kept as they were, for quantiles of the last minute."""
+"""Number of finished buckets that are kept in full, for quantiles of the last minute."""
 RATE_STEPS = 2
-"""And those of them that a rate is of, beside the one that goes on."""
+"""Number of these buckets that a rate covers, in addition to the current one."""
 
 COLUMNS = (
     "ok", "client_error", "server_error", "tokens", "p50", "p90", "p99", "queue", "batch_size",
@@ -29,22 +29,22 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 _LEAST_S = 1e-4
 _PER_DOUBLING = 8
-"""Latencies are told to within 2^(1/16): 4.4 percent."""
+"""Number of latency bins per factor of two. Latencies are accurate to 2^(1/16): 4.4 percent."""
 _SCALE = _PER_DOUBLING / math.log(2)
 _TOP = 191
-"""1,600 s, longer than which no call is told apart."""
+"""Index of the last bin, at 1,600 s. Longer calls are all counted in it."""
 _NONE = float("nan")
 
 _log = math.log
 
 
 def place_of(seconds: float) -> int:
-    """Where a latency is counted."""
+    """Returns the index of the bin for a latency."""
     return min(_TOP, int(_log(seconds / _LEAST_S) * _SCALE)) if seconds > _LEAST_S else 0
 
 
 def quantile(places: Mapping[int, int], share: float) -> float | None:
-    """Of latencies that were counted by their places, milliseconds; None: there are none."""
+    """Returns a quantile of binned latencies in milliseconds. None if no latencies are counted."""
     rank = math.ceil(share * sum(places.values()))
     for place in sorted(places):
         rank -= places[place]
@@ -55,10 +55,10 @@ def quantile(places: Mapping[int, int], share: float) -> float | None:
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """A step that goes on, or is just over."""
+    """Counts of the current step or of one that has just ended."""
 
     slot: int
-    """Whole steps since 1970."""
+    """Number of whole steps since 1970."""
     ok: int = 0
     client_error: int = 0
     server_error: int = 0
@@ -68,7 +68,7 @@ class Bucket:
     queue: int | None = None
     replicas: int | None = None
     memory_bytes: int | None = None
-    """The most that was seen of each; None: nobody looked."""
+    """Maximum observed value, like `queue` and `replicas`. None if the step was never observed."""
     passes: int = 0
     samples: int = 0
 
@@ -77,7 +77,7 @@ class Bucket:
         return self.ok + self.client_error + self.server_error + self.cancelled
 
     def add(self, other: "Bucket") -> None:
-        """What is over of a shorter step within this one."""
+        """Adds the counts of a shorter step within this one."""
         self.ok += other.ok
         self.client_error += other.client_error
         self.server_error += other.server_error
@@ -95,8 +95,8 @@ class Bucket:
         self.memory_bytes = max(self.memory_bytes or 0, memory_bytes)
 
     def values(self) -> tuple[float | None, ...]:
-        """In the order of `COLUMNS`."""
-        # Whoever went away has neither been served nor been refused by the server.
+        """Returns the values in the order of `COLUMNS`."""
+        # A cancelled call was neither served nor rejected by the server.
         client_error = self.client_error + self.cancelled
         batch = self.samples / self.passes if self.passes else None
         quantiles = (quantile(self.places, share) for share in QUANTILES)
@@ -112,7 +112,7 @@ class Bucket:
 
 
 class Ring:
-    """The last steps of one length. 48 bytes a step, whatever happened in it."""
+    """The last steps of one length. Each uses 48 bytes, independent of its load."""
 
     __slots__ = ("_kept", "_slots", "_values")
 
@@ -128,7 +128,9 @@ class Ring:
         self._values[at * len(COLUMNS) : (at + 1) * len(COLUMNS)] = array("f", values)
 
     def get(self, slot: int) -> Sequence[float] | None:
-        """In the order of `COLUMNS`, NaN where nothing was; None: nothing happened in it."""
+        """Returns a step's values in the order of `COLUMNS`, with NaN for missing values. None if
+        the step had no activity.
+        """
         at = slot % self._kept
         if self._slots[at] != slot:
             return None
@@ -136,7 +138,9 @@ class Ring:
 
 
 class Series:
-    """Of one deployment. `now` is unix seconds; what goes back is counted with the present."""
+    """History of one deployment. `now` is unix seconds. If the clock goes back, calls count in the
+    current step.
+    """
 
     __slots__ = ("_coarse", "_coarse_ring", "_fine", "_fine_ring", "_recent", "used_at")
 
@@ -149,7 +153,7 @@ class Series:
         self.used_at = now
 
     def add(self, call: Served, now: float) -> None:
-        """A call has ended."""
+        """Counts a finished call."""
         bucket = self._at(now)
         if call.outcome == OK:
             bucket.ok += 1
@@ -160,7 +164,7 @@ class Series:
         else:
             bucket.server_error += 1
         if call.seconds:
-            # Those that never had a replica would look like the fastest ones.
+            # Calls that never reached a replica would look like the fastest ones.
             place = place_of(call.waited_s + call.seconds)
             bucket.places[place] = bucket.places.get(place, 0) + 1
         if counts := call.counts:
@@ -170,20 +174,22 @@ class Series:
     def see(
         self, now: float, *, queue: int, replicas: int, memory_bytes: int, passes: int, samples: int
     ) -> None:
-        """What is observed now; `passes` and `samples` are those since it was observed last."""
+        """Records an observation. `passes` and `samples` are the counts since the previous one."""
         bucket = self._at(now)
         bucket.see(queue, replicas, memory_bytes)
         bucket.passes += passes
         bucket.samples += samples
 
     def recent(self, now: float, steps: int) -> Iterable[Bucket]:
-        """The bucket that goes on, and so many before it."""
+        """Returns the current bucket and those of the `steps` steps before it."""
         bucket = self._at(now)
         first = bucket.slot - steps
-        return [*(one for one in self._recent if one.slot >= first), bucket]
+        return [*(earlier for earlier in self._recent if earlier.slot >= first), bucket]
 
     def rows(self, now: float, step_s: int, count: int) -> tuple[int, list[Sequence[float] | None]]:
-        """The last steps, the one that goes on included, and the first one's beginning."""
+        """Returns the start of the first step and the values of the last `count` steps, including
+        the current one.
+        """
         fine = self._at(now)
         going_on, ring = fine, self._fine_ring
         if step_s != FINE_S:
@@ -192,13 +198,13 @@ class Series:
             if fine.slot * FINE_S // COARSE_S == going_on.slot:
                 going_on.add(fine)
         last = int(now) // step_s
-        own = [_NONE if value is None else float(value) for value in going_on.values()]
+        current = [_NONE if value is None else float(value) for value in going_on.values()]
         is_empty = not going_on.calls and going_on.queue is None
-        found = [
-            (None if is_empty else own) if slot == going_on.slot else ring.get(slot)
+        rows = [
+            (None if is_empty else current) if slot == going_on.slot else ring.get(slot)
             for slot in range(last - count + 1, last + 1)
         ]
-        return (last - count + 1) * step_s, found
+        return (last - count + 1) * step_s, rows
 
     def _at(self, now: float) -> Bucket:
         slot = int(now) // FINE_S

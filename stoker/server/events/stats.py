@@ -1,6 +1,6 @@
-"""What is told every second: how deployments do, what memory is held, what credit is left.
+"""Statistics that are sent every second: deployments, memory and credit.
 
-Computed once for all who listen, and only while somebody does.
+They are computed once for all listeners, and only while a listener is connected.
 """
 
 import asyncio
@@ -22,65 +22,67 @@ from stoker.tenancy.usage.grouping import Grouping
 from stoker.wire import sse
 
 CREDITS_S = 10.0
-"""How often what is left is looked up: the meter's own pace."""
+"""Interval in seconds between reads of a balance. It matches the meter's interval."""
 _TURN = 200
 BY_HOUR = Grouping(("hour",))
 _KEPT = 1000
-"""Accounts whose balances are remembered."""
+"""Maximum number of accounts with a remembered balance."""
 
 
 class Stats:
-    """As of one moment, in pieces that belong to an account each."""
+    """Statistics at one moment, in pieces that each belong to one account."""
 
     def __init__(self, at: float, machine: MachineStats) -> None:
         self.at = at
         self.machine = machine
         self.pieces: list[tuple[str, bytes]] = []
-        """Account → `"dep_…":{…}`."""
+        """Pairs of an account and its piece `"dep_…":{…}`."""
 
     def message(self, reach: Visibility, credit: dict[str, Any] | None) -> bytes:
-        """What one reach hears of it."""
-        found = b",".join(piece for account_id, piece in self.pieces if reach.has(account_id))
+        """Returns the message for listeners with this visibility."""
+        visible = b",".join(piece for account_id, piece in self.pieces if reach.has(account_id))
         memory = {
             "budget_bytes": self.machine.budget_bytes,
             "held_bytes": self.machine.held_bytes,
             "used_bytes": self.machine.used_bytes,
-            "devices": [one.model_dump() for one in devices(self.machine)],
-            "waiting": [one.model_dump() for one in waiting(self.machine, reach)],
+            "devices": [item.model_dump() for item in devices(self.machine)],
+            "waiting": [item.model_dump() for item in waiting(self.machine, reach)],
         }
         head = b'{"at":%.3f,"deployments":{' % self.at
         rest = orjson.dumps({"memory": memory, "credits": credit})[1:]
-        return sse.framed(head + found + b"}," + rest, "stats")
+        return sse.framed(head + visible + b"}," + rest, "stats")
 
 
 class Watch:
-    """Sees what deployments do, and which of them have changed in a way that no row tells."""
+    """Observes deployments and finds changes that no database row shows."""
 
     def __init__(self, history: History, directory: Directory, runtime: Runtime) -> None:
         self._history = history
         self._directory = directory
         self._runtime = runtime
         self._seen: dict[str, Any] = {}
-        """Deployments that were not at rest → how they were seen last."""
+        """Maps deployments that were not quiet to their last shown state."""
 
     async def look(self, changed: Callable[[str], None]) -> Stats:
-        """`changed` is called with the ids of deployments that show otherwise than before."""
+        """Observes all deployments. Calls `changed` with the id of each deployment that differs
+        from the last observation.
+        """
         stats = Stats(round(time.time(), 3), self._runtime.machine())
-        seen: dict[str, Any] = {}
+        states: dict[str, Any] = {}
         for number, entry in enumerate(self._directory.entries(), start=1):
             if number % _TURN == 0:
                 await asyncio.sleep(0)
             identifier = entry.deployment_id
             if self._history.is_quiet(identifier) and identifier not in self._seen:
                 continue
-            found = self._history.observe(entry)
-            stats.pieces.append((entry.account_id, self._piece(entry, found)))
-            shown = _shown(found)
+            observed = self._history.observe(entry)
+            stats.pieces.append((entry.account_id, self._piece(entry, observed)))
+            shown = _shown(observed)
             if self._seen.get(identifier, shown) != shown:
                 changed(identifier)
             if not self._history.is_quiet(identifier):
-                seen[identifier] = shown
-        self._seen = seen
+                states[identifier] = shown
+        self._seen = states
         return stats
 
     def _piece(self, entry: Entry, found: Observed) -> bytes:
@@ -98,7 +100,9 @@ class Watch:
 
 
 def _shown(found: Observed) -> tuple[Any, ...]:
-    """What of a deployment's object comes from its runtime, progress by twentieths."""
+    """Returns the parts of a deployment's object that come from its runtime. Progress is rounded to
+    twentieths.
+    """
     return tuple(
         (
             version_id,
@@ -106,9 +110,9 @@ def _shown(found: Observed) -> tuple[Any, ...]:
             stats.message,
             stats.memory_bytes,
             tuple(
-                (one.id, one.status, one.engine, round(one.progress * 20))
-                for one in stats.replicas
-                if one.status is not Status.STOPPED
+                (replica.id, replica.status, replica.engine, round(replica.progress * 20))
+                for replica in stats.replicas
+                if replica.status is not Status.STOPPED
             ),
         )
         for version_id, stats in found.versions
@@ -116,7 +120,7 @@ def _shown(found: Observed) -> tuple[Any, ...]:
 
 
 class Balances:
-    """What accounts have left, looked up now and then."""
+    """Balances of accounts, read from the database at intervals."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -124,22 +128,24 @@ class Balances:
         self._known: dict[str, tuple[float, dict[str, Any]]] = {}
 
     async def of(self, account_id: str) -> dict[str, Any]:
-        """`balance`, in credits, and `days_left` at the pace of the last day; null: for ever."""
+        """Returns `balance` in credits and `days_left` at the usage rate of the last day. Null
+        `days_left` means no limit.
+        """
         now = self._clock()
         known = self._known.get(account_id)
         if known and now - known[0] < CREDITS_S:
             return known[1]
         async with self._database.reading() as session:
-            left = await balances.left(session, account_id)
-            asked = reports.span(account_id, None, None, BY_HOUR)
-            spent = (await reports.usage(session, asked, BY_HOUR)).total.microcredits
-        per_day = spent * 24 / max(1, asked.end - asked.first)
-        days = max(0, left.microcredits) / per_day if per_day > 0 else None
-        found = {
-            "balance": money.in_credits(left.microcredits),
+            balance = await balances.left(session, account_id)
+            span = reports.span(account_id, None, None, BY_HOUR)
+            spent = (await reports.usage(session, span, BY_HOUR)).total.microcredits
+        per_day = spent * 24 / max(1, span.end - span.first)
+        days = max(0, balance.microcredits) / per_day if per_day > 0 else None
+        credit = {
+            "balance": money.in_credits(balance.microcredits),
             "days_left": None if days is None else round(days, 2),
         }
         if len(self._known) >= _KEPT:
             self._known.clear()
-        self._known[account_id] = (now, found)
-        return found
+        self._known[account_id] = (now, credit)
+        return credit

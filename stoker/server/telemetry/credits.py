@@ -1,4 +1,4 @@
-"""What accounts have left."""
+"""Metric of the accounts' credit balances."""
 
 from collections.abc import Iterable
 
@@ -10,15 +10,15 @@ from stoker.tenancy.usage import balances, money
 
 
 def balances_left(database: Database) -> Source:
-    """Of all accounts, what was used until the last tick paid for."""
+    """Returns a source with the balances of all accounts, as of the last metering tick."""
 
     async def collect() -> Iterable[Metric]:
         family = GaugeMetricFamily(
             "stoker_credits_balance", "Credits that an account has left.", labels=["account"]
         )
         async with database.reading() as session:
-            for left in await balances.left_of(session):
-                family.add_metric([left.account_id], left.microcredits / money.MICRO)
+            for balance in await balances.left_of(session):
+                family.add_metric([balance.account_id], balance.microcredits / money.MICRO)
         return [family]
 
     return collect

@@ -1,4 +1,6 @@
-"""`GET /metrics`: with an operator's key beside the API, or open on an address of its own."""
+"""`GET /metrics`: requires an operator's key on the API's address, or is open on a separate
+address.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +29,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}, 
 _openmetrics: Any = openmetrics
 _FORMATS: Mapping[bool, tuple[Callable[[Collector], bytes], str]] = {
     False: (exposition.generate_latest, CONTENT_TYPE_PLAIN_0_0_4),
-    # Our names need no escaping; looking whether they do takes half of the time.
+    # Stoker's names need no escaping. Checking this takes half of the time.
     True: (
         partial(_openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8),
         openmetrics.CONTENT_TYPE_LATEST,
@@ -48,17 +50,17 @@ class _Collected(Collector):
 
 
 class Told(Protocol):
-    """What has metrics."""
+    """An object with metrics."""
 
     async def collect(self) -> Iterable[Metric]: ...
 
 
 async def answer(metrics: Told, accept: str) -> Response:
-    """All metrics, as OpenMetrics where that is accepted, else in Prometheus' text format."""
+    """Returns all metrics: as OpenMetrics if accepted, otherwise in Prometheus' text format."""
     collected = _Collected(await metrics.collect())
     is_open = OPENMETRICS in accept
     write, media_type = _FORMATS[is_open]
-    # Thousands of deployments take the better part of a second, which requests need not wait for.
+    # Metrics of thousands of deployments take nearly a second. Requests need not wait for that.
     content = await asyncio.to_thread(write, collected)
     return Response(content, headers={"content-type": media_type})
 
@@ -69,12 +71,12 @@ async def answer(metrics: Told, accept: str) -> Response:
     responses=ANSWERS | responses(),
 )
 async def get_metrics(request: Request, _caller: Operator, metrics: MetricsDep) -> Response:
-    """Metrics of this server, for Prometheus."""
+    """Get the metrics of this server, for Prometheus."""
     return await answer(metrics, request.headers.get("accept", ""))
 
 
 def standalone(metrics: Told) -> Starlette:
-    """An app that serves the metrics to whoever reaches it, and nothing else."""
+    """Returns an app that serves only the metrics, without authentication."""
 
     async def get(request: Request) -> Response:
         return await answer(metrics, request.headers.get("accept", ""))

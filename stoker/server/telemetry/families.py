@@ -1,7 +1,7 @@
-"""Counts as Prometheus' metric families: names, labels, units.
+"""Converts counts to Prometheus' metric families with names, labels and units.
 
-Names follow https://prometheus.io/docs/practices/naming and, where they have one, what vLLM and
-text-embeddings-inference call the same thing.
+Names follow https://prometheus.io/docs/practices/naming and the names of vLLM and
+text-embeddings-inference where they have the same metric.
 """
 
 import platform
@@ -23,13 +23,13 @@ from stoker.server.telemetry.tally import Answers, Row
 from stoker.wire.protocol import BATCH_SIZES
 
 MODEL = ("account", "model")
-"""Two accounts may call their models alike."""
+"""Labels of a model. Two accounts may use the same model name."""
 
 Several = Mapping[str, float]
 
 
 def of_calls(rows: Sequence[Row]) -> Iterable[Metric]:
-    """Of deployments: what the servers that were asked count."""
+    """Yields metrics of calls to deployments, as counted by the servers that received them."""
     yield _requests(rows)
     yield _histogram(
         "stoker_request_seconds",
@@ -46,7 +46,7 @@ def of_calls(rows: Sequence[Row]) -> Iterable[Metric]:
 
 
 def of_replicas(rows: Sequence[Row]) -> Iterable[Metric]:
-    """Of deployments: what becomes of their replicas."""
+    """Yields metrics of the replicas of deployments."""
     yield _histogram(
         "stoker_batch_size",
         "Samples or sequences that shared a forward pass.",
@@ -119,7 +119,7 @@ def _requests(rows: Sequence[Row]) -> Metric:
 
 
 def _of_versions(rows: Sequence[Row]) -> Iterable[Metric]:
-    """Of deployments that had calls to several."""
+    """Yields metrics per version, for deployments with calls to several versions."""
     labels = [*MODEL, "version"]
     requests = CounterMetricFamily(
         "stoker_version_requests",
@@ -211,18 +211,20 @@ def _now(rows: Sequence[Row]) -> Iterable[Metric]:
         "stoker_requests_waiting",
         "Calls that wait for a replica to be ready.",
         rows,
-        lambda row: max(0, row.stats.calls - sum(one.outstanding for one in row.stats.replicas)),
+        lambda row: max(
+            0, row.stats.calls - sum(replica.outstanding for replica in row.stats.replicas)
+        ),
     )
     yield _by(
         GaugeMetricFamily("stoker_replicas", "Replicas by status.", labels=[*MODEL, "status"]),
         rows,
-        lambda row: Counter(one.status for one in row.stats.replicas),
+        lambda row: Counter(replica.status for replica in row.stats.replicas),
     )
     yield _gauge(
         "stoker_replica_memory_bytes",
         "Memory of a deployment's replicas; what they share counts by its share.",
         rows,
-        lambda row: sum(one.memory_bytes or 0 for one in row.stats.replicas),
+        lambda row: sum(replica.memory_bytes or 0 for replica in row.stats.replicas),
     )
     used = GaugeMetricFamily(
         "stoker_kv_cache_usage_ratio",
@@ -230,7 +232,9 @@ def _now(rows: Sequence[Row]) -> Iterable[Metric]:
         labels=MODEL,
     )
     for row in rows:
-        shares = [one.cache_usage for one in row.stats.replicas if one.cache_usage is not None]
+        shares = [
+            replica.cache_usage for replica in row.stats.replicas if replica.cache_usage is not None
+        ]
         if shares:
             used.add_metric(_model(row), max(shares))
     yield used
@@ -263,7 +267,7 @@ def _by(
     rows: Sequence[Row],
     values: Callable[[Row], Several],
 ) -> Metric:
-    """A family with one label more, with its values by that."""
+    """Adds the values of each row to a family with one additional label."""
     for row in rows:
         for which, value in list(values(row).items()):
             family.add_metric([*_model(row), which], value)

@@ -1,4 +1,4 @@
-"""Counts of observations by size, as Prometheus has them."""
+"""Histograms in Prometheus' format."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -10,11 +10,15 @@ from prometheus_client import utils
 _utils: Any = utils
 
 Buckets = Sequence[tuple[str, float]]
-"""Upper bound, as text → observations up to it; the last is `+Inf`."""
+"""Pairs of an upper bound as text and the number of observations up to it. The last bound is
+`+Inf`.
+"""
 
 
 class Histogram:
-    """prometheus_client's own takes a lock and looks up its labels with each observation."""
+    """Histogram without locks and labels. The histogram of prometheus_client takes a lock and looks
+    up its labels for each observation.
+    """
 
     __slots__ = ("_bounds", "_counts", "total")
 

@@ -1,4 +1,4 @@
-"""How long the queues of jobs are."""
+"""Metric of the lengths of the job queues."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,9 @@ from stoker.store.tables.jobs import UNFINISHED, Job
 
 
 def queue_lengths(database: Database, tables: Mapping[str, type[Job]]) -> Source:
-    """Of kinds of jobs, by name: all servers' that share the database."""
+    """Returns a source with the queue length of each kind of job, across all servers of the
+    database. `tables` maps the name of a kind to its table.
+    """
 
     async def collect() -> Iterable[Metric]:
         family = GaugeMetricFamily(

@@ -1,9 +1,9 @@
-"""Watches the event loop from a thread of its own: how long one step holds it, and what that is.
+"""Watches the event loop from a separate thread: how long one step blocks it, and which code does.
 
-Neither uvloop nor a task that is written in C can be asked how long a callback took. So the thread
-has the loop answer a beat, twenty times a second while it computes at all, and while the answer is
-due it looks at the stack of the loop's thread and at the processor time that this thread has had: a
-machine that is busy with something else is not taken for a loop that is held.
+Neither uvloop nor a task written in C reports how long a callback took. So the thread sends the
+loop a beat, twenty times a second while the loop computes. Until the loop answers, the thread
+samples the stack and the processor time of the loop's thread. Processor time separates a blocked
+loop from a machine that is busy with other work.
 """
 
 import asyncio
@@ -27,15 +27,17 @@ from stoker.server.telemetry.histogram import Histogram
 log = logging.getLogger(__name__)
 
 HELD = "the event loop was held"
-"""What is logged of a step that computed for too long; tests look for it."""
+"""Log message for a step that computed for too long. Tests search for it."""
 STOOD = "the event loop stood still"
-"""What is logged of one that waited for something, as for a disk."""
+"""Log message for a step that waited for something, such as a disk."""
 
 BEAT_S = 0.05
 QUIET_BEAT_S = 0.5
-"""Of a loop that computes next to nothing: waking it costs more than all else it does then."""
+"""Seconds between beats of an almost idle loop. Waking such a loop costs more than its other
+work.
+"""
 _QUIET_S = 0.005
-"""Processor time in `BEAT_S`, below which no step is under way that will be long."""
+"""Processor seconds per `BEAT_S`. Below this value no long step can be in progress."""
 LOOK_S = 0.02
 STOOD_LIMIT_S = 2.0
 WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -43,7 +45,7 @@ _MOST_FRAMES = 40
 
 
 class _Step:
-    """What was seen of a step while it went on."""
+    """Observations of one step while it ran."""
 
     def __init__(self, base: FrameType | None) -> None:
         self.base = base
@@ -60,7 +62,7 @@ class LoopWatch:
     def __init__(self, limit_s: float) -> None:
         """
         Args:
-            limit_s: processor time, above which a step is logged.
+            limit_s: processor time in seconds above which a step is logged.
         """
         self._limit_s = limit_s
         self._waits = Histogram(WAIT_SECONDS)
@@ -70,10 +72,10 @@ class LoopWatch:
         self._answered = threading.Event()
         self._answered_at = self._answered_processor_s = 0.0
         self._depth = 0
-        """Frames below a step: the loop's own."""
+        """Number of the loop's own stack frames below a step."""
 
     def start(self) -> None:
-        """Watch the running loop, until `stop`. Called in the loop's own thread."""
+        """Watches the running loop until `stop`. Must be called in the loop's own thread."""
         thread = threading.get_ident()
         clock = time.pthread_getcpuclockid(thread)
         loop = asyncio.get_running_loop()
@@ -88,7 +90,7 @@ class LoopWatch:
         self._answered.set()
 
     async def collect(self) -> Iterable[Metric]:
-        """A source of metrics."""
+        """Returns the metrics of the loop."""
         waits = HistogramMetricFamily(
             "stoker_event_loop_wait_seconds",
             "Delay of the event loop, sampled 20 times a second under load.",
@@ -116,29 +118,29 @@ class LoopWatch:
         self._answered_processor_s = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
         self._answered.set()
 
-    # --- in the watch's ---
+    # --- in the watching thread ---
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int, clock: int) -> None:
         before_s, beat_at = time.clock_gettime(clock), -math.inf
         while True:
-            # Waiting for an event takes more of a core.
+            # Waiting for an event would use more of a core.
             time.sleep(BEAT_S)
             if self._stopped.is_set():
                 return
-            asked, processor_s = time.monotonic(), time.clock_gettime(clock)
+            asked_at, processor_s = time.monotonic(), time.clock_gettime(clock)
             is_quiet = processor_s - before_s < _QUIET_S
             before_s = processor_s
-            if is_quiet and asked - beat_at < QUIET_BEAT_S:
+            if is_quiet and asked_at - beat_at < QUIET_BEAT_S:
                 continue
-            beat_at = asked
+            beat_at = asked_at
             self._answered.clear()
             try:
                 loop.call_soon_threadsafe(self._answer)
             except RuntimeError:
-                # It is closed.
+                # The loop is closed.
                 return
             steps: list[_Step] = []
-            seen_at, seen_processor_s = asked, processor_s
+            seen_at, seen_processor_s = asked_at, processor_s
             while not self._answered.wait(LOOK_S):
                 step = self._look(thread, steps)
                 now, processor_s = time.monotonic(), time.clock_gettime(clock)
@@ -147,7 +149,7 @@ class LoopWatch:
                 seen_at, seen_processor_s = now, processor_s
             if self._stopped.is_set():
                 return
-            self._waits.observe(self._answered_at - asked)
+            self._waits.observe(self._answered_at - asked_at)
             last = steps[-1] if steps else _Step(None)
             last.seconds += max(0.0, self._answered_at - seen_at)
             last.processor_s += max(0.0, self._answered_processor_s - seen_processor_s)
@@ -155,14 +157,16 @@ class LoopWatch:
                 self._judge(step)
 
     def _look(self, thread: int, steps: list[_Step]) -> _Step:
-        """The step that goes on now: that of the last look, or another one."""
+        """Samples the stack and returns the current step. This is the step of the last sample or a
+        new one.
+        """
         innermost = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
         frames = _frames(innermost)[self._depth :]
         base = frames[0] if frames else None
         if not steps or steps[-1].base is not base:
             steps.append(_Step(base))
         step = steps[-1]
-        # What is seen first may only be about to leave.
+        # Keeps the latest stack, because the first sampled function may be about to return.
         step.stack = [_place(frame) for frame in frames[-_MOST_FRAMES:]]
         return step
 
@@ -188,13 +192,13 @@ class LoopWatch:
 
 
 def _frames(innermost: FrameType | None) -> list[FrameType]:
-    """The outermost first."""
-    found: list[FrameType] = []
+    """Returns the stack frames, outermost first."""
+    frames: list[FrameType] = []
     frame = innermost
     while frame:
-        found.append(frame)
+        frames.append(frame)
         frame = frame.f_back
-    return found[::-1]
+    return frames[::-1]
 
 
 def _place(frame: FrameType) -> str:

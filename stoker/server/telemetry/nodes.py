@@ -1,4 +1,4 @@
-"""The machines of a fleet, and what a node tells of itself."""
+"""Metrics of the nodes of a fleet, and the metrics that a node reports about itself."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -17,33 +17,35 @@ from stoker.server.telemetry.tally import Row, Tally, counts
 from stoker.wire.protocol import Batches
 
 NODE = ("node", "id")
-"""Names need not be unique."""
+"""Labels of a node. Node names need not be unique."""
 
 Name = tuple[str, str]
 Model = tuple[str, str]
-"""The account, and what it calls the model."""
+"""Account and the account's name for the model."""
 
 
 def of_nodes(runtime: Runtime) -> Source:
-    """Of all nodes that this server knows of, as it finds them; none, where it has no fleet."""
+    """Returns a source with metrics of all nodes, as this server sees them. Empty without a
+    fleet.
+    """
 
     async def collect() -> Iterable[Metric]:
-        found = runtime.nodes()
-        machines = [((one.name, one.id), one.machine) for one in found]
-        return [*_memory(machines), *_at_work(found)]
+        nodes = runtime.nodes()
+        machines = [((node.name, node.id), node.machine) for node in nodes]
+        return [*_memory(machines), *_at_work(nodes)]
 
     return collect
 
 
 def _memory(machines: Sequence[tuple[Name, MachineStats]]) -> Iterable[Metric]:
-    for what, text in {
+    for measure, text in {
         "held": "Memory that replicas on a node have claimed.",
         "budget": "Memory that replicas on a node may hold together.",
         "reserved": "Memory of a node that is kept for `hot` deployments, loaded or not.",
     }.items():
-        family = GaugeMetricFamily(f"stoker_node_memory_{what}_bytes", text, labels=NODE)
+        family = GaugeMetricFamily(f"stoker_node_memory_{measure}_bytes", text, labels=NODE)
         for name, machine in machines:
-            family.add_metric(name, getattr(machine, f"{what}_bytes"))
+            family.add_metric(name, getattr(machine, f"{measure}_bytes"))
         yield family
 
 
@@ -57,14 +59,14 @@ def _at_work(found: Sequence[NodeStats]) -> Iterable[Metric]:
         ("Status of a node as this server sees it: 1 for the current status, 0 for the others."),
         labels=[*NODE, "status"],
     )
-    for one in found:
-        name = (one.name, one.id)
-        leases.add_metric(name, len(one.leases))
-        there = [replica.status for lease in one.leases for replica in lease.replicas]
+    for node in found:
+        name = (node.name, node.id)
+        leases.add_metric(name, len(node.leases))
+        statuses = [replica.status for lease in node.leases for replica in lease.replicas]
         for of in (DeploymentStatus.STARTING, DeploymentStatus.READY, DeploymentStatus.STOPPING):
-            replicas.add_metric([*name, of], there.count(of))
+            replicas.add_metric([*name, of], statuses.count(of))
         for each in NodeStatus:
-            status.add_metric([*name, each], each is one.status)
+            status.add_metric([*name, each], each is node.status)
     return leases, replicas, status
 
 
@@ -84,10 +86,10 @@ def refused_connections(name: Name, count: Callable[[], int]) -> Source:
 
 
 class HostedMetrics(RuntimeListener):
-    """Of a node host: its process, its memory, and what runs there, by account and model. The
-    versions of a deployment count together, and trials with what they are of.
+    """Metrics of a node host: its process, its memory, and its replicas by account and model. The
+    versions of a deployment count together. A trial counts with its deployment.
 
-    Calls are counted by the servers that were asked.
+    Calls are counted by the servers that received them.
     """
 
     def __init__(
@@ -95,8 +97,8 @@ class HostedMetrics(RuntimeListener):
     ) -> None:
         """
         Args:
-            name: the node's, and its id.
-            specs: what it was told to run, or to be ready to.
+            name: name and id of the node.
+            specs: returns the deployments that the node must run or be ready to run.
         """
         self._name = name
         self._runtime = runtime
@@ -106,7 +108,7 @@ class HostedMetrics(RuntimeListener):
         self._process = of_process()
 
     def add(self, source: Source) -> None:
-        """Register a source of more metrics."""
+        """Registers a source of additional metrics."""
         self._sources.append(source)
 
     def changed(
@@ -122,7 +124,9 @@ class HostedMetrics(RuntimeListener):
         return self._tallies.setdefault(_model(spec), Tally())
 
     async def collect(self) -> Iterable[Metric]:
-        """All metrics as of now. Going through it takes longer, and any thread may do it."""
+        """Returns all current metrics. Iterating over them takes longer and may happen in any
+        thread.
+        """
         collected = await collected_from(self._sources)
         return itertools.chain(
             families.of_replicas(self._rows()),
@@ -138,28 +142,31 @@ class HostedMetrics(RuntimeListener):
             known.setdefault(_model(spec), []).append(spec)
         for gone in self._tallies.keys() - known.keys():
             del self._tallies[gone]
-        held = self._runtime.meter.totals()
+        held_totals = self._runtime.meter.totals()
         return [
             Row(
                 entry=known[model][0],
                 tally=tally,
                 stats=self._together(known[model]),
                 held_mib_ms=sum(
-                    held.get(one, 0) for one in {spec.deployment for spec in known[model]}
+                    held_totals.get(deployment_id, 0)
+                    for deployment_id in {spec.deployment for spec in known[model]}
                 ),
             )
             for model, tally in self._tallies.items()
         ]
 
     def _together(self, specs: Sequence[DeploymentSpec]) -> DeploymentStats:
-        found = [stats for one in specs if (stats := self._runtime.stats(one.id)) is not None]
-        if not found:
+        known_stats = [
+            stats for item in specs if (stats := self._runtime.stats(item.id)) is not None
+        ]
+        if not known_stats:
             return DeploymentStats(status=DeploymentStatus.IDLE, reason=Reason.CREATED, message="")
         return replace(
-            found[0],
-            replicas=[replica for one in found for replica in one.replicas],
-            calls=sum(one.calls for one in found),
-            batches=sum((one.batches for one in found), Batches()),
+            known_stats[0],
+            replicas=[replica for item in known_stats for replica in item.replicas],
+            calls=sum(item.calls for item in known_stats),
+            batches=sum((item.batches for item in known_stats), Batches()),
         )
 
 

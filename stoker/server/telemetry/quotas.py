@@ -1,4 +1,4 @@
-"""What accounts have of what is limited."""
+"""Metrics of the accounts' quotas and their usage."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,6 @@
-"""Counts what happens, in plain numbers: text is made of them when somebody asks."""
+"""Counts events in plain numbers. They are converted to text only when the metrics are
+requested.
+"""
 
 import itertools
 import logging
@@ -21,7 +23,7 @@ from stoker.wire.protocol import Batches
 log = logging.getLogger(__name__)
 
 Source = Callable[[], Awaitable[Iterable[Metric]]]
-"""Asked for its metrics with each scrape, on the event loop."""
+"""Function that returns metrics. It is called on the event loop for each scrape."""
 
 NO_ROUTE = "none"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -29,7 +31,7 @@ OTHER_METHOD = "other"
 
 
 def of_process() -> CollectorRegistry:
-    """A process's own metrics."""
+    """Returns a registry with a process's own metrics."""
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
@@ -37,7 +39,7 @@ def of_process() -> CollectorRegistry:
 
 
 async def collected_from(sources: Sequence[Source]) -> list[Metric]:
-    """What they have, as far as they have it."""
+    """Returns the metrics of all sources. Logs and skips a source that fails."""
     collected: list[Metric] = []
     for source in sources:
         try:
@@ -48,7 +50,7 @@ async def collected_from(sources: Sequence[Source]) -> list[Metric]:
 
 
 class Metrics(RuntimeListener):
-    """Of this process. A deployment has series once it was started, until it is deleted."""
+    """Metrics of this process. A deployment has series from its first start until it is deleted."""
 
     def __init__(self, directory: Directory, runtime: Runtime) -> None:
         self._directory = directory
@@ -59,7 +61,7 @@ class Metrics(RuntimeListener):
         self._process = of_process()
 
     def add(self, source: Source) -> None:
-        """Register a source of a resource's own metrics."""
+        """Registers a source of a resource's own metrics."""
         self._sources.append(source)
 
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
@@ -74,7 +76,9 @@ class Metrics(RuntimeListener):
         tally.add(call)
 
     def answered(self, route: str | None, method: str, status: int, seconds: float) -> None:
-        """An HTTP request has ended. `route` is the route's template, as clients choose paths."""
+        """Counts a finished HTTP request. `route` is the route's template, because clients choose
+        paths.
+        """
         key = (route or NO_ROUTE, method if method in METHODS else OTHER_METHOD)
         answers = self._answers.get(key)
         if answers is None:
@@ -83,7 +87,9 @@ class Metrics(RuntimeListener):
         answers.seconds.observe(seconds)
 
     async def collect(self) -> Iterable[Metric]:
-        """All metrics as of now. Going through it takes longer, and any thread may do it."""
+        """Returns all current metrics. Iterating over them takes longer and may happen in any
+        thread.
+        """
         collected = await collected_from(self._sources)
         rows, statuses = self._rows(), self._counted_statuses()
         answers = dict(self._answers)
@@ -101,31 +107,33 @@ class Metrics(RuntimeListener):
         tally = self._tallies.get(deployment_id)
         if tally is None:
             tally = Tally()
-            # One that was deleted meanwhile gets no tally again.
+            # A deployment that was deleted meanwhile gets no tally.
             if self._directory.find(deployment_id):
                 self._forget_deleted()
                 self._tallies[deployment_id] = tally
         return tally
 
     def _forget_deleted(self) -> None:
-        for deployment_id in [one for one in self._tallies if not self._directory.find(one)]:
+        for deployment_id in [
+            known_id for known_id in self._tallies if not self._directory.find(known_id)
+        ]:
             del self._tallies[deployment_id]
 
     def _rows(self) -> list[Row]:
         self._forget_deleted()
-        held = self._runtime.meter.totals()
+        held_totals = self._runtime.meter.totals()
         rows: list[Row] = []
         for deployment_id, tally in self._tallies.items():
             entry = self._directory.find(deployment_id)
             stats = self._runtime.stats(entry.version_id) if entry else None
             if entry and stats:
                 if entry.base_id:
-                    # Its calls are its own, and the replicas its base's.
+                    # An adapter has its own calls, but its replicas belong to its base.
                     stats = replace(stats, replicas=(), calls=0, batches=Batches())
-                mib_ms = held.get(deployment_id, 0)
+                mib_ms = held_totals.get(deployment_id, 0)
                 rows.append(Row(entry=entry, tally=tally, stats=stats, held_mib_ms=mib_ms))
         return rows
 
     def _counted_statuses(self) -> Counter[Status]:
-        found = (self._runtime.stats(entry.version_id) for entry in self._directory.entries())
-        return Counter(stats.status if stats else Status.IDLE for stats in found)
+        all_stats = (self._runtime.stats(entry.version_id) for entry in self._directory.entries())
+        return Counter(stats.status if stats else Status.IDLE for stats in all_stats)

@@ -1,4 +1,4 @@
-"""What has been counted since the process began."""
+"""Counters since the start of the process."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,15 +23,15 @@ _NOT_LOADED = (
     Reason.FILES_MISSING,
 )
 VERSIONS = 16
-"""Of a deployment, those that are told apart: the ones that were called last."""
+"""Maximum number of versions per deployment that are counted separately: the most recent ones."""
 
 
 @dataclass(slots=True, eq=False)
 class VersionTally:
-    """Of one version of a deployment."""
+    """Counters of one version of a deployment."""
 
     outcomes: Counter[tuple[str, bool]] = field(default_factory=Counter[tuple[str, bool]])
-    """By outcome, and by whether it was a copy."""
+    """Count by outcome and by whether the call was a mirrored copy."""
     seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
     def add(self, call: Served) -> None:
@@ -42,26 +42,26 @@ class VersionTally:
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Of one deployment."""
+    """Counters of one deployment."""
 
     outcomes: Counter[str] = field(default_factory=Counter[str])
     waited: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     loads: Histogram = field(default_factory=lambda: Histogram(LOAD_SECONDS))
     counts: Counter[str] = field(default_factory=Counter[str])
-    """As of `Served.counts`."""
+    """Sums of `Served.counts`."""
     starts: Counter[str] = field(default_factory=Counter[str])
-    """Replicas that were started, by how that ended."""
+    """Started replicas, by the result of the start."""
     evictions: Counter[str] = field(default_factory=Counter[str])
     losses: Counter[str] = field(default_factory=Counter[str])
     versions: dict[str, VersionTally] = field(default_factory=dict[str, VersionTally])
-    """By their ids."""
+    """Counters by version id."""
 
     def add(self, call: Served) -> None:
         self.outcomes[call.outcome] += 1
         self.waited.observe(call.waited_s)
         if call.seconds:
-            # Those that never had a replica would look like the fastest ones.
+            # Calls that never reached a replica would look like the fastest ones.
             self.seconds.observe(call.seconds)
         for name, count in call.counts.items():
             self.counts[name] += count
@@ -69,7 +69,7 @@ class Tally:
             self._of_version(call.version_id).add(call)
 
     def count_change(self, status: Status, reason: Reason) -> None:
-        """What `RuntimeListener.changed` tells."""
+        """Counts an event of `RuntimeListener.changed`."""
         if _is_eviction(status, reason):
             self.evictions[reason] += 1
         elif status is not Status.STARTING and reason in _LOST:
@@ -78,29 +78,29 @@ class Tally:
             self.starts[reason] += 1
 
     def count_load(self, seconds: float) -> None:
-        """What `RuntimeListener.loaded` tells."""
+        """Counts an event of `RuntimeListener.loaded`."""
         self.starts[Reason.LOADED] += 1
         self.loads.observe(seconds)
 
     def _of_version(self, version_id: str) -> VersionTally:
-        found = self.versions.get(version_id)
-        if found is None:
+        tally = self.versions.get(version_id)
+        if tally is None:
             if len(self.versions) >= VERSIONS:
                 del self.versions[next(iter(self.versions))]
-            found = self.versions[version_id] = VersionTally()
-        return found
+            tally = self.versions[version_id] = VersionTally()
+        return tally
 
 
 @dataclass(slots=True, eq=False)
 class Answers:
-    """To HTTP requests of one method on one route."""
+    """Counters of the responses to requests of one method on one route."""
 
     statuses: Counter[int] = field(default_factory=Counter[int])
     seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
 
 def counts(status: Status, reason: Reason) -> bool:
-    """Whether a change has a deployment have series: from its first start on."""
+    """Returns True if a status change gives a deployment metrics: from its first start on."""
     has_gone_wrong = reason in _LOST or reason in _NOT_LOADED
     return status is Status.STARTING or _is_eviction(status, reason) or has_gone_wrong
 
@@ -110,7 +110,7 @@ def _is_eviction(status: Status, reason: Reason) -> bool:
 
 
 class Named(Protocol):
-    """What series are labelled by: a directory's entry, or a specification."""
+    """Object with the labels of a series: a directory's entry or a specification."""
 
     @property
     def account_id(self) -> str: ...

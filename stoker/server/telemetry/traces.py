@@ -1,7 +1,7 @@
-"""Traces in OpenTelemetry's terms, sent by OTLP: requests, their waits, what replicas did.
+"""Traces in OpenTelemetry's terms, sent by OTLP: requests, their waits, and the phases in replicas.
 
-The settings are OpenTelemetry's own environment variables. The gateway makes all spans: a replica
-has no network, and tells with its answer how long it was in each phase.
+OpenTelemetry's own environment variables configure them. The gateway creates all spans. A replica
+has no network and returns the duration of each phase with its response.
 """
 
 import logging
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 SHORTEST_WAIT_S = 0.001
-"""A shorter wait for a replica is none: one was ready."""
+"""Minimum wait in seconds that gets a span. After a shorter wait a replica was ready."""
 _SECOND_NS = 1_000_000_000
 
 
 def from_environment() -> "Traces | None":
-    """Traces, where an endpoint is set and the libraries are there."""
+    """Returns the traces if an endpoint is set and the libraries are installed."""
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if disabled or not any(os.environ.get(name) for name in ENDPOINTS):
         return None
@@ -53,7 +53,7 @@ def from_environment() -> "Traces | None":
 
 @dataclass
 class Answered:
-    """What is known of an HTTP request at its end."""
+    """Result of an HTTP request, for its span."""
 
     route: str | None = None
     status: int = 0
@@ -71,18 +71,19 @@ class Traces(RuntimeListener):
 
     @contextmanager
     def request(self, scope: Scope, request_id: str) -> Generator[Answered]:
-        """A span around an HTTP request, below the caller's where it sends a `traceparent`.
+        """Opens a span around an HTTP request, as a child of the caller's span if the request has a
+        `traceparent`.
 
-        Paths, queries and bodies are content: the span names the route's template.
+        Paths, queries and bodies are content, so the span is named after the route's template.
         """
         trace, method, answered = self._trace, str(scope["method"]), Answered()
         headers = Headers(scope=scope)
-        given = {name: headers[name] for name in self._propagator.fields if name in headers}
+        carrier = {name: headers[name] for name in self._propagator.fields if name in headers}
         with self._tracer.start_as_current_span(
             method,
-            context=self._propagator.extract(given),
+            context=self._propagator.extract(carrier),
             kind=trace.SpanKind.SERVER,
-            # Its text might be content.
+            # The exception's text might be content.
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -99,24 +100,24 @@ class Traces(RuntimeListener):
                     span.set_status(trace.StatusCode.ERROR)
 
     def served(self, call: Served) -> None:
-        # The listener runs in the context of the request that made the call: its span is known.
+        # The listener runs in the context of the request that made the call, so its span is known.
         current = self._trace.get_current_span().get_span_context()
         if current.is_valid and not current.trace_flags.sampled:
             return
         end = time.time_ns()
-        given = end - int(call.seconds * _SECOND_NS)
+        replica_start = end - int(call.seconds * _SECOND_NS)
         if call.waited_s >= SHORTEST_WAIT_S:
             wait = self._tracer.start_span(
                 "wait for replica",
-                start_time=given - int(call.waited_s * _SECOND_NS),
+                start_time=replica_start - int(call.waited_s * _SECOND_NS),
                 attributes=_attributes(call),
             )
-            wait.end(given)
+            wait.end(replica_start)
         if call.seconds:
-            self._replica(call, given, end)
+            self._replica(call, replica_start, end)
 
     def close(self) -> None:
-        """Send what has not been sent. Takes as long as the exporter's timeout, at most."""
+        """Sends the remaining spans. Takes at most the exporter's timeout."""
         self._provider.shutdown()
 
     def _replica(self, call: Served, start: int, end: int) -> None:
@@ -128,12 +129,12 @@ class Traces(RuntimeListener):
         if call.outcome not in (OK, CANCELLED):
             span.set_status(self._trace.StatusCode.ERROR, call.outcome)
         within = self._trace.set_span_in_context(span)
-        # The phases end with the answer; what is before them is the way to the replica.
+        # The phases end with the response. The time before them is the way to the replica.
         begin = max(start, end - sum(call.times.values()) * 1000)
         for phase, microseconds in call.times.items():
-            one = self._tracer.start_span(phase, context=within, start_time=begin)
+            phase_span = self._tracer.start_span(phase, context=within, start_time=begin)
             begin = min(end, begin + microseconds * 1000)
-            one.end(begin)
+            phase_span.end(begin)
         span.end(end)
 
 

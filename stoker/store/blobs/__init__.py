@@ -1,4 +1,4 @@
-"""Blobs: server-chosen keys, bytes behind them, in a folder or a bucket."""
+"""Blobs: bytes under keys that the server chooses, in a folder or a bucket."""
 
 from stoker.store.blobs.folder import Folder
 from stoker.store.blobs.interface import (

@@ -1,10 +1,10 @@
-"""Blobs in a bucket that several servers share: S3, or what obstore knows beside it.
+"""Blobs in a bucket that several servers share: S3 or another store that obstore supports.
 
-Each part of a file that is uploaded is an object of its own, whose name has the digest of its
-bytes: written twice, it is the same; sent anew with other bytes, it is another one, and the row
-says which of them counts. So an upload that was begun at one server goes on at another, a request
-that comes late harms nothing, and nothing is copied at the end. What a file's parts are says a
-list beside them, written when the upload is completed.
+Each part of an uploaded file is a separate object with the digest of its bytes in its name. Writing
+the same part twice gives the same object. A part with other bytes is another object, and the row
+records which of them counts. So another server can continue an upload, late requests do no harm,
+and nothing is copied at the end. A list next to the parts records the parts of each file. It is
+written when the upload is completed.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ from stoker.store.blobs.interface import (
 log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 16 << 20
-"""Of a request, at most: S3's own limits and each request's time allow for it."""
+"""Maximum bytes per request. S3's own limits and each request's timeout allow this size."""
 _STREAM_BYTES = 4 << 20
 _AT_ONCE = 8
-"""Parts that are fetched at a time, for one model."""
+"""Number of parts that are fetched concurrently for one model."""
 _SLOWEST = 256 << 10
-"""Bytes a second: what goes slower than that is given up."""
+"""Minimum transfer rate in bytes per second. Slower requests are aborted."""
 _LISTS_KEPT, _LIST_KEPT_S = 64, 10.0
-"""An upload whose completion was cut off is completed again, maybe by another server. What is
-loaded is read from the list as it is then.
+"""Number of cached lists and seconds for which each is cached. An upload with an interrupted
+completion is completed again, possibly by another server. Loads always read the current list.
 """
 _TRIES = 3
-"""Of a part that arrives other than it was written."""
+"""Number of attempts for a part that arrives with other bytes than were written."""
 _CLOCK = "clock"
 _FROM_ENVIRONMENT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
@@ -64,7 +64,7 @@ class _PartSaid(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """The list of an upload's files, by the last segment of their keys."""
+    """Lists of the parts of an upload's files, by the last segment of their keys."""
 
     files: dict[str, list[_PartSaid]]
 
@@ -75,10 +75,10 @@ class Bucket(Blobs):
     def __init__(self, url: str, spool: Path, *, timeout_s: float) -> None:
         """
         Args:
-            url: `s3://bucket/prefix`, `gs://…` or `az://…`; credentials are those of the
+            url: `s3://bucket/prefix`, `gs://…` or `az://…`; the credentials come from the
                 environment.
-            spool: a folder of this machine for parts that arrive.
-            timeout_s: how long what fails is tried again for.
+            spool: a folder of this machine for incoming parts.
+            timeout_s: seconds for which failed requests are retried.
         """
         spool.mkdir(parents=True, exist_ok=True)
         self._spool = spool
@@ -116,19 +116,19 @@ class Bucket(Blobs):
                 self._store, "GET", key, timedelta(seconds=max(1, expires_s))
             )
 
-    # --- files that are uploaded ---
+    # --- uploaded files ---
 
     def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> Part:
         return _BucketPart(self, key, number)
 
     async def complete(self, folder: str, files: Sequence[WholeFile]) -> None:
-        said = _Said(
+        part_list = _Said(
             {
-                _name(file.key): [_PartSaid(one.size, one.sha256.hex()) for one in file.parts]
+                _name(file.key): [_PartSaid(part.size, part.sha256.hex()) for part in file.parts]
                 for file in files
             }
         )
-        content = await asyncio.to_thread(msgspec.json.encode, said)
+        content = await asyncio.to_thread(msgspec.json.encode, part_list)
         await self.put(list_key(folder), content, "application/json")
         self._lists.pop(folder, None)
 
@@ -141,9 +141,9 @@ class Bucket(Blobs):
     async def _tidy(self, folder: str, files: Sequence[WholeFile]) -> None:
         known = {list_key(folder)}
         for file in files:
-            known |= {part_key(file.key, one.number, one.sha256) for one in file.parts}
+            known |= {part_key(file.key, item.number, item.sha256) for item in file.parts}
         async for some in self.listed(folder):
-            await self.delete([one.key for one in some if one.key not in known])
+            await self.delete([item.key for item in some if item.key not in known])
 
     async def follow(
         self, key: str, parts: Sequence[PartOfFile], start: int, end: int, take: Take
@@ -160,12 +160,12 @@ class Bucket(Blobs):
 
     async def read(self, key: str, size: int, offset: int, length: int) -> bytes:
         end = min(size, offset + length)
-        found: list[bytes] = []
+        blocks: list[bytes] = []
         for name, begin, part in await self._parts(key):
             first, last = max(offset, begin) - begin, min(end, begin + part.size) - begin
             if first < last:
-                found += [block async for block in self.stream(name, first, last)]
-        return b"".join(found)
+                blocks += [block async for block in self.stream(name, first, last)]
+        return b"".join(blocks)
 
     def files(self, files: Files) -> "_Bridge":
         return _Bridge(self, files, asyncio.get_running_loop())
@@ -186,7 +186,7 @@ class Bucket(Blobs):
             )
 
     def spooled(self) -> IO[bytes]:
-        """A file without a name, of which nothing is left when it is closed."""
+        """Returns a file without a name. It is deleted when it is closed."""
         return tempfile.TemporaryFile(dir=self._spool)
 
     # --- on this machine ---
@@ -203,7 +203,9 @@ class Bucket(Blobs):
     async def _place(self, files: Files, folder: Path) -> None:
         places = asyncio.Semaphore(_AT_ONCE)
         of_uploads = {key.rpartition("/")[0] for key, _ in files.values()}
-        lists = {one: await self._read_list(one) for one in of_uploads}
+        lists = {
+            upload_folder: await self._read_list(upload_folder) for upload_folder in of_uploads
+        }
         async with asyncio.TaskGroup() as group:
             for path, (key, size) in files.items():
                 target = folder / path
@@ -217,35 +219,35 @@ class Bucket(Blobs):
                     fetching.add_done_callback(lambda _: places.release())
 
     async def _fetch(self, key: str, part: _PartSaid, target: Path, offset: int) -> None:
-        """Copy a part into its place, and compare it with what was uploaded."""
+        """Copies a part into its place and compares it with the digest of the upload."""
         for _ in range(_TRIES):
-            found = hashlib.sha256()
+            digest = hashlib.sha256()
             descriptor = await asyncio.to_thread(os.open, target, os.O_WRONLY)
             try:
                 at = offset
                 async for block in self.stream(key, 0, part.size):
-                    await asyncio.to_thread(_write, descriptor, block, at, found.update)
+                    await asyncio.to_thread(_write, descriptor, block, at, digest.update)
                     at += len(block)
-                # A folder that is there after a power cut is whole.
+                # A folder that exists after a power cut is complete.
                 await asyncio.to_thread(os.fsync, descriptor)
             finally:
                 os.close(descriptor)
-            if found.hexdigest() == part.sha256:
+            if digest.hexdigest() == part.sha256:
                 return
             log.warning("part read back differs from what was written", extra={"key": key})
         raise StoreUnavailableError(f"{key} is not what was written")
 
-    # --- upkeep ---
+    # --- maintenance ---
 
     async def listed(self, prefix: str) -> AsyncIterator[Sequence[Listed]]:
-        # The overloads that are not used here speak of a library that is not installed.
+        # The other overloads refer to a library that is not installed.
         listing = obstore.list(self._store, prefix)  # pyright: ignore[reportUnknownMemberType]
         while True:
             async with self._asked("list"):
                 some = await anext(listing, None)
             if some is None:
                 return
-            yield [Listed(one["path"], one["last_modified"]) for one in some]
+            yield [Listed(entry["path"], entry["last_modified"]) for entry in some]
 
     async def delete(self, keys: Sequence[str]) -> None:
         if keys:
@@ -267,7 +269,7 @@ class Bucket(Blobs):
         finally:
             await self.delete([key])
 
-    # --- asking ---
+    # --- requests to the bucket ---
 
     async def _range(self, key: str, start: int, end: int) -> bytes:
         async with self._asked("read", end - start):
@@ -276,23 +278,25 @@ class Bucket(Blobs):
     async def _parts(
         self, key: str, lists: Mapping[str, _Said] | None = None
     ) -> Sequence[tuple[str, int, _PartSaid]]:
-        """Key, where it begins in the file, and what it is: of each part of a complete file."""
+        """Returns for each part of a complete file its key, its offset in the file, and its size
+        and digest.
+        """
         folder = key.rpartition("/")[0]
-        found = await self._list(folder) if lists is None else lists[folder]
-        said = found.files.get(_name(key))
-        if said is None:
+        part_list = await self._list(folder) if lists is None else lists[folder]
+        parts = part_list.files.get(_name(key))
+        if parts is None:
             raise BlobLostError(key)
-        return list(_placed(key, said))
+        return list(_placed(key, parts))
 
     async def _list(self, folder: str) -> _Said:
         now = asyncio.get_running_loop().time()
-        read_at, found = self._lists.get(folder, (0.0, None))
-        if found is None or now - read_at > _LIST_KEPT_S:
-            found = await self._read_list(folder)
-            self._lists[folder] = (now, found)
+        read_at, part_list = self._lists.get(folder, (0.0, None))
+        if part_list is None or now - read_at > _LIST_KEPT_S:
+            part_list = await self._read_list(folder)
+            self._lists[folder] = (now, part_list)
             while len(self._lists) > _LISTS_KEPT:
                 self._lists.popitem(last=False)
-        return found
+        return part_list
 
     async def _read_list(self, folder: str) -> _Said:
         content = await self.get(list_key(folder))
@@ -300,22 +304,27 @@ class Bucket(Blobs):
 
     @contextlib.asynccontextmanager
     async def _asked(self, what: str, size: int = 0) -> AsyncGenerator[None]:
-        """Raises `StoreUnavailableError` for whatever goes wrong, after some time at most."""
+        """Raises `StoreUnavailableError` if the request fails or times out, and `BlobLostError` if
+        the blob does not exist.
+        """
         try:
-            # The library tries again by itself, for so long; this is for an answer that never ends.
+            # The library itself retries for `timeout_s`. This timeout ends responses that never
+            # end.
             async with asyncio.timeout(2 * self._timeout_s + size / _SLOWEST):
                 yield
         except FileNotFoundError as error:
             raise BlobLostError("the bucket has no such blob") from error
         except (BaseError, TimeoutError) as error:
-            # Beside the first line there is a dump of the library's own; addresses are not for
-            # clients.
+            # After the first line the message contains a dump of the library's internals. Clients
+            # must not see addresses.
             why = str(error).partition("\n")[0] or type(error).__name__
             log.warning("bucket request failed", extra={"to": what, "why": why})
             raise StoreUnavailableError(f"cannot {what}: {why}") from error
 
     def _soon(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Delete in a moment. What cannot be deleted is found to be garbage later."""
+        """Starts a deletion in the background. Objects that cannot be deleted are later found as
+        garbage.
+        """
 
         async def quietly() -> None:
             with contextlib.suppress(StoreUnavailableError, BlobLostError):
@@ -327,7 +336,9 @@ class Bucket(Blobs):
 
 
 class _BucketPart(Part):
-    """Kept on this machine's disk until its digest is known, then written whole."""
+    """Part that is stored on this machine's disk until its digest is known, and is then written in
+    one piece.
+    """
 
     def __init__(self, bucket: Bucket, key: str, number: int) -> None:
         self._bucket = bucket
@@ -344,8 +355,9 @@ class _BucketPart(Part):
 
     async def close(self, *, is_kept: bool) -> None:
         self._file.close()
-        # What was written and not recorded, or was recorded before, stays: another server may have
-        # written the same bytes, and be about to record them. It goes when the upload is over.
+        # Written bytes that were not recorded, or were recorded before, stay. Another server may
+        # have written the same bytes and be about to record them. They are deleted when the upload
+        # is over.
 
 
 class _Bridge:
@@ -367,12 +379,13 @@ class _Bridge:
 
 def _store(url: str, timeout_s: float) -> S3Store | GCSStore | AzureStore:
     endpoint = next((os.environ[name] for name in _FROM_ENVIRONMENT if os.environ.get(name)), "")
-    found = from_url(
+    store = from_url(
         url,
         client_options={
             "allow_http": endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=min(5.0, timeout_s)),
-            # Of each request; a block goes through in that time on any network that serves models.
+            # Per request. A block is transferred within this time on any network that serves
+            # models.
             "timeout": timedelta(seconds=max(1.0, timeout_s / 2)),
         },
         retry_config={
@@ -385,9 +398,9 @@ def _store(url: str, timeout_s: float) -> S3Store | GCSStore | AzureStore:
             },
         },
     )
-    if not isinstance(found, S3Store | GCSStore | AzureStore):
+    if not isinstance(store, S3Store | GCSStore | AzureStore):
         raise ValueError(f"no bucket: {url}")
-    return found
+    return store
 
 
 def _name(key: str) -> str:

@@ -1,7 +1,7 @@
 """Blobs in a folder of this machine.
 
-A file that is uploaded is one file from the start, and its parts are written straight into their
-places: nothing is copied at the end.
+An uploaded file is one file from the start. Its parts are written directly into their places, so
+nothing is copied at the end.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class BlobFiles:
         return {path: size for path, (_, size) in self.keys.items()}
 
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """At most `length` bytes from `offset`; fewer at the end of the file."""
+        """Returns at most `length` bytes from `offset`; fewer at the end of the file."""
         key, size = self.keys[path]
         end = min(offset + length, size)
         if offset >= end:
@@ -55,7 +55,7 @@ class Folder(Blobs):
         root.mkdir(parents=True, exist_ok=True)
         self.root = root.resolve()
         self._named_root = root.absolute()
-        """The root as it was given: links go through it, so that it may be a link itself."""
+        """Root as passed by the caller. Links use it, so that the root may be a link itself."""
         self.store = LocalStore(prefix=self.root)
 
     # --- blobs ---
@@ -65,13 +65,13 @@ class Folder(Blobs):
         try:
             await asyncio.shield(writing)
         except BaseException:
-            # A thread cannot be cancelled: when it is done, nothing is to be left of it.
+            # A thread cannot be cancelled. It must finish first, so that its file can be deleted.
             await asyncio.gather(writing, return_exceptions=True)
             self.discard(key)
             raise
 
     def write(self, key: str, content: bytes) -> None:
-        """Write a new blob, durably (sync)."""
+        """Writes a new blob durably (sync)."""
         file = PlacedBytes(self.local_path(key), 0)
         try:
             file.write(content)
@@ -82,7 +82,7 @@ class Folder(Blobs):
     async def size(self, key: str) -> int:
         path = self.local_path(key)
         try:
-            # No thread: it takes less than to get to one.
+            # Faster than starting a thread.
             return path.stat().st_size
         except FileNotFoundError as error:
             raise BlobLostError(key) from error
@@ -106,10 +106,10 @@ class Folder(Blobs):
         self.local_path(key).unlink(missing_ok=True)
 
     async def remove(self, key: str) -> None:
-        # Where it is large, that takes a while.
+        # Deleting a large file takes a while.
         await on_disk(self.discard, key)
 
-    # --- files that are uploaded ---
+    # --- uploaded files ---
 
     def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> Part:
         return FolderPart(self, key, number, offset, earlier)
@@ -122,7 +122,7 @@ class Folder(Blobs):
             self.trim(file.key, file.size)
 
     def trim(self, key: str, size: int) -> None:
-        """Cut off what was written behind a file's end and never became a part of it (sync)."""
+        """Truncates bytes after a file's end that never became a part of it (sync)."""
         with self.local_path(key).open("r+b") as file:
             if file.seek(0, os.SEEK_END) > size:
                 file.truncate(size)
@@ -159,26 +159,26 @@ class Folder(Blobs):
         await on_disk(self._link, files, folder)
 
     def _link(self, files: Files, folder: Path) -> None:
-        """Make links that are relative: they still lead here after both folders have moved.
+        """Creates relative links, which stay valid after both folders have moved.
 
-        A link that leads elsewhere, such as to where the data folder was before, is replaced.
+        Replaces a link with another target, such as the former location of the data folder.
         """
         for name, (key, size) in files.items():
             link = folder / name
             link.parent.mkdir(parents=True, exist_ok=True)
-            wanted = os.path.relpath(self._named_root / key, link.parent.resolve())
-            if _is_in_place(link, wanted, size):
+            target = os.path.relpath(self._named_root / key, link.parent.resolve())
+            if _is_in_place(link, target, size):
                 continue
             link.unlink(missing_ok=True)
-            link.symlink_to(wanted)
+            link.symlink_to(target)
 
-    # --- upkeep ---
+    # --- maintenance ---
 
     async def listed(self, prefix: str) -> AsyncIterator[Sequence[Listed]]:
-        # The overloads that are not used here speak of a library that is not installed.
+        # The other overloads refer to a library that is not installed.
         listing = obstore.list(self.store, prefix)  # pyright: ignore[reportUnknownMemberType]
         async for some in listing:
-            yield [Listed(one["path"], one["last_modified"]) for one in some]
+            yield [Listed(entry["path"], entry["last_modified"]) for entry in some]
 
     async def delete(self, keys: Sequence[str]) -> None:
         if keys:
@@ -196,7 +196,7 @@ class Folder(Blobs):
         return datetime.now(UTC)
 
     def _remove_empty_folders(self, folder: Path) -> None:
-        """Remove a folder and those above it, as far as there is nothing in them."""
+        """Removes a folder and its parents as long as they are empty."""
         while folder != self.root:
             try:
                 folder.rmdir()
@@ -208,8 +208,9 @@ class Folder(Blobs):
 
 
 class FolderPart(Part):
-    """Written into its place, or beside it where there is one of its number already: that one,
-    which is acknowledged, stays as it is until the new bytes are all here.
+    """Part that is written into its place in the file. If a part with the same number exists, the
+    new one is written next to the file: the acknowledged part stays unchanged until all new bytes
+    are stored.
     """
 
     def __init__(
@@ -253,7 +254,7 @@ class FolderPart(Part):
 
 
 class PlacedBytes:
-    """Sequential writes into a file from an offset on, other parts untouched (sync)."""
+    """Sequential writer into a file from an offset on. Other parts stay unchanged (sync)."""
 
     def __init__(self, path: Path, offset: int) -> None:
         self._descriptor = _open_in_new_folder(path)
@@ -268,11 +269,11 @@ class PlacedBytes:
             view = view[written:]
 
     def sync(self) -> None:
-        """Return when the bytes would survive a power cut."""
+        """Returns when the bytes would survive a power cut."""
         os.fdatasync(self._descriptor)
 
     def discard(self) -> None:
-        """Give the space of what was written back to the disk, where the file system can."""
+        """Returns the space of the written bytes to the disk, if the file system supports this."""
         if self._offset > self._start:
             _punch_hole(self._descriptor, self._start, self._offset - self._start)
             self._offset = self._start
@@ -287,7 +288,7 @@ _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # linux/falloc.h
 
 
 def _is_in_place(link: Path, wanted: str, size: int) -> bool:
-    """Returns True for the wanted link, and for a file: some copies of folders follow links."""
+    """Returns True for the expected link, and for a file: some copies of folders follow links."""
     if link.is_symlink():
         return str(link.readlink()) == wanted
     return link.is_file() and link.stat().st_size == size
@@ -304,7 +305,7 @@ def _read(path: Path, offset: int, length: int) -> bytes:
 
 def _open_in_new_folder(path: Path) -> int:
     for _ in range(_ATTEMPTS):
-        # A folder above may be removed, being empty, just before this one is made in it.
+        # Another thread may remove an empty parent folder just before the file is created in it.
         with contextlib.suppress(FileNotFoundError):
             path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -312,8 +313,8 @@ def _open_in_new_folder(path: Path) -> int:
 
 
 def _punch_hole(descriptor: int, offset: int, length: int) -> None:
-    # Python has posix_fallocate only. Without a hole the bytes stay until they are overwritten or
-    # the session is removed: they cost space and are never read.
+    # Python provides only posix_fallocate. Without a hole the bytes stay until they are overwritten
+    # or the session is removed. They cost space and are never read.
     fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
     if fallocate is not None:
         fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length))

@@ -1,4 +1,4 @@
-"""What keeps bytes behind keys that the server has chosen: see `Blobs`."""
+"""Interface of a store for bytes under keys that the server chooses: see `Blobs`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -10,22 +10,20 @@ from typing import Protocol
 Files = Mapping[str, tuple[str, int]]
 """path → (blob key, size in bytes)"""
 Take = Callable[[bytes], None]
-"""Is given bytes in order, in a worker thread."""
+"""Callback that receives bytes in order, in a worker thread."""
 
 
 class StoreUnavailableError(Exception):
-    """The store does not answer as it should, though it was asked again. What was acknowledged
-    before is safe.
-    """
+    """Raised if the store still fails after retries. Data that was acknowledged before is safe."""
 
 
 class BlobLostError(FileNotFoundError):
-    """The store has no such blob."""
+    """Raised if the store has no such blob."""
 
 
 @dataclass(frozen=True)
 class PartOfFile:
-    """A part that was received. All but the last have the size of the first."""
+    """A part that was received. All parts except the last have the size of the first."""
 
     number: int
     size: int
@@ -34,21 +32,21 @@ class PartOfFile:
 
 @dataclass(frozen=True)
 class WholeFile:
-    """A file that was uploaded, all of it."""
+    """A completely uploaded file."""
 
     key: str
     size: int
     parts: Sequence[PartOfFile]
-    """In order, without a gap."""
+    """Parts in order, without a gap."""
 
 
 def part_key(key: str, number: int, sha256: bytes) -> str:
-    """Of a file's part, where parts are blobs of their own."""
+    """Returns the key of a file's part, for stores that keep parts as separate blobs."""
     return f"{key}/{number}-{sha256.hex()}"
 
 
 def list_key(folder: str) -> str:
-    """What the parts of a folder's files are, there."""
+    """Returns the key of the list with the parts of a folder's files."""
     return f"{folder}/parts"
 
 
@@ -56,70 +54,74 @@ def list_key(folder: str) -> str:
 class Listed:
     key: str
     modified_at: datetime
-    """By the store's clock."""
+    """Time of the last change by the store's clock."""
 
 
 class Part(ABC):
-    """One part on its way into a file. What was not kept leaves nothing that counts."""
+    """A part that is being written into a file. A part that was not kept leaves no valid data."""
 
     must_give_way = False
-    """Whether an earlier one of its number has to be forgotten before `settle`."""
+    """True if an earlier part with the same number must be forgotten before `settle`."""
 
     @abstractmethod
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write on (sync, for threads)."""
+        """Writes the next bytes (sync, for threads)."""
 
     @abstractmethod
     async def sync(self, sha256: bytes) -> None:
-        """Return when the bytes would survive, whatever is killed.
+        """Returns when the bytes would survive a crash.
 
-        Raises `StoreUnavailableError`, and `OSError` where the disk is full.
+        Raises `StoreUnavailableError`, and `OSError` if the disk is full.
         """
 
     async def settle(self) -> None:  # noqa: B027 - where none gives way, there is nothing to do
-        """Have it take the place of the earlier one of its number."""
+        """Replaces the earlier part with the same number."""
 
     @abstractmethod
     async def close(self, *, is_kept: bool) -> None:
         """
         Args:
-            is_kept: whether it is recorded. Else what was written of it goes.
+            is_kept: True if the part is recorded. Otherwise its written bytes are deleted.
         """
 
 
 class FileReader(Protocol):
-    """Some files by their callers' names (sync, for threads)."""
+    """Reads a set of files by the caller's names (sync, for threads)."""
 
     def sizes(self) -> Mapping[str, int]: ...
 
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """At most `length` bytes from `offset`; fewer at the end of the file."""
+        """Returns at most `length` bytes from `offset`; fewer at the end of the file."""
         ...
 
 
 class Blobs(ABC):
-    """A folder of this machine, or a bucket that several servers share.
+    """Blob store in a folder of this machine or in a bucket that several servers share.
 
-    There are blobs that are written whole, and files that are uploaded in parts. What reads or
-    writes raises `StoreUnavailableError` where the store does not answer, and `BlobLostError` for
-    what is not there.
+    It holds blobs that are written in one piece, and files that are uploaded in parts. Methods that
+    read or write raise `StoreUnavailableError` if the store does not answer, and `BlobLostError` if
+    the blob does not exist.
     """
 
     is_shared: bool
-    """Whether other servers write here, too: what one of them does not know is not garbage yet."""
+    """True if other servers write here, too. Then a blob that this server does not know is not
+    necessarily garbage.
+    """
 
     # --- blobs ---
 
     @abstractmethod
     async def put(self, key: str, content: bytes, content_type: str) -> None:
-        """Write a new blob, durably. Cancelled, it leaves nothing, or what `sweep` finds."""
+        """Writes a new blob durably. If cancelled, it leaves nothing, or a blob that `sweep`
+        finds.
+        """
 
     @abstractmethod
     async def size(self, key: str) -> int: ...
 
     @abstractmethod
     def stream(self, key: str, start: int, end: int) -> AsyncGenerator[bytes]:
-        """The bytes from `start` to `end`, in order."""
+        """Yields the bytes from `start` to `end` in order."""
 
     async def get(self, key: str) -> bytes:
         size = await self.size(key)
@@ -127,95 +129,100 @@ class Blobs(ABC):
 
     @abstractmethod
     def discard(self, key: str) -> None:
-        """Delete a blob, if it is there: now, or soon, or once it is found to be garbage. To be
+        """Deletes a blob, if it exists: immediately, soon, or when it is found as garbage. Must be
         called on the event loop.
         """
 
     @abstractmethod
     async def remove(self, key: str) -> None:
-        """As `discard`; returns when it was tried."""
+        """Deletes a blob like `discard`, but returns only after the attempt."""
 
     async def link(self, key: str, expires_s: int) -> str | None:
-        """Where everybody can get a blob for so long; None: from this server alone."""
+        """Returns a public URL of a blob that is valid for `expires_s` seconds. None if only this
+        server can serve it.
+        """
         return None
 
-    # --- files that are uploaded ---
+    # --- uploaded files ---
 
     @abstractmethod
     def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> Part:
-        """
-        Begin to write a part.
+        """Starts writing a part.
 
         Args:
-            offset: where it begins in its file, bytes.
-            earlier: SHA-256 of what is recorded under its number.
+            offset: offset of the part in its file, in bytes.
+            earlier: SHA-256 of the part that is recorded under this number.
         """
 
     @abstractmethod
     async def complete(self, folder: str, files: Sequence[WholeFile]) -> None:
-        """Nothing is written into these files any more, which are all below the folder: have them
-        be read, by other servers, too.
+        """Completes files that are all below the folder. They are not written any more and become
+        readable, also for other servers.
         """
 
     def reopen(self, folder: str) -> None:  # noqa: B027 - only a bucket lists its files
-        """Forget the list of a folder's files, as the folder is written to again."""
+        """Forgets the list of a folder's files, because the folder is written to again."""
 
     def tidy(self, folder: str, files: Sequence[WholeFile]) -> None:  # noqa: B027 - see `complete`
-        """Delete, in a moment, what lies below a folder and is no part of its files: nothing will
-        ever be written there again.
+        """Starts deleting objects below a folder that are not part of its files. The folder must
+        never be written to again.
         """
 
     @abstractmethod
     async def follow(
         self, key: str, parts: Sequence[PartOfFile], start: int, end: int, take: Take
     ) -> None:
-        """Read the bytes from `start` to `end` of a file that is not complete yet."""
+        """Reads the bytes from `start` to `end` of an incomplete file."""
 
     @abstractmethod
     async def read(self, key: str, size: int, offset: int, length: int) -> bytes:
-        """At most `length` bytes of a complete file of `size`; fewer at its end."""
+        """Returns at most `length` bytes of a complete file of `size`; fewer at its end."""
 
     @abstractmethod
     def files(self, files: Files) -> FileReader:
-        """A reader of complete files. To be made on the event loop and used in a thread."""
+        """Returns a reader of complete files. It must be created on the event loop and used in a
+        thread.
+        """
 
     @abstractmethod
     async def remove_file(self, key: str) -> None:
-        """Delete what there is of a file, as `remove` does."""
+        """Deletes all objects of a file, like `remove`."""
 
     # --- on this machine ---
 
     @abstractmethod
     def local_path(self, key: str) -> Path | None:
-        """Where a blob lies on this machine; None: it has to be fetched. Keys are the server's own,
-        never a client's.
+        """Returns the path of a blob on this machine. None if it must be fetched. Keys always come
+        from the server, never from a client.
         """
 
     @abstractmethod
     async def place(self, files: Files, folder: Path) -> None:
-        """Have a new folder hold complete files by their paths, which were checked: as links, or as
-        copies that were compared with what was uploaded. Links may be placed again: those that
-        lead elsewhere are replaced.
+        """Places complete files into a new folder under their checked paths: as links, or as copies
+        that were compared with the upload. Links may be placed again, and links with another target
+        are replaced.
         """
 
-    # --- upkeep ---
+    # --- maintenance ---
 
     @abstractmethod
     def listed(self, prefix: str) -> AsyncIterator[Sequence[Listed]]:
-        """All below a prefix, some at a time."""
+        """Yields all blobs below a prefix in batches."""
 
     @abstractmethod
     async def delete(self, keys: Sequence[str]) -> None:
-        """Delete blobs, all of which exist."""
+        """Deletes blobs, all of which exist."""
 
     @abstractmethod
     async def delete_prefix(self, prefix: str) -> int:
-        """Delete every blob below a prefix; how many there were."""
+        """Deletes all blobs below a prefix and returns their number."""
 
     async def keys(self, prefix: str) -> Sequence[str]:
-        """The keys of all blobs below a prefix."""
-        return [one.key async for some in self.listed(prefix) for one in some]
+        """Returns the keys of all blobs below a prefix."""
+        return [blob.key async for some in self.listed(prefix) for blob in some]
 
     @abstractmethod
     async def now(self) -> datetime:
-        """What time it is for the store, by whose clock blobs are as old as they are."""
+        """Returns the current time by the store's clock, which also sets the modification times of
+        blobs.
+        """

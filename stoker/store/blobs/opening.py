@@ -1,4 +1,4 @@
-"""Which store a server's blobs are in."""
+"""Opens the blob store of a server."""
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -8,22 +8,22 @@ from stoker.store.blobs.interface import Blobs
 
 
 def is_local(url: str | None) -> bool:
-    """Whether it is a folder of this machine."""
+    """Returns True if the store is a folder of this machine."""
     return url is None or url.startswith("file:")
 
 
 def open_blobs(url: str | None, data_dir: Path, *, timeout_s: float) -> Blobs:
-    """What a URL names: `file:///…` a folder, nothing the one in the data folder, `s3://…` and the
-    like a bucket.
+    """Opens the store of a URL: `file:///…` is a folder, `s3://…` and similar a bucket. None is the
+    folder in the data folder.
 
     Raises:
-        ValueError: there can be no such bucket, or no credentials for it.
+        ValueError: the URL is not a valid bucket, or its credentials are missing.
     """
     if url is None:
         return Folder(data_dir / "blobs")
     if is_local(url):
         return Folder(Path(unquote(urlsplit(url).path)))
-    # Its part of the library is not needed elsewhere.
+    # Imported here because only a bucket needs this part of the library.
     from stoker.store.blobs.bucket import Bucket
 
     return Bucket(url, data_dir / "spool", timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""Whether a store does what a server needs of it."""
+"""Checks that a store supports everything that a server needs."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -11,10 +11,10 @@ _FOLDER = "probe"
 
 
 async def tried(blobs: Blobs) -> AsyncIterator[tuple[str, float]]:
-    """What works, one after the other; with `CLOCK`, how far ahead of this machine's the store's
-    is, seconds, to a second.
+    """Yields the name of each operation that works, in order. With `CLOCK` it yields how many
+    seconds the store's clock is ahead of this machine's, accurate to a second.
 
-    Raises `StoreUnavailableError` and `BlobLostError` where something does not.
+    Raises `StoreUnavailableError` or `BlobLostError` if an operation fails.
     """
     key, content = f"{_FOLDER}/{secrets.token_hex(8)}", secrets.token_bytes(64)
     await blobs.put(key, content, "application/octet-stream")
@@ -29,7 +29,7 @@ async def tried(blobs: Blobs) -> AsyncIterator[tuple[str, float]]:
     if key in await blobs.keys(_FOLDER):
         raise StoreUnavailableError("what was deleted is listed")
     yield "delete", 0.0
-    asked = datetime.now(UTC)
-    told = await blobs.now()
-    between = asked + (datetime.now(UTC) - asked) / 2
-    yield CLOCK, (told - between).total_seconds()
+    asked_at = datetime.now(UTC)
+    store_time = await blobs.now()
+    between = asked_at + (datetime.now(UTC) - asked_at) / 2
+    yield CLOCK, (store_time - between).total_seconds()

@@ -1,7 +1,7 @@
 """Threads for reading and writing blobs on this machine's disk.
 
-They are not asyncio's own: work of other kinds that takes those for minutes keeps no upload
-waiting.
+They are separate from asyncio's own threads, which other work may occupy for minutes, so that no
+upload waits.
 """
 
 import asyncio
@@ -19,7 +19,9 @@ _disk = ThreadPoolExecutor(THREADS, thread_name_prefix="blobs")
 
 
 async def on_disk(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Returns what a function returns that reads or writes the disk, as `asyncio.to_thread`."""
+    """Runs a function that reads or writes the disk, like `asyncio.to_thread`, and returns its
+    result.
+    """
     context = contextvars.copy_context()
     call = partial(context.run, work, *args, **options)
     return await asyncio.get_running_loop().run_in_executor(_disk, call)

@@ -1,4 +1,4 @@
-"""Alembic environment: runs on the connection that `Database.migrate` hands over."""
+"""Alembic environment: runs on the connection that `Database.migrate` passes."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ if not TABLES:
 
 
 def _render_item(kind: str, item: object, _autogen: object) -> str | Literal[False]:
-    """Write our column type as migrations import it."""
+    """Renders the project's column type as migrations import it."""
     return "UtcDateTime()" if kind == "type" and isinstance(item, UtcDateTime) else False
 
 

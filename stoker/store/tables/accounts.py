@@ -14,6 +14,8 @@ class Account(Base):
     name: Mapped[str] = mapped_column(String(128))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     quotas: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict, server_default="{}")
-    """Limits that the operator has set for it: `quotas.limits.Quota` → how many; 0: none."""
+    """Limits set by the operator. Maps a `quotas.limits.Quota` to its limit; 0 allows none."""
     deleting_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    """When its deletion began, which ends with this row; None: nobody has asked for it."""
+    """Start of the account's deletion, which ends with this row. None if no deletion was
+    requested.
+    """

@@ -10,13 +10,13 @@ from stoker.store.tables.jobs import Job
 
 
 class RunStatus(StrEnum):
-    """A job's, and those that only runs have."""
+    """Statuses of a job, and those that only runs have."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
     REQUIRES_ACTION = "requires_action"
     CANCELLING = "cancelling"
-    """Never seen: whoever works on a cancelled run has lost it at once, so it is `cancelled`."""
+    """Never visible: a cancelled run loses its worker immediately, so its status is `cancelled`."""
     CANCELLED = "cancelled"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -45,18 +45,18 @@ class Agent(Base):
     model: Mapped[str] = mapped_column(String(128))
     instructions: Mapped[str | None] = mapped_column(Text)
     tools: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
-    """As `schemas.stored` leaves them: what is secret of them is sealed."""
+    """Tools as stored by `schemas.stored`. Their secrets are sealed."""
     max_steps: Mapped[int]
     config: Mapped[dict[str, Any]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     stored_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
-    """The size of its instructions, tools and configuration, for the account's storage."""
+    """Size of instructions, tools and configuration, for the account's storage."""
 
 
 class Run(Job, Base):
-    """One task given to an agent. All that was said is sealed with a key of the run's own, here
-    and in the events: with this row every copy of it becomes unreadable.
+    """A task of an agent. All content here and in the events is sealed with the run's own key. When
+    this row is deleted, every copy of the content becomes unreadable.
     """
 
     __tablename__ = "agent_runs"
@@ -69,36 +69,38 @@ class Run(Job, Base):
 
     agent_id: Mapped[str] = mapped_column(String(40), ForeignKey("agents.id"))
     api_key: Mapped[str] = mapped_column(String(32))
-    """The public id of the key whose rights and limits its calls have."""
+    """Public id of the key that defines the rights and limits of the run's calls."""
     model: Mapped[str] = mapped_column(String(128))
     content_key: Mapped[bytes] = mapped_column(LargeBinary)
-    """See `sealing`."""
+    """Key of the run's content: see `sealing`."""
     asked: Mapped[bytes] = mapped_column(LargeBinary)
-    """Sealed: `transcript.Asked`, the input and the agent as it was then."""
+    """Sealed `transcript.Asked`: the input and the agent at that time."""
     output: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """Sealed: the text."""
+    """Sealed text of the output."""
     waiting_for: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """Sealed: the calls of functions whose outputs the run waits for."""
+    """Sealed calls of functions with outputs that the run waits for."""
     finish_reason: Mapped[str | None] = mapped_column(String(16))
     steps: Mapped[int] = mapped_column(default=0)
     prompt_tokens: Mapped[int] = mapped_column(BigInteger, default=0)
     completion_tokens: Mapped[int] = mapped_column(BigInteger, default=0)
     worked_ms: Mapped[int] = mapped_column(BigInteger, default=0)
-    """In steps and tools; not what it waited for a worker of the queue, or for outputs."""
+    """Milliseconds spent in steps and tools. Excludes waits for a worker of the queue and for
+    outputs.
+    """
     microcredits: Mapped[int] = mapped_column(BigInteger, default=0)
     carry: Mapped[int] = mapped_column(BigInteger, default=0)
-    """What rounding left of the cost, in parts of a micro-credit (`usage.money.PARTS`)."""
+    """Part of the cost below a micro-credit, in `usage.money.PARTS`."""
     stored_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
-    """The size of what callers gave it: input and outputs of tools, for the account's storage."""
+    """Size of the callers' data, input and outputs of tools, for the account's storage."""
 
     @property
     def cost(self) -> int:
-        """In micro-credits, rounded up."""
+        """Cost in micro-credits, rounded up."""
         return self.microcredits + (self.carry > 0)
 
 
 class RunEvent(Base):
-    """Something that happened in a run. Never changed; gone with the run."""
+    """An event of a run. It never changes and is deleted with the run."""
 
     __tablename__ = "agent_run_events"
 
@@ -106,8 +108,8 @@ class RunEvent(Base):
         String(40), ForeignKey("agent_runs.id", ondelete="CASCADE"), primary_key=True
     )
     sequence: Mapped[int] = mapped_column(primary_key=True)
-    """1, 2, 3, …"""
+    """Number of the event: 1, 2, 3, …"""
     type: Mapped[str] = mapped_column(String(32))
     data: Mapped[bytes] = mapped_column(LargeBinary)
-    """Sealed."""
+    """Sealed content."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

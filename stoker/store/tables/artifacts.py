@@ -27,7 +27,7 @@ class UploadStatus(StrEnum):
 
 
 CLOSED = (UploadStatus.SUPERSEDED, UploadStatus.ABANDONED, UploadStatus.EXPIRED)
-"""A session in one of these is over without a result; only its id is remembered."""
+"""Statuses of a session that ended without a result. Only its id is kept."""
 
 
 class Artifact(Base):
@@ -37,20 +37,20 @@ class Artifact(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     display_name: Mapped[str] = mapped_column(String(128))
-    # What the owner asked for; `pipeline` is what inspection settled on.
+    # The owner's choice. `pipeline` is the result of the inspection.
     requested_pipeline: Mapped[str | None] = mapped_column(String(64))
     pipeline: Mapped[str | None] = mapped_column(String(64))
     status: Mapped[str] = mapped_column(String(16))
     failure_code: Mapped[str | None] = mapped_column(String(64))
     failure_message: Mapped[str | None] = mapped_column(Text)
     size_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
-    # The upload whose files deployments use; None until a first one was found sound.
+    # Upload with the files that deployments use. None until a first upload has passed inspection.
     live_upload_id: Mapped[str | None] = mapped_column(String(40))
     # The session that is open or ingesting.
     open_upload_id: Mapped[str | None] = mapped_column(String(40))
     inspection: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     origin: Mapped[dict[str, Any] | None] = mapped_column(JSON)
-    """Where the live files come from: `hub`, `repo_id`, `revision`, `commit`; None: an upload."""
+    """Source of the live files: `hub`, `repo_id`, `revision`, `commit`. None for an upload."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -65,14 +65,14 @@ class Upload(Base):
     status: Mapped[str] = mapped_column(String(16), index=True)
     part_size: Mapped[int] = mapped_column(BigInteger)
     declared_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    """What its client has said that its files will have together: kept for it from the start."""
-    # Files begun so far, the number in the next one's blob key: no key is ever used twice, so that
-    # a late writer to a file that was replaced harms nothing.
+    """Total size of all files as declared by the client. This space is reserved from the start."""
+    # Number of files begun so far, which is part of the next file's blob key. No key is used twice,
+    # so that a late writer to a replaced file does no harm.
     files_begun: Mapped[int] = mapped_column(default=0)
     origin: Mapped[dict[str, Any] | None] = mapped_column(JSON)
-    """What becomes the artifact's, once these are its files."""
+    """Origin that the artifact receives when these files become live."""
     server_id: Mapped[str | None] = mapped_column(String(40))
-    """Of one that is ingesting: which server inspects it."""
+    """Server that inspects this upload while it is ingesting."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -87,16 +87,18 @@ class UploadFile(Base):
     path: Mapped[str] = mapped_column(String(255), primary_key=True)
     # Chosen by the server: a client's path never becomes a part of a key.
     blob_key: Mapped[str] = mapped_column(String(128))
-    # As the client told it; None where it did not, until the session is completed.
+    # Size as declared by the client. If not declared, None until the session is completed.
     size: Mapped[int | None] = mapped_column(BigInteger)
-    # A whole file of untold length is on its way, or broke off: its end has not been seen.
+    # True while a file of unknown length is being received in one request, or after that was
+    # interrupted: the end of the file is not known.
     end_awaited: Mapped[bool] = mapped_column(default=False)
-    # Known of a file of one part, or one that came whole with a digest; parts have their own.
+    # Known for a file of one part, or one received in a single request with a digest. Parts have
+    # their own.
     sha256: Mapped[bytes | None] = mapped_column(LargeBinary(32))
 
 
 class UploadPart(Base):
-    """A part that is durable. Its place in the file is `(number - 1) * part_size`."""
+    """A durable part. Its offset in the file is `(number - 1) * part_size`."""
 
     __tablename__ = "upload_parts"
 

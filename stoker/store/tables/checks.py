@@ -8,7 +8,7 @@ from stoker.store.db import Base, UtcDateTime
 
 
 class DeploymentChecks(Base):
-    """What a deployment's owner expects it to answer."""
+    """Checks of a deployment: requests with the answers that its owner expects."""
 
     __tablename__ = "deployment_checks"
     __table_args__ = (Index("ix_deployment_checks_stored_bytes", "deployment_id", "stored_bytes"),)
@@ -18,8 +18,8 @@ class DeploymentChecks(Base):
     )
     checks: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
     report: Mapped[dict[str, Any] | None] = mapped_column(JSON)
-    """Of the last run of these checks."""
+    """Report of the last run of these checks."""
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    """When they were given."""
+    """Time when the checks were stored."""
     stored_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
-    """The size of checks and report, for the account's storage."""
+    """Size of checks and report, for the account's storage."""

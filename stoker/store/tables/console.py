@@ -7,7 +7,7 @@ from stoker.store.db import Base, UtcDateTime
 
 
 class ConsoleSession(Base):
-    """A browser that was signed in with a key, and can do what the key can."""
+    """A browser that signed in with a key and has the key's rights."""
 
     __tablename__ = "console_sessions"
 
@@ -16,13 +16,13 @@ class ConsoleSession(Base):
         String(40), ForeignKey("api_keys.id", ondelete="CASCADE"), index=True
     )
     secret_sha256: Mapped[bytes] = mapped_column(LargeBinary(32))
-    """Of the secret that it was signed in with: it ends where that does."""
+    """Digest of the secret used to sign in. The session ends when this secret ends."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
 class ConsoleLink(Base):
-    """What signs a browser in once, with the key that it was asked for with."""
+    """A link that signs a browser in once, with the key that requested it."""
 
     __tablename__ = "console_links"
 

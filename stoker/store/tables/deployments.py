@@ -28,19 +28,19 @@ class Desired(StrEnum):
 
 class VersionStatus(StrEnum):
     PREPARING = "preparing"
-    """It is loaded and called with examples."""
+    """The version is being loaded and called with examples."""
     CHECKING = "checking"
-    """It is asked the deployment's checks."""
+    """The version is running the deployment's checks."""
     READY = "ready"
-    """It was found right, and is not live."""
+    """The version has passed and is not live."""
     LIVE = "live"
     RETIRED = "retired"
-    """It was live."""
+    """The version was live."""
     FAILED = "failed"
 
 
 class Variant:
-    """A mixin: what runs, and how."""
+    """Mixin with the configuration that runs: model, engine and options."""
 
     artifact_id: Mapped[str | None] = mapped_column(
         String(40), ForeignKey("artifacts.id"), index=True
@@ -48,17 +48,19 @@ class Variant:
     upload_id: Mapped[str | None] = mapped_column(String(40))
     source: Mapped[str | None] = mapped_column(String(1024))
     base_source: Mapped[str | None] = mapped_column(String(1100))
-    """Of an adapter with replicas of its own: into what it is merged, as specifications name it."""
+    """For an adapter with separate replicas: the base that it is merged into, as named in
+    specifications.
+    """
     engine: Mapped[str] = mapped_column(String(32))
     device: Mapped[str] = mapped_column(String(16))
     dtype: Mapped[str] = mapped_column(String(16))
     config: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    """What one replica needs, as far as is known."""
+    """Memory requirement of one replica in bytes, if known."""
     is_measured: Mapped[bool] = mapped_column(default=False)
-    """Whether that was measured; else it is an estimate."""
+    """True if `memory_bytes` was measured. Otherwise it is an estimate."""
     notices: Mapped[list[dict[str, str]]] = mapped_column(JSON, default=list)
-    """What replicas said of the model at the last load: each a `code` and a `message`."""
+    """Notices of the replicas from the last load, each with a `code` and a `message`."""
 
 
 VARIANT = (
@@ -66,11 +68,11 @@ VARIANT = (
     *("engine", "device", "dtype", "config"),
     *("memory_bytes", "is_measured", "notices"),
 )
-"""The columns of a `Variant`."""
+"""Columns of a `Variant`."""
 
 
 class Deployment(Variant, Base):
-    """What runs is its live version's, written down here when that takes over."""
+    """A deployment. Its variant is copied from the live version whenever a version becomes live."""
 
     __tablename__ = "deployments"
     __table_args__ = (UniqueConstraint("account_id", "model", name="uq_deployments_account_model"),)
@@ -85,30 +87,34 @@ class Deployment(Variant, Base):
     idle_timeout_s: Mapped[float] = mapped_column(Float)
     max_queue: Mapped[int]
     keep_s: Mapped[float] = mapped_column(Float, default=KEEP_S)
-    """How long a version that is live no more stays loaded without a request."""
+    """Seconds for which a former live version stays loaded without a request."""
     live_version_id: Mapped[str] = mapped_column(String(40))
     adapter_of: Mapped[str | None] = mapped_column(
         String(40), ForeignKey("deployments.id"), index=True
     )
-    """Of an adapter, its base: what runs is that, unless it is merged."""
+    """Base of an adapter. The base runs, unless the adapter is merged."""
     merged_because: Mapped[str | None] = mapped_column(Text)
-    """Of an adapter with replicas of its own: why it does not share its base's."""
+    """For an adapter with separate replicas: the reason for not sharing the replicas of its
+    base.
+    """
     has_adapters: Mapped[bool] = mapped_column(default=False)
-    """Whether others share its replicas."""
+    """True if adapters share its replicas."""
     traffic: Mapped[dict[str, Any] | None] = mapped_column(JSON)
-    """How calls are shared out between versions; None: all are the live one's."""
+    """Distribution of calls among versions. None if all go to the live one."""
     desired: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
     @property
     def shares(self) -> str | None:
-        """Of an adapter, whose replicas answer its calls."""
+        """For an adapter, the deployment with the replicas that answer its calls."""
         return None if self.merged_because else self.adapter_of
 
 
 class DeploymentVersion(Job, Variant, Base):
-    """Its job is to find out whether it can take over, and then to do so where that is wanted."""
+    """A version of a deployment. Its job checks whether it can become live, and then makes it live
+    if requested.
+    """
 
     __tablename__ = "deployment_versions"
     __table_args__ = (
@@ -119,24 +125,26 @@ class DeploymentVersion(Job, Variant, Base):
         String(40), ForeignKey("deployments.id", ondelete="CASCADE")
     )
     number: Mapped[int]
-    """From 1, in the order in which a deployment's were made."""
+    """Number of the version within its deployment, from 1 in order of creation."""
     state: Mapped[str] = mapped_column(String(16))
-    """A `VersionStatus`; `status` is its job's."""
+    """A `VersionStatus`. `status` is the status of the job."""
     reason: Mapped[str] = mapped_column(String(64), default="")
     message: Mapped[str] = mapped_column(Text, default="")
     note: Mapped[str] = mapped_column(String(1024), default="")
     promote: Mapped[str] = mapped_column(String(16))
     strategy: Mapped[str] = mapped_column(String(16))
     promoted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    """When it last became live."""
+    """Time when it last became live."""
     retired_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    """When it last ceased to be live."""
+    """Time when it last ceased to be live."""
     merged_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    """Of a merged adapter: the size of the folder with its base's weights, while there is one."""
+    """For a merged adapter: size in bytes of the folder with its base's weights, while it
+    exists.
+    """
 
 
 class VersionComparison(Base):
-    """What one server has counted of the copies that a version got as a mirror; see
+    """Counts by one server for the copies of calls that a version received as a mirror. See
     `stoker/workloads/rollouts/tally.py`.
     """
 
@@ -150,7 +158,7 @@ class VersionComparison(Base):
     live_version_id: Mapped[str] = mapped_column(String(40))
     tally: Mapped[dict[str, Any]] = mapped_column(JSON)
     examples: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """Sealed: they hold what callers sent."""
+    """Sealed, because the examples contain callers' data."""
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -165,7 +173,7 @@ class DeploymentEvent(Base):
         String(40), ForeignKey("deployments.id", ondelete="CASCADE")
     )
     version_id: Mapped[str | None] = mapped_column(String(40))
-    """Of which version; None: from before there were any."""
+    """Version of the event. None for events from before versions existed."""
     status: Mapped[str] = mapped_column(String(16))
     reason: Mapped[str] = mapped_column(String(32))
     message: Mapped[str] = mapped_column(Text)

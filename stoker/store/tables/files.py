@@ -12,21 +12,21 @@ class Purpose(StrEnum):
     VIDEO = "video"
     THUMBNAIL = "thumbnail"
     REFERENCE = "reference"
-    """What a client gave a job to begin with."""
+    """Input file of a job, provided by the client."""
 
 
 class File(Base):
-    """Something generated, or given for it, until it expires."""
+    """A generated file or the input of a job, kept until it expires."""
 
     __tablename__ = "files"
     __table_args__ = (Index("ix_files_account_id_id", "account_id", "id"),)
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
-    # No foreign key: what a deployment made outlives it.
+    # No foreign key: files outlive their deployment.
     deployment_id: Mapped[str] = mapped_column(String(40))
     owner_id: Mapped[str | None] = mapped_column(String(40), index=True)
-    """The job whose file it is, if it is one's."""
+    """Job that owns the file, if any."""
     purpose: Mapped[str] = mapped_column(String(16))
     content_type: Mapped[str] = mapped_column(String(64))
     size: Mapped[int] = mapped_column(BigInteger)

@@ -16,6 +16,6 @@ class IdempotencyRecord(Base):
     response: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     account_id: Mapped[str | None] = mapped_column(String(64), index=True)
-    """The account that the request was made for; None: an operator's request for no account."""
+    """Account of the request. None for an operator's request without an account."""
     object_id: Mapped[str | None] = mapped_column(String(40), index=True)
-    """What was created: where it is erased, the remembered answer is."""
+    """Created object. The stored response is erased together with it."""

@@ -8,7 +8,9 @@ from stoker.store.tables.jobs import Job
 
 
 class Import(Job, Base):
-    """A revision of a hub's repository to be fetched into an upload session; an artifact's last."""
+    """An artifact's last import: a revision of a hub's repository that is fetched into an upload
+    session.
+    """
 
     __tablename__ = "imports"
 
@@ -16,15 +18,15 @@ class Import(Job, Base):
         String(40), ForeignKey("artifacts.id", ondelete="CASCADE"), unique=True
     )
     deployment_id = synonym("artifact_id")  # pyright: ignore[reportAssignmentType]
-    """What its share of the work is counted by: one import of an artifact at a time."""
+    """Id for fair scheduling of jobs, which allows one import per artifact at a time."""
     upload_id: Mapped[str] = mapped_column(String(40))
     repo_id: Mapped[str] = mapped_column(String(200))
     revision: Mapped[str] = mapped_column(String(255))
-    """As it was asked for."""
+    """Revision as requested."""
     commit: Mapped[str] = mapped_column(String(40))
-    """What that was when it was."""
+    """Commit of the revision at the time of the request."""
     files: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
-    """Those that are fetched: the fields of a `hub.client.HubFile`."""
+    """Files that are fetched, as the fields of a `hub.client.HubFile`."""
     bytes_total: Mapped[int] = mapped_column(BigInteger)
     token: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """The caller's, sealed, until the import has ended."""
+    """The caller's hub token, sealed, until the import has ended."""

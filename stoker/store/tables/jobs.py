@@ -1,4 +1,4 @@
-"""What makes a row a job."""
+"""Columns of tables with jobs."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -24,11 +24,11 @@ UNFINISHED = (JobStatus.QUEUED.value, JobStatus.IN_PROGRESS.value)
 
 
 class Job:
-    """A mixin for tables whose rows are worked on once, to an end, whatever dies meanwhile.
+    """Mixin for tables with rows that are processed once, to completion, even if servers crash.
 
-    A server leases a row: it writes a token of its own and renews the lease's end while it works.
-    Whoever finds the lease run out takes the row over with another token, and everything that the
-    first one still writes names the old token and so changes nothing.
+    A server leases a row: it writes its own token and renews the lease while it works. If the lease
+    expires, another server takes over the row with a new token. All later writes by the first
+    server name the old token and change nothing.
     """
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -36,17 +36,17 @@ class Job:
     deployment_id: Mapped[str] = mapped_column(String(40), index=True)
     status: Mapped[str] = mapped_column(String(16), index=True)
     progress: Mapped[float] = mapped_column(Float, default=0.0)
-    """0 to 1."""
+    """Progress from 0 to 1."""
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    """When it ended, in either way."""
+    """Time of completion or failure."""
     tries: Mapped[int] = mapped_column(default=0)
-    """How often work on it was begun."""
+    """Number of attempts."""
     losses: Mapped[int] = mapped_column(default=0)
-    """How often its worker was lost, or could not be had."""
+    """Number of attempts with a worker that was lost or not available."""
     not_before: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    """After a lost worker: when to try again."""
+    """Time of the next attempt after a lost worker."""
     lock_token: Mapped[str | None] = mapped_column(String(32))
     lock_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -24,5 +24,5 @@ class ApiKey(Base):
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     requests_per_minute: Mapped[int | None]
     tokens_per_minute: Mapped[int | None]
-    """None: no limit."""
+    """Maximum tokens per minute. None means no limit."""
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

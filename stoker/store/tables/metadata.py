@@ -1,4 +1,4 @@
-"""Every table, imported once, for migrations and for relations between resources."""
+"""Imports every table once, for migrations and for relations between resources."""
 
 from stoker.store.db import Base
 from stoker.store.tables.accounts import Account

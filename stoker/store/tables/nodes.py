@@ -1,4 +1,4 @@
-"""The machines that run replicas for the servers of one PostgreSQL, and what each may run."""
+"""Nodes that run replicas for the servers of one PostgreSQL, and their leases."""
 
 from datetime import datetime
 
@@ -9,59 +9,60 @@ from stoker.store.db import Base, UtcDateTime
 
 
 class Node(Base):
-    """A node host that is at work, or was until its heartbeat ended."""
+    """A node host that is active, or was until its heartbeat ended."""
 
     __tablename__ = "nodes"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     name: Mapped[str] = mapped_column(String(128))
     address: Mapped[str] = mapped_column(String(272))
-    """`host:port`, where servers reach it."""
+    """Address `host:port` for servers."""
     certificate: Mapped[str] = mapped_column(Text)
-    """What it shows them, in PEM: made anew at each start."""
+    """Certificate for servers, in PEM. A new one is created at each start."""
     pid: Mapped[int] = mapped_column(Integer)
     version: Mapped[str] = mapped_column(String(64))
-    """Of Stoker."""
+    """Version of Stoker."""
     python: Mapped[str] = mapped_column(String(64))
     is_draining: Mapped[bool] = mapped_column(Boolean)
-    """It gets no new leases."""
+    """True if the node receives no new leases."""
     machine: Mapped[dict[str, int]] = mapped_column(JSON)
     """`cores`, `total_bytes`, `budget_bytes`, `held_bytes`, `reserved_bytes`, as of `seen_at`."""
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    """By the database's clock."""
+    """Time of the last heartbeat by the database's clock."""
 
 
 class Lease(Base):
-    """A node's leave to run what a specification describes."""
+    """Permission of a node to run the deployment of a specification."""
 
     __tablename__ = "leases"
 
     generation: Mapped[int] = mapped_column(
         BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
     )
-    """Grows with each lease there ever was: whoever sends work names it, and a node refuses that
-    of an older one."""
+    """Number that increases with each new lease. Servers name it in each request, and a node
+    rejects an older one.
+    """
     spec_id: Mapped[str] = mapped_column(String(40), index=True)
     node_id: Mapped[str | None] = mapped_column(
         ForeignKey("nodes.id", ondelete="CASCADE"), index=True
     )
-    """None: it waits to be placed."""
+    """Node of the lease. None while it waits to be placed."""
     deployment_id: Mapped[str] = mapped_column(String(40))
-    """No foreign key: trials run what is no deployment."""
+    """Id without a foreign key, because trials run without a deployment."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    # What follows is for whoever places leases, where servers do not choose nodes themselves.
+    # The following columns are for the placer, if servers do not choose nodes themselves.
     memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
-    """What its replicas take together, as far as is known."""
+    """Total memory of its replicas in bytes, as known so far."""
     needs_device: Mapped[bool] = mapped_column(Boolean, default=False)
-    """Whether its node is to have a graphics device."""
+    """True if its node must have a graphics device."""
     prefers: Mapped[str | None] = mapped_column(String(40))
-    """The id of the node that a server would choose, which may be gone."""
+    """Id of the node that a server would choose. The node may no longer exist."""
     may_evict: Mapped[bool] = mapped_column(Boolean, default=True)
-    """Whether others may have to go for it."""
+    """True if other leases may be evicted for it."""
     is_kept: Mapped[bool] = mapped_column(Boolean, default=False)
-    """Whether others go first."""
+    """True if other leases are evicted before it."""
     idle_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    """Since when nobody has called it, by the database's clock; None: it may not be taken away."""
+    """Start of the idle time by the database's clock. None if the lease must not be evicted."""
     problem: Mapped[str | None] = mapped_column(Text)
-    """Why it is not placed."""
+    """Reason why the lease is not placed."""

@@ -1,4 +1,6 @@
-"""What servers of one PostgreSQL tell each other. SQLite has one server, which needs none of it."""
+"""Data that servers of one PostgreSQL share. SQLite has exactly one server, which does not need
+it.
+"""
 
 from datetime import datetime
 
@@ -9,25 +11,25 @@ from stoker.store.db import Base, UtcDateTime
 
 
 class Server(Base):
-    """A server that is at work, or was until its heartbeat ended."""
+    """A server that is active, or was until its heartbeat ended."""
 
     __tablename__ = "servers"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    """By the database's clock."""
+    """Time of the last heartbeat by the database's clock."""
     loaded: Mapped[list[str]] = mapped_column(JSON)
-    """The ids of the versions that it has replicas of."""
+    """Ids of the versions with replicas on this server."""
     host: Mapped[str] = mapped_column(String(63), server_default="")
-    """The name of its machine."""
+    """Name of its machine."""
     version: Mapped[str] = mapped_column(String(40), server_default="")
-    """Its release of Stoker; nothing, of one from before they were written down."""
+    """Release of Stoker. Empty for a server of a release that did not record it."""
     python: Mapped[str] = mapped_column(String(40), server_default="")
 
 
 class SharedSecret(Base):
-    """What all servers must have alike, and the first one has made."""
+    """A value that all servers must share. The first server creates it."""
 
     __tablename__ = "shared_secrets"
 
@@ -36,8 +38,8 @@ class SharedSecret(Base):
 
 
 class Revision(Base):
-    """How often something has changed: counted up by the last statement of each transaction that
-    does, whose lock on the row has numbers become visible in their order.
+    """A change counter. The last statement of each changing transaction increments it. The lock on
+    the row makes the numbers visible in order.
     """
 
     __tablename__ = "revisions"
@@ -47,7 +49,7 @@ class Revision(Base):
 
 
 class DeploymentChange(Base):
-    """By which server a deployment was last changed, or deleted, and as which revision."""
+    """The last change or deletion of a deployment by a server, with its revision."""
 
     __tablename__ = "deployment_changes"
 
@@ -57,7 +59,7 @@ class DeploymentChange(Base):
 
 
 class RateLevel(Base):
-    """What is left of a key's minute, less what servers have taken to give out."""
+    """Remaining limit of a key for this minute, minus the amounts that servers have reserved."""
 
     __tablename__ = "rate_levels"
 
@@ -65,4 +67,4 @@ class RateLevel(Base):
     what: Mapped[str] = mapped_column(String(16), primary_key=True)
     level: Mapped[float] = mapped_column(Float)
     counted_at: Mapped[float] = mapped_column(Float)
-    """Seconds since 1970, by the database's clock."""
+    """Seconds since 1970 by the database's clock."""

@@ -8,7 +8,7 @@ from stoker.store.tables.jobs import Job
 
 
 class Trial(Job, Base):
-    """Ways of running a deployment's model to be measured, and what was found."""
+    """Variants of running a deployment's model, with their measurements."""
 
     __tablename__ = "trials"
     __table_args__ = (Index("ix_trials_deployment_id_id", "deployment_id", "id"),)
@@ -17,12 +17,13 @@ class Trial(Job, Base):
         String(40), ForeignKey("deployments.id", ondelete="CASCADE")
     )
     examples: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON)
-    """Request bodies of the pipeline's first endpoint, until it has ended; None: those that we make
-    up."""
+    """Request bodies for the pipeline's first endpoint, until the trial has ended. None uses
+    generated examples.
+    """
     example_count: Mapped[int | None]
-    """How many there were; None: none were given."""
+    """Number of examples. None if the request contained none."""
     engines: Mapped[list[str] | None] = mapped_column(JSON)
     dtypes: Mapped[list[str] | None] = mapped_column(JSON)
-    """What it is restricted to; None: nothing."""
+    """Precisions to which the trial is restricted. None means no restriction."""
     rows: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
-    """A line for each way that was tried so far."""
+    """A result for each variant that was tried so far."""

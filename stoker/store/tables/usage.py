@@ -13,9 +13,9 @@ class Kind(StrEnum):
 
 
 class Holding(Base):
-    """What one worker held of memory, or one artifact of storage, during one hour.
+    """Memory use of one worker, or storage use of one artifact, during one hour.
 
-    Nothing refers to a deployment or an artifact: history outlives them.
+    It has no foreign key to a deployment or an artifact, because history outlives them.
     """
 
     __tablename__ = "holdings"
@@ -28,34 +28,36 @@ class Holding(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     kind: Mapped[str] = mapped_column(String(8))
     subject_id: Mapped[str] = mapped_column(String(40))
-    """The worker or the artifact."""
+    """Id of the worker or artifact."""
     account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     deployment_id: Mapped[str | None] = mapped_column(String(40))
     version_id: Mapped[str | None] = mapped_column(String(40))
-    """Of which version the worker was; None: of none, or from before that was noted."""
+    """Version of the worker. None if it has no version, or for rows from before versions were
+    recorded.
+    """
     name: Mapped[str] = mapped_column(String(128))
-    """The model's or the artifact's, as it was then."""
+    """Name of the model or artifact at that time."""
     hour: Mapped[int]
     """Whole hours since 1970 in UTC."""
     started_ms: Mapped[int] = mapped_column(BigInteger)
-    """Since 1970 in UTC."""
+    """Milliseconds since 1970 in UTC."""
     ended_ms: Mapped[int] = mapped_column(BigInteger)
     mib_ms: Mapped[int] = mapped_column(BigInteger)
     peak_mib: Mapped[int] = mapped_column(BigInteger)
     price_version: Mapped[int]
     is_final: Mapped[bool]
-    """Nothing more is expected of it."""
+    """True if no more usage is expected."""
     charged_mib_ms: Mapped[int] = mapped_column(BigInteger)
     charged_microcredits: Mapped[int] = mapped_column(BigInteger)
     is_settled: Mapped[bool] = mapped_column(index=True)
-    """Final and charged: found by its index, what is not settled is little."""
+    """True if final and charged. The index on it finds the few rows that are not."""
 
     def settle(self) -> None:
         self.is_settled = self.is_final and self.charged_mib_ms == self.mib_ms
 
 
 class UsageCount(Base):
-    """What one server counted during one hour of a key's calls of a deployment's version."""
+    """Counts by one server of a key's calls to a version of a deployment during one hour."""
 
     __tablename__ = "usage_counts"
     __table_args__ = (
@@ -67,15 +69,19 @@ class UsageCount(Base):
     account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     deployment_id: Mapped[str] = mapped_column(String(40))
     version_id: Mapped[str | None] = mapped_column(String(40))
-    """None: the deployment has none of its own, or it is from before that was noted."""
+    """Version of the calls. None if the deployment has no own version, or for rows from before
+    versions were recorded.
+    """
     key_id: Mapped[str | None] = mapped_column(String(40))
-    """None: the server itself has called, or it is from before that was noted."""
+    """Key of the calls. None for calls by the server itself, or for rows from before keys were
+    recorded.
+    """
     model: Mapped[str] = mapped_column(String(128))
     hour: Mapped[int]
     requests: Mapped[int] = mapped_column(BigInteger)
     errors: Mapped[int] = mapped_column(BigInteger)
     mirrored: Mapped[int] = mapped_column(BigInteger, default=0)
-    """Of the requests, copies for which nobody waited."""
+    """Number of requests that were mirrored copies, for which no caller waited."""
     input_tokens: Mapped[int] = mapped_column(BigInteger)
     output_tokens: Mapped[int] = mapped_column(BigInteger)
     images: Mapped[int] = mapped_column(BigInteger)
@@ -84,18 +90,18 @@ class UsageCount(Base):
 
 
 class Price(Base):
-    """A version of the price list; never changed."""
+    """A version of the price list. It never changes."""
 
     __tablename__ = "prices"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     version: Mapped[int] = mapped_column(unique=True)
     memory: Mapped[int] = mapped_column(BigInteger)
-    """Micro-credits per GiB-hour."""
+    """Price of memory in micro-credits per GiB-hour."""
     storage: Mapped[int] = mapped_column(BigInteger)
-    """Micro-credits per GiB-month, of 30 days."""
+    """Price of storage in micro-credits per GiB-month of 30 days."""
     hour: Mapped[int]
-    """Applies from this hour on."""
+    """First hour in which the price applies."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -108,28 +114,30 @@ class TransferKind(StrEnum):
 
 
 class Transfer(Base):
-    """A movement of credit between two books; only ever added."""
+    """A transfer of credit between two books. Transfers are never changed or deleted."""
 
     __tablename__ = "transfers"
     __table_args__ = (Index("ix_transfers_account_id_id", "account_id", "id"),)
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     key: Mapped[str] = mapped_column(String(128), unique=True)
-    """What is moved: the same is never moved twice."""
+    """Unique key of the transfer, so that nothing is transferred twice."""
     kind: Mapped[str] = mapped_column(String(16))
     source: Mapped[str] = mapped_column(String(64))
     target: Mapped[str] = mapped_column(String(64))
     microcredits: Mapped[int] = mapped_column(BigInteger)
-    """Above zero."""
+    """Amount, greater than zero."""
     account_id: Mapped[str | None] = mapped_column(String(40), ForeignKey("accounts.id"))
-    """None: the sum of the transfers of an account that was deleted."""
+    """Account of the transfer. None for the sum of the transfers of a deleted account."""
     holding_id: Mapped[str | None] = mapped_column(String(40))
     note: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class Book(Base):
-    """The sum of all transfers into a book less those out of it, kept with each of them."""
+    """Balance of a book: all incoming transfers minus all outgoing ones. It is updated with each
+    transfer.
+    """
 
     __tablename__ = "books"
 
@@ -139,4 +147,4 @@ class Book(Base):
     )
     microcredits: Mapped[int] = mapped_column(BigInteger)
     carry: Mapped[int] = mapped_column(BigInteger)
-    """What rounding has left uncharged, in parts of a micro-credit (`money.PARTS`)."""
+    """Uncharged remainder of rounding, in parts of a micro-credit (`money.PARTS`)."""

@@ -9,7 +9,7 @@ from stoker.store.tables.jobs import Job
 
 
 class Video(Job, Base):
-    """A video to be generated, and what became of it."""
+    """A video to be generated, with its result."""
 
     __tablename__ = "videos"
     __table_args__ = (Index("ix_videos_account_id_id", "account_id", "id"),)
@@ -18,14 +18,14 @@ class Video(Job, Base):
     pipeline: Mapped[str] = mapped_column(String(64))
     prompt: Mapped[str] = mapped_column(Text)
     parameters: Mapped[dict[str, Any]] = mapped_column(JSON)
-    """For the replica's stages."""
+    """Parameters for the replica's stages."""
     seconds: Mapped[float | None] = mapped_column(Float)
-    """What will be drawn; None where the model's files did not tell."""
+    """Length of the video in seconds. None if the model's files do not define it."""
     size: Mapped[str | None] = mapped_column(String(16))
     reference_id: Mapped[str | None] = mapped_column(String(40))
-    """The file that it begins with."""
+    """Input file that the video starts from."""
     video_id: Mapped[str | None] = mapped_column(String(40))
-    """The file that it became."""
+    """File with the generated video."""
     thumbnail_id: Mapped[str | None] = mapped_column(String(40))
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    """When its files are removed."""
+    """Time when its files are removed."""

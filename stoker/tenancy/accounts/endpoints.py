@@ -53,15 +53,15 @@ async def get_account(account_id: str, _operator: Operator, session: ReadSession
 async def update_account(
     account_id: str, body: AccountUpdate, _operator: Operator, session: WriteSession
 ) -> Account:
-    """Rename an account, or set limits for it alone (operators)."""
+    """Rename an account, or set limits that apply only to it (operators)."""
     return Account.model_validate(await service.update(session, account_id, body))
 
 
 @quotas.get("", responses=responses())
 async def get_quotas(account_id: AccountId, session: ReadSession, platform: PlatformDep) -> Quotas:
-    """Tell what the account may have, and what it has."""
+    """Get the account's limits and their current use."""
     report = await platform.quotas.report(session, account_id)
-    found = {
+    uses = {
         name: QuotaUse(used=used, limit=limit or None) for name, (used, limit) in report.items()
     }
-    return Quotas(account_id=account_id, quotas=found)
+    return Quotas(account_id=account_id, quotas=uses)

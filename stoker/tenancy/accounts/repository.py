@@ -6,7 +6,7 @@ from stoker.store.tables.accounts import Account
 
 
 async def get(session: Session, account_id: str, *, lock: bool = False) -> Account | None:
-    """An account that is not being deleted."""
+    """Returns an account. Returns None if it does not exist or is being deleted."""
     statement = select(Account).where(Account.id == account_id, Account.deleting_at.is_(None))
     return await session.scalar(statement.with_for_update(key_share=True) if lock else statement)
 

@@ -1,4 +1,6 @@
-"""Who is calling, and what they may do. Every route depends on `authenticate`, deny by default."""
+"""Authenticates callers and determines their rights. Every route depends on `authenticate`: deny by
+default.
+"""
 
 import math
 from collections.abc import Callable, Coroutine
@@ -23,19 +25,20 @@ from stoker.tenancy.keys.keyring import PREFIX, Keyring
 from stoker.tenancy.keys.limits import RateLimits
 from stoker.tenancy.keys.sessions import Sessions, check_csrf, cookie_of
 
-# Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
-# FastAPI's own answer to a missing one is not in our shape.
+# Declared only for the OpenAPI document. `authenticate` reads the header itself, because FastAPI's
+# response to a missing header does not use Stoker's error format.
 bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
 
 
 async def authenticate(
     request: Request, _scheme: Annotated[object, Security(bearer)] = None
 ) -> Principal:
-    """The caller, by a key or by the cookie of a browser that was signed in with one.
+    """Returns the caller, identified by a key or by the cookie of a browser that was signed in with
+    a key.
 
-    Raises `InvalidAPIKeyError`, the same for keys that are unknown, expired or revoked,
-    `RateLimitError` where its key has had its share, and `ForbiddenError` where another site's page
-    uses the cookie.
+    Raises `InvalidAPIKeyError`, the same for unknown, expired and revoked keys. Raises
+    `RateLimitError` if the key's limit is reached, and `ForbiddenError` if another site's page uses
+    the cookie.
     """
     known = caller_of(request)
     if known is None:
@@ -52,8 +55,10 @@ async def authenticate(
 
 
 async def authenticate_again(request: Request) -> None:
-    """Raise `InvalidAPIKeyError` where the caller of an answer that goes on has lost its key, or
-    its browser was signed out. It is no request: no limit counts it.
+    """Checks again the caller of a response that is still being streamed.
+
+    Raises `InvalidAPIKeyError` if its key has ended or its browser was signed out. The check is not
+    a request, so no rate limit counts it.
     """
     if token := cookie_of(request):
         await part_of(request, Sessions).check(token)
@@ -64,14 +69,16 @@ async def authenticate_again(request: Request) -> None:
 async def _checked(request: Request) -> Principal:
     token = bearer_token(request)
     try:
-        # Also without a token: the answer takes as long.
+        # Runs without a token too, so that the response takes equally long.
         return await part_of(request, Keyring).check(token)
     except InvalidAPIKeyError:
         raise InvalidAPIKeyError(_why_refused(request, token)) from None
 
 
 def _why_refused(request: Request, token: str) -> str | None:
-    """What is wrong with the request itself; None if its key has to be looked up to know."""
+    """Returns the error in the request itself. Returns None if only a lookup of the key can
+    tell.
+    """
     if token:
         is_ours = token.startswith(f"{PREFIX}-")
         return None if is_ours else f"Invalid API key: keys of this server begin with '{PREFIX}-'."
@@ -81,16 +88,16 @@ def _why_refused(request: Request, token: str) -> str | None:
 
 
 def lacks_scope(caller: Principal, *needed: Scope) -> InvalidAPIKeyError:
-    """The error for a key that is good, but may not do this."""
-    wanted = " or ".join(f"'{scope}'" for scope in needed)
+    """Returns the error for a valid key without the needed scope."""
+    scopes = " or ".join(f"'{scope}'" for scope in needed)
     return InvalidAPIKeyError(
         f"The API key is valid, but its scope is '{caller.scope}': this needs a key of scope "
-        f"{wanted}."
+        f"{scopes}."
     )
 
 
 def bearer_token(request: Request) -> str:
-    """The key of the header `Authorization`; nothing, where there is none."""
+    """Returns the key in the header `Authorization`, or an empty string if it has none."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
@@ -108,9 +115,9 @@ def _count(request: Request, caller: Principal) -> None:
 
 
 class KeyedRoute(APIRoute):
-    """A route whose body is read only once the key and the body's type have been checked.
+    """Route that checks the key and the body's type before it reads the body.
 
-    FastAPI reads a body before it calls any dependency.
+    FastAPI itself reads a body before it calls any dependency.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -156,8 +163,10 @@ async def _account(
 
 
 async def _named_account(platform: Platform, account_id: str | None) -> str:
-    """The account that an operator's request names. Raises `InvalidRequestError` if it names none,
-    `NotFoundError` if there is no such account.
+    """Returns the account that an operator's request names.
+
+    Raises `InvalidRequestError` if the request names none, and `NotFoundError` if the account does
+    not exist.
     """
     if not account_id:
         raise InvalidRequestError(
@@ -165,7 +174,7 @@ async def _named_account(platform: Platform, account_id: str | None) -> str:
             f"in the header {ACCOUNT_HEADER}.",
             param=ACCOUNT_HEADER,
         )
-    # No id is longer.
+    # No valid id is longer.
     async with platform.database.reading() as session:
         if not await repository.account_exists(session, account_id[:_LONGEST_ID]):
             raise NotFoundError("Account not found", code="account_not_found", param=ACCOUNT_HEADER)
@@ -173,10 +182,10 @@ async def _named_account(platform: Platform, account_id: str | None) -> str:
 
 
 async def on_behalf(request: Request) -> Principal:
-    """The caller of a model. An operator's key acts as a key of the account that it names: models
-    are looked up there, and that account is billed.
+    """Returns the caller of a model. An operator's key acts as a key of the account that it names.
+    Models are looked up in that account, and that account is billed.
 
-    Raises what `authenticate` does, `InvalidRequestError` and `NotFoundError`.
+    Raises the same errors as `authenticate`, and `InvalidRequestError` and `NotFoundError`.
     """
     caller = await authenticate(request)
     if caller.scope is not Scope.OPERATOR:
@@ -198,17 +207,19 @@ async def _manages(
 
 @dataclass(frozen=True)
 class Reach:
-    """What a key can see of an account's objects that belong to deployments."""
+    """Limits a key's access to an account's objects that belong to deployments."""
 
     account_id: str
     deployment_ids: frozenset[str] | None
-    """None: those of all deployments."""
+    """Ids of accessible deployments. None means all deployments."""
 
 
 async def reach_of(
     caller: Caller, platform: PlatformDep, x_stoker_account: ActingFor = None
 ) -> Reach:
-    """Raises `InvalidAPIKeyError`, and what an operator's key needs."""
+    """Returns the reach of the caller. Raises `InvalidAPIKeyError`, and the errors for an
+    operator's key without a valid account.
+    """
     if caller.scope is Scope.DEPLOYMENT and caller.account_id:
         return Reach(caller.account_id, caller.deployment_ids)
     return Reach(await _account(caller, platform, x_stoker_account), None)
@@ -224,7 +235,9 @@ AccountId = Annotated[str, Depends(_account)]
 
 
 KeyManager = Annotated[Principal, Depends(_manages)]
-"""Who manages keys. An operator that names an account has its `account_id`, and sees its keys."""
+"""Caller that manages keys. If an operator names an account, `account_id` is set to it, and the
+operator sees its keys.
+"""
 ModelCaller = Annotated[Principal, Depends(on_behalf)]
 Within = Annotated[Reach, Depends(reach_of)]
 Operator = Annotated[Principal, Depends(_operator)]

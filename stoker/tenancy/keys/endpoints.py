@@ -37,7 +37,7 @@ async def create_key(
     platform: PlatformDep,
     idempotent: Idempotent,
 ) -> Response:
-    """Create an API key. The answer shows it this once."""
+    """Create an API key. Only this response shows its secret."""
 
     async def created() -> KeyWithSecret:
         return _with_secret(*await service.create(session, platform.quotas, caller, body))
@@ -66,7 +66,7 @@ async def revoke_key(
     keyring: KeyringDep,
     sessions: SessionsDep,
 ) -> Deleted:
-    """Revoke a key, at once, and sign out the browsers that were signed in with it."""
+    """Revoke a key at once, and sign out the browsers that were signed in with it."""
     key = await service.revoke(session, keyring, sessions, caller, key_id)
     return Deleted(id=key.id, object="api_key.deleted")
 
@@ -79,6 +79,6 @@ async def rotate_key(
     keyring: KeyringDep,
     body: KeyRotate | None = None,
 ) -> KeyWithSecret:
-    """Give a key a new secret; the old one lives on for the grace time."""
+    """Create a new secret for a key. The old secret stays valid for the grace time."""
     grace_s = (body or KeyRotate()).grace_s
     return _with_secret(*await service.rotate(session, keyring, caller, key_id, grace_s))

@@ -1,4 +1,4 @@
-"""Checks API keys: from memory while fresh, from the database otherwise."""
+"""Checks API keys, from memory if they were checked recently, otherwise from the database."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ from stoker.tenancy.keys.repository import KeyRow
 
 PREFIX = "sk"
 REVOKED_KEPT = timedelta(days=30)
-"""How long the operator's database still tells of a key that was revoked."""
+"""Time for which the database keeps the row of a revoked key."""
 _CACHE_LIMIT = 10_000
 
 
@@ -35,15 +35,17 @@ def new_secret() -> str:
 
 
 def digest(secret: str) -> bytes:
-    """SHA-256 of the secret part. It has 256 random bits: a slow hash would add nothing."""
+    """Returns the SHA-256 of the secret part. The secret has 256 random bits, so a slow hash would
+    add nothing.
+    """
     return hashlib.sha256(secret.encode()).digest()
 
 
 class Keyring:
-    """A cache of checked keys, each trusted for `ttl_s` seconds.
+    """Cache of checked keys. Each key is trusted for `ttl_s` seconds.
 
-    A revocation made in this process drops the key at once (`forget`); one made in another takes
-    effect when the entry has aged.
+    A revocation in this process drops the key at once (`forget`). A revocation in another process
+    takes effect when the entry has expired.
     """
 
     def __init__(
@@ -55,17 +57,19 @@ class Keyring:
         self._entries: dict[str, _Entry] = {}
         self._used: dict[str, datetime] = {}
         self._looking: dict[str, asyncio.Task[_Entry | None]] = {}
-        """Look-ups under way: requests that come together with a key share one."""
+        """Running lookups by public id. Concurrent requests with the same key share a lookup."""
 
     async def check(self, token: str) -> Principal:
-        """The principal of a key. Raises `InvalidAPIKeyError`, in the same way for any cause."""
+        """Returns the principal of a key. Raises `InvalidAPIKeyError` in the same way for any
+        cause.
+        """
         public_id, secret = _split(token)
         presented = digest(secret)
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = None
-        # Every failure costs one look-up, and compares as often, whoever is or is not found: its
-        # time tells nothing about the cause.
+        # Every failure costs one lookup and the same number of comparisons, whether or not the key
+        # exists. Its duration does not reveal the cause.
         if not _admits(entry or _NOBODY, presented) or entry is None:
             entry = await self._looked_up(public_id)
             if not _admits(entry or _NOBODY, presented) or entry is None:
@@ -74,9 +78,10 @@ class Keyring:
         return entry.principal
 
     async def principal(self, public_id: str) -> Principal:
-        """Of a key that work was given with: it may have been revoked since.
+        """Returns the principal of the key that submitted some work. The key may have been revoked
+        since.
 
-        Raises `InvalidAPIKeyError` where it has been, or has expired.
+        Raises `InvalidAPIKeyError` if the key was revoked or has expired.
         """
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
@@ -86,9 +91,10 @@ class Keyring:
         return entry.principal
 
     async def admitted(self, public_id: str, secret_sha256: bytes) -> Principal:
-        """Of a key whose secret was checked before, and is known by its digest since.
+        """Returns the principal of a key with a previously checked secret, identified by its
+        digest.
 
-        Raises `InvalidAPIKeyError` where the key, or that secret of it, has ended.
+        Raises `InvalidAPIKeyError` if the key or that secret is no longer valid.
         """
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
@@ -100,18 +106,18 @@ class Keyring:
 
     def forget(self, public_id: str) -> None:
         self._entries.pop(public_id, None)
-        # What is being read may be what was there before.
+        # A running lookup may return the old state.
         self._looking.pop(public_id, None)
 
     async def flush_last_used(self) -> None:
-        """Write down when keys were last used. Called by the janitor, off the hot path."""
+        """Stores when keys were last used. Called by the janitor, off the hot path."""
         used, self._used = self._used, {}
         if used:
             async with self._database.transaction() as session:
                 await repository.touch(session, used)
 
     async def forget_revoked(self, now: datetime) -> None:
-        """Drop the rows of keys that were revoked long ago. Called by the janitor."""
+        """Deletes the rows of keys that were revoked long ago. Called by the janitor."""
         async with self._database.transaction() as session:
             await repository.forget_revoked(session, now - REVOKED_KEPT)
 
@@ -119,7 +125,7 @@ class Keyring:
         task = self._looking.get(public_id)
         if task is None:
             task = self._looking[public_id] = asyncio.create_task(self._look_up(public_id))
-        # One client that goes away must not take it from the others.
+        # A client that disconnects must not cancel the lookup for others.
         return await asyncio.shield(task)
 
     async def _look_up(self, public_id: str) -> _Entry | None:
@@ -127,7 +133,7 @@ class Keyring:
             async with self._database.reading() as session:
                 key = await repository.by_public_id(session, public_id)
         finally:
-            # Where it was revoked meanwhile, what was read is not kept.
+            # If the key was revoked in the meantime, the result is not cached.
             current = self._looking.get(public_id) is asyncio.current_task()
             if current:
                 del self._looking[public_id]
@@ -143,7 +149,9 @@ class Keyring:
 
 
 def parsed(token: str) -> tuple[str, bytes]:
-    """A key's public id and the digest of its secret; of nothing, where it is no key."""
+    """Returns a key's public id and the digest of its secret. If the token is not a key, the id is
+    empty and the digest is that of an empty secret.
+    """
     public_id, secret = _split(token)
     return public_id, digest(secret)
 
@@ -173,8 +181,8 @@ def _entry(key: KeyRow, checked: float) -> _Entry:
 
 
 def _limits(key: KeyRow) -> dict[str, int]:
-    given = {"requests": key.requests_per_minute, "tokens": key.tokens_per_minute}
-    return {what: limit for what, limit in given.items() if limit is not None}
+    limits = {"requests": key.requests_per_minute, "tokens": key.tokens_per_minute}
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _is_alive(entry: _Entry) -> bool:
@@ -193,7 +201,7 @@ def _admits(entry: _Entry, presented: bytes) -> bool:
 _NO_KEY = KeyRow(
     id="",
     public_id="",
-    # Of a secret that nobody was told.
+    # Digest of a secret that was never issued.
     secret_sha256=digest(new_secret()),
     previous_sha256=None,
     previous_expires_at=None,
@@ -205,4 +213,4 @@ _NO_KEY = KeyRow(
     tokens_per_minute=None,
 )
 _NOBODY = _entry(_NO_KEY, 0.0)
-"""What a secret is compared with where there is no key."""
+"""Entry that a secret is compared with if the key does not exist."""

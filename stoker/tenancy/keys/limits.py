@@ -1,6 +1,6 @@
-"""How much a key may do in a minute, counted in this process' memory.
+"""Rate limits of keys per minute, counted in the memory of this process.
 
-Where several servers have one database, see `shared_limits.py`.
+For several servers with one database, see `shared_limits.py`.
 """
 
 import math
@@ -14,15 +14,18 @@ from stoker.runtime.listening import RuntimeListener, Served
 
 MINUTE_S = 60.0
 _ROUNDING_S = 1e-6
-"""Whoever waits as long as told is not refused for the last bits of a number."""
+"""Tolerance in seconds. A caller that waits for the reported time is not refused because of
+rounding.
+"""
 _KEPT = 10_000
-"""Keys that are remembered before those at rest are forgotten."""
+"""Number of remembered keys above which idle keys are forgotten."""
 
 
 class Bucket:
-    """So many a minute, at once or one by one: what was taken comes back evenly.
+    """Token bucket (RFC 3290, 5.1) with `per_minute` units that refill evenly.
 
-    A token bucket (RFC 3290, 5.1). It can be overdrawn, as what a call costs is known at its end.
+    The units can be used at once or one by one. The bucket can be overdrawn, because the cost of a
+    call is known only at its end.
     """
 
     __slots__ = ("_at", "_level", "_names", "per_minute")
@@ -34,7 +37,7 @@ class Bucket:
         self._at = now
 
     def level(self, now: float) -> float:
-        """What is left; less than nothing when it is overdrawn."""
+        """Returns the remaining units. Negative if the bucket is overdrawn."""
         gained = (now - self._at) * self.per_minute / MINUTE_S
         self._level = min(float(self.per_minute), self._level + gained)
         self._at = now
@@ -44,11 +47,13 @@ class Bucket:
         self._level = self.level(now) - amount
 
     def reaches(self, level: float, now: float) -> float:
-        """Seconds until there is so much again."""
+        """Returns the seconds until the bucket reaches this level again."""
         return max(0.0, (level - self.level(now)) * MINUTE_S / self.per_minute)
 
     def headers(self, now: float) -> dict[str, str]:
-        """As OpenAI's API names them; `reset` is when all of it is back."""
+        """Returns the headers that OpenAI's API uses. `reset` is the time until the bucket is
+        full.
+        """
         limit, remaining, reset = self._names
         full_in_s = self.reaches(self.per_minute, now)
         return {
@@ -62,15 +67,15 @@ class Bucket:
 class Verdict:
     headers: Mapping[str, str]
     exhausted: str | None = None
-    """What there is too much of, where the request may not go on."""
+    """Name of the exceeded limit. None if the request may continue."""
     retry_after_s: float = 0.0
 
 
 class RateLimits(RuntimeListener):
-    """Requests count when they come, tokens when the calls end that they belong to.
+    """Rate limits of all keys. Requests count when they arrive. Tokens count when their calls end.
 
-    The `limits` library would count each token as an entry of a list, from the wall clock, and
-    refuses to note what goes beyond a limit.
+    The `limits` library would count each token as a list entry, use the wall clock, and refuse to
+    record usage beyond a limit.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,17 +84,17 @@ class RateLimits(RuntimeListener):
         self._of_request: ContextVar[Bucket | None] = ContextVar("tokens_of_key", default=None)
 
     async def ready(self, caller: Principal) -> None:
-        """Before `check`: have at hand what is left, where it is shared with other servers."""
+        """Fetches the remaining units before `check` if they are shared with other servers."""
 
     def check(self, caller: Principal) -> Verdict:
-        """Count a request, where there is room for it; what its calls cost counts later."""
+        """Counts a request if the limits allow it. The cost of its calls is counted later."""
         now = self._clock()
         buckets = self._keys.get(caller.key_id) or self._begin(caller, now)
         self._of_request.set(buckets.get("tokens"))
-        for what, bucket in buckets.items():
+        for name, bucket in buckets.items():
             wait_s = bucket.reaches(1, now)
             if wait_s > _ROUNDING_S:
-                return Verdict(_headers(buckets, now), what, wait_s)
+                return Verdict(_headers(buckets, now), name, wait_s)
         if requests := buckets.get("requests"):
             requests.take(1, now)
         return Verdict(_headers(buckets, now))
@@ -105,13 +110,13 @@ class RateLimits(RuntimeListener):
         if len(self._keys) >= _KEPT:
             self._forget_rested(now)
         buckets = self._keys[caller.key_id] = {
-            what: Bucket(what, limit, now) for what, limit in caller.limits.items()
+            name: Bucket(name, limit, now) for name, limit in caller.limits.items()
         }
         return buckets
 
     def _forget_rested(self, now: float) -> None:
         for key_id, buckets in list(self._keys.items()):
-            if all(one.level(now) >= one.per_minute for one in buckets.values()):
+            if all(bucket.level(now) >= bucket.per_minute for bucket in buckets.values()):
                 del self._keys[key_id]
 
 
@@ -123,7 +128,7 @@ def _headers(buckets: Mapping[str, Bucket], now: float) -> dict[str, str]:
 
 
 def span(seconds: float) -> str:
-    """A time as OpenAI's API writes them: `120ms`, `1.5s`, `6m0s`."""
+    """Returns a duration in the format of OpenAI's API: `120ms`, `1.5s`, `6m0s`."""
     milliseconds = math.ceil(seconds * 1000)
     if milliseconds < 1000:
         return f"{milliseconds}ms"

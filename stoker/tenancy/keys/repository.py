@@ -13,7 +13,7 @@ from stoker.store.tables.keys import ApiKey
 
 
 class KeyRow(NamedTuple):
-    """What of a key is needed to check it."""
+    """Columns that are needed to check a key."""
 
     id: str
     public_id: str
@@ -29,18 +29,18 @@ class KeyRow(NamedTuple):
 
 
 async def by_public_id(session: Session, public_id: str) -> KeyRow | None:
-    # Somebody's row is read where nobody has the id, and no object is made of it: a known id would
-    # show in the time.
+    # If the id is unknown, another key's row is read and no object is created from it. Otherwise
+    # the duration would reveal a known id.
     live = select(ApiKey.public_id).where(
         ApiKey.public_id == public_id, ApiKey.revoked_at.is_(None)
     )
     anyone = select(func.min(ApiKey.public_id))
-    wanted = func.coalesce(live.scalar_subquery(), anyone.scalar_subquery())
+    row_id = func.coalesce(live.scalar_subquery(), anyone.scalar_subquery())
     query = select(*(getattr(ApiKey, name) for name in KeyRow._fields), ApiKey.revoked_at)
-    found = (await session.execute(query.where(ApiKey.public_id == wanted))).one_or_none()
-    if found is None:
+    fields = (await session.execute(query.where(ApiKey.public_id == row_id))).one_or_none()
+    if fields is None:
         return None
-    *row, revoked_at = found
+    *row, revoked_at = fields
     key = KeyRow(*row)
     return key if key.public_id == public_id and revoked_at is None else None
 
@@ -48,14 +48,14 @@ async def by_public_id(session: Session, public_id: str) -> KeyRow | None:
 async def get(
     session: Session, account_id: str | None, key_id: str, *, lock: bool = False
 ) -> ApiKey | None:
-    """A live key of the account; of any account, and operators' keys too, where None is given.
+    """Returns a live key of the account. If `account_id` is None, of any account or operator.
 
-    With `lock`, no other transaction changes it meanwhile.
+    With `lock`, no other transaction can change it in the meantime.
     """
     query = select(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))
     if account_id is not None:
         query = query.where(ApiKey.account_id == account_id)
-    # SQLite knows no row locks; there a transaction that writes has the database to itself.
+    # SQLite has no row locks, but a writing transaction has exclusive use of the database.
     return await session.scalar(query.with_for_update() if lock else query)
 
 
@@ -67,13 +67,13 @@ async def page(session: Session, account_id: str | None, query: PageQuery) -> Pa
 
 
 async def account_exists(session: Session, account_id: str) -> bool:
-    """Whether there is an account with this id that is not being deleted."""
+    """Returns True if an account with this id exists and is not being deleted."""
     account = await session.get(Account, account_id)
     return account is not None and account.deleting_at is None
 
 
 async def deployment_ids(session: Session, account_id: str, ids: list[str]) -> set[str]:
-    """Those of the ids that are deployments of the account."""
+    """Returns the ids that belong to deployments of the account."""
     return set(
         await session.scalars(
             select(Deployment.id).where(Deployment.account_id == account_id, Deployment.id.in_(ids))
@@ -82,7 +82,7 @@ async def deployment_ids(session: Session, account_id: str, ids: list[str]) -> s
 
 
 async def live_of(session: Session, account_id: str) -> Sequence[ApiKey]:
-    """All keys of an account that are not revoked."""
+    """Returns all keys of an account that are not revoked."""
     query = select(ApiKey).where(ApiKey.account_id == account_id, ApiKey.revoked_at.is_(None))
     return (await session.scalars(query)).all()
 
@@ -99,7 +99,7 @@ async def operator_exists(session: Session) -> bool:
 
 
 async def touch(session: Session, used: Mapping[str, datetime]) -> None:
-    # In one order: servers that note the same keys do not wait for each other in a circle.
+    # A fixed order prevents deadlocks between servers that update the same keys.
     for key_id, moment in sorted(used.items()):
         await session.execute(update(ApiKey).where(ApiKey.id == key_id).values(last_used_at=moment))
 
@@ -109,7 +109,7 @@ async def forget_revoked(session: Session, before: datetime) -> None:
 
 
 class SessionRow(NamedTuple):
-    """What of a browser's session is needed to check it."""
+    """Columns that are needed to check a browser session."""
 
     token_sha256: bytes
     public_id: str
@@ -128,12 +128,14 @@ async def browser_session(session: Session, token_sha256: bytes) -> SessionRow |
         .join(ApiKey, ApiKey.id == ConsoleSession.key_id)
         .where(ConsoleSession.token_sha256 == token_sha256)
     )
-    found = (await session.execute(query)).one_or_none()
-    return SessionRow(*found) if found else None
+    row = (await session.execute(query)).one_or_none()
+    return SessionRow(*row) if row else None
 
 
 async def sign_out(session: Session, key_id: str) -> Sequence[bytes]:
-    """End all that a key has signed in, and its links; the digests of those sessions' tokens."""
+    """Ends all browser sessions and sign-in links of a key. Returns the digests of the sessions'
+    tokens.
+    """
     await session.execute(delete(ConsoleLink).where(ConsoleLink.key_id == key_id))
     query = delete(ConsoleSession).where(ConsoleSession.key_id == key_id)
     return (await session.scalars(query.returning(ConsoleSession.token_sha256))).all()

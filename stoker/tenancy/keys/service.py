@@ -26,7 +26,7 @@ def whole(key: ApiKey, secret: str) -> str:
 async def create(
     session: Session, quotas: Quotas, caller: Principal, request: KeyCreate
 ) -> tuple[ApiKey, str]:
-    """A new key and its secret part, which is not stored."""
+    """Creates a key. Returns it with its secret part, which is not stored."""
     account_id = await _account_for(session, caller, request)
     if request.scope is Scope.DEPLOYMENT:
         await _check_deployments(session, account_id, request.deployment_ids)
@@ -52,7 +52,7 @@ async def create(
 
 
 def issue(session: Session, account_id: str | None, request: KeyCreate) -> tuple[ApiKey, str]:
-    """Add a key whose request has been checked."""
+    """Adds a key. The request must have been checked."""
     secret = new_secret()
     key = ApiKey(
         id=new_id(Prefix.KEY),
@@ -81,7 +81,7 @@ async def get(session: Session, caller: Principal, key_id: str, *, lock: bool = 
 async def revoke(
     session: Session, keyring: Keyring, sessions: Sessions, caller: Principal, key_id: str
 ) -> ApiKey:
-    """End a key, and the sessions of browsers that it has signed in."""
+    """Revokes a key, and ends the browser sessions that were signed in with it."""
     key = await get(session, caller, key_id, lock=True)
     await _end(session, keyring, sessions, key)
     return key
@@ -90,7 +90,9 @@ async def revoke(
 async def revoke_all(
     session: Session, keyring: Keyring, sessions: Sessions, account_id: str
 ) -> None:
-    """End all keys of an account, and the sessions of browsers that they have signed in."""
+    """Revokes all keys of an account, and ends the browser sessions that were signed in with
+    them.
+    """
     for key in await repository.live_of(session, account_id):
         await _end(session, keyring, sessions, key)
 
@@ -110,7 +112,9 @@ async def _end(session: Session, keyring: Keyring, sessions: Sessions, key: ApiK
 async def rotate(
     session: Session, keyring: Keyring, caller: Principal, key_id: str, grace_s: float
 ) -> tuple[ApiKey, str]:
-    """Give the key a new secret; the old one works for `grace_s` seconds more."""
+    """Creates a new secret for the key. The old secret stays valid for another `grace_s`
+    seconds.
+    """
     key = await get(session, caller, key_id, lock=True)
     secret = new_secret()
     key.previous_sha256 = key.secret_sha256
@@ -121,7 +125,7 @@ async def rotate(
 
 
 def visible_account(caller: Principal) -> str | None:
-    """The account whose keys the caller may see; None: all of them."""
+    """Returns the account with keys that the caller may see. None means all keys."""
     return caller.account_id
 
 

@@ -1,7 +1,9 @@
-"""Browsers that are signed in with a key: a cookie stands for it, and a change needs a token.
+"""Sessions of browsers that are signed in with a key. A cookie represents the key, and changes need
+a CSRF token.
 
-The cookie is out of scripts' reach, and other sites cannot have it sent. What a page of ours sends
-beside it is derived from it, so that whoever has made a request has read an answer of ours before.
+Scripts cannot read the cookie, and other sites cannot make the browser send it. Stoker's pages send
+a token derived from the cookie. The token proves that the sender has read an earlier response of
+this server.
 """
 
 import hashlib
@@ -25,14 +27,16 @@ COOKIE = "stoker_session"
 CSRF_HEADER = "x-csrf-token"
 SAFE = frozenset({"GET", "HEAD"})
 _OURS = frozenset({"same-origin", "none"})
-"""`none`: whoever sits before the browser has asked for it (Fetch Metadata, section 2.4)."""
+"""Trusted values of `Sec-Fetch-Site`. `none` means that the user started the request (Fetch
+Metadata, section 2.4).
+"""
 _CACHE_LIMIT = 10_000
 _MAX_TOKEN = 64
 
 
 @dataclass(frozen=True)
 class BrowserSession:
-    """One that is alive, with the key that it stands for."""
+    """Live session with the principal of its key."""
 
     row: SessionRow
     principal: Principal
@@ -45,7 +49,7 @@ class _Entry:
 
 
 class Sessions:
-    """A cache of checked sessions, trusted for as long as keys are: see `Keyring`."""
+    """Cache of checked sessions. Sessions are trusted for the same time as keys: see `Keyring`."""
 
     def __init__(
         self,
@@ -61,13 +65,15 @@ class Sessions:
         self._entries: dict[bytes, _Entry] = {}
 
     async def check(self, token: str) -> BrowserSession:
-        """The session of a cookie. Raises `InvalidAPIKeyError` where it is none, or has ended."""
+        """Returns the session of a cookie. Raises `InvalidAPIKeyError` if the cookie is invalid or
+        the session has ended.
+        """
         if not token.isascii() or not 0 < len(token) <= _MAX_TOKEN:
             raise signed_out()
         return await self.check_digest(digest(token))
 
     async def check_digest(self, token_sha256: bytes) -> BrowserSession:
-        """The same, of one whose token is known by its digest."""
+        """Like `check`, but for the digest of a session's token."""
         entry = self._entries.get(token_sha256)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = await self._looked_up(token_sha256)
@@ -97,32 +103,36 @@ class Sessions:
 
 
 def signed_out() -> InvalidAPIKeyError:
-    """The error for a browser without a session, whose key may have ended, too."""
+    """Returns the error for a browser without a session. Its key may have ended too."""
     return InvalidAPIKeyError("This browser is not signed in, or no longer: sign in again.")
 
 
 def digest(token: str) -> bytes:
-    """SHA-256 of a token, which has 256 random bits."""
+    """Returns the SHA-256 of a token, which has 256 random bits."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def csrf_token(token: str) -> str:
-    """What a change has to be sent with: 64 hexadecimal digits that tell nothing of the cookie."""
+    """Returns the token that a change must be sent with: 64 hexadecimal digits that do not reveal
+    the cookie.
+    """
     return hmac.new(token.encode(), b"stoker console csrf", hashlib.sha256).hexdigest()
 
 
 def cookie_of(request: Request) -> str | None:
-    """The session's cookie, where nothing else says who is calling."""
+    """Returns the session's cookie, unless an `Authorization` header identifies the caller."""
     if "authorization" in request.headers or "cookie" not in request.headers:
         return None
     return request.cookies.get(COOKIE)
 
 
 def check_csrf(request: Request, token: str) -> None:
-    """Raise `ForbiddenError` where a request does not come from a page of ours."""
+    """Raises `ForbiddenError` if a request does not come from a page of this server."""
     refuse_other_sites(request)
-    given = request.headers.get(CSRF_HEADER, "")
-    if request.method in SAFE or hmac.compare_digest(given.encode(), csrf_token(token).encode()):
+    csrf_header = request.headers.get(CSRF_HEADER, "")
+    if request.method in SAFE or hmac.compare_digest(
+        csrf_header.encode(), csrf_token(token).encode()
+    ):
         return
     raise ForbiddenError(
         f"A change by a signed-in browser needs the header {CSRF_HEADER} with the token of "
@@ -132,10 +142,10 @@ def check_csrf(request: Request, token: str) -> None:
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Raise `ForbiddenError` where a browser says that another site's page makes the request.
+    """Raises `ForbiddenError` if the browser reports that another site's page makes the request.
 
-    Browsers send `Sec-Fetch-Site` to addresses that they trust (TLS, or this machine); elsewhere
-    `Origin` is compared with the host that was asked.
+    Browsers send `Sec-Fetch-Site` only to trusted addresses (TLS, or this machine). For other
+    addresses, `Origin` is compared with the requested host.
     """
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")

@@ -1,9 +1,9 @@
-"""Limits of keys where several servers have one PostgreSQL.
+"""Rate limits of keys for several servers with one PostgreSQL.
 
-What is left of a key's minute stands in the database. A server takes some of it to give out by
-itself, gives back each second what it has not used, and takes anew: what one does not need, others
-get, and together they never give out more than there is. Tokens are paid for at the end of calls:
-what they went beyond is given back as a debt, of which all others hear.
+The database stores the remaining units of a key. A server draws a share of them that it may spend
+on its own. Each second it returns the unused units and draws again. Other servers can use the units
+that one server does not need, and together they never spend more than exists. Tokens are counted at
+the end of calls. Usage beyond the share is returned as a debt that all servers see.
 """
 
 import asyncio
@@ -22,16 +22,18 @@ from stoker.tenancy.keys.limits import MINUTE_S, Bucket, RateLimits, Verdict, sp
 
 BALANCE_S = 1.0
 _ASK_AGAIN_S = 0.1
-"""For more of what the database had none left of."""
+"""Seconds between requests for more units if the database has none left."""
 _AT_ONCE = 200
 _ONE = 1 - 1e-6
-"""A request, but for the last bits of a number."""
+"""Cost of a request, with a tolerance for rounding."""
 _RESTED_S = 3600.0
-"""A level that nobody has touched for so long is full."""
+"""Seconds after which an untouched level is full."""
 
 
 class Share(Bucket):
-    """What a server has taken of a key's minute to give out, and knows of the rest."""
+    """Units of a key's limit that this server has drawn, and the last known rest in the
+    database.
+    """
 
     __slots__ = ("asked", "is_used", "key_id", "left", "what")
 
@@ -41,10 +43,10 @@ class Share(Bucket):
         self.what = what
         self._level = 0.0
         self.left = 0.0
-        """In the database, when it was asked."""
+        """Units left in the database at the last exchange."""
         self.asked = -_RESTED_S
         self.is_used = True
-        """Since then."""
+        """True if the share was used since the last exchange."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -58,17 +60,21 @@ class Share(Bucket):
         self.is_used = True
 
     def give_back(self, given: float, drawn: float, left: float, now: float) -> None:
-        """The database has taken one and given another; calls have gone on meanwhile."""
+        """Applies an exchange: the database received `given` units and returned `drawn`. Calls may
+        have continued in the meantime.
+        """
         self._level += drawn - given
         self.left, self.asked = left, now
 
     def whole(self, now: float) -> float:
-        """What is left of the minute, here and there; what other servers hold is not in it."""
+        """Returns the units left in this server and in the database, without the shares of other
+        servers.
+        """
         gained = max(0.0, now - self.asked) * self.per_minute / MINUTE_S
         return min(float(self.per_minute), self.left + gained) + self._level
 
     def is_wanting(self, now: float) -> bool:
-        """Whether it has too little for a request, and the database may have some."""
+        """Returns True if the share is too small for a request and the database may have more."""
         if self._level >= _ONE:
             return False
         return self.whole(now) >= _ONE or now - self.asked >= _ASK_AGAIN_S
@@ -99,8 +105,9 @@ class SharedLimits(RateLimits):
     ) -> None:
         """
         Args:
-            servers: how many there are now.
-            wall: seconds since 1970; None: by the database's clock, which is one for all servers.
+            servers: returns the current number of servers.
+            wall: returns seconds since 1970. None uses the database's clock, which all servers
+                share.
         """
         super().__init__(clock)
         self._database = database
@@ -108,7 +115,7 @@ class SharedLimits(RateLimits):
         self._wall = wall
         self._asking: dict[str, asyncio.Lock] = {}
         self._debts: dict[tuple[str, str], Share] = {}
-        """Of keys that rested when a call of theirs ended."""
+        """Shares of keys that were already forgotten when one of their calls ended."""
 
     async def ready(self, caller: Principal) -> None:
         now = self._clock()
@@ -117,7 +124,7 @@ class SharedLimits(RateLimits):
         lock = self._asking.setdefault(caller.key_id, asyncio.Lock())
         try:
             async with lock:
-                # Whoever was before has asked for all.
+                # The previous holder of the lock has fetched for all waiting requests.
                 if self._wants(caller, now):
                     shares = self._shares(caller, now)
                     await self._balance(shares.values(), is_asked=True)
@@ -128,22 +135,22 @@ class SharedLimits(RateLimits):
 
     def _wants(self, caller: Principal, now: float) -> bool:
         known = self._known(caller.key_id)
-        return not known or any(one.is_wanting(now) for one in known.values())
+        return not known or any(share.is_wanting(now) for share in known.values())
 
     def _known(self, key_id: str) -> dict[str, Share]:
-        found = self._keys.get(key_id, {})
-        return {what: one for what, one in found.items() if isinstance(one, Share)}
+        buckets = self._keys.get(key_id, {})
+        return {name: bucket for name, bucket in buckets.items() if isinstance(bucket, Share)}
 
     def _shares(self, caller: Principal, now: float) -> dict[str, Share]:
         return self._known(caller.key_id) or {
-            what: Share(caller.key_id, what, limit, now) for what, limit in caller.limits.items()
+            name: Share(caller.key_id, name, limit, now) for name, limit in caller.limits.items()
         }
 
     def check(self, caller: Principal) -> Verdict:
         verdict = super().check(caller)
-        for one in self._known(caller.key_id).values():
-            # Whoever was refused wants a part, too.
-            one.is_used = True
+        for share in self._known(caller.key_id).values():
+            # A refused request needs a share too.
+            share.is_used = True
         return verdict
 
     def served(self, call: Served) -> None:
@@ -153,17 +160,17 @@ class SharedLimits(RateLimits):
             self._debts[share.name] = share
 
     async def run(self) -> None:
-        """Give back and take anew, until cancelled."""
+        """Returns and draws shares every second until cancelled."""
         await repeated(self.balance, BALANCE_S, "balancing the limits of keys")
 
     async def balance(self) -> None:
-        """What each server does every second."""
+        """Exchanges all shares once, and forgets unused keys. Each server runs it every second."""
         shares = [*self._held()]
         for at in range(0, len(shares), _AT_ONCE):
             await self._balance(shares[at : at + _AT_ONCE])
         for key_id in [*self._keys]:
             known = self._known(key_id)
-            if not any(one.is_used or one.level(0) for one in known.values()):
+            if not any(share.is_used or share.level(0) for share in known.values()):
                 del self._keys[key_id]
 
     def _held(self) -> Iterator[Share]:
@@ -173,44 +180,47 @@ class SharedLimits(RateLimits):
             yield from self._known(key_id).values()
 
     async def _balance(self, shares: Collection[Share], *, is_asked: bool = False) -> None:
-        given = {one: one.level(0) for one in shares}
-        used = {one for one in shares if one.is_used or is_asked}
+        returned = {share: share.level(0) for share in shares}
+        used = {share for share in shares if share.is_used or is_asked}
         least = _ONE if is_asked else float(self._servers())
-        for one in shares:
-            one.is_used = False
+        for share in shares:
+            share.is_used = False
         try:
-            drawn = await self._exchange(given, used, least)
+            drawn = await self._exchange(returned, used, least)
         except BaseException:
-            for one in used:
-                one.is_used = True
+            for share in used:
+                share.is_used = True
             raise
         now = self._clock()
-        for one, (amount, left) in drawn.items():
-            one.give_back(given[one], amount, left, now)
+        for share, (amount, remaining) in drawn.items():
+            share.give_back(returned[share], amount, remaining, now)
 
     async def _exchange(
         self, given: Mapping[Share, float], used: Collection[Share], least: float
     ) -> dict[Share, tuple[float, float]]:
-        """Give back these; what is taken for each anew, and what is left then.
+        """Returns units to the database and draws new ones. Maps each share to the drawn units and
+        the rest in the database.
 
-        least: of less nothing is taken. Where there is no request for each server, those get it
-        that are asked for one, or the first would have it every time.
+        Args:
+            least: minimum level to draw from. If the rest is less than a request per server, only
+                servers with a waiting request may draw. Otherwise the first server would always get
+                it.
         """
         drawn: dict[Share, tuple[float, float]] = {}
         async with self._database.transaction() as session:
             now = await self._now(session)
             rows = await self._rows(session, [*given], now)
-            for one, back in given.items():
-                row = rows[one.name]
-                gained = max(0.0, now - row.counted_at) * one.per_minute / MINUTE_S
-                level = min(float(one.per_minute), row.level + gained + back)
-                amount = self._part(level) if one in used and level >= least else 0.0
+            for share, back in given.items():
+                row = rows[share.name]
+                gained = max(0.0, now - row.counted_at) * share.per_minute / MINUTE_S
+                level = min(float(share.per_minute), row.level + gained + back)
+                amount = self._part(level) if share in used and level >= least else 0.0
                 row.level, row.counted_at = level - amount, max(now, row.counted_at)
-                drawn[one] = amount, row.level
+                drawn[share] = amount, row.level
         return drawn
 
     def _part(self, level: float) -> float:
-        """Of what is there, for this server: a request at the least."""
+        """Returns this server's part of the level: at least one request if available."""
         return max(level / self._servers(), min(level, 1.0))
 
     async def _now(self, session: Session) -> float:
@@ -223,9 +233,9 @@ class SharedLimits(RateLimits):
     async def _rows(
         session: Session, shares: Collection[Share], now: float
     ) -> dict[tuple[str, str], RateLevel]:
-        """The levels, locked in one order; a new one is full."""
-        names = sorted({one.name for one in shares})
-        full = {one.name: float(one.per_minute) for one in shares}
+        """Returns the rows of the levels, locked in a fixed order. A new level is full."""
+        names = sorted({share.name for share in shares})
+        full = {share.name: float(share.per_minute) for share in shares}
         begun = [
             {"key_id": name[0], "what": name[1], "level": full[name], "counted_at": now}
             for name in names
@@ -241,7 +251,9 @@ class SharedLimits(RateLimits):
 
 
 async def forget_rested(database: Database) -> None:
-    """Drop the levels that nobody has touched for long: they are full. Called by the janitor."""
+    """Deletes levels that were not touched for long, because they are full. Called by the
+    janitor.
+    """
     if database.is_sqlite:
         return
     async with database.transaction() as session:

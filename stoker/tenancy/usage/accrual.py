@@ -1,4 +1,4 @@
-"""Writes down what was held, and charges it. All of it while the ledger is locked."""
+"""Stores and charges metered usage while the ledger is locked."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,69 +16,73 @@ from stoker.tenancy.usage.prices import PriceList
 from stoker.tenancy.usage.repository import Stored
 
 STALE_MS = 60_000
-"""A worker that was not reported for so long has lost its server; six ticks."""
+"""Milliseconds without a report after which a worker's server counts as lost: six ticks."""
 MINUTE_MS = 60_000
-"""Storage is brought up to date in each new minute only: its unit is the month."""
+"""Update interval of storage in milliseconds. Storage is priced by the month, so a minute is
+precise enough.
+"""
 
 
 async def write_held(
     session: Session, prices: PriceList, reported: Sequence[ReportedHolding]
 ) -> None:
-    """What workers held, each as much as was reported last. Reported again, it changes nothing."""
+    """Stores the memory that workers held, each with its last reported amount. A repeated report
+    changes nothing.
+    """
     known = await repository.holdings(
-        session, {one.worker_id for one in reported}, {one.hour for one in reported}
+        session, {holding.worker_id for holding in reported}, {holding.hour for holding in reported}
     )
-    for one in reported:
-        row = known.get((one.worker_id, one.hour))
+    for holding in reported:
+        row = known.get((holding.worker_id, holding.hour))
         if row is None:
             row = _begun(
                 prices,
                 kind=Kind.MEMORY,
-                subject_id=one.worker_id,
-                account_id=one.account_id,
-                deployment_id=one.deployment_id,
-                version_id=one.version_id or None,
-                name=one.model,
-                start_ms=one.start_ms,
-                hour=one.hour,
+                subject_id=holding.worker_id,
+                account_id=holding.account_id,
+                deployment_id=holding.deployment_id,
+                version_id=holding.version_id or None,
+                name=holding.model,
+                start_ms=holding.start_ms,
+                hour=holding.hour,
             )
             session.add(row)
-        if one.mib_ms < row.mib_ms:
+        if holding.mib_ms < row.mib_ms:
             continue
-        # A worker thought lost that is reported again was not; what is over stays over.
-        row.is_final = one.is_final or (row.is_final and one.mib_ms == row.mib_ms)
-        row.mib_ms = one.mib_ms
-        row.started_ms = min(row.started_ms, one.start_ms)
-        row.ended_ms = max(row.ended_ms, one.end_ms)
-        row.peak_mib = max(row.peak_mib, one.peak_mib)
+        # A worker that is reported again was not lost. A finished holding stays final.
+        row.is_final = holding.is_final or (row.is_final and holding.mib_ms == row.mib_ms)
+        row.mib_ms = holding.mib_ms
+        row.started_ms = min(row.started_ms, holding.start_ms)
+        row.ended_ms = max(row.ended_ms, holding.end_ms)
+        row.peak_mib = max(row.peak_mib, holding.peak_mib)
         row.settle()
 
 
 async def write_counted(session: Session, reported: Sequence[Counted]) -> None:
-    """What calls came to, as counted by this server; it only grows."""
-    known = await repository.counts(session, [one.id for one in reported])
-    new = {one.key for one in reported if one.key and one.id not in known}
+    """Stores the counts of calls that this server has made. Counts only grow."""
+    known = await repository.counts(session, [count.id for count in reported])
+    new = {count.key for count in reported if count.key and count.id not in known}
     keys = await repository.key_ids(session, sorted(new))
-    for one in reported:
-        row = known.get(one.id)
+    for count in reported:
+        row = known.get(count.id)
         if row is None:
             row = UsageCount(
-                id=one.id,
-                account_id=one.account_id,
-                deployment_id=one.deployment_id,
-                version_id=one.version_id or None,
-                key_id=keys.get(one.key),
-                model=one.model,
-                hour=one.hour,
+                id=count.id,
+                account_id=count.account_id,
+                deployment_id=count.deployment_id,
+                version_id=count.version_id or None,
+                key_id=keys.get(count.key),
+                model=count.model,
+                hour=count.hour,
             )
             session.add(row)
-        for name, value in one.values.items():
+        for name, value in count.values.items():
             setattr(row, name, value)
 
 
 async def write_stored(session: Session, prices: PriceList, now_ms: int) -> None:
-    """Bring storage up to now, each artifact from where its own last row ends."""
-    artifacts = {one.id: one for one in await repository.stored(session)}
+    """Extends the storage rows of each artifact from the end of its last row to `now_ms`."""
+    artifacts = {stored.id: stored for stored in await repository.stored(session)}
     for row in await repository.unsettled(session):
         if row.kind != Kind.STORAGE or row.is_final:
             continue
@@ -97,7 +101,9 @@ async def write_stored(session: Session, prices: PriceList, now_ms: int) -> None
 
 
 async def end_lost(session: Session, now_ms: int) -> None:
-    """What workers of a server that was killed had held by its last tick is all there will be."""
+    """Marks the holdings of workers on lost servers as final, with the amounts of their last
+    tick.
+    """
     for row in await repository.unsettled(session):
         if row.kind == Kind.MEMORY and row.ended_ms < now_ms - STALE_MS:
             row.is_final = True
@@ -105,7 +111,7 @@ async def end_lost(session: Session, now_ms: int) -> None:
 
 
 async def charge(session: Session, ledger: Ledger, prices: PriceList, now_ms: int) -> None:
-    """Charge all that is final."""
+    """Charges all final holdings."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     for row in await repository.unsettled(session):
         if row.is_final:

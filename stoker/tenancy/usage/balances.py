@@ -1,4 +1,6 @@
-"""Balances: who may have work done. Kept in memory, as the warm path reads no database."""
+"""Balances, which decide whether an account may start work. Kept in memory, because the warm path
+reads no database.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,39 +20,39 @@ from stoker.tenancy.usage.prices import PriceList
 class Balance:
     account_id: str
     microcredits: int
-    """What is left once all that was used is paid for."""
+    """Micro-credits left after all usage is paid."""
     pending: int
-    """Of what was used, what is not charged yet."""
+    """Micro-credits of usage that is not charged yet."""
 
 
 class Credits:
-    """The accounts without credit, as of the last tick of metering and the grants since."""
+    """Accounts without credit, as of the last metering tick and later grants."""
 
     def __init__(self) -> None:
         self._exhausted: frozenset[str] = frozenset()
 
     def check(self, account_id: str | None) -> None:
-        """Raise `InsufficientCreditsError` where nothing may be begun for an account."""
+        """Raises `InsufficientCreditsError` if the account may not start work."""
         if account_id in self._exhausted:
             raise InsufficientCreditsError
 
     def exhausted(self) -> frozenset[str]:
-        """Accounts whose idle replicas are to end."""
+        """Returns the accounts without credit. Their idle replicas must end."""
         return self._exhausted
 
     def forget(self, account_id: str) -> None:
-        """The account was deleted."""
+        """Forgets a deleted account."""
         self._exhausted -= {account_id}
 
     def learn(self, balances: Iterable[Balance]) -> None:
-        """Take note of the balances of some accounts."""
-        known = {one.account_id: one.microcredits > 0 for one in balances}
+        """Updates the known balances of some accounts."""
+        known = {balance.account_id: balance.microcredits > 0 for balance in balances}
         without = {account for account, is_funded in known.items() if not is_funded}
         self._exhausted = (self._exhausted - known.keys()) | without
 
 
 async def left_of(session: Session, account_id: str | None = None) -> list[Balance]:
-    """Of one account or of all, what is used but not charged yet taken off."""
+    """Returns the balances of one account or of all, with uncharged usage deducted."""
     prices = await PriceList.read(session)
     ledger: dict[str, int] = {}
     parts: dict[str, int] = {}
@@ -67,14 +69,14 @@ async def left_of(session: Session, account_id: str | None = None) -> list[Balan
 
 
 async def left(session: Session, account_id: str) -> Balance:
-    found = await left_of(session, account_id)
-    return found[0] if found else Balance(account_id, 0, 0)
+    account_balances = await left_of(session, account_id)
+    return account_balances[0] if account_balances else Balance(account_id, 0, 0)
 
 
 async def open_account(
     session: Session, known: Credits, account_id: str, starting_credits: int, now: datetime
 ) -> None:
-    """Begin the book of an account that has none, with what it starts with."""
+    """Opens the book of an account that has none, with its starting credits."""
     ledger = await Ledger.open(session)
     await ledger.book(book_of(account_id), account_id)
     if starting_credits:
@@ -93,7 +95,7 @@ async def open_account(
 async def grant(
     session: Session, known: Credits, account_id: str, request: schemas.GrantCreate
 ) -> Transfer:
-    """Give credit to an account, or take some back to correct what was given."""
+    """Grants credit to an account, or reverses part of an earlier grant as a correction."""
     if not await repository.account_exists(session, account_id):
         raise NotFoundError("Account not found", code="account_not_found")
     ledger = await Ledger.open(session)

@@ -1,4 +1,4 @@
-"""What calls came to: requests, tokens, images, seconds, as the replicas counted them."""
+"""Counts of calls: requests, tokens, images and seconds, as reported by the replicas."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,24 +12,24 @@ from stoker.runtime.metering import HOUR_MS
 WORKED_ON = ("input_tokens", "output_tokens", "images", "audio_ms", "video_ms")
 NAMES = ("requests", "errors", "mirrored", *WORKED_ON)
 _MOST = 10**9
-"""Of one call: replicas are not trusted with more."""
+"""Maximum count of one call. Replicas are not trusted with more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What this server has counted of a key's calls of a version during an hour, so far.
+    """This server's counts so far for a key, a version and an hour.
 
-    It only grows. Reported again under the same id, it replaces what was reported before: where
-    nobody knows whether a commit went through, nothing is counted twice.
+    Counts only grow. A repeated report with the same id replaces the earlier one. If the outcome of
+    a commit is unknown, nothing is counted twice.
     """
 
     id: str
     account_id: str
     deployment_id: str
     version_id: str
-    """Nothing: the deployment has none of its own."""
+    """Id of the version. Empty if the deployment has no separate version."""
     key: str
-    """The key's public id; nothing: the server itself has called."""
+    """Public id of the key. Empty if the server itself made the calls."""
     model: str
     hour: int
     values: Mapping[str, int]
@@ -63,7 +63,7 @@ class Counts(RuntimeListener):
             values[name] += max(0, min(_MOST, call.counts.get(name, 0)))
 
     def take(self) -> list[Counted]:
-        """All that has changed since it was acknowledged."""
+        """Returns all counts that have changed since they were acknowledged."""
         return [
             Counted(
                 id=row.id,
@@ -80,12 +80,14 @@ class Counts(RuntimeListener):
         ]
 
     def acknowledge(self, reported: Sequence[Counted]) -> None:
-        """They are written down; what belongs to another hour than this one can be forgotten."""
-        for one in reported:
-            if row := self._rows.get((one.deployment_id, one.version_id, one.key, one.hour)):
-                row.reported = one.values
+        """Marks counts as stored. Forgets stored counts of other hours than the current one."""
+        for count in reported:
+            if row := self._rows.get(
+                (count.deployment_id, count.version_id, count.key, count.hour)
+            ):
+                row.reported = count.values
         this_hour = self._wall_ms() // HOUR_MS
         for of, row in list(self._rows.items()):
             if of[-1] != this_hour and row.reported == row.values:
-                # Should the clock be set back, a row of another id goes on.
+                # If the clock is set back, a row with another id continues the hour.
                 del self._rows[of]

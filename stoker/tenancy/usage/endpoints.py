@@ -73,18 +73,20 @@ async def get_usage(
     ] = None,
     accept: Annotated[str, Header(max_length=512)] = "",
 ) -> UsageReport | Response:
-    """Sum up what the account used, by deployment, version, key, day and hour (UTC), as JSON or
+    """Get the account's usage, summed by deployment, version, key, day and hour (UTC), as JSON or
     CSV.
     """
     grouping = Grouping.of(group_by)
-    asked = reports.span(account_id, start, end, grouping, frozenset(deployment_id or ()))
-    report = await reports.usage(session, asked, grouping, page, limit)
+    usage_span = reports.span(account_id, start, end, grouping, frozenset(deployment_id or ()))
+    report = await reports.usage(session, usage_span, grouping, page, limit)
     if form == "csv" or (form is None and accept.startswith(CSV)):
         headers = {"content-disposition": 'attachment; filename="usage.csv"'}
         if report.next_page:
             following = request.query_params.multi_items()
-            query = [one for one in following if one[0] != "page"] + [("page", report.next_page)]
-            # Relative to the address that was asked for, as a proxy may have put a path before it.
+            query = [parameter for parameter in following if parameter[0] != "page"] + [
+                ("page", report.next_page)
+            ]
+            # Relative to the requested address, because a proxy may have added a path prefix.
             headers["link"] = f'<?{urlencode(query)}>; rel="next"'
         return Response(reports.as_csv(report), media_type=CSV, headers=headers)
     return report
@@ -105,22 +107,24 @@ async def list_usage_events(
         schemas.EventType | None, Query(alias="type", description="Of this kind only.")
     ] = None,
 ) -> ListResponse[schemas.UsageEvent]:
-    """List what the sums are made of: a worker's, an artifact's or a deployment's hour each."""
+    """List the events behind the sums. Each covers an hour of a worker, an artifact or a
+    deployment.
+    """
     of = () if deployment_id is None else (deployment_id,)
-    asked = reports.span(account_id, start, end, deployment_ids=of)
-    return await reports.events(session, asked, kind, paging)
+    usage_span = reports.span(account_id, start, end, deployment_ids=of)
+    return await reports.events(session, usage_span, kind, paging)
 
 
 @router.get("/credits", responses=responses())
 async def get_credits(account_id: AccountId, session: ReadSession) -> Credits:
-    """Get the account's balance, and the prices in force."""
-    left = await balances.left(session, account_id)
+    """Get the account's balance and the current prices."""
+    balance = await balances.left(session, account_id)
     known = await prices.PriceList.read(session)
     return Credits(
         account_id=account_id,
-        balance_microcredits=left.microcredits,
-        balance=money.in_credits(left.microcredits),
-        pending_microcredits=left.pending,
+        balance_microcredits=balance.microcredits,
+        balance=money.in_credits(balance.microcredits),
+        pending_microcredits=balance.pending,
         price=Price.of(known.at(prices.hour_of(db.now()))),
     )
 
@@ -129,7 +133,7 @@ async def get_credits(account_id: AccountId, session: ReadSession) -> Credits:
 async def list_credit_transfers(
     account_id: AccountId, session: ReadSession, paging: Paging
 ) -> ListResponse[Transfer]:
-    """List what was granted to the account and charged."""
+    """List the account's grants and charges."""
     page = await repository.transfer_page(session, account_id, paging)
     return page.response(Transfer.of)
 
@@ -169,7 +173,7 @@ async def list_prices(
 async def create_price(
     body: PriceCreate, _operator: Operator, session: WriteSession, idempotent: Idempotent
 ) -> Response:
-    """Set prices from a full hour on (operators); what was used before keeps its price."""
+    """Set prices from a full hour on (operators). Earlier usage keeps its price."""
 
     async def created() -> Price:
         return Price.of(await prices.post(session, body))

@@ -1,4 +1,4 @@
-"""Nothing is begun that nobody pays for."""
+"""Refuses to start work for accounts without credit."""
 
 from typing import Annotated
 
@@ -10,5 +10,5 @@ CreditsDep = Annotated[Credits, part(Credits)]
 
 
 async def funded(account_id: AccountId, known: CreditsDep) -> None:
-    """Raise `InsufficientCreditsError` where nothing may be begun for the account."""
+    """Raises `InsufficientCreditsError` if the account may not start work."""
     known.check(account_id)

@@ -1,4 +1,4 @@
-"""What a report sums up by, and where one of its pages begins."""
+"""Grouping of a usage report, and the start of its pages."""
 
 import base64
 import binascii
@@ -20,38 +20,38 @@ PATTERN = "^({0})(,({0}))*$".format("|".join(GROUPS))
 HOURS_A_DAY = 24
 TIMES: tuple[Group, ...] = ("day", "hour")
 _EITHER: tuple[tuple[Group, ...], ...] = (TIMES, ("deployment", "version"), ("key",))
-"""One of each is enough: an hour has its day, a version its deployment."""
+"""Groups that exclude each other: an hour implies its day, and a version its deployment."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MOST_HOUR = 10**8
 
 Value = int | str | None
-"""Of one group: a day or an hour since 1970, or an id; None: what belongs to none."""
+"""Value of a group: a day or an hour since 1970, or an id. None if the usage belongs to none."""
 Key = tuple[Value, ...]
 
 
 @dataclass(frozen=True)
 class Grouping:
     groups: tuple[Group, ...]
-    """In this order rows are sorted; what belongs to none comes last."""
+    """Groups in sort order of the rows. Usage that belongs to none comes last."""
 
     @classmethod
     def of(cls, text: str) -> "Grouping":
-        """As a query has it: `day,deployment`. Raises `InvalidRequestError`."""
-        found = tuple(text.split(","))
-        if len(text) > MOST_TEXT or not set(found) <= set(GROUPS):
+        """Parses a query such as `day,deployment`. Raises `InvalidRequestError`."""
+        requested = tuple(text.split(","))
+        if len(text) > MOST_TEXT or not set(requested) <= set(GROUPS):
             raise InvalidRequestError(
                 f"'group_by' is made of {', '.join(GROUPS)}, with commas between, as in "
                 "day,deployment.",
                 param="group_by",
             )
         for names in _EITHER:
-            given = [one for one in found if one in names]
-            if len(given) > 1:
+            conflicting = [group for group in requested if group in names]
+            if len(conflicting) > 1:
                 raise InvalidRequestError(
-                    f"'group_by' takes {' or '.join(names)} once, not {' and '.join(given)}.",
+                    f"'group_by' takes {' or '.join(names)} once, not {' and '.join(conflicting)}.",
                     param="group_by",
                 )
-        return cls(tuple(one for text in found for one in GROUPS if one == text))
+        return cls(tuple(group for text in requested for group in GROUPS if group == text))
 
     def __str__(self) -> str:
         return ",".join(self.groups)
@@ -60,7 +60,7 @@ class Grouping:
         return group in self.groups
 
     def key_of(self, row: Holding) -> Key:
-        """The key of what a worker or an artifact has held."""
+        """Returns the key of a worker's or an artifact's holding."""
         values: dict[Group, Value] = {
             "deployment": row.deployment_id,
             "version": row.version_id,
@@ -71,7 +71,9 @@ class Grouping:
         return tuple(values[group] for group in self.groups)
 
     def hours(self, key: Key) -> tuple[int, int] | None:
-        """The hours that a row is of; None: all that were asked for."""
+        """Returns the first hour of a row and the hour after its last. None means all requested
+        hours.
+        """
         for group, value in zip(self.groups, key, strict=True):
             if group in TIMES and isinstance(value, int):
                 length = HOURS_A_DAY if group == "day" else 1
@@ -79,25 +81,25 @@ class Grouping:
         return None
 
     def value(self, group: Group, key: Key) -> Any:
-        """Of one of its groups; None where it is none of them."""
+        """Returns the key's value for a group. None if the report is not grouped by it."""
         return key[self.groups.index(group)] if group in self.groups else None
 
     def page_after(self, key: Key) -> str:
-        """Where the page begins whose first row comes after this one."""
+        """Returns the token of the page that starts after this row."""
         return base64.urlsafe_b64encode(orjson.dumps(key)).decode().rstrip("=")
 
     def page_begin(self, page: str) -> Key:
-        """The key of `page_after`. Raises `InvalidRequestError`."""
+        """Returns the key that `page_after` encoded. Raises `InvalidRequestError`."""
         try:
             padded = page + "=" * (-len(page) % 4)
-            found: Any = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+            key: Any = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         except (binascii.Error, ValueError):
-            found = None
-        if not isinstance(found, list) or not self._is_key(found):  # pyright: ignore[reportUnknownArgumentType]
+            key = None
+        if not isinstance(key, list) or not self._is_key(key):  # pyright: ignore[reportUnknownArgumentType]
             raise InvalidRequestError(
                 "'page' must be the 'next_page' of a report by the same groups.", param="page"
             )
-        return tuple(found)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return tuple(key)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
     def _is_key(self, values: Sequence[Any]) -> bool:
         if len(values) != len(self.groups):

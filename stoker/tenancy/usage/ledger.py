@@ -1,4 +1,4 @@
-"""The ledger: transfers between books, and the books' balances in the same transaction."""
+"""Ledger of transfers between books. The books' balances change in the same transaction."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ GRANTS = "operator:grants"
 MEMORY = "operator:memory"
 STORAGE = "operator:storage"
 CLOSED = "accounts:closed"
-"""What the accounts had that were deleted, together."""
+"""Book that holds the total balance of deleted accounts."""
 
 _INCOME = {TransferKind.MEMORY: MEMORY, TransferKind.STORAGE: STORAGE}
 
@@ -24,7 +24,7 @@ def book_of(account_id: str) -> str:
 
 
 class Ledger:
-    """What may be done while the ledger is this transaction's alone."""
+    """Operations on the ledger while this transaction holds its lock."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -32,10 +32,10 @@ class Ledger:
 
     @classmethod
     async def open(cls, session: Session) -> "Ledger":
-        """Wait for whoever writes to the ledger, on any server.
+        """Waits for other writers to the ledger, on any server.
 
-        What was metered is read and written under the same lock, so that two servers never charge
-        for the same. SQLite has one writer anyway.
+        Metered usage is read and written under the same lock, so that two servers never charge the
+        same usage. SQLite has only one writer anyway.
         """
         await session.execute(select(Book.name).where(Book.name == MEMORY).with_for_update())
         return cls(session)
@@ -53,9 +53,9 @@ class Ledger:
         holding_id: str | None = None,
         note: str | None = None,
     ) -> Transfer:
-        """Move an amount above zero. A key that was used before fails the whole transaction.
+        """Moves an amount above zero. A reused key fails the whole transaction.
 
-        Raises `InvalidRequestError` where a book would hold more than it can.
+        Raises `InvalidRequestError` if a book would exceed its maximum.
         """
         moved = Transfer(
             id=new_id(Prefix.TRANSFER),
@@ -81,10 +81,10 @@ class Ledger:
         return moved
 
     async def charge(self, holding: Holding, price: Price, now: datetime) -> None:
-        """Charge what has been added to a holding since it was charged last.
+        """Charges the amount added to a holding since its last charge.
 
-        What rounding leaves is carried to the account's next charge: however holdings are cut up,
-        together they cost the same.
+        The rounding remainder is carried to the account's next charge. The total cost is the same
+        however usage is split into holdings.
         """
         account = book_of(holding.account_id)
         book = await self.book(account, holding.account_id)
@@ -108,11 +108,11 @@ class Ledger:
         holding.settle()
 
     async def close(self, account_id: str, now: datetime) -> None:
-        """Put sums without a name in place of an account's transfers, and drop its book.
+        """Replaces an account's transfers with anonymous sums, and deletes its book.
 
-        All books still balance. A charge that is due and not made yet is not made any more.
+        All books still balance. Pending charges are dropped.
         """
-        own = book_of(account_id)
+        book_name = book_of(account_id)
         columns = (Transfer.kind, Transfer.source, Transfer.target)
         statement = select(*columns, func.sum(Transfer.microcredits))
         statement = statement.where(Transfer.account_id == account_id).group_by(*columns)
@@ -125,25 +125,27 @@ class Ledger:
                     id=identifier,
                     key=f"closed:{identifier}",
                     kind=kind,
-                    source=CLOSED if source == own else source,
-                    target=CLOSED if target == own else target,
+                    source=CLOSED if source == book_name else source,
+                    target=CLOSED if target == book_name else target,
                     microcredits=int(microcredits),
                     account_id=None,
                     created_at=now,
                 )
             )
-        if book := await self._session.get(Book, own):
+        if book := await self._session.get(Book, book_name):
             closed = await self.book(CLOSED, account_id)
             closed.microcredits += book.microcredits
             await self._session.delete(book)
         await self._session.flush()
 
     async def book(self, name: str, account_id: str) -> Book:
-        """A book, begun where it is new; `account_id` matters to an account's own alone."""
-        found = self._books.get(name) or await self._session.get(Book, name)
-        if found is None:
+        """Returns a book, created if it is new. `account_id` matters only for an account's own
+        book.
+        """
+        book = self._books.get(name) or await self._session.get(Book, name)
+        if book is None:
             owner = account_id if name == book_of(account_id) else None
-            found = Book(name=name, account_id=owner, microcredits=0, carry=0)
-            self._session.add(found)
-        self._books[name] = found
-        return found
+            book = Book(name=name, account_id=owner, microcredits=0, carry=0)
+            self._session.add(book)
+        self._books[name] = book
+        return book

@@ -1,4 +1,4 @@
-"""The metering loop: what was held and counted is written down and charged, tick by tick."""
+"""Metering loop. Each tick stores and charges what was held and counted."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from stoker.tenancy.usage.prices import PriceList
 log = logging.getLogger(__name__)
 
 TICK_S = 10.0
-"""A server that is killed loses at most what was used since its last tick."""
+"""Seconds between ticks. A killed server loses at most the usage since its last tick."""
 
 
 class Metering:
@@ -34,8 +34,8 @@ class Metering:
     ) -> None:
         """
         Args:
-            is_first: whether this server does what one is enough for. Should several think so, all
-                of it is done once all the same.
+            is_first: returns True if this server does the work that needs only one server. If
+                several servers do it, the result is still the same.
         """
         self._database = database
         self._meter = meter
@@ -46,7 +46,7 @@ class Metering:
         self._is_first = is_first
 
     async def open(self) -> None:
-        """Before requests are served: open the books of older accounts, and tick."""
+        """Opens the books of accounts without one, and ticks. Runs before requests are served."""
         async with self._database.transaction() as session:
             await Ledger.open(session)
             for account_id in await repository.accounts_without_book(session):
@@ -64,35 +64,35 @@ class Metering:
                 log.exception("metering failed; retrying without loss")
 
     async def close(self) -> None:
-        """Once all replicas have ended: the last that is to be written down."""
+        """Stores the last usage after all replicas have ended."""
         try:
             await self.tick()
         except Exception:
             log.exception("last metering tick failed: the next start charges the rest")
 
     async def tick(self) -> None:
-        """Write down all that is new and charge what is final, in one transaction.
+        """Stores all new usage and charges final usage in one transaction.
 
-        Where nobody knows whether the commit went through, the same is reported again by the next
-        tick, and changes nothing then.
+        If the outcome of the commit is unknown, the next tick reports the same usage again. A
+        repeated report changes nothing.
         """
-        held, counted = self._meter.take(), self._counts.take()
+        holdings, counted = self._meter.take(), self._counts.take()
         now_ms = self._wall_ms()
         async with self._database.transaction() as session:
             ledger = await Ledger.open(session)
             prices = await PriceList.read(session)
-            # An account may have been deleted since: nothing of it is written any more.
-            ids = {one.account_id for one in (*held, *counted)}
+            # An account may have been deleted in the meantime. Its usage is no longer stored.
+            ids = {item.account_id for item in (*holdings, *counted)}
             known = await repository.accounts_of(session, ids)
-            of_known = [one for one in held if one.account_id in known]
+            of_known = [item for item in holdings if item.account_id in known]
             await accrual.write_held(session, prices, of_known)
-            counted_of_known = [one for one in counted if one.account_id in known]
+            counted_of_known = [item for item in counted if item.account_id in known]
             await accrual.write_counted(session, counted_of_known)
             if self._is_first():
                 await accrual.write_stored(session, prices, now_ms)
                 await accrual.end_lost(session, now_ms)
             await accrual.charge(session, ledger, prices, now_ms)
-            left = await balances.left_of(session)
-            session.after_commit(lambda: self._credits.learn(left))
-        self._meter.acknowledge(held)
+            remaining = await balances.left_of(session)
+            session.after_commit(lambda: self._credits.learn(remaining))
+        self._meter.acknowledge(holdings)
         self._counts.acknowledge(counted)

@@ -1,4 +1,4 @@
-"""The price list: versions, each in force from a full hour on."""
+"""Versions of the price list, each effective from a full hour on."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from stoker.tenancy.usage.ledger import Ledger
 
 
 def hour_of(moment: datetime) -> int:
-    """Whole hours since 1970 in UTC."""
+    """Returns the whole hours since 1970 in UTC."""
     return int(moment.timestamp()) // 3600
 
 
@@ -32,14 +32,18 @@ class PriceList:
 
     @property
     def began_ms(self) -> int:
-        """Nothing is metered before there were prices."""
+        """Creation time of the first prices in milliseconds since 1970. Nothing is metered before
+        it.
+        """
         return int(self.first.created_at.timestamp() * 1000)
 
     def version(self, number: int) -> Price:
         return self._versions[number]
 
     def at(self, hour: int) -> Price:
-        """In force during an hour: the version that began last, the newest of those."""
+        """Returns the price in force during an hour: the version with the latest start, and the
+        newest of several.
+        """
         begun = [price for price in self._versions.values() if price.hour <= hour]
         return max(begun, key=lambda price: (price.hour, price.version), default=self.first)
 
@@ -48,7 +52,7 @@ class PriceList:
 
 
 async def post(session: Session, request: schemas.PriceCreate) -> Price:
-    """Add a version. Raises `InvalidRequestError` for one that would change what has been used."""
+    """Adds a version. Raises `InvalidRequestError` if it would change the price of past usage."""
     await Ledger.open(session)
     now = db.now()
     earliest = hour_of(now) + 1

@@ -1,4 +1,4 @@
-"""What an account used, summed up, and the events behind each sum."""
+"""Sums of an account's usage, and the events behind each sum."""
 
 import csv
 import io
@@ -19,11 +19,11 @@ from stoker.tenancy.usage.repository import SUMS, Span
 from stoker.tenancy.usage.schemas import Amounts, UsageRow
 
 LONGEST_H, LONGEST_BY_HOUR_H = 400 * HOURS_A_DAY, 31 * HOURS_A_DAY
-"""Hours that one report may span."""
+"""Maximum hours of a report, and of a report by hour."""
 _USUAL_H, _USUAL_BY_HOUR_H = 30 * HOURS_A_DAY, HOURS_A_DAY
 BY_DEPLOYMENT = Grouping(("deployment",))
 MOST_ROWS = 1_000
-"""Of one page of a report."""
+"""Maximum rows of a report page."""
 _YEARS = range(1970, 9000)
 
 
@@ -32,7 +32,9 @@ class _Line:
     amounts: Amounts
     name: str | None
     deployment_id: str | None
-    """One of them, and its model's name, where they are of several."""
+    """Id of the deployment. If the row covers several, the id and the model name are those of one
+    of them.
+    """
 
 
 def span(
@@ -42,7 +44,7 @@ def span(
     grouping: Grouping = BY_DEPLOYMENT,
     deployment_ids: Collection[str] = (),
 ) -> Span:
-    """The full hours that a range touches. Raises `InvalidRequestError`."""
+    """Returns the full hours that a range touches. Raises `InvalidRequestError`."""
     is_by_hour = "hour" in grouping
     longest = LONGEST_BY_HOUR_H if is_by_hour else LONGEST_H
     usual = _USUAL_BY_HOUR_H if is_by_hour else _USUAL_H
@@ -67,11 +69,13 @@ async def usage(
     page: str | None = None,
     limit: int = MOST_ROWS,
 ) -> schemas.UsageReport:
-    """A page of rows, and the sums of all. Raises `InvalidRequestError` for an unknown page."""
+    """Returns a page of rows and the totals of all rows. Raises `InvalidRequestError` for an
+    unknown page.
+    """
     begin = grouping.page_begin(page) if page else None
     rows = await repository.sums(session, asked, grouping, begin, limit + 1)
-    found = await repository.total(session, asked)
-    total = _amounts(found)
+    total_sums = await repository.total(session, asked)
+    total = _amounts(total_sums)
     length = len(grouping.groups)
     lines = {
         tuple(row[:length]): _Line(_amounts(row[length + 2 :]), *row[length : length + 2])
@@ -103,36 +107,38 @@ async def usage(
 async def events(
     session: Session, asked: Span, kind: schemas.EventType | None, query: PageQuery
 ) -> ListResponse[schemas.UsageEvent]:
-    """The rows that `usage` sums up. Ids of both tables are of one kind, and ordered by time."""
+    """Returns a page of the rows that `usage` sums up. Both tables use the same kind of id, ordered
+    by time.
+    """
     prices = await PriceList.read(session)
-    kinds = [one for one in Kind if kind in (None, one.value)]
-    held = await repository.holding_page(session, asked, kinds, query)
-    found: list[schemas.UsageEvent] = [
-        schemas.HoldingEvent.of(row, accrued(row, prices)) for row in held.rows
+    kinds = [holding_kind for holding_kind in Kind if kind in (None, holding_kind.value)]
+    holdings = await repository.holding_page(session, asked, kinds, query)
+    usage_events: list[schemas.UsageEvent] = [
+        schemas.HoldingEvent.of(row, accrued(row, prices)) for row in holdings.rows
     ]
-    has_more = held.has_more
+    has_more = holdings.has_more
     if kind in (None, "calls"):
         counted = await repository.count_page(session, asked, query)
-        found += [schemas.CountEvent.of(row) for row in counted.rows]
+        usage_events += [schemas.CountEvent.of(row) for row in counted.rows]
         has_more = has_more or counted.has_more
-    found.sort(key=lambda event: event.id, reverse=query.order == "desc")
-    data = found[: query.limit]
+    usage_events.sort(key=lambda event: event.id, reverse=query.order == "desc")
+    data = usage_events[: query.limit]
     return ListResponse(
         data=data,
         first_id=data[0].id if data else None,
         last_id=data[-1].id if data else None,
-        has_more=has_more or len(found) > len(data),
+        has_more=has_more or len(usage_events) > len(data),
     )
 
 
 def accrued(row: Holding, prices: PriceList) -> int:
-    """Micro-credits that a holding has come to since it was charged."""
+    """Returns the micro-credits that a holding has accrued since its last charge."""
     price = prices.version(row.price_version)
     return money.microcredits(row.kind, row.mib_ms - row.charged_mib_ms, price)
 
 
 def as_csv(report: schemas.UsageReport) -> str:
-    """A report's rows as RFC 4180 has it, with a head."""
+    """Formats a report's rows as CSV (RFC 4180) with a header line."""
     out = io.StringIO()
     first = ["start", "end", "deployment_id", "version_id", "model", "key_id", "key_name"]
     fields = [*first, *Amounts.model_fields]
@@ -143,7 +149,7 @@ def as_csv(report: schemas.UsageReport) -> str:
 
 
 def _amounts(sums: Sequence[Any]) -> Amounts:
-    """Of the sums of `SUMS`; PostgreSQL's are decimals."""
+    """Converts the sums of `SUMS` to amounts. PostgreSQL returns decimals."""
     named = {name: int(value or 0) for name, value in zip(SUMS, sums, strict=True)}
     microcredits = named["memory_microcredits"] + named["storage_microcredits"]
     return Amounts(**named, microcredits=microcredits)
@@ -162,7 +168,7 @@ def _row(
 ) -> UsageRow:
     first, end = grouping.hours(key) or (asked.first, asked.end)
     version, key_id = grouping.value("version", key), grouping.value("key", key)
-    # What is of none may be of many.
+    # A row without a deployment or version may cover several.
     is_ones = bool(version or grouping.value("deployment", key))
     return UsageRow(
         **line.amounts.model_dump(),
@@ -178,14 +184,14 @@ def _row(
 
 def _moment(text: str, field: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
-        found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(text)
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        found = None
-    if found is None or found.year not in _YEARS:
+        moment = None
+    if moment is None or moment.year not in _YEARS:
         raise InvalidRequestError(
             f"'{field}' must be a moment as ISO 8601 has it, such as 2026-11-21 or "
             "2026-11-21T10:00:00Z.",
             param=field,
         )
-    return found
+    return moment

@@ -1,4 +1,4 @@
-"""Every statement on what was used, and on prices."""
+"""Database statements for usage and prices."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,30 +41,32 @@ COUNTS = (
 HELD = ("memory_mib_ms", "memory_microcredits", "storage_mib_ms", "storage_microcredits")
 SUMS = (*HELD, *(count.key for count in COUNTS))
 _AT_ONCE = 5_000
-"""Values that one statement names; databases take some tens of thousands."""
+"""Maximum number of values per statement. Databases accept some tens of thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Whose usage is asked for, and when."""
+    """Account, hours and deployments of the requested usage."""
 
     account_id: str
     first: int
-    """Hours since 1970 in UTC."""
+    """First hour, counted in hours since 1970 in UTC."""
     end: int
-    """The first hour that does not belong to it."""
+    """Hour after the last one."""
     deployment_ids: Collection[str] = ()
-    """Nothing: all, and what belongs to none."""
+    """Ids of the requested deployments. Empty means all usage, including usage without a
+    deployment.
+    """
 
     def of(self, table: type[Holding] | type[UsageCount]) -> ColumnElement[bool]:
-        found = (
+        condition = (
             (table.account_id == self.account_id)
             & (table.hour >= self.first)
             & (table.hour < self.end)
         )
         if not self.deployment_ids:
-            return found
-        return found & table.deployment_id.in_(self.deployment_ids)
+            return condition
+        return condition & table.deployment_id.in_(self.deployment_ids)
 
 
 @dataclass(frozen=True)
@@ -80,33 +82,33 @@ class Stored:
 
 @dataclass(frozen=True)
 class Due:
-    """What of an account's holdings was not charged yet, of one kind and price."""
+    """Uncharged part of an account's holdings with the same kind and price."""
 
     account_id: str
     ledger: int
     carry: int
     kind: str | None
-    """None: there is nothing."""
+    """Kind of the holdings. None if nothing is uncharged."""
     price_version: int | None
     mib_ms: int
 
 
-# --- what is metered ---
+# --- metered usage ---
 
 
 async def account_exists(session: Session, account_id: str) -> bool:
-    """Whether there is an account with this id that is not being deleted."""
+    """Returns True if an account with this id exists and is not being deleted."""
     account = await session.get(Account, account_id)
     return account is not None and account.deleting_at is None
 
 
 async def accounts_of(session: Session, ids: Collection[str]) -> set[str]:
-    """The accounts with these ids that there are, and that are not being deleted."""
-    found: set[str] = set()
+    """Returns the ids of existing accounts that are not being deleted."""
+    account_ids: set[str] = set()
     for some in _parts(sorted(ids)):
         known = select(Account.id).where(Account.id.in_(some), Account.deleting_at.is_(None))
-        found |= set(await session.scalars(known))
-    return found
+        account_ids |= set(await session.scalars(known))
+    return account_ids
 
 
 async def holdings(
@@ -119,7 +121,7 @@ async def holdings(
 
 
 async def unsettled(session: Session, span: Span | None = None) -> Sequence[Holding]:
-    """What is not final or not charged, the oldest first."""
+    """Returns holdings that are not final or not fully charged, oldest first."""
     statement = select(Holding).where(Holding.is_settled.is_(False))
     if span:
         statement = statement.where(span.of(Holding))
@@ -140,11 +142,11 @@ async def stored(session: Session) -> list[Stored]:
 
 
 async def counts(session: Session, identifiers: Sequence[str]) -> dict[str, UsageCount]:
-    found: dict[str, UsageCount] = {}
+    rows_by_id: dict[str, UsageCount] = {}
     for some in _parts(identifiers):
         rows = await session.scalars(select(UsageCount).where(UsageCount.id.in_(some)))
-        found |= {row.id: row for row in rows}
-    return found
+        rows_by_id |= {row.id: row for row in rows}
+    return rows_by_id
 
 
 def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -153,29 +155,31 @@ def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 async def key_ids(session: Session, public_ids: Sequence[str]) -> dict[str, str]:
-    """The ids of keys by their public ids; what is forgotten is left out."""
-    found: dict[str, str] = {}
+    """Maps public ids of keys to their ids. Omits deleted keys."""
+    ids: dict[str, str] = {}
     for some in _parts(public_ids):
         rows = await session.execute(
             select(ApiKey.public_id, ApiKey.id).where(ApiKey.public_id.in_(some))
         )
-        found |= {row.public_id: row.id for row in rows}
-    return found
+        ids |= {row.public_id: row.id for row in rows}
+    return ids
 
 
-# --- what is reported ---
+# --- reports ---
 
 
 async def sums(
     session: Session, span: Span, grouping: Grouping, begin: Key | None, limit: int
 ) -> Sequence[Any]:
-    """Rows of a report, sorted: (each group's value, a name, a deployment, the sums of `SUMS`).
+    """Returns the sorted rows of a report: each group's value, a name, a deployment, and the sums
+    of `SUMS`.
 
-    begin: the key of the row behind which they begin.
+    Args:
+        begin: key of the row after which the page starts.
     """
     both = union_all(_held(span, grouping), _counted(span, grouping)).subquery()
     groups = [both.c[group] for group in grouping.groups]
-    # Databases differ in where they sort what is null.
+    # Databases differ in the sort position of nulls.
     places = [
         column
         for group in groups
@@ -195,15 +199,17 @@ async def sums(
     if begin is not None:
         after = [
             value
-            for group, one in zip(groups, begin, strict=True)
-            for value in ((one,) if _is_time(group) else (int(one is None), one or ""))
+            for group, group_value in zip(groups, begin, strict=True)
+            for value in (
+                (group_value,) if _is_time(group) else (int(group_value is None), group_value or "")
+            )
         ]
         statement = statement.where(tuple_(*places) > tuple_(*map(literal, after)))
     return (await session.execute(statement)).all()
 
 
 async def total(session: Session, span: Span) -> Sequence[Any]:
-    """The sums of `SUMS`, of all that there is; None where there is nothing."""
+    """Returns the totals of `SUMS`. Each is None if the span has no rows."""
     grouping = Grouping(())
     both = union_all(_held(span, grouping), _counted(span, grouping)).subquery()
     return (await session.execute(select(*(func.sum(both.c[name]) for name in SUMS)))).one()
@@ -238,7 +244,7 @@ def _counted(span: Span, grouping: Grouping) -> Select[*tuple[Any, ...]]:
 
 
 def _keys(table: type[Holding] | type[UsageCount], grouping: Grouping) -> list[Any]:
-    # What is held is a deployment's, whoever calls it.
+    # Holdings belong to a deployment, not to the key that calls it.
     key = UsageCount.key_id if table is UsageCount else cast(null(), String(40))
     columns: dict[Group, Any] = {
         "deployment": table.deployment_id,
@@ -263,7 +269,9 @@ def _coalesced(group: ColumnElement[Any]) -> ColumnElement[str]:
 
 
 async def key_names(session: Session, account_id: str, ids: Collection[str]) -> dict[str, str]:
-    """What an account's keys are called, those that have a name and are not forgotten."""
+    """Returns the names of an account's keys by id. Omits keys that have no name or were
+    deleted.
+    """
     rows = await session.execute(
         select(ApiKey.id, ApiKey.name).where(
             ApiKey.id.in_(ids), ApiKey.account_id == account_id, ApiKey.name.is_not(None)
@@ -289,7 +297,7 @@ async def count_page(session: Session, span: Span, query: PageQuery) -> Page[Usa
 
 
 async def prices(session: Session) -> list[Price]:
-    """All versions, the first first."""
+    """Returns all versions, oldest first."""
     return list(await session.scalars(select(Price).order_by(Price.version)))
 
 
@@ -303,14 +311,14 @@ async def transfer_page(session: Session, account_id: str, query: PageQuery) -> 
 
 
 async def accounts_without_book(session: Session) -> Sequence[str]:
-    own = select(Book.account_id).where(Book.account_id.is_not(None))
-    return (await session.scalars(select(Account.id).where(Account.id.not_in(own)))).all()
+    with_book = select(Book.account_id).where(Book.account_id.is_not(None))
+    return (await session.scalars(select(Account.id).where(Account.id.not_in(with_book)))).all()
 
 
 async def due(session: Session, account_id: str | None = None) -> list[Due]:
-    """Balances with what is not charged yet, of one account or of all.
+    """Returns the balances and uncharged usage of one account or of all.
 
-    One statement, so that a charge which commits meanwhile is seen on both sides or on neither.
+    Uses a single statement, so that a concurrent charge appears on both sides or on neither.
     """
     uncharged = (
         select(

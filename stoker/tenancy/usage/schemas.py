@@ -12,7 +12,7 @@ from stoker.tenancy.usage import money
 Rate = Annotated[int, Field(ge=0, le=10**9)]
 
 MOST_MICROCREDITS = 10**15
-"""Of one grant: a thousand million credits."""
+"""Maximum micro-credits of one grant: a thousand million credits."""
 
 
 def moment(milliseconds: int) -> datetime:
@@ -164,7 +164,7 @@ class UsageReport(ResponseModel):
 
 
 class HoldingEvent(ResponseModel):
-    """What one worker held of memory, or one artifact of storage, during one hour."""
+    """Memory of one worker, or storage of one artifact, held during one hour."""
 
     id: str
     object: Literal["usage.event"] = "usage.event"
@@ -203,7 +203,7 @@ class HoldingEvent(ResponseModel):
 
 
 class CountEvent(ResponseModel):
-    """What one server counted during one hour of a key's calls of a deployment's version."""
+    """Counts by one server of a key's calls to a deployment's version during one hour."""
 
     id: str
     object: Literal["usage.event"] = "usage.event"

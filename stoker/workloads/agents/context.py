@@ -1,4 +1,4 @@
-"""What works on runs, in one place."""
+"""Shared services for code that works on runs."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -46,7 +46,7 @@ def build(
             platform.database,
             lease_s=settings.job_lease_s,
             at_once=settings.agent_runs_at_once,
-            # A language model takes all requests into one batch: its own queue is the bound.
+            # A language model takes all requests into one batch: its own queue is the limit.
             share=lambda _deployment_id: settings.agent_runs_at_once,
         ),
     )

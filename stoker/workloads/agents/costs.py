@@ -1,4 +1,4 @@
-"""What a run's steps cost."""
+"""Costs of a run's steps."""
 
 from stoker.store.tables.agents import Run
 from stoker.store.tables.usage import Kind, Price
@@ -6,7 +6,7 @@ from stoker.tenancy.usage import money
 
 
 def charge(run: Run, mib_ms: int, price: Price) -> None:
-    """Add memory held. A step may cost less than a micro-credit: the rest is kept."""
+    """Adds memory held. A step may cost less than a micro-credit: the rest is carried over."""
     cost = run.carry + money.parts(Kind.MEMORY, mib_ms, price)
     whole, run.carry = divmod(cost, money.PARTS)
     run.microcredits += whole

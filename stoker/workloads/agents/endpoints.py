@@ -1,4 +1,4 @@
-"""`/v1/agent`: agents, their runs, and what happens in these."""
+"""`/v1/agent`: agents, their runs and the events of runs."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -32,7 +32,7 @@ router = APIRouter(prefix=PREFIX, tags=["Agents"], route_class=KeyedRoute)
 
 @dataclass(frozen=True)
 class _Asking:
-    """Who asks, and for which account."""
+    """The caller of a request and the account that it acts for."""
 
     account_id: AccountId
     caller: Caller
@@ -52,7 +52,7 @@ Place = Annotated[stream.Place, made(stream.Place)]
 async def create_agent(
     body: schemas.AgentCreate, asking: Asking, session: WriteSession, idempotent: Idempotent
 ) -> Response:
-    """Give a deployed chat model instructions and tools."""
+    """Create an agent: a deployed chat model with instructions and tools."""
 
     async def created() -> schemas.Agent:
         row = await service.create(session, asking.context, asking.account_id, asking.caller, body)
@@ -81,7 +81,7 @@ async def get_agent(agent_id: str, account_id: AccountId, session: ReadSession) 
 async def update_agent(
     agent_id: str, body: schemas.AgentUpdate, asking: Asking, session: WriteSession
 ) -> schemas.Agent:
-    """Change an agent; its runs go on with it as it was when they were created."""
+    """Change an agent. Existing runs continue with the agent as it was when they were created."""
     row = await service.get(session, asking.account_id, agent_id, lock=True)
     await service.update(session, asking.context, asking.caller, row, body)
     return service.response(row)
@@ -89,7 +89,7 @@ async def update_agent(
 
 @router.delete("/{agent_id}", responses=responses(NotFoundError))
 async def delete_agent(agent_id: str, account_id: AccountId, context: ContextDep) -> Deleted:
-    """Delete an agent, and erase all of its runs."""
+    """Delete an agent and erase all of its runs."""
     await run_service.erase_with_agent(context, account_id, agent_id)
     return Deleted(id=agent_id, object="agent.deleted")
 
@@ -110,7 +110,7 @@ async def create_run(
     session: WriteSession,
     idempotent: Idempotent,
 ) -> Response:
-    """Have an agent do something: a run that is durable from this answer on."""
+    """Start a run of an agent. The run is durable once this response is sent."""
 
     async def created() -> schemas.Run:
         agent = await service.get(session, asking.account_id, agent_id, lock=True)
@@ -140,7 +140,7 @@ async def list_runs(
 
 @router.get("/{agent_id}/runs/{run_id}", responses=responses(NotFoundError))
 async def get_run(place: Place, session: ReadSession, context: ContextDep) -> schemas.Run:
-    """Get a run: how far it is, what it waits for, or how it ended."""
+    """Get a run: its progress, the calls that it waits for, or how it ended."""
     return run_service.response(context, await place.row(session))
 
 
@@ -168,20 +168,20 @@ async def list_events(
         Header(max_length=32, description="Of a stream: go on after this event."),
     ] = None,
 ) -> Response:
-    """List what happened in a run, or follow it as it happens."""
+    """List the events of a run, or stream them as they happen."""
     if EVENTS in request.headers.get("accept", ""):
-        field, given = "Last-Event-ID", last_event_id
-        # An empty one is that of a stream whose events had no ids, in the field's definition.
-        if not given:
-            field, given = "after", paging.after
-        return await stream.follow(request, context, place, _after(given, field))
+        field, event_id = "Last-Event-ID", last_event_id
+        # An empty value comes from a stream without event ids, by the field's definition.
+        if not event_id:
+            field, event_id = "after", paging.after
+        return await stream.follow(request, context, place, _after(event_id, field))
     after = _after(paging.after, "after")
     async with context.database.reading() as session:
         return await stream.page(session, context, await place.row(session), after, paging)
 
 
 def _after(given: str | None, field: str) -> int:
-    """A sequence number; 0: from the beginning."""
+    """Returns the sequence number. 0 means from the beginning."""
     if given is None:
         return 0
     if not given.isascii() or not given.isdecimal() or int(given) >= 2**31:
@@ -203,7 +203,7 @@ async def submit_tool_outputs(
     context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
-    """Give the outputs of function calls to a run that waits for them."""
+    """Submit outputs of function calls to a run that waits for them."""
 
     async def submitted() -> schemas.Run:
         row = await place.row(session, lock=True)
@@ -215,7 +215,7 @@ async def submit_tool_outputs(
 
 @router.post("/{agent_id}/runs/{run_id}/cancel", responses=responses(NotFoundError, ConflictError))
 async def cancel_run(place: Place, session: WriteSession, context: ContextDep) -> schemas.Run:
-    """Stop a run and keep what it has done so far. Cancelling twice is fine."""
+    """Cancel a run and keep the steps that it has completed. Cancelling twice is allowed."""
     row = await place.row(session, lock=True)
     await run_service.cancel(session, context, row)
     return run_service.response(context, row)
@@ -223,7 +223,7 @@ async def cancel_run(place: Place, session: WriteSession, context: ContextDep) -
 
 @router.delete("/{agent_id}/runs/{run_id}", responses=responses(NotFoundError))
 async def delete_run(place: Place, context: ContextDep) -> schemas.DeletedRun:
-    """Stop a run if it is executing, and erase it with all that was said in it."""
+    """Stop a run if it is executing, and erase it with all of its content."""
     async with context.database.transaction() as session:
         row = await place.row(session, lock=True)
         await run_service.erase(session, context, [row.id])

@@ -1,4 +1,4 @@
-"""What happens in a run."""
+"""Types of the events of a run."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,9 +20,9 @@ COMPLETED = f"run.{RunStatus.COMPLETED}"
 FAILED = f"run.{RunStatus.FAILED}"
 CANCELLED = f"run.{RunStatus.CANCELLED}"
 LAST = frozenset({COMPLETED, FAILED, CANCELLED})
-"""Nothing comes after one of these."""
+"""Final event types. No event follows one of these."""
 DELETED = "run.deleted"
-"""Only followers hear of it: it is nowhere written."""
+"""Sent to followers only. It is never stored."""
 DELTAS = (MESSAGE_DELTA, REASONING_DELTA)
 
 

@@ -1,4 +1,4 @@
-"""Those who follow runs: they hear of events in this process, once these are durable."""
+"""Followers of runs. They receive events in this process once the events are durable."""
 
 import asyncio
 import contextlib
@@ -8,22 +8,24 @@ from collections.abc import Generator, Sequence
 from stoker.workloads.agents.events import Event
 
 _KEPT = 256
-"""Events that wait for one connection."""
+"""Maximum number of events that wait for one connection."""
 
 
 class Follower:
-    """What one connection has not taken yet. Where it is slow, the oldest is dropped: it sees the
-    gap in the sequence then, and reads what it missed from the database.
+    """Buffer of the events that one connection has not consumed yet.
+
+    If the connection is slow, the oldest event is dropped. The follower then sees the gap in the
+    sequence and reads the missing events from the database.
     """
 
     def __init__(self) -> None:
         self.is_deleted = False
         self.is_over = False
-        """The server stops."""
+        """True once the server stops."""
         self.is_behind = False
-        """There are events of which nobody here has told it."""
+        """True if the database has events that were not published in this process."""
         self.heard = 0
-        """The last event's number that it was told of, or has read."""
+        """Sequence number of the last event that the follower received or read."""
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._news = asyncio.Event()
 
@@ -33,7 +35,7 @@ class Follower:
         self._news.set()
 
     def hear_of_more(self, last: int) -> None:
-        """The database has events up to this number."""
+        """Notes that the database has events up to this number."""
         if last > self.heard:
             self.is_behind = True
             self._news.set()
@@ -48,13 +50,13 @@ class Follower:
         self._news.set()
 
     def take(self) -> list[Event]:
-        found = list(self._events)
+        events = list(self._events)
         self._events.clear()
         self._news.clear()
-        return found
+        return events
 
     async def wait(self, seconds: float) -> bool:
-        """Until there is news; False where there was none for so long."""
+        """Waits for news. Returns False if none arrives within the timeout."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -76,27 +78,31 @@ class Followers:
         try:
             yield follower
         finally:
-            others = self._of_run[run_id]
-            others.discard(follower)
-            if not others:
+            followers = self._of_run[run_id]
+            followers.discard(follower)
+            if not followers:
                 del self._of_run[run_id]
 
     def followed(self) -> list[str]:
-        """The runs that somebody follows."""
+        """Returns the ids of the runs that have followers."""
         return [*self._of_run]
 
     def reached(self, run_id: str, last: int) -> None:
-        """A run's events go up to this number, whoever has written them."""
+        """Notifies followers that a run's events go up to this number, regardless of which server
+        wrote them.
+        """
         for follower in self._of_run.get(run_id, ()):
             follower.hear_of_more(last)
 
     def publish(self, run_id: str, events: Sequence[Event]) -> None:
-        """Tell of events that are durable."""
+        """Sends durable events to the run's followers."""
         for follower in self._of_run.get(run_id, ()):
             follower.hear(events)
 
     def end(self) -> None:
-        """The server stops: whoever follows a run comes back to another, or to the next start."""
+        """Ends all followers because the server stops. Their clients reconnect to another server,
+        or after the restart.
+        """
         self._is_over = True
         for followers in self._of_run.values():
             for follower in followers:

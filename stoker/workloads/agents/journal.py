@@ -1,7 +1,7 @@
-"""Writes the events of all runs that this server works on, together: one commit for many.
+"""Writes the events of all runs that this server works on, in shared commits.
 
-Followers are notified of an event once it is durable, so what somebody has seen is never unsaid,
-and a sequence number never means two things.
+Followers are notified of an event once it is durable. A published event is therefore never
+withdrawn, and a sequence number never has two meanings.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ log = logging.getLogger(__name__)
 
 _EVENTS = "events of runs"
 GATHER_S = 0.1
-"""How long pieces of messages are gathered, where nothing else is to be written."""
+"""Time in seconds for which message deltas are gathered if no urgent write is pending."""
 STEP_BYTES = 1 << 20
-"""Sealed in one step of the event loop, and about as much of the largest event."""
+"""Bytes that are sealed in one step of the event loop, plus about the size of the largest event."""
 
 
 class LostError(Exception):
-    """The run was deleted or cancelled, or is another server's by now."""
+    """The run was deleted or cancelled, or another server has taken it over."""
 
 
 def sealed(run_id: str, sealer: Sealer, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Events as rows."""
+    """Returns events as encrypted rows."""
     return [
         {
             "run_id": run_id,
@@ -59,11 +59,12 @@ async def append(
     written: Sequence[Event] = (),
     last: int | None = None,
 ) -> None:
-    """Add events (type, data) to a run whose row the transaction has locked or just changed.
+    """Appends events (type, data) to a run with a row that the transaction has locked or just
+    changed.
 
     Args:
-        written: events that are to stand before them, by whoever held the run until now.
-        last: the last sequence number of the run, where it is known.
+        written: events of the run's previous holder that are written before the new ones.
+        last: the last sequence number of the run, if it is known.
     """
     if written:
         last = written[-1].sequence
@@ -82,14 +83,14 @@ async def append(
 
 @dataclass
 class _Entry:
-    """What one run has to write."""
+    """Pending writes of one run."""
 
     writer: "Writer"
     events: list[Event] = field(default_factory=list[Event])
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"])
     is_done: bool = False
-    """Written, or not to be."""
+    """True once the entry is written or will never be written."""
 
     def fail(self, error: Exception) -> None:
         self.writer.lose(error)
@@ -117,7 +118,7 @@ class Journal:
         self._written = asyncio.Event()
 
     def writer(self, run: Run, sealer: Sealer, last: int) -> "Writer":
-        """For whoever holds the run's lease, by the token that its row has now.
+        """Returns a writer for the holder of the run's lease, with the token that the row has now.
 
         Args:
             last: the last sequence number of the run's events.
@@ -125,7 +126,7 @@ class Journal:
         return Writer(self, run.id, run.lock_token or "", sealer, last)
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Writes until cancelled."""
         while True:
             await self._news.wait()
             with contextlib.suppress(TimeoutError):
@@ -134,12 +135,14 @@ class Journal:
             entries, self._entries = self._entries, {}
             self._news.clear()
             self._urgent.clear()
-            # Whoever had something to write may have withdrawn it.
+            # The entries may have been withdrawn meanwhile.
             if entries:
                 await self._write([*entries.values()])
 
     async def _write(self, entries: Sequence[_Entry]) -> None:
-        """Whatever happens, each of them is told, and the next ones have their turn."""
+        """Writes the entries. If writing fails, every entry is notified and the next batch
+        continues.
+        """
         self._writing = {entry.writer for entry in entries}
         self._written.clear()
         try:
@@ -154,7 +157,9 @@ class Journal:
             self._written.set()
 
     def entry(self, writer: "Writer", *, urgent: bool) -> _Entry:
-        """What the writer has to write; it will be written soon, or at once."""
+        """Returns the writer's pending entry. The entry is written soon, or at once if it is
+        urgent.
+        """
         known = self._entries.get(writer.run_id)
         if known is None or known.writer is not writer:
             if known:
@@ -166,7 +171,7 @@ class Journal:
         return known
 
     async def withdraw(self, writer: "Writer") -> list[Event]:
-        """The events of a writer that are not written, once none of them is being written."""
+        """Returns the unwritten events of a writer, once none of them is being written."""
         while writer in self._writing:
             await self._written.wait()
         known = self._entries.get(writer.run_id)
@@ -181,33 +186,33 @@ class Journal:
             try:
                 rows[entry.writer.run_id] = await self._sealed(entry)
             except Exception as error:
-                # What cannot be written harms no other run.
+                # A failure to encrypt one run's event must not affect other runs.
                 log.exception("run event could not be encrypted")
                 entry.fail(error)
         entries = [entry for entry in entries if entry.writer.run_id in rows]
         try:
-            held = await written(lambda: self._commit(entries, rows), _EVENTS)
+            run_ids = await written(lambda: self._commit(entries, rows), _EVENTS)
         except Exception:
             log.exception("runs' events could not be written together; writing each run's alone")
             for entry in entries:
                 await self._write_alone(entry, rows)
             return
         for entry in entries:
-            self._end(entry, held)
+            self._end(entry, run_ids)
 
     async def _write_alone(
         self, entry: _Entry, rows: Mapping[str, Sequence[dict[str, Any]]]
     ) -> None:
         try:
-            held = await written(lambda: self._commit([entry], rows), _EVENTS)
+            run_ids = await written(lambda: self._commit([entry], rows), _EVENTS)
         except IntegrityError:
-            # It contradicts what is written, by somebody who has the run by now.
-            held = set[str]()
+            # The rows conflict with those of another server, which now holds the run.
+            run_ids = set[str]()
         except Exception as error:
             log.exception("run's events could not be written")
             entry.fail(error)
             return
-        self._end(entry, held)
+        self._end(entry, run_ids)
 
     def _end(self, entry: _Entry, held: set[str]) -> None:
         if entry.writer.run_id not in held:
@@ -218,39 +223,40 @@ class Journal:
 
     @staticmethod
     async def _sealed(entry: _Entry) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         size = 0
         for event in entry.events:
             if size > STEP_BYTES:
                 await asyncio.sleep(0)
                 size = 0
-            found += sealed(entry.writer.run_id, entry.writer.sealer, [event])
-            size += len(found[-1]["data"])
-        return found
+            rows += sealed(entry.writer.run_id, entry.writer.sealer, [event])
+            size += len(rows[-1]["data"])
+        return rows
 
     async def _commit(
         self, entries: Sequence[_Entry], rows: Mapping[str, Sequence[dict[str, Any]]]
     ) -> set[str]:
         """Returns the ids of the runs that their writers still held.
 
-        rows: their events, by run.
+        Args:
+            rows: the events by run.
         """
-        held: set[str] = set()
+        owned: set[str] = set()
         async with self._database.transaction() as session:
-            tokens = await repository.holders(session, [one.writer.run_id for one in entries])
+            tokens = await repository.holders(session, [item.writer.run_id for item in entries])
             for entry in entries:
                 writer = entry.writer
                 if tokens.get(writer.run_id) != writer.token:
                     continue
-                held.add(writer.run_id)
+                owned.add(writer.run_id)
                 if entry.values:
                     await repository.change(session, writer.run_id, entry.values)
-            await repository.add_events(session, [row for run_id in held for row in rows[run_id]])
-        return held
+            await repository.add_events(session, [row for run_id in owned for row in rows[run_id]])
+        return owned
 
 
 class Writer:
-    """The pen of one run, in the hand of whoever holds its lease."""
+    """Appends events to one run. Valid only while its owner holds the run's lease."""
 
     def __init__(
         self, journal: Journal, run_id: str, token: str, sealer: Sealer, last: int
@@ -263,11 +269,13 @@ class Writer:
         self._lost: Exception | None = None
 
     def lose(self, error: Exception) -> None:
-        """Whatever is added from now on raises the error."""
+        """Makes all later additions raise the error."""
         self._lost = error
 
     def add(self, name: str, data: dict[str, Any]) -> None:
-        """Have an event written soon. Raises `LostError` once it is known that it cannot be."""
+        """Queues an event to be written soon. Raises `LostError` once it is known that it cannot be
+        written.
+        """
         if self._lost:
             raise self._lost
         events = self._journal.entry(self, urgent=False).events
@@ -275,7 +283,9 @@ class Writer:
         events.append(Event(self._last, name, data, db.now()))
 
     def add_delta(self, name: str, step: int, text: str) -> None:
-        """A piece of a message; what comes before it is written becomes one piece with it."""
+        """Queues a piece of a message. Pieces that are queued before the next write are merged into
+        one.
+        """
         events = self._journal.entry(self, urgent=False).events
         if events and events[-1].type == name and name in DELTAS:
             events[-1].data["text"] += text
@@ -283,15 +293,16 @@ class Writer:
             self.add(name, {"step": step, "text": text})
 
     def set(self, values: Mapping[str, Any]) -> None:
-        """Have columns of the run's row written, together with the events added so far."""
+        """Queues columns of the run's row, to be written together with the events added so far."""
         self._journal.entry(self, urgent=False).values |= values
 
     def hurry(self) -> None:
-        """Have what was added written at once, without waiting for it."""
+        """Requests an immediate write of the pending events, without waiting for it."""
         self._journal.entry(self, urgent=True)
 
     async def take(self) -> list[Event]:
-        """What was added and is not written: whoever takes it writes it, and all values anew.
+        """Withdraws the events that are not written. The caller must write them, and all values
+        again.
 
         Raises `LostError`.
         """
@@ -301,7 +312,7 @@ class Writer:
         return events
 
     async def commit(self) -> None:
-        """Return once all that was added is durable. Raises `LostError`."""
+        """Waits until all added events are durable. Raises `LostError`."""
         if self._lost:
             raise self._lost
         entry = self._journal.entry(self, urgent=True)

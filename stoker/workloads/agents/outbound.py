@@ -1,7 +1,7 @@
-"""HTTP to hosts that clients name, for libraries that bring their own protocol.
+"""HTTP client for hosts that clients name, used by libraries with their own protocol.
 
-What the fetcher of media promises holds here too: hosts are checked where the socket is opened,
-nothing is decompressed, and a limit holds while reading.
+The same rules apply as for the media fetcher: hosts are checked when the socket is opened, nothing
+is decompressed, and limits apply while reading.
 """
 
 import ssl
@@ -22,7 +22,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Outbound:
-    """Makes clients that reach only hosts that may be reached.
+    """Creates HTTP clients that connect only to allowed hosts.
 
     allowed_hosts, allowed_private: see `CheckedBackend`.
     """
@@ -34,7 +34,7 @@ class Outbound:
         allowed_private: Sequence[str] = (),
         resolve: Resolve | None = None,
     ) -> None:
-        """Raises ValueError for a host entry that is malformed."""
+        """Raises ValueError if a host entry is malformed."""
         self._resolver = Resolver(CONCURRENCY)
         self._backend = CheckedBackend(resolve or self._resolver, allowed_hosts, allowed_private)
         self._ssl_context: ssl.SSLContext | None = None
@@ -46,9 +46,11 @@ class Outbound:
     async def client(
         self, headers: dict[str, str], timeout_s: float
     ) -> AsyncGenerator[httpx2.AsyncClient]:
-        """A client with connections of its own, that ends with it. It follows no redirects.
+        """Yields a client with its own connections, which are closed with it. It follows no
+        redirects.
 
-        timeout_s: the longest silence.
+        Args:
+            timeout_s: the longest silence.
         """
         self._ssl_context = self._ssl_context or httpx2.create_ssl_context()
         pool = httpcore2.AsyncConnectionPool(
@@ -64,7 +66,7 @@ class Outbound:
 
 
 class RefusedError(httpx2.ConnectError):
-    """The operator's settings do not let this host be reached."""
+    """The operator's settings do not allow this host."""
 
 
 class _Transport(httpx2.AsyncBaseTransport):
@@ -105,7 +107,9 @@ class _Transport(httpx2.AsyncBaseTransport):
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """Raises httpx2.ReadError where a body breaks off, or is or holds too much."""
+    """Body with limits. Raises httpx2.ReadError if the body breaks off, is too large or holds too
+    much.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream: AsyncIterable[bytes] = stream
@@ -118,7 +122,7 @@ class _Limited(httpx2.AsyncByteStream):
                 received += len(chunk)
                 if received > RESPONSE_LIMIT_BYTES:
                     raise httpx2.ReadError("the answer is too large")
-                # It is parsed on the event loop, by a library.
+                # A library parses it on the event loop.
                 structure.add(chunk)
                 yield chunk
         except InvalidRequestError as error:

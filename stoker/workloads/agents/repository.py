@@ -1,4 +1,4 @@
-"""All statements on agents, runs and events."""
+"""Database statements for agents, runs and events."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -24,7 +24,7 @@ from stoker.store.db import Session
 from stoker.store.tables.agents import UNENDED, Agent, Run, RunEvent, RunStatus
 from stoker.workloads.agents.events import DELTAS
 
-# Made once: what a run's steps ask the database for takes half as long to make as to answer.
+# Built once: building the statements of a run's steps takes half as long as executing them.
 _AGENT = select(Agent).where(
     Agent.id == bindparam("agent_id"), Agent.account_id == bindparam("account_id")
 )
@@ -37,7 +37,7 @@ _LOCKED_AGENT, _LOCKED_RUN = _AGENT.with_for_update(), _RUN.with_for_update()
 _UNENDED = select(func.count()).where(
     Run.account_id == bindparam("account_id"), Run.status.in_(UNENDED)
 )
-# In one order, so that two servers never wait for each other.
+# Sorted, so that two servers never wait for each other.
 _HOLDERS = (
     select(Run.id, Run.lock_token)
     .where(Run.id.in_(bindparam("ids", expanding=True)))
@@ -46,7 +46,7 @@ _HOLDERS = (
 )
 _EVENTS = select(RunEvent).where(RunEvent.run_id == bindparam("run_id")).order_by(RunEvent.sequence)
 _BEYOND = 2**31 - 1
-"""More than any sequence number."""
+"""Larger than any sequence number."""
 _LAST = select(func.max(RunEvent.sequence)).where(RunEvent.run_id == bindparam("run_id"))
 _AGENT_BYTES = func.coalesce(func.length(Agent.instructions), 0) + func.length(
     cast(Agent.tools, Text)
@@ -66,7 +66,7 @@ _THESE = _EVENTS.where(RunEvent.sequence.in_(bindparam("sequences", expanding=Tr
 
 
 async def last_events(session: Session, run_ids: Collection[str]) -> dict[str, int]:
-    """The last sequence numbers of these runs, of those that there are."""
+    """Returns the last sequence number of each of these runs that exists."""
     statement = (
         select(Run.id, func.coalesce(func.max(RunEvent.sequence), 0))
         .outerjoin(RunEvent, RunEvent.run_id == Run.id)
@@ -79,8 +79,8 @@ async def last_events(session: Session, run_ids: Collection[str]) -> dict[str, i
 async def agent(
     session: Session, account_id: str, agent_id: str, *, lock: bool = False
 ) -> Agent | None:
-    found = _LOCKED_AGENT if lock else _AGENT
-    return await session.scalar(found, {"agent_id": agent_id, "account_id": account_id})
+    statement = _LOCKED_AGENT if lock else _AGENT
+    return await session.scalar(statement, {"agent_id": agent_id, "account_id": account_id})
 
 
 async def agents(session: Session, account_id: str, query: PageQuery) -> Page[Agent]:
@@ -91,9 +91,9 @@ async def agents(session: Session, account_id: str, query: PageQuery) -> Page[Ag
 async def run(
     session: Session, account_id: str, agent_id: str, run_id: str, *, lock: bool = False
 ) -> Run | None:
-    found = _LOCKED_RUN if lock else _RUN
-    given = {"run_id": run_id, "agent_id": agent_id, "account_id": account_id}
-    return await session.scalar(found, given)
+    statement = _LOCKED_RUN if lock else _RUN
+    parameters = {"run_id": run_id, "agent_id": agent_id, "account_id": account_id}
+    return await session.scalar(statement, parameters)
 
 
 async def runs(session: Session, agent_id: str, query: PageQuery) -> Page[Run]:
@@ -102,19 +102,21 @@ async def runs(session: Session, agent_id: str, query: PageQuery) -> Page[Run]:
 
 
 async def run_ids(session: Session, agent_id: str, limit: int) -> Sequence[str]:
-    """Of any of its runs."""
+    """Returns ids of an agent's runs."""
     statement = select(Run.id).where(Run.agent_id == agent_id).limit(limit)
     return (await session.scalars(statement)).all()
 
 
 async def old_run_ids(session: Session, before: datetime, limit: int) -> Sequence[str]:
-    """Runs that ended before a moment, or have waited for somebody since before it."""
+    """Returns ids of runs that ended before a moment, or that have waited for tool outputs since
+    before it.
+    """
     heard_of = (
         select(RunEvent.run_id)
         .where(RunEvent.run_id == Run.id, RunEvent.created_at >= before)
         .exists()
     )
-    # Creation only narrows the search: what is younger has events that are.
+    # The creation time only narrows the search: the events of a younger run are younger, too.
     waits = (Run.status == RunStatus.REQUIRES_ACTION.value) & (Run.created_at < before) & ~heard_of
     statement = select(Run.id).where(or_(Run.completed_at < before, waits)).limit(limit)
     return (await session.scalars(statement)).all()
@@ -132,7 +134,7 @@ async def delete_runs(session: Session, ids: Collection[str]) -> None:
 
 
 async def holders(session: Session, ids: Collection[str]) -> dict[str, str | None]:
-    """The lock tokens of runs, which nobody changes until the transaction's end."""
+    """Returns the lock tokens of runs and locks their rows until the transaction ends."""
     return {row[0]: row[1] for row in await session.execute(_HOLDERS, {"ids": list(ids)})}
 
 
@@ -159,9 +161,10 @@ async def last_sequence(session: Session, run_id: str) -> int:
 async def events(
     session: Session, run_id: str, *, after: int, limit: int, newest_first: bool = False
 ) -> Page[RunEvent]:
-    """In order, as many as are no more than `PAGE_BYTES`.
+    """Returns events in order, up to `PAGE_BYTES` in total.
 
-    after: the sequence number of the last one that is known.
+    Args:
+        after: the sequence number of the last known event.
     """
     if not newest_first:
         return await _page(session, _SIZES_AFTER, run_id, after, limit)
@@ -171,16 +174,16 @@ async def events(
 
 
 async def milestones(session: Session, run_id: str, *, after: int, limit: int) -> Page[RunEvent]:
-    """The same without the pieces of messages."""
+    """Returns events in order like `events`, without the pieces of messages."""
     return await _page(session, _MILESTONE_SIZES, run_id, after, limit)
 
 
 async def _page(
     session: Session, statement: Any, run_id: str, after: int, limit: int
 ) -> Page[RunEvent]:
-    given = {"run_id": run_id, "after": after, "limit": limit + 1}
-    found: Sequence[Any] = (await session.execute(statement, given)).all()
-    taken = fitting([size for _, size in found[:limit]])
-    sequences = [sequence for sequence, _ in found[:taken]]
+    parameters = {"run_id": run_id, "after": after, "limit": limit + 1}
+    sizes: Sequence[Any] = (await session.execute(statement, parameters)).all()
+    count = fitting([size for _, size in sizes[:limit]])
+    sequences = [sequence for sequence, _ in sizes[:count]]
     rows = await session.scalars(_THESE, {"run_id": run_id, "sequences": sequences})
-    return Page(rows.all(), len(found) > taken)
+    return Page(rows.all(), len(sizes) > count)

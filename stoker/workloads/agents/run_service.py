@@ -1,4 +1,4 @@
-"""Rules of runs."""
+"""Business rules of runs."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ from stoker.workloads.agents.transcript import Asked
 from stoker.workloads.agents.work import usage
 
 _ERASED_AT_ONCE = 100
-"""In one transaction: other writers wait for its end."""
+"""Runs erased in one transaction. Other writers wait for its end."""
 
 
 async def create(
@@ -38,7 +38,7 @@ async def create(
     caller: Principal,
     body: schemas.RunCreate,
 ) -> Run:
-    """Raises `InvalidRequestError`, `RateLimitError` and what `check_model` does."""
+    """Raises `InvalidRequestError`, `RateLimitError` and the errors of `check_model`."""
     deployment_id = await service.check_model(context, agent.account_id, caller, agent.model)
     limit = context.settings.agent_runs_queued
     if await repository.unended(session, agent.account_id) >= limit:
@@ -84,15 +84,15 @@ _CREATED: tuple[str, dict[str, Any]] = (events.CREATED, {})
 
 
 def _asked(context: AgentContext, agent: Agent, body: schemas.RunCreate) -> Asked:
-    given: str | list[dict[str, Any]]
+    run_input: str | list[dict[str, Any]]
     if isinstance(body.input, str):
-        given = body.input
+        run_input = body.input
     else:
-        # What would be refused at the first step is refused now.
+        # Rejects input now that the first step would reject.
         for_template(body.input, "input")
-        given = [one.model_dump(mode="json", exclude_none=True) for one in body.input]
+        run_input = [message.model_dump(mode="json", exclude_none=True) for message in body.input]
     return Asked(
-        input=given,
+        input=run_input,
         instructions=agent.instructions,
         functions=[tool for tool in agent.tools if tool["type"] == "function"],
         servers=[service.server_of(context, tool) for tool in agent.tools if tool["type"] == "mcp"],
@@ -113,10 +113,10 @@ async def get(
 async def submit(
     session: Session, context: AgentContext, row: Run, body: schemas.ToolOutputs
 ) -> None:
-    """Note the outputs of calls; with the last of them the run goes on.
+    """Stores outputs of calls. The run continues once it has all of them.
 
-    Raises `ConflictError` where none is waited for, `InvalidRequestError` for a call that is not
-    among those.
+    Raises `ConflictError` if the run waits for no outputs, `InvalidRequestError` for a call that it
+    does not wait for.
     """
     if row.status != RunStatus.REQUIRES_ACTION or row.waiting_for is None:
         raise ConflictError(
@@ -125,19 +125,19 @@ async def submit(
     sealer = _sealer(context, row)
     waiting: list[dict[str, Any]] = sealer.unseal(row.waiting_for)
     added: list[tuple[str, dict[str, Any]]] = []
-    for index, given in enumerate(body.tool_outputs):
-        call = next((one for one in waiting if one["id"] == given.tool_call_id), None)
+    for index, output in enumerate(body.tool_outputs):
+        call = next((item for item in waiting if item["id"] == output.tool_call_id), None)
         if call is None:
             field = f"tool_outputs[{index}].tool_call_id"
             raise InvalidRequestError(
-                f"'{field}' is '{given.tool_call_id}', which is none of the calls that this run "
-                f"waits for: {', '.join(one['id'] for one in waiting) or 'they have outputs'}.",
+                f"'{field}' is '{output.tool_call_id}', which is none of the calls that this run "
+                f"waits for: {', '.join(item['id'] for item in waiting) or 'they have outputs'}.",
                 param=field,
             )
         waiting.remove(call)
-        data = {"tool_call_id": call["id"], "output": given.output, "is_error": False}
+        data = {"tool_call_id": call["id"], "output": output.output, "is_error": False}
         added.append((events.CALL_COMPLETED, data))
-    more = sum(len(one.output.encode()) for one in body.tool_outputs)
+    more = sum(len(item.output.encode()) for item in body.tool_outputs)
     await context.quotas.take(session, row.account_id, Quota.STORAGE_BYTES, more)
     row.stored_bytes += more
     row.waiting_for = sealer.seal(waiting) if waiting else None
@@ -149,9 +149,9 @@ async def submit(
 
 
 async def cancel(session: Session, context: AgentContext, row: Run) -> None:
-    """End a run. Whoever works on it has lost it with this transaction, and stops.
+    """Cancels a run. Its worker loses the run with this transaction and stops.
 
-    Raises `ConflictError` where it has ended in another way.
+    Raises `ConflictError` if the run has ended in another way.
     """
     if row.status == RunStatus.CANCELLED:
         return
@@ -167,7 +167,7 @@ async def cancel(session: Session, context: AgentContext, row: Run) -> None:
 
 
 async def catch_up(context: AgentContext) -> None:
-    """Tell those who follow runs of what other servers have written, or deleted."""
+    """Notifies followers of events or deletions by other servers."""
     followed = context.followers.followed()
     if not followed:
         return
@@ -181,10 +181,10 @@ async def catch_up(context: AgentContext) -> None:
 
 
 async def erase(session: Session, context: AgentContext, run_ids: Sequence[str]) -> None:
-    """Erase runs: no later write finds a row, and with the keys every copy is unreadable."""
+    """Erases runs. Later writes find no row, and without the keys every copy is unreadable."""
     for at in range(0, len(run_ids), _ERASED_AT_ONCE):
         some = run_ids[at : at + _ERASED_AT_ONCE]
-        # Remembered answers to `Idempotency-Key` hold the input.
+        # Stored responses for `Idempotency-Key` contain the input.
         await idempotency.erase(session, some)
         await repository.delete_runs(session, some)
 
@@ -197,7 +197,7 @@ async def erase(session: Session, context: AgentContext, run_ids: Sequence[str])
 
 
 async def erase_with_agent(context: AgentContext, account_id: str, agent_id: str) -> None:
-    """Delete an agent and erase all of its runs; where it breaks off, the agent is there still.
+    """Deletes an agent and erases all of its runs. If this is interrupted, the agent still exists.
 
     Raises `NotFoundError`.
     """
@@ -205,30 +205,30 @@ async def erase_with_agent(context: AgentContext, account_id: str, agent_id: str
     while not is_deleted:
         async with context.database.transaction() as session:
             agent = await service.get(session, account_id, agent_id, lock=True)
-            found = await repository.run_ids(session, agent.id, _ERASED_AT_ONCE)
-            await erase(session, context, found)
-            if is_deleted := len(found) < _ERASED_AT_ONCE:
+            run_ids = await repository.run_ids(session, agent.id, _ERASED_AT_ONCE)
+            await erase(session, context, run_ids)
+            if is_deleted := len(run_ids) < _ERASED_AT_ONCE:
                 await idempotency.erase(session, [agent.id])
                 await session.delete(agent)
     await context.database.scrub()
 
 
 async def forget_old(context: AgentContext, now: datetime) -> None:
-    """Erase the runs whose time is up."""
+    """Erases the runs that are older than the retention period."""
     before = now - timedelta(days=context.settings.agent_run_retention_days)
     while True:
         async with context.database.transaction() as session:
-            found = await repository.old_run_ids(session, before, _ERASED_AT_ONCE)
-            await erase(session, context, found)
-        if found:
+            run_ids = await repository.old_run_ids(session, before, _ERASED_AT_ONCE)
+            await erase(session, context, run_ids)
+        if run_ids:
             await context.database.scrub()
-        if len(found) < _ERASED_AT_ONCE:
+        if len(run_ids) < _ERASED_AT_ONCE:
             return
 
 
 def response(context: AgentContext, row: Run) -> schemas.Run:
     sealer = _sealer(context, row)
-    asked = msgspec.convert(sealer.unseal(row.asked), Asked)
+    request = msgspec.convert(sealer.unseal(row.asked), Asked)
     required = error = None
     if row.waiting_for and row.status == RunStatus.REQUIRES_ACTION:
         required = schemas.RequiredAction(tool_calls=sealer.unseal(row.waiting_for))
@@ -239,7 +239,7 @@ def response(context: AgentContext, row: Run) -> schemas.Run:
         agent_id=row.agent_id,
         model=row.model,
         status=RunStatus(row.status),
-        input=asked.input,
+        input=request.input,
         output=sealer.unseal(row.output) if row.output else None,
         finish_reason=row.finish_reason,
         required_action=required,

@@ -34,7 +34,7 @@ MAX_STEPS = 1000
 MAX_OUTPUTS = MAX_TOOLS
 MAX_CONFIG_CREDITS = 1_000_000_000
 HIDDEN = "***"
-"""Stands for what is secret, in answers."""
+"""Placeholder for secrets in responses."""
 _HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$"
 _OURS = {
     "accept",
@@ -53,7 +53,7 @@ Label = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")]
 
 
 class AgentFunctionTool(RequestModel):
-    """A function that the run's owner answers: the run waits for its output."""
+    """A function that the run's owner executes. The run waits for its output."""
 
     type: Literal["function"]
     function: FunctionDefinition
@@ -61,16 +61,16 @@ class AgentFunctionTool(RequestModel):
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, data: Any) -> Any:
-        """Read the flat form too, which OpenAI's newer APIs have."""
+        """Accepts the flat form of OpenAI's newer APIs, too."""
         if not isinstance(data, dict) or "function" in data or "name" not in data:
             return cast("Any", data)
-        given = cast("dict[str, Any]", data)
-        inner = {name: given[name] for name in given if name != "type"}
-        return {"type": given.get("type"), "function": inner}
+        fields = cast("dict[str, Any]", data)
+        inner = {name: fields[name] for name in fields if name != "type"}
+        return {"type": fields.get("type"), "function": inner}
 
 
 class McpTool(RequestModel):
-    """All tools of a server that speaks the Model Context Protocol, or some of them."""
+    """All or some tools of a server of the Model Context Protocol."""
 
     type: Literal["mcp"]
     server_label: Label = Field(description="Unique in the agent.")
@@ -112,7 +112,7 @@ def _listed(value: Any) -> Any:
 
 
 class AgentConfig(RequestModel):
-    """How the model is asked, as in a chat completion, and what a run may take."""
+    """Options of the model's chat completions, and limits of a run."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -155,7 +155,7 @@ class AgentConfig(RequestModel):
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS)]
 AgentName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Instructions = Annotated[
-    # PostgreSQL keeps no NUL.
+    # PostgreSQL cannot store NUL.
     Text,
     Field(pattern=r"^[^\x00]*$", description="A system message before every input."),
 ]
@@ -174,7 +174,7 @@ class AgentCreate(RequestModel):
 
 
 class AgentUpdate(RequestModel):
-    """What is not given stays; what is given takes the place of what was there."""
+    """Changes of an agent. Omitted fields keep their values; present fields replace them."""
 
     name: AgentName | SkipJsonSchema[None] = None
     model: ModelId | SkipJsonSchema[None] = None
@@ -217,10 +217,10 @@ class RunCreate(RequestModel):
     @field_validator("input", mode="wrap")
     @classmethod
     def _can_be_stored(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        # After the messages' own errors, which name the field.
-        taken = handler(value)
+        # Runs after the messages' own errors, which name the field.
+        validated = handler(value)
         check_storable(value, takes_nul=True)
-        return taken
+        return validated
 
 
 class RunError(BaseModel):

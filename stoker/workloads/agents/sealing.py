@@ -1,8 +1,8 @@
-"""Erasing by forgetting a key ("crypto-shredding"; NIST SP 800-88, 2.6 "cryptographic erase").
+"""Erasure by deleting a key ("crypto-shredding"; NIST SP 800-88, 2.6 "cryptographic erase").
 
-What a database deletes stays in its free pages, its log, its replicas and its backups for a while.
-So nothing that is said in a run is ever written in the clear: it is encrypted with a key that only
-the run's row has, and that is itself sealed with the server's secret.
+Deleted data stays in a database's free pages, log, replicas and backups for a while. The content of
+a run is therefore never written in the clear. It is encrypted with a key that only the run's row
+holds. That key is sealed with the server's secret.
 """
 
 import os
@@ -22,15 +22,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 def new_key(secret: ServerSecret) -> bytes:
-    """A run's key, as its row keeps it."""
+    """Returns a new key for a run, sealed for storage in its row."""
     return secret.seal(os.urandom(_KEY_BYTES))
 
 
 class Sealer:
-    """Seals values that JSON can say, with AES-256-GCM (NIST SP 800-38D) and random nonces."""
+    """Seals JSON values with AES-256-GCM (NIST SP 800-38D) and random nonces."""
 
     def __init__(self, secret: ServerSecret, key: bytes) -> None:
-        """Raises `InternalError` for a key that another server's secret has sealed."""
+        """Raises `InternalError` if another server's secret sealed the key."""
         opened = secret.unseal(key)
         if opened is None:
             raise InternalError("This run's content was encrypted by a server with another secret.")
@@ -41,7 +41,7 @@ class Sealer:
         return nonce + self._cipher.encrypt(nonce, _encode(value), None)
 
     def unseal(self, sealed: bytes) -> Any:
-        """Raises `InternalError` for what was changed since, or sealed with another key."""
+        """Raises `InternalError` if the data was changed or was sealed with another key."""
         nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
             return msgspec.json.decode(self._cipher.decrypt(nonce, rest, None))

@@ -1,4 +1,4 @@
-"""Rules of agents."""
+"""Business rules of agents."""
 
 import base64
 from collections.abc import Sequence
@@ -30,8 +30,10 @@ async def create(
     caller: Principal,
     body: schemas.AgentCreate,
 ) -> Agent:
-    """Raises `ModelNotFoundError`, `EndpointNotSupportedError`, `InvalidRequestError`, and
-    `RateLimitError` where the account may have no more.
+    """Creates an agent.
+
+    Raises `ModelNotFoundError`, `EndpointNotSupportedError`, `InvalidRequestError`, and
+    `RateLimitError` if the account has reached its limit.
     """
     await check_model(context, account_id, caller, body.model)
     await context.quotas.take(session, account_id, Quota.AGENTS)
@@ -60,7 +62,9 @@ async def update(
     row: Agent,
     body: schemas.AgentUpdate,
 ) -> None:
-    """Runs that exist go on with the agent as it was. Raises what `create` does."""
+    """Updates an agent. Existing runs continue with the agent as it was. Raises the errors of
+    `create`.
+    """
     for name in body.model_fields_set:
         value: Any = getattr(body, name)
         if name == "model":
@@ -75,7 +79,7 @@ async def update(
 
 
 async def _count(session: Session, context: AgentContext, row: Agent) -> None:
-    """Count an agent for its account's storage. Raises `PayloadTooLargeError`."""
+    """Charges an agent to its account's storage quota. Raises `PayloadTooLargeError`."""
     size = len(msgspec.json.encode([row.instructions, row.tools, row.config]))
     more = size - (row.stored_bytes or 0)
     await context.quotas.take(session, row.account_id, Quota.STORAGE_BYTES, more)
@@ -83,7 +87,7 @@ async def _count(session: Session, context: AgentContext, row: Agent) -> None:
 
 
 async def check_model(context: AgentContext, account_id: str, caller: Principal, model: str) -> str:
-    """The id of the deployment of a chat model. Raises what the chat endpoint does."""
+    """Returns the id of the chat model's deployment. Raises the errors of the chat endpoint."""
     account = replace(caller, scope=Scope.ACCOUNT, account_id=account_id)
     entry = await context.calls.target(account, model, GENERATING)
     return entry.deployment_id
@@ -111,7 +115,7 @@ def response(row: Agent) -> schemas.Agent:
 
 
 def _config(config: schemas.AgentConfig) -> dict[str, Any]:
-    """Raises `InvalidRequestError` naming the field."""
+    """Raises `InvalidRequestError` that names the field."""
     guide = format_guide(config.response_format)
     if guide and guide.kind == "json_schema":
         _check_schema(guide.value, f"config.{guide.field}")
@@ -119,9 +123,9 @@ def _config(config: schemas.AgentConfig) -> dict[str, Any]:
 
 
 def _stored(context: AgentContext, tools: Sequence[schemas.Tool]) -> list[dict[str, Any]]:
-    """Tools as they are kept. Raises `InvalidRequestError` naming the field."""
+    """Returns tools in their stored form. Raises `InvalidRequestError` that names the field."""
     names: set[str] = set()
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for index, tool in enumerate(tools):
         if isinstance(tool, schemas.AgentFunctionTool):
             name, field = tool.function.name, f"tools[{index}].function.name"
@@ -137,13 +141,13 @@ def _stored(context: AgentContext, tools: Sequence[schemas.Tool]) -> list[dict[s
             secret = msgspec.json.encode(stored.pop("headers"))
             stored["sealed_headers"] = base64.b64encode(context.secret.seal(secret)).decode()
             stored["header_names"] = list(tool.headers)
-        found.append(stored)
-    return found
+        rows.append(stored)
+    return rows
 
 
 def _check_schema(schema: dict[str, Any] | None, field: str) -> None:
-    if what := limits.excess(schema or {}):
-        raise InvalidRequestError(f"'{field}' {what}.", param=field)
+    if problem := limits.excess(schema or {}):
+        raise InvalidRequestError(f"'{field}' {problem}.", param=field)
 
 
 def _check_url(url: str, field: str) -> None:
@@ -159,12 +163,14 @@ def _check_url(url: str, field: str) -> None:
 def _shown(tool: dict[str, Any]) -> dict[str, Any]:
     if tool["type"] != "mcp":
         return tool
-    kept = {name: tool[name] for name in tool if name not in ("sealed_headers", "header_names")}
-    return kept | {"headers": dict.fromkeys(tool["header_names"], schemas.HIDDEN)}
+    visible = {name: tool[name] for name in tool if name not in ("sealed_headers", "header_names")}
+    return visible | {"headers": dict.fromkeys(tool["header_names"], schemas.HIDDEN)}
 
 
 def server_of(context: AgentContext, tool: dict[str, Any]) -> McpServer:
-    """A tool server with its secrets. Raises `InternalError` where another secret sealed them."""
+    """Returns a tool server with its secrets. Raises `InternalError` if another secret sealed
+    them.
+    """
     opened = context.secret.unseal(base64.b64decode(tool["sealed_headers"]))
     if opened is None:
         raise InternalError("This agent's headers were sealed by a server with another secret.")

@@ -1,7 +1,7 @@
-"""One step of a run: a call of our own chat endpoint, without the HTTP.
+"""Step of a run: a call of the chat endpoint without HTTP.
 
-It is the endpoint's request, its checks, the deployment's queue, the key's limits and the
-account's credit that anyone else meets, and cancelling goes down to the engine in the same way.
+The step passes the same validation, checks, admission queue, key limits and account credit as other
+calls. Cancellation reaches the engine in the same way.
 """
 
 import asyncio
@@ -23,17 +23,19 @@ from stoker.registry.deployments import traffic
 from stoker.workloads.agents.context import AgentContext
 
 _LOOK_AGAIN_S = 1.0
+"""Seconds between checks that the key of a run that waits for its rate limit still exists."""
 MOST_PART_BYTES = 4 << 20
-"""Of a part of a replica's stream, which has some tokens: parsing it holds the event loop."""
-"""How often a run that waits for its key's share looks whether the key is there still."""
+"""Maximum size in bytes of one part of a replica's stream, which holds some tokens. Parsing it
+blocks the event loop.
+"""
 
 OnText = Callable[[bool, str], None]
-"""Whether it is reasoning, and the text."""
+"""Callback that receives whether the text is reasoning, and the text."""
 
 
 @dataclass
 class Answer:
-    """An assistant's message, as the chunks of a stream add up to it."""
+    """An assistant's message, accumulated from the chunks of a stream."""
 
     version_id: str
     text: list[str] = field(default_factory=list[str])
@@ -44,15 +46,15 @@ class Answer:
 
     def message(self) -> dict[str, Any]:
         text = "".join(self.text)
-        found: dict[str, Any] = {"content": text if text.strip() or not self.calls else None}
+        message: dict[str, Any] = {"content": text if text.strip() or not self.calls else None}
         if self.reasoning:
-            found["reasoning_content"] = "".join(self.reasoning)
+            message["reasoning_content"] = "".join(self.reasoning)
         if self.calls:
-            found["tool_calls"] = self.calls
-        return found
+            message["tool_calls"] = self.calls
+        return message
 
     def add(self, chunk: dict[str, Any], on_text: OnText) -> None:
-        """Raises `InferenceError` for the event that a failing stream ends with."""
+        """Adds a chunk. Raises `InferenceError` for the final event of a failing stream."""
         if error := chunk.get("error"):
             raise InferenceError(error["message"], code=error["code"])
         if usage := chunk.get("usage"):
@@ -77,10 +79,11 @@ class Answer:
 
 
 async def caller_of(context: AgentContext, public_id: str, account_id: str) -> Principal:
-    """Who a run's calls are made by: the account, with the limits of the key that created it.
+    """Returns the caller of a run's requests: the account, with the limits of the key that created
+    the run.
 
-    Waits where the key has had its share. Raises `InvalidAPIKeyError`, `InsufficientCreditsError`,
-    which may become so while it waits.
+    Waits while the key has reached its rate limit. Raises `InvalidAPIKeyError` or
+    `InsufficientCreditsError`, also if the reason arises during the wait.
     """
     while True:
         key = await context.keyring.principal(public_id)
@@ -96,7 +99,7 @@ async def caller_of(context: AgentContext, public_id: str, account_id: str) -> P
 async def ask(
     context: AgentContext, caller: Principal, body: dict[str, Any], on_text: OnText
 ) -> Answer:
-    """The model's answer to a chat completion's body. Raises what the endpoint does."""
+    """Returns the model's answer to a chat completion's body. Raises the errors of the endpoint."""
     options = {"stream": True, "stream_options": {"include_usage": True}}
     try:
         request = ChatRequest.model_validate(body | options)
@@ -123,7 +126,7 @@ async def ask(
 
 
 def _chunks(part: bytes) -> Iterator[dict[str, Any]]:
-    """The chunks in a part of a stream. Parts hold whole events. Raises `InferenceError`."""
+    """Yields the chunks in a part of a stream. Parts hold whole events. Raises `InferenceError`."""
     if len(part) > MOST_PART_BYTES:
         raise InferenceError("A part of the model's answer is too large.", code="inference_failed")
     for event in part.split(b"\n\n"):

@@ -1,4 +1,4 @@
-"""A run's events, as a list or as they come."""
+"""A run's events, as a list or as a stream."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ _PAGE = 256
 
 @dataclass(frozen=True)
 class Place:
-    """A run of an agent, if it is there."""
+    """The path of a run: its agent, its id and the account."""
 
     agent_id: Annotated[str, Path()]
     run_id: Annotated[str, Path()]
     account_id: AccountId
 
     async def row(self, session: Session, *, lock: bool = False) -> Run:
-        """Raises `NotFoundError`."""
+        """Returns the run's row. Raises `NotFoundError`."""
         return await run_service.get(
             session, self.account_id, self.agent_id, self.run_id, lock=lock
         )
@@ -43,15 +43,15 @@ class Place:
 async def page(
     session: Session, context: AgentContext, row: Run, after: int, query: PageQuery
 ) -> Response:
-    found = await repository.events(
+    page_rows = await repository.events(
         session, row.id, after=after, limit=query.limit, newest_first=query.order == "desc"
     )
     sealer = Sealer(context.secret, row.content_key)
-    return await json_page(found, lambda one: _schema(row.id, read(sealer, [one])[0]))
+    return await json_page(page_rows, lambda event: _schema(row.id, read(sealer, [event])[0]))
 
 
 async def follow(request: Request, context: AgentContext, place: Place, after: int) -> Streamed:
-    """All events after one, those to come included, as server-sent events.
+    """Streams all events after a sequence number, including future ones, as server-sent events.
 
     Raises `NotFoundError`.
     """
@@ -60,16 +60,16 @@ async def follow(request: Request, context: AgentContext, place: Place, after: i
 
 async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenerator[bytes]:
     with context.followers.follow(place.run_id) as follower:
-        # Read once it is listened to, so that nothing falls between the two.
+        # Reads after subscribing, so that no event is missed in between.
         async with context.database.reading() as session:
             row = await place.row(session)
             page = await repository.events(session, row.id, after=after, limit=_PAGE)
         sealer, last = Sealer(context.secret, row.content_key), after
-        found, is_page = read(sealer, page.rows), page.has_more
-        # The head of the answer goes out at once: the next event may be long in coming.
+        pending, is_page = read(sealer, page.rows), page.has_more
+        # Sends the response's head at once: the next event may take long.
         yield b": run\n\n"
         while True:
-            for event in found:
+            for event in pending:
                 yield _sse(row.id, event)
                 last = event.sequence
                 follower.heard = max(follower.heard, last)
@@ -77,13 +77,13 @@ async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenera
                     return
             if not is_page and row.completed_at is not None:
                 return
-            found = [] if is_page else [one for one in follower.take() if one.sequence > last]
-            is_gap = bool(found) and found[0].sequence != last + 1
+            pending = [] if is_page else [item for item in follower.take() if item.sequence > last]
+            is_gap = bool(pending) and pending[0].sequence != last + 1
             if is_page or is_gap or follower.is_behind:
                 follower.is_behind = False
                 page = await _after(context, row.id, last)
-                found, is_page = read(sealer, page.rows), page.has_more
-            if found:
+                pending, is_page = read(sealer, page.rows), page.has_more
+            if pending:
                 continue
             if follower.is_deleted:
                 yield _line(events.DELETED, "{}")
@@ -94,13 +94,15 @@ async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenera
                 yield KEEP_ALIVE
                 if not context.database.is_sqlite:
                     page = await _looked_up(context, place, follower, last)
-                    found, is_page = read(sealer, page.rows), page.has_more
+                    pending, is_page = read(sealer, page.rows), page.has_more
 
 
 async def _looked_up(
     context: AgentContext, place: Place, follower: Follower, last: int
 ) -> Page[RunEvent]:
-    """What came after an event: another server may work on the run, which tells nobody here."""
+    """Returns the events after a sequence number from the database. Another server that works on
+    the run does not notify this process.
+    """
     async with context.database.reading() as session:
         try:
             row = await place.row(session)

@@ -18,19 +18,19 @@ from stoker.workloads.agents.outbound import Outbound, RefusedError
 from stoker.workloads.agents.transcript import Listed, McpServer
 
 MAX_TOOLS = 128
-"""Most tools of one server."""
+"""Maximum number of tools of one server."""
 MAX_OUTPUT_CHARS = 1 << 20
 MAX_PARTS = 4096
-"""Most parts of a result."""
+"""Maximum number of parts of a result."""
 MAX_NAME_CHARS = 128
-"""What the protocol recommends."""
+"""Maximum length recommended by the protocol."""
 MAX_SCHEMAS_CHARS = 1 << 20
-"""Of the tools of all servers of a run: each of its steps gives them to the model."""
+"""Maximum characters of all tool schemas of a run. Each step sends them to the model."""
 _MAX_DESCRIPTION_CHARS = 8192
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _NAME_CHARS = 64
 _ENDING_S = 0.1
-"""A session that breaks off fails its calls first, and then goes."""
+"""Seconds to wait for a session's end: a broken session fails its calls before it ends."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,9 @@ class Output:
 
 
 class ToolServers:
-    """The connections of one run at work. Sessions live as long: servers may keep state in them."""
+    """Connections of one active run. Sessions live as long as the run is active: servers may keep
+    state in them.
+    """
 
     def __init__(self, outbound: Outbound, timeout_s: float) -> None:
         self._outbound = outbound
@@ -51,10 +53,10 @@ class ToolServers:
         self._schemas_chars = 0
 
     async def list(self, server: McpServer, taken: Collection[str]) -> list[Listed]:
-        """The tools of a server, under names that are not taken.
+        """Returns the tools of a server, under names that are not in `taken`.
 
-        Raises `CapacityError` where it does not answer now, `InvalidRequestError` where it would
-        not later either.
+        Raises `CapacityError` if the server does not answer now, `InvalidRequestError` if a retry
+        would not help.
         """
         tools: list[Any] = []
         cursor: str | None = None
@@ -73,7 +75,7 @@ class ToolServers:
         if len(tools) > MAX_TOOLS:
             raise _unusable(server, f"it has more than {MAX_TOOLS} tools")
         names = set(taken)
-        found: list[Listed] = []
+        listed: list[Listed] = []
         for tool in tools:
             if server.allowed_tools is not None and tool.name not in server.allowed_tools:
                 continue
@@ -83,8 +85,8 @@ class ToolServers:
                     f"the name of one of its tools has {len(tool.name)} characters; the limit is "
                     f"{MAX_NAME_CHARS}",
                 )
-            if what := limits.excess(tool.input_schema):
-                raise _unusable(server, f"the schema of its tool '{tool.name[:64]}' {what}")
+            if problem := limits.excess(tool.input_schema):
+                raise _unusable(server, f"the schema of its tool '{tool.name[:64]}' {problem}")
             self._schemas_chars += len(orjson.dumps(tool.input_schema))
             if self._schemas_chars > MAX_SCHEMAS_CHARS:
                 raise _unusable(
@@ -92,11 +94,11 @@ class ToolServers:
                     f"the schemas of the run's tools have more than {MAX_SCHEMAS_CHARS} "
                     "characters together; 'allowed_tools' can choose some",
                 )
-            # A schema may take a millisecond, and others wait.
+            # Checking a schema may take a millisecond. Yields to other tasks.
             await asyncio.sleep(0)
             name = _free_name(server.label, tool.name, names)
             names.add(name)
-            found.append(
+            listed.append(
                 Listed(
                     name=name,
                     tool=tool.name,
@@ -104,16 +106,16 @@ class ToolServers:
                     parameters=tool.input_schema,
                 )
             )
-        return found
+        return listed
 
     async def call(self, server: McpServer, tool: str, arguments: dict[str, Any]) -> Output:
-        """What a tool answers; what goes wrong is said to the model, which may know better."""
+        """Returns the tool's output. Errors are reported to the model, which may react to them."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 client = await self._client(server)
                 result = await client.call_tool(tool, arguments)
         except TimeoutError as error:
-            # Others may still wait for it in this session.
+            # Other calls of this session may still be pending, so the session stays open.
             return Output(f"The tool failed: {_reason(error)}.", is_error=True)
         except Exception as error:
             if _is_answer(error):
@@ -138,7 +140,7 @@ class ToolServers:
 
     async def close(self) -> None:
         connections, self._connections = self._connections, {}
-        await asyncio.gather(*(one.close() for one in connections.values()))
+        await asyncio.gather(*(connection.close() for connection in connections.values()))
 
     async def _client(self, server: McpServer) -> Any:
         connection = self._connections.get(server.label)
@@ -149,9 +151,9 @@ class ToolServers:
         return await connection.client()
 
     async def _drop_ended(self, server: McpServer, error: Any) -> None:
-        """Forget a session that has ended by itself: the next call opens another.
+        """Drops a session that has ended by itself, so that the next call opens another.
 
-        The library says so as if it were the server's answer, with a code that servers use, too.
+        The library reports this like a server's answer, with an error code that servers also use.
         """
         from mcp_types import CONNECTION_CLOSED
 
@@ -165,7 +167,7 @@ class ToolServers:
 
 
 class _Connection:
-    """A session that a task of its own holds open: what fails in there cancels nobody else."""
+    """A session that a separate task holds open. Its failure cancels no other task."""
 
     def __init__(self, outbound: Outbound, server: McpServer, timeout_s: float) -> None:
         self._outbound = outbound
@@ -176,17 +178,17 @@ class _Connection:
         self._task = asyncio.create_task(self._hold())
 
     async def client(self) -> Any:
-        """Raises what opening does."""
+        """Returns the session's client. Raises the errors of opening it."""
         return await asyncio.shield(self._opened)
 
     async def has_ended(self) -> bool:
-        """Whether it has ended by itself, or is about to."""
+        """Returns True if the session has ended by itself or is about to."""
         await asyncio.wait([self._task], timeout=_ENDING_S)
         return self._task.done()
 
     async def close(self) -> None:
         self._closing.set()
-        # It may have to say goodbye to a server that does not listen.
+        # The session may have to close its connection to a server that does not respond.
         _, pending = await asyncio.wait([self._task], timeout=1.0)
         for task in pending:
             task.cancel()
@@ -194,7 +196,7 @@ class _Connection:
 
     async def _hold(self) -> None:
         try:
-            # A second of a core: not on the event loop.
+            # The import takes a second of a core, so it must not run on the event loop.
             mcp: Any = await asyncio.to_thread(importlib.import_module, "mcp")
             http: Any = importlib.import_module("mcp.client.streamable_http")
             server = self._server
@@ -205,8 +207,8 @@ class _Connection:
                     read_timeout_seconds=self._timeout_s,
                 ) as session,
             ):
-                # The server's own schema may have any pattern, which would hold the event loop
-                # for as long as it likes: a model reads what does not fit it as well.
+                # The server's own schema may have any pattern, which could block the event loop
+                # without a limit. The model can also read a result that does not match it.
                 session.session.validate_tool_result = _not_validated
                 self._opened.set_result(session)
                 await self._closing.wait()
@@ -215,7 +217,7 @@ class _Connection:
                 self._opened.set_exception(
                     error if isinstance(error, Exception) else ConnectionError("closed")
                 )
-                # Somebody may have stopped waiting for it.
+                # Retrieves the exception, as its caller may have stopped waiting.
                 self._opened.exception()
             if not isinstance(error, Exception):
                 raise
@@ -247,32 +249,34 @@ def _unusable(server: McpServer, why: str) -> StokerError:
 
 
 def _reason(error: BaseException) -> str:
-    """In words that tell nothing of the inside, nor repeat what the server wrote."""
-    found = _cause(error)
-    if isinstance(found, TimeoutError | httpx2.TimeoutException):
+    """Returns a reason that reveals no internals and repeats no text of the server."""
+    cause = _cause(error)
+    if isinstance(cause, TimeoutError | httpx2.TimeoutException):
         return "it did not answer in time"
-    if _is_answer(found):
+    if _is_answer(cause):
         return "it answered with an error"
     return "it cannot be reached, broke off, or does not speak the protocol"
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Of a group of errors, the first."""
+    """Returns the first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 
 def _is_answer(error: BaseException) -> bool:
-    """The server said so, and the session goes on."""
+    """True if the server answered with an error and the session continues."""
     from mcp.shared.exceptions import MCPError
 
     return isinstance(error, MCPError)
 
 
 def _free_name(label: str, tool: str, taken: Collection[str]) -> str:
-    """A function's name for a tool: its own where it may be one and is free, else with the label
-    before it, else with a number behind it.
+    """Returns a free function name for a tool.
+
+    Uses the tool's own name if it is valid and free, else prefixes the label, else appends a
+    number.
     """
     plain = _NOT_IN_NAMES.sub("_", tool)[:_NAME_CHARS] or "tool"
     if plain not in taken:
@@ -286,7 +290,9 @@ def _free_name(label: str, tool: str, taken: Collection[str]) -> str:
 
 
 def _text(result: Any) -> str:
-    """A result as the model reads it: its texts, or its value; media is named and left out."""
+    """Returns a result as text for the model: its texts, or its value. Media is named and left
+    out.
+    """
     parts = [
         block.text if block.type == "text" else f"[{block.type}, not shown]"
         for block in result.content

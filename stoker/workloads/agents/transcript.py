@@ -1,6 +1,7 @@
-"""A run as its events tell it: what was said, and which calls are open.
+"""State of a run, rebuilt from its events: the messages and the open calls.
 
-There is no other record of how far a run is. Who takes it over reads its events and goes on.
+There is no other record of a run's progress. A server that takes it over reads its events and
+continues.
 """
 
 import json
@@ -18,18 +19,18 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     url: str
     headers: dict[str, str]
-    """With what is secret."""
+    """Headers, including secrets."""
     allowed_tools: list[str] | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was asked for, and the agent as it was then."""
+    """Input of a run, and the agent as it was when the run was created."""
 
     input: str | list[dict[str, Any]]
-    """A user's message, or messages as chat completions take them."""
+    """A user's message, or messages in the format of chat completions."""
     instructions: str | None
     functions: list[dict[str, Any]]
-    """As chat completions take tools."""
+    """Function tools in the format of chat completions."""
     servers: list[McpServer]
     max_steps: int
     config: dict[str, Any]
@@ -39,9 +40,9 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """A tool of a server."""
 
     name: str
-    """As the model knows it."""
+    """Name that the model sees."""
     tool: str
-    """As the server does."""
+    """Name on the server."""
     description: str | None
     parameters: dict[str, Any]
 
@@ -51,12 +52,12 @@ class ToolCall:
     id: str
     name: str
     arguments: str
-    """What the model wrote: JSON, or not."""
+    """Arguments as the model wrote them. They may be invalid JSON."""
     is_started: bool = False
     output: str | None = None
 
     def parsed(self) -> dict[str, Any] | None:
-        """The arguments; None where they are not the JSON of an object."""
+        """Returns the arguments, or None if they are not a JSON object."""
         try:
             value = json.loads(self.arguments or "{}")
         except (ValueError, RecursionError):
@@ -64,7 +65,7 @@ class ToolCall:
         return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
     def shown(self) -> dict[str, Any]:
-        """As chat completions show calls."""
+        """Returns the call in the format of chat completions."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
@@ -73,31 +74,33 @@ class ToolCall:
 class Transcript:
     asked: Asked
     messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """What the model is given, the calls that are open left out."""
+    """Messages for the model, without open calls."""
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    """Of the last message, while at least one has no output."""
+    """Calls of the last message, while at least one has no output."""
     steps: int = 0
-    """Those that were completed."""
+    """Number of completed steps."""
     attempted: int = 0
-    """The step that was begun last."""
+    """Number of the last step that was started."""
     listed: dict[str, list[Listed]] = field(default_factory=dict[str, list[Listed]])
-    """The tools of servers, by label."""
+    """Tools of servers, by label."""
     last: int = 0
-    """The sequence number of the last event."""
+    """Sequence number of the last event."""
     finish_reason: str | None = None
-    """Of the last message."""
+    """Finish reason of the last message."""
 
     def __post_init__(self) -> None:
         if self.asked.instructions:
             self.messages.append({"role": "system", "content": self.asked.instructions})
-        given = self.asked.input
-        self.messages += [{"role": "user", "content": given}] if isinstance(given, str) else given
+        content = self.asked.input
+        self.messages += (
+            [{"role": "user", "content": content}] if isinstance(content, str) else content
+        )
 
     @classmethod
     def read(cls, asked: Asked, history: Iterable[Event]) -> "Transcript":
-        found = cls(asked)
-        found.add(history)
-        return found
+        transcript = cls(asked)
+        transcript.add(history)
+        return transcript
 
     def add(self, history: Iterable[Event]) -> None:
         for event in history:
@@ -106,16 +109,16 @@ class Transcript:
 
     @property
     def answer(self) -> str | None:
-        """The text that the run ends with, once the model has called nothing."""
+        """Final text of the run, once the model makes no more calls."""
         if self.steps == 0 or self.calls or self.messages[-1]["role"] != "assistant":
             return None
         return self.messages[-1]["content"] or ""
 
     def call(self, call_id: str) -> ToolCall | None:
-        return next((one for one in self.calls if one.id == call_id), None)
+        return next((call for call in self.calls if call.id == call_id), None)
 
     def note(self, name: str, data: Mapping[str, Any]) -> None:
-        """Bring the state on by one event."""
+        """Applies one event to the state."""
         match name:
             case events.STEP_STARTED:
                 self.attempted = data["step"]
@@ -139,12 +142,12 @@ class Transcript:
         message = data["message"]
         self.messages.append({"role": "assistant", **message})
         self.calls = [
-            ToolCall(one["id"], one["function"]["name"], one["function"]["arguments"])
-            for one in message.get("tool_calls") or ()
+            ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+            for call in message.get("tool_calls") or ()
         ]
 
     def _settle(self) -> None:
-        """Once every call has its output, the model may be given all of them."""
+        """Appends the outputs of all calls to the messages, once every call has its output."""
         if any(call.output is None for call in self.calls):
             return
         self.messages += [

@@ -1,4 +1,4 @@
-"""Work on one run: the loop of steps and tools."""
+"""Work on one run: the loop of steps and tool calls."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ SAMPLING = (
     "reasoning_effort",
     "response_format",
 )
-"""Fields of an agent's config that chat completions take by the same names."""
+"""Fields of an agent's config that have the same names in chat completions."""
 COUNTED = (
     "steps",
     "prompt_tokens",
@@ -49,7 +49,7 @@ _CUT = "The call was not made: the answer ended in the middle of its arguments."
 
 
 class Turn:
-    """Work on one run, from where its events say that it is."""
+    """Work on one run, continued from its last event."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class Turn:
         self._servers = servers
         self._price = price
         self._config = transcript.asked.config
-        self._by_label = {one.label: one for one in transcript.asked.servers}
+        self._by_label = {server.label: server for server in transcript.asked.servers}
         self._since = time.monotonic()
 
     async def run(self) -> list[ToolCall]:
-        """Returns the calls that wait for their outputs; none: the run is done.
+        """Returns the calls that wait for their outputs. None remain if the run is complete.
 
-        Raises `RunLimitError`, `LostError` and what a step does.
+        Raises `RunLimitError`, `LostError` and the errors of a step.
         """
         limit_s = self._config.get("timeout_s")
         left_s = None if limit_s is None else limit_s - self._row.worked_ms / 1000
@@ -98,7 +98,7 @@ class Turn:
             self._tell(events.RESUMED, {"step": transcript.steps + 1})
         await self._list_tools()
         while transcript.answer is None:
-            # Before tools are used whose outputs nobody would read.
+            # Checked before tools run, as their outputs would otherwise be unused.
             self._check_limits()
             if transcript.calls and (waiting := await self._settle()):
                 return waiting
@@ -106,7 +106,7 @@ class Turn:
         return []
 
     def _check_limits(self) -> None:
-        """Raise `RunLimitError` where there may be no further step."""
+        """Raises `RunLimitError` if no further step is allowed."""
         row, config = self._row, self._config
         limit = self.transcript.asked.max_steps
         if self.transcript.steps >= limit:
@@ -141,7 +141,7 @@ class Turn:
         answer = await ask(context, caller, self._body(), on_text)
         self._count(answer, time.monotonic() - began)
         row.steps = number
-        # What it was tried for came about.
+        # The step succeeded, so the try count restarts.
         row.tries, row.losses = 1, 0
         self._tell(
             events.MESSAGE_COMPLETED,
@@ -158,20 +158,21 @@ class Turn:
         self._set_counted()
 
     def _body(self) -> dict[str, Any]:
-        """The chat completion to ask for."""
+        """Returns the body of the next chat completion."""
         row, config, transcript = self._row, self._config, self.transcript
         body: dict[str, Any] = {"model": row.model, "messages": transcript.messages}
         body |= {name: config[name] for name in SAMPLING if name in config}
         most = config.get("max_tokens")
         if total := config.get("max_total_tokens"):
-            left = total - row.prompt_tokens - row.completion_tokens
-            most = left if most is None else min(most, left)
+            tokens_left = total - row.prompt_tokens - row.completion_tokens
+            most = tokens_left if most is None else min(most, tokens_left)
         if most is not None:
             body["max_completion_tokens"] = most
         listed = [_function(tool) for tools in transcript.listed.values() for tool in tools]
         if tools := transcript.asked.functions + listed:
             body["tools"] = tools
-        # What the first answer has to be would be asked of all of them, for ever.
+        # `tool_choice` applies to the first answer only. Otherwise every answer would have to
+        # follow it, without an end.
         if not tools or transcript.steps:
             body.pop("tool_choice", None)
         return body
@@ -181,33 +182,33 @@ class Turn:
         row.prompt_tokens += answer.usage.get("prompt_tokens", 0)
         row.completion_tokens += answer.usage.get("completion_tokens", 0)
         stats = self._context.runtime.stats(answer.version_id)
-        held = -(-stats.memory_bytes // MIB) * round(seconds * 1000) if stats else 0
-        charge(row, held, self._price)
+        mib_ms = -(-stats.memory_bytes // MIB) * round(seconds * 1000) if stats else 0
+        charge(row, mib_ms, self._price)
 
     # --- tools ---
 
     async def _list_tools(self) -> None:
         transcript = self.transcript
-        taken = {one["function"]["name"] for one in transcript.asked.functions}
-        taken |= {one.name for tools in transcript.listed.values() for one in tools}
+        names = {tool["function"]["name"] for tool in transcript.asked.functions}
+        names |= {tool.name for tools in transcript.listed.values() for tool in tools}
         for server in transcript.asked.servers:
             if server.label in transcript.listed:
                 continue
-            found = await self._servers.list(server, taken)
-            taken |= {one.name for one in found}
-            tools = [msgspec.to_builtins(one) for one in found]
+            listed = await self._servers.list(server, names)
+            names |= {tool.name for tool in listed}
+            tools = [msgspec.to_builtins(tool) for tool in listed]
             self._tell(events.TOOLS_LISTED, {"server_label": server.label, "tools": tools})
 
     async def _settle(self) -> list[ToolCall]:
-        """Have the calls that are open answered; returns those that the run's owner answers."""
+        """Answers the open calls. Returns the calls that the run's owner must answer."""
         self._refuse_cut()
         opened = [call for call in self.transcript.calls if call.output is None]
-        own = {one["function"]["name"] for one in self.transcript.asked.functions}
-        waiting = [call for call in opened if call.name in own]
+        own_names = {tool["function"]["name"] for tool in self.transcript.asked.functions}
+        waiting = [call for call in opened if call.name in own_names]
         for call in waiting:
             if not call.is_started:
                 self._started(call, None)
-        await asyncio.gather(*(self._answer(call) for call in opened if call.name not in own))
+        await asyncio.gather(*(self._answer(call) for call in opened if call.name not in own_names))
         return waiting
 
     def _refuse_cut(self) -> None:
@@ -219,31 +220,32 @@ class Turn:
                 self._completed(call, _CUT, is_error=True)
 
     async def _answer(self, call: ToolCall) -> None:
-        """Have a call answered that is no function of the run's owner."""
-        found = self._listed(call)
-        if found is None:
+        """Answers a call that is not a function of the run's owner."""
+        server_tool = self._listed(call)
+        if server_tool is None:
             self._completed(call, f"There is no tool '{call.name[:64]}'.", is_error=True)
             return
         if call.is_started:
-            # Somebody began it, and did not live to tell. It is not done twice behind one's back.
+            # An earlier worker started the call and stopped before its result was recorded. The
+            # call is not repeated silently.
             self._completed(call, _INTERRUPTED, is_error=True, is_interrupted=True)
             return
-        server, tool = found
+        server, tool = server_tool
         arguments = call.parsed()
         if arguments is None:
             self._completed(call, "The arguments are not the JSON of an object.", is_error=True)
             return
         self._started(call, server.label)
-        # Durable before the tool can do anything.
+        # Must be durable before the tool can have an effect.
         await self._writer.commit()
         output = await self._servers.call(server, tool.tool, arguments)
         self._completed(call, output.text, is_error=output.is_error)
         self._set_counted()
-        # Written at once, while the next step begins: a crash may lose it before as well.
+        # Written at once, while the next step begins. A crash could also lose it earlier.
         self._writer.hurry()
 
     def _listed(self, call: ToolCall) -> tuple[McpServer, Listed] | None:
-        """The server that has the tool of a call."""
+        """Returns the server and the tool of a call."""
         for label, tools in self.transcript.listed.items():
             for tool in tools:
                 if tool.name == call.name:
@@ -277,7 +279,7 @@ class Turn:
         self.transcript.note(name, data)
 
     def counted(self) -> dict[str, Any]:
-        """The columns that count, as they are now."""
+        """Returns the counter columns with their current values."""
         row, now = self._row, time.monotonic()
         row.worked_ms += round((now - self._since) * 1000)
         self._since = now

@@ -1,4 +1,4 @@
-"""Runs at work: the `Kind` of the jobs that are runs."""
+"""Execution of runs: the `Kind` of the jobs that are runs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from stoker.workloads.agents.transcript import Asked, ToolCall, Transcript
 from stoker.workloads.agents.turn import Turn
 
 _PAGE = 256
-"""Events that are read at a time."""
+"""Number of events per read."""
 
 
 def read(sealer: Sealer, rows: Sequence[RunEvent]) -> list[Event]:
@@ -35,13 +35,13 @@ def read(sealer: Sealer, rows: Sequence[RunEvent]) -> list[Event]:
 
 @dataclass(frozen=True)
 class Made:
-    """What came of working on a run: its answer, or the calls whose outputs it waits for."""
+    """Result of working on a run: its answer, or the calls that wait for outputs."""
 
     transcript: Transcript
     sealer: Sealer
     waiting: list[ToolCall]
     written: list[Event]
-    """What is still to be written, before what comes of it."""
+    """Events that remain to be written before the final event."""
     values: dict[str, Any]
 
 
@@ -52,15 +52,15 @@ class AgentRunJob:
         self._context = context
         self._followers = context.followers
         self._price: tuple[int, Price] | None = None
-        """The hour, and what is in force in it: versions begin with hours."""
+        """The hour and the price in force in it. Price versions begin on the hour."""
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def perform(self, row: Run, on_progress: OnProgress) -> Made:
         context = self._context
         CURRENT_CALLER.set(Party(row.account_id, row.api_key))
         sealer = Sealer(context.secret, row.content_key)
-        asked = msgspec.convert(sealer.unseal(row.asked), Asked)
-        transcript, price = await self._known(row, sealer, asked)
+        request = msgspec.convert(sealer.unseal(row.asked), Asked)
+        transcript, price = await self._known(row, sealer, request)
         writer = context.journal.writer(row, sealer, transcript.last)
         servers = ToolServers(context.outbound, context.settings.tool_timeout_s)
         turn = Turn(context, row, transcript, writer, servers, price=price)
@@ -69,34 +69,34 @@ class AgentRunJob:
                 waiting = await turn.run()
             except Exception as error:
                 if not isinstance(error, LostError):
-                    # What led to it is written before it.
+                    # Events that led to the error are written before it.
                     await writer.commit()
                 raise
             return Made(turn.transcript, sealer, waiting, await writer.take(), turn.counted())
         except LostError:
-            # Whoever has it now decides what becomes of it; what is awaited here never comes.
+            # The new holder decides how the run continues. The awaited result never arrives.
             raise asyncio.CancelledError from None
         finally:
-            # Goodbyes may take a second, for which no run has to wait.
+            # Closing sessions may take a second. No run has to wait for it.
             leaving = asyncio.create_task(servers.close())
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
     async def _known(self, row: Run, sealer: Sealer, asked: Asked) -> tuple[Transcript, Price]:
-        """How far a run is, and what memory costs now."""
+        """Returns the run's progress and the current price of memory."""
         async with self._context.database.reading() as session:
             transcript = Transcript(asked)
             has_more = True
             while has_more:
-                # A page at a time: others have their turn in between.
+                # Reads a page at a time, so that other work can run in between.
                 page = await repository.milestones(
                     session, row.id, after=transcript.last, limit=_PAGE
                 )
                 transcript.add(read(sealer, page.rows))
                 has_more = page.has_more
             if transcript.attempted > transcript.steps:
-                # Whoever had it before may have left pieces of a message behind. (How often it was
-                # tried does not tell: who hands it back at a server's end takes the try back.)
+                # The previous holder may have left pieces of a message. The number of tries does
+                # not show this: a server that stops and hands the run back also reverts the try.
                 transcript.last = await repository.last_sequence(session, row.id)
             hour = hour_of(db.now())
             if self._price is None or self._price[0] != hour:
@@ -127,7 +127,7 @@ class AgentRunJob:
         await append(session, self._followers, row, sealer, [event])
 
     async def discard(self, made: Made) -> None:
-        """Nothing was written that is not the run's own."""
+        """Does nothing: all written data belongs to the run."""
 
 
 def usage(row: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the answers of versions compare, as it is kept: across restarts, and by several servers."""
+"""Stores comparisons of versions' answers across restarts and for several servers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from stoker.store.tables.deployments import DeploymentVersion, VersionComparison
 from stoker.workloads.rollouts.tally import Tally
 
 EXAMPLES = 10
-"""Of a version, the last ones."""
+"""Number of latest examples that are kept per version."""
 
 Pair = tuple[str, str]
-"""A version that got copies, and the one that was live."""
+"""A version that received copies, and the version that was live."""
 
 
 class Example(TypedDict):
-    """A call that two versions have answered otherwise."""
+    """A call that two versions answered differently."""
 
     at: float
     """Unix seconds."""
@@ -32,11 +32,11 @@ class Example(TypedDict):
 
 @dataclass
 class Found:
-    """Of one pair."""
+    """Results of one pair."""
 
     tally: Tally = field(default_factory=Tally)
     examples: list[Example] = field(default_factory=list[Example])
-    """The oldest first. They hold what callers sent, so they are sealed where they are kept."""
+    """Examples, oldest first. They hold callers' data, so they are sealed in storage."""
 
     def show(self, example: Example) -> None:
         self.examples.append(example)
@@ -46,42 +46,42 @@ class Found:
 async def write(
     session: Session, secret: ServerSecret, found: Mapping[Pair, tuple[str, Found]]
 ) -> None:
-    """What one server has counted, each under its own id: written again, it takes the place of
-    what was written before. What became of a version that is gone is dropped.
+    """Stores the counts of one server, each under a separate id. A later write replaces the earlier
+    one. Counts of a deleted version are dropped.
     """
     known = await session.scalars(
-        select(DeploymentVersion.id).where(DeploymentVersion.id.in_({one for one, _ in found}))
+        select(DeploymentVersion.id).where(DeploymentVersion.id.in_({item for item, _ in found}))
     )
-    there = set(known)
-    for (version_id, live_id), (identifier, one) in found.items():
-        if version_id not in there:
+    version_ids = set(known)
+    for (version_id, live_id), (identifier, item) in found.items():
+        if version_id not in version_ids:
             continue
         row = await session.get(VersionComparison, identifier)
         if row is None:
             row = VersionComparison(id=identifier, version_id=version_id, live_version_id=live_id)
             session.add(row)
-        row.tally = one.tally.as_json()
-        row.examples = secret.seal(json.dumps(one.examples).encode()) if one.examples else None
+        row.tally = item.tally.as_json()
+        row.examples = secret.seal(json.dumps(item.examples).encode()) if item.examples else None
         row.updated_at = db.now()
 
 
 async def read(database: Database, secret: ServerSecret, pair: Pair, besides: str | None) -> Found:
-    """What all servers have counted of a pair, but for one row."""
+    """Returns the counts of all servers for a pair, except for one row."""
     async with database.reading() as session:
         statement = select(VersionComparison).where(
             VersionComparison.version_id == pair[0], VersionComparison.live_version_id == pair[1]
         )
         rows = (await session.scalars(statement.order_by(VersionComparison.id))).all()
-    found = Found()
+    total = Found()
     for row in rows:
         if row.id != besides:
-            found.tally.merge(Tally.of(row.tally))
-            found.examples += _unsealed(secret, row.examples)
-    return found
+            total.tally.merge(Tally.of(row.tally))
+            total.examples += _unsealed(secret, row.examples)
+    return total
 
 
 def _unsealed(secret: ServerSecret, sealed: bytes | None) -> Sequence[Example]:
-    """None, where another server's secret has sealed them."""
+    """Returns no examples if another server's secret sealed them."""
     content = secret.unseal(sealed) if sealed else None
     made: Any = json.loads(content) if content else []
     return made

@@ -39,8 +39,9 @@ async def create_version(
     context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
-    """Make a version: it is loaded, tried and checked, and then takes over between two requests. A
-    job that is durable from this answer on."""
+    """Create a version. It is loaded, tried and checked, and then takes over between two requests.
+    The rollout is a job that is durable once this response is sent.
+    """
     if body.source and (known := await idempotent.known(202)):
         return known
     folder = await service.folder_of(context, account_id, deployment_id, body)
@@ -76,9 +77,9 @@ async def get_version(
     session: ReadSession,
     context: ContextDep,
 ) -> Version:
-    """Get a version: how far it has come, or why it has failed."""
-    found = await service.get(session, account_id, deployment_id, version_id)
-    return service.response(context, found)
+    """Get a version: its progress, or why it failed."""
+    version = await service.get(session, account_id, deployment_id, version_id)
+    return service.response(context, version)
 
 
 @router.get("/versions/{version_id}/comparison", responses=responses(NotFoundError))
@@ -89,7 +90,7 @@ async def compare_version(
     session: ReadSession,
     context: ContextDep,
 ) -> VersionComparison:
-    """How a version has answered the copies that it got as a mirror, beside the live one."""
+    """Compare a version's answers to mirrored calls with those of the live version."""
     return await service.comparison(session, context, account_id, deployment_id, version_id)
 
 
@@ -105,9 +106,11 @@ async def promote_version(
     session: WriteSession,
     context: ContextDep,
 ) -> Version:
-    """Have a version take over: at once where it is loaded; else it is loaded and checked first."""
-    found = await service.promote(session, context, account_id, deployment_id, version_id)
-    return service.response(context, found)
+    """Promote a version. It takes over at once if it is loaded. Otherwise it is loaded and checked
+    first.
+    """
+    version = await service.promote(session, context, account_id, deployment_id, version_id)
+    return service.response(context, version)
 
 
 @router.post(
@@ -122,16 +125,16 @@ async def roll_back(
     session: WriteSession,
     context: ContextDep,
 ) -> Version:
-    """Have the version that was live before take over again, or an earlier one."""
-    found = await service.roll_back(session, context, account_id, deployment_id, body.version)
-    return service.response(context, found)
+    """Roll back to the version that was live before, or to an earlier one."""
+    version = await service.roll_back(session, context, account_id, deployment_id, body.version)
+    return service.response(context, version)
 
 
 @router.delete("/versions/{version_id}", responses=responses(NotFoundError, ConflictError))
 async def delete_version(
     deployment_id: str, version_id: str, account_id: AccountId, context: ContextDep
 ) -> Deleted:
-    """Delete a version that is not live. One that is on its way is given up."""
+    """Delete a version that is not live. A version in preparation is abandoned."""
     async with context.database.transaction() as session:
         row = await service.remove(session, context, account_id, deployment_id, version_id)
     context.directory.release(deployment_id)
@@ -148,6 +151,6 @@ async def put_traffic(
     session: WriteSession,
     context: ContextDep,
 ) -> Deployment:
-    """Share a deployment's calls out between versions."""
+    """Distribute a deployment's calls among versions."""
     row = await service.direct(session, context, account_id, deployment_id, body)
     return describing.response(context, row)

@@ -1,4 +1,6 @@
-"""Copies of calls to a version whose answers nobody waits for: how it would have answered."""
+"""Copies of calls to a mirror version. No client waits for the answers, which show how the version
+would have answered.
+"""
 
 import asyncio
 import json
@@ -28,12 +30,12 @@ from stoker.workloads.rollouts.comparisons import Example, Found, Pair
 from stoker.workloads.rollouts.tally import Tally
 
 MOST = 16
-"""Most copies that wait, of all accounts together. Each holds the body of its request."""
+"""Maximum number of waiting copies of all accounts together. Each holds the body of its request."""
 MOST_PAIRS = 1000
 GIVE_WAY_S = 10.0
-"""Longest wait for a moment in which nobody else's calls are at work; then a copy is dropped."""
+"""Longest wait in seconds for a moment without other active calls. After it, a copy is dropped."""
 SHOWN = 4000
-"""Characters of a request or an answer that are kept as an example."""
+"""Characters of a request or an answer that are kept in an example."""
 _LOOK_S = 0.02
 _WRITE_S = 1.0
 
@@ -49,7 +51,7 @@ class _Copy:
     seconds: float
     is_streamed: bool
     is_shown: bool
-    """Whether its owner wants to see what is answered otherwise."""
+    """True if the owner wants to see differing answers."""
 
 
 class Mirrors:
@@ -66,8 +68,8 @@ class Mirrors:
     ) -> None:
         """
         Args:
-            wait_s: for a version that has to be loaded.
-            draw: 0 to 99, as chance has it.
+            wait_s: longest wait in seconds for a version that has to be loaded.
+            draw: returns a random number from 0 to 99.
         """
         self._runtime = runtime
         self._comparer = comparer
@@ -78,7 +80,7 @@ class Mirrors:
         self._draw = draw
         self._queue: FairQueue[_Copy] = FairQueue(MOST)
         self._found: dict[Pair, tuple[str, Found]] = {}
-        """With the id of what this server writes down of it."""
+        """Results by pair, with the id of this server's stored record."""
         self._unwritten: set[Pair] = set()
         self._written_at = 0.0
 
@@ -92,7 +94,7 @@ class Mirrors:
         *,
         is_streamed: bool = False,
     ) -> None:
-        """Copy a call that was answered, as often as its deployment's owner wants it."""
+        """Queues a copy of an answered call, at the rate that the deployment's owner has set."""
         for share in entry.mirrors:
             if share.version_id == live_id or self._draw() >= share.percent:
                 continue
@@ -105,12 +107,14 @@ class Mirrors:
                 self._of(dropped.pair).tally.dropped += 1
 
     async def found(self, version_id: str, live_id: str) -> Found:
-        """Of the copies of one version's calls that another one got, on all servers."""
+        """Returns the results of one version's calls that were copied to another, on all
+        servers.
+        """
         pair = version_id, live_id
         identifier, here = self._found.get(pair, (None, Found()))
         whole = await comparisons.read(self._database, self._secret, pair, besides=identifier)
         whole.tally.merge(here.tally)
-        whole.examples = sorted(whole.examples + here.examples, key=lambda one: one["at"])
+        whole.examples = sorted(whole.examples + here.examples, key=lambda example: example["at"])
         del whole.examples[: -comparisons.EXAMPLES]
         return whole
 
@@ -138,17 +142,17 @@ class Mirrors:
             await self._write()
 
     async def _write(self) -> None:
-        found = {pair: self._found[pair] for pair in self._unwritten & self._found.keys()}
+        results = {pair: self._found[pair] for pair in self._unwritten & self._found.keys()}
         self._unwritten.clear()
         self._written_at = time.monotonic()
-        if not found:
+        if not results:
             return
         try:
             async with self._database.transaction() as session:
-                await comparisons.write(session, self._secret, found)
+                await comparisons.write(session, self._secret, results)
         except Exception:
             log.exception("results of mirrored calls could not be written")
-            self._unwritten |= found.keys()
+            self._unwritten |= results.keys()
 
     async def _repeat(self, copy: _Copy) -> None:
         if not await self._is_quiet(copy.pair[0]):
@@ -169,24 +173,24 @@ class Mirrors:
         example = None
         if copy.is_shown and comparison.differs:
             example = await asyncio.to_thread(_example, copy, answer)
-        found = self._of(copy.pair)
-        found.tally.live.add(copy.seconds)
-        found.tally.mirror.add(seconds)
-        found.tally.add(comparison)
+        result = self._of(copy.pair)
+        result.tally.live.add(copy.seconds)
+        result.tally.mirror.add(seconds)
+        result.tally.add(comparison)
         if example:
-            found.show(example)
+            result.show(example)
 
     async def _answer(self, copy: _Copy) -> bytes:
-        asked, wait_s, timeout_s = (copy.pair[0], copy.call), self._wait_s, self._timeout_s
+        target, wait_s, timeout_s = (copy.pair[0], copy.call), self._wait_s, self._timeout_s
         if not copy.is_streamed:
-            return await self._runtime.call(*asked, wait_s=wait_s, timeout_s=timeout_s)
-        stream = self._runtime.stream(*asked, wait_s=wait_s, timeout_s=timeout_s, keep_alive=b"")
+            return await self._runtime.call(*target, wait_s=wait_s, timeout_s=timeout_s)
+        stream = self._runtime.stream(*target, wait_s=wait_s, timeout_s=timeout_s, keep_alive=b"")
         async with aclosing(stream) as parts:
             content = bytearray()
             async for part in parts:
                 content += part
                 if len(content) > LONGEST_COPIED:
-                    # It differs: what the live version streamed is shorter.
+                    # The answers differ: the live version streamed a shorter one.
                     break
             return bytes(content)
 
@@ -199,7 +203,7 @@ class Mirrors:
         return True
 
     def _of(self, pair: Pair) -> Found:
-        """What is counted of a pair here; something is about to be added to it."""
+        """Returns this server's counts of a pair, which the caller is about to change."""
         if pair not in self._found:
             if len(self._found) >= MOST_PAIRS:
                 oldest = next(iter(self._found))
@@ -215,16 +219,16 @@ def _example(copy: _Copy, answer: bytes) -> Example:
     if copy.is_streamed and len(live) + len(answer) <= SMALL_BYTES:
         live, answer = folded(live), folded(answer)
     request = msgspec.to_builtins(copy.call, builtin_types=(bytes, bytearray), enc_hook=_in_words)
-    asked = json.dumps(request, default=_in_words)
+    request_text = json.dumps(request, default=_in_words)
     return Example(
         at=round(time.time(), 3),
-        request=asked[:SHOWN],
+        request=request_text[:SHOWN],
         live=live[: 4 * SHOWN].decode(errors="replace")[:SHOWN],
         mirror=answer[: 4 * SHOWN].decode(errors="replace")[:SHOWN],
     )
 
 
 def _in_words(value: Any) -> str:
-    """What is no JSON, as pictures and sound."""
+    """Describes content that is not JSON, such as pictures and sound."""
     size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray) else ""
     return f"<{type(value).__name__}{size}>"

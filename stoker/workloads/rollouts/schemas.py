@@ -12,7 +12,7 @@ Strategy = Literal["beside", "in_place"]
 
 
 class VersionCreate(RequestModel):
-    """What is not given is as the live version has it."""
+    """Changes for a new version. Omitted fields are copied from the live version."""
 
     artifact_id: str | None = Field(
         default=None, max_length=64, pattern=NO_CONTROL, description="A ready artifact."
@@ -50,8 +50,8 @@ class VersionCreate(RequestModel):
     def _differs(self) -> "VersionCreate":
         if self.artifact_id is not None and self.source is not None:
             raise ValueError("give either artifact_id or source")
-        given = (self.artifact_id, self.source, self.engine, self.device, self.dtype, self.config)
-        if all(one is None for one in given):
+        changes = (self.artifact_id, self.source, self.engine, self.device, self.dtype, self.config)
+        if all(change is None for change in changes):
             raise ValueError("give what is new: artifact_id, source, engine, device, dtype, config")
         return self
 
@@ -69,7 +69,7 @@ class Latency(ResponseModel):
 
 
 class Example(ResponseModel):
-    """A call that was answered otherwise; long texts are cut."""
+    """A call that was answered differently. Long texts are cut."""
 
     at: float = Field(description="Unix seconds.")
     request: str
@@ -78,7 +78,7 @@ class Example(ResponseModel):
 
 
 class VersionComparison(ResponseModel):
-    """How a version has answered copies of the live one's calls."""
+    """Comparison of a version's answers to copies of the live version's calls."""
 
     object: Literal["deployment.version_comparison"] = "deployment.version_comparison"
     deployment_id: str

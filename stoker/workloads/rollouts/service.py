@@ -1,4 +1,4 @@
-"""New versions of deployments: how they begin, take over, share the traffic and come back."""
+"""New versions of deployments: creation, promotion, traffic and rollback."""
 
 import math
 from collections.abc import Sequence
@@ -52,17 +52,17 @@ def response(context: VersionContext, row: DeploymentVersion) -> schemas.Version
 
 
 def is_loaded(context: VersionContext, version_id: str) -> bool:
-    """Whether a version could answer at once."""
+    """True if a version could answer at once."""
     stats = context.runtime.stats(version_id)
-    return stats is not None and any(one.status is Status.READY for one in stats.replicas)
+    return stats is not None and any(replica.status is Status.READY for replica in stats.replicas)
 
 
 async def folder_of(
     context: VersionContext, account_id: str, deployment_id: str, body: schemas.VersionCreate
 ) -> SourceFolder | None:
-    """The operator's folder that a new version is made of; none where it is an artifact's.
+    """Returns the operator's folder for a new version, or None if it uses an artifact.
 
-    Raises `InvalidRequestError`. No transaction waits for it.
+    Raises `InvalidRequestError`. Runs outside of transactions, so that none waits for it.
     """
     async with context.database.reading() as session:
         row = await deployments.get(session, account_id, deployment_id)
@@ -80,10 +80,10 @@ async def create(
     body: schemas.VersionCreate,
     folder: SourceFolder | None,
 ) -> DeploymentVersion:
-    """A new version of a deployment that the transaction has locked.
+    """Creates a version of a deployment that the transaction has locked.
 
-    Raises what deploying does, `CapacityError` where it cannot be loaded as it asks, and
-    `ConflictError`. Nothing has changed then.
+    Raises the errors of deploying, `CapacityError` if the version cannot be loaded with its
+    strategy, and `ConflictError`. Nothing has changed in that case.
     """
     adapters.refuse(row, "Deploy the new one beside it.")
     changed = deployments.changed_variant(row, body)
@@ -123,10 +123,10 @@ async def promote(
     deployment_id: str,
     version_id: str,
 ) -> DeploymentVersion:
-    """Have a version take over: at once where it is loaded, or nothing is; else it is loaded and
-    found right before.
+    """Promotes a version.
 
-    Raises `ConflictError` for one that cannot.
+    The version takes over at once if it is loaded, or if nothing is loaded. Otherwise it is loaded
+    and checked first. Raises `ConflictError` for a version that cannot take over.
     """
     row = await deployments.get(session, account_id, deployment_id, lock=True)
     version = await versions.get(session, deployment_id, version_id)
@@ -136,7 +136,7 @@ async def promote(
             code="version_failed",
         )
     if version.state not in CALLABLE:
-        # It is on its way.
+        # The version is in preparation.
         version.promote = "when_ready"
         return version
     is_only = version.id == row.live_version_id and row.traffic is None
@@ -144,7 +144,7 @@ async def promote(
         return version
     live = context.runtime.stats(row.live_version_id)
     nothing_runs = row.desired == Desired.STOPPED or not (live and live.replicas)
-    # Adapters that came since may not fit it: that is looked at where it is prepared.
+    # Later adapters may not fit the version. Its preparation checks them.
     has_adapters = bool(await adapters.of_base(session, row.id))
     is_at_once = not has_adapters and (nothing_runs or is_loaded(context, version.id))
     if is_at_once:
@@ -163,7 +163,7 @@ async def roll_back(
     deployment_id: str,
     version_id: str | None,
 ) -> DeploymentVersion:
-    """Have a version that was live take over again. Raises as `promote` does."""
+    """Promotes a version that was live before. Raises as `promote` does."""
     if version_id is None:
         await deployments.get(session, account_id, deployment_id, lock=True)
         version_id = _last(await versions.all_of(session, deployment_id)).id
@@ -171,11 +171,17 @@ async def roll_back(
 
 
 def _last(found: Sequence[DeploymentVersion]) -> DeploymentVersion:
-    """The one that was live last."""
-    retired = [one for one in found if one.state == VersionStatus.RETIRED and one.retired_at]
+    """Returns the version that was live last."""
+    retired = [
+        version
+        for version in found
+        if version.state == VersionStatus.RETIRED and version.retired_at
+    ]
     if not retired:
         raise ConflictError("No version was live before.", code="no_earlier_version")
-    return max(retired, key=lambda one: (one.retired_at or one.created_at, one.number))
+    return max(
+        retired, key=lambda version: (version.retired_at or version.created_at, version.number)
+    )
 
 
 async def remove(
@@ -185,7 +191,7 @@ async def remove(
     deployment_id: str,
     version_id: str,
 ) -> DeploymentVersion:
-    """`versions.end` is to be called with it once it is committed."""
+    """Removes a version. The caller must call `versions.end` with it after the commit."""
     row = await deployments.get(session, account_id, deployment_id, lock=True)
     version = await versions.get(session, deployment_id, version_id)
     await versions.remove(session, context, version)
@@ -204,21 +210,21 @@ async def direct(
     deployment_id: str,
     traffic: Traffic,
 ) -> Deployment:
-    """Share the calls out between versions. Raises for one that cannot take any."""
+    """Distributes calls among versions. Raises for a version that cannot accept calls."""
     row = await deployments.get(session, account_id, deployment_id, lock=True)
     adapters.refuse(row, "Its calls go where its base's go.")
-    found = {one.id: one for one in await versions.all_of(session, deployment_id)}
+    by_id = {version.id: version for version in await versions.all_of(session, deployment_id)}
     named = [("weights", name) for name in traffic.weights]
     for field, name in [*named, *(("mirror", name) for name in traffic.mirror)]:
-        if name not in found:
+        if name not in by_id:
             raise NotFoundError(
                 f"The deployment has no version {name}.",
                 code="version_not_found",
                 param=f"{field}.{name}",
             )
-        if found[name].state not in CALLABLE:
+        if by_id[name].state not in CALLABLE:
             raise ConflictError(
-                f"Version {found[name].number} is {found[name].state}: it can take no calls.",
+                f"Version {by_id[name].number} is {by_id[name].state}: it can take no calls.",
                 code="version_not_ready",
                 param=f"{field}.{name}",
             )
@@ -226,15 +232,15 @@ async def direct(
     main = max(weights, key=lambda name: (name == row.live_version_id, weights[name]))
     for name in weights:
         if name != main:
-            context.runtime.check_beside(spec_of(row, found[name]), main)
+            context.runtime.check_beside(spec_of(row, by_id[name]), main)
     if main != row.live_version_id:
-        await versions.take_over(session, row, found[main])
+        await versions.take_over(session, row, by_id[main])
     now = db.now()
-    for name, one in found.items():
-        if name in weights and one.state != VersionStatus.LIVE:
-            one.state, one.promoted_at = VersionStatus.LIVE.value, now
-        elif name not in weights and one.state == VersionStatus.LIVE:
-            one.state, one.retired_at = VersionStatus.RETIRED.value, now
+    for name, version in by_id.items():
+        if name in weights and version.state != VersionStatus.LIVE:
+            version.state, version.promoted_at = VersionStatus.LIVE.value, now
+        elif name not in weights and version.state == VersionStatus.LIVE:
+            version.state, version.retired_at = VersionStatus.RETIRED.value, now
     row.traffic = _kept(traffic)
     row.updated_at = now
     await versions.publish(session, context, row)
@@ -242,13 +248,13 @@ async def direct(
 
 
 def _kept(traffic: Traffic) -> dict[str, Any] | None:
-    """What is said of traffic, without what says nothing; None: nothing is said."""
+    """Returns the traffic settings without defaults, or None if nothing remains."""
     weights = {name: percent for name, percent in traffic.weights.items() if percent}
     mirror = {name: percent for name, percent in traffic.mirror.items() if percent}
     if len(weights) == 1 and not mirror:
         return None
-    kept: dict[str, Any] = {"weights": weights, "sticky": traffic.sticky, "mirror": mirror}
-    return kept | ({"examples": True} if traffic.examples else {})
+    stored: dict[str, Any] = {"weights": weights, "sticky": traffic.sticky, "mirror": mirror}
+    return stored | ({"examples": True} if traffic.examples else {})
 
 
 def _prepare_again(context: VersionContext, row: Deployment, version: DeploymentVersion) -> None:
@@ -275,24 +281,24 @@ async def comparison(
     row = await deployments.get(session, account_id, deployment_id)
     await versions.get(session, deployment_id, version_id)
     whole = await context.mirrors.found(version_id, row.live_version_id)
-    found = whole.tally
+    tally = whole.tally
     return schemas.VersionComparison(
         deployment_id=deployment_id,
         version_id=version_id,
         live_version_id=row.live_version_id,
-        compared=found.mirror.calls,
-        failed=found.failed,
-        dropped=found.dropped,
-        differing=found.differs,
-        measure=found.measure,
-        equal_top_labels=_share(found.equal_labels, found.labels),
-        equal_texts=_share(found.equal_texts, found.texts),
-        mean_cosine=_share(found.cosine_sum, found.cosines),
-        least_cosine=found.least_cosine if found.cosines else None,
-        difference=found.difference if math.isfinite(found.difference) else None,
-        live=_latency(found.live),
-        mirror=_latency(found.mirror),
-        examples=[schemas.Example.model_validate(one) for one in whole.examples],
+        compared=tally.mirror.calls,
+        failed=tally.failed,
+        dropped=tally.dropped,
+        differing=tally.differs,
+        measure=tally.measure,
+        equal_top_labels=_share(tally.equal_labels, tally.labels),
+        equal_texts=_share(tally.equal_texts, tally.texts),
+        mean_cosine=_share(tally.cosine_sum, tally.cosines),
+        least_cosine=tally.least_cosine if tally.cosines else None,
+        difference=tally.difference if math.isfinite(tally.difference) else None,
+        live=_latency(tally.live),
+        mirror=_latency(tally.mirror),
+        examples=[schemas.Example.model_validate(example) for example in whole.examples],
     )
 
 

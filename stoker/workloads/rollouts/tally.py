@@ -1,4 +1,4 @@
-"""What became of the copies that a mirror got, added up."""
+"""Totals of the results of mirrored copies."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from stoker.workloads.evaluation.replay.comparison import Comparison, Measure
 
 @dataclass
 class Latency:
-    """Of calls that were answered."""
+    """Latency of answered calls."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -30,16 +30,16 @@ class Latency:
 @dataclass
 class Tally:
     live: Latency = field(default_factory=Latency)
-    """Of the calls that were copied and answered twice."""
+    """Latency of the original calls that were copied and answered twice."""
     mirror: Latency = field(default_factory=Latency)
     failed: int = 0
-    """Copies that ended with an error."""
+    """Number of copies that ended with an error."""
     dropped: int = 0
-    """Copies for which there was no time."""
+    """Number of copies that were dropped for lack of time."""
     differs: int = 0
-    """Answers that differ by what a trial goes by."""
+    """Number of answers that differ by a trial's criteria."""
     difference: float = 0.0
-    """The largest between two numbers."""
+    """Largest difference between two numbers."""
     labels: int = 0
     equal_labels: int = 0
     texts: int = 0
@@ -56,14 +56,14 @@ class Tally:
         self.equal_labels += sum(found.labels)
         self.texts += len(found.texts)
         self.equal_texts += sum(found.texts)
-        # A vector with what is no number is like no other.
-        cosines = [one if math.isfinite(one) else 0.0 for one in found.cosines]
+        # A vector with NaN or infinity counts as unlike any other.
+        cosines = [value if math.isfinite(value) else 0.0 for value in found.cosines]
         self.cosines += len(cosines)
         self.cosine_sum += math.fsum(cosines)
         self.least_cosine = min([self.least_cosine, *cosines])
 
     def merge(self, other: "Tally") -> None:
-        """Add what another server, or this one in an earlier life, has counted."""
+        """Adds the counts of another server, or of this server before a restart."""
         self.live.merge(other.live)
         self.mirror.merge(other.mirror)
         for name in _SUMS:
@@ -78,18 +78,18 @@ class Tally:
         return "cosine" if self.cosines else "texts"
 
     def as_json(self) -> dict[str, Any]:
-        """JSON knows no infinity: null stands for it."""
-        found = asdict(self)
-        return found | {"difference": self.difference if math.isfinite(self.difference) else None}
+        """Returns a JSON object. JSON has no infinity: null stands for it."""
+        values = asdict(self)
+        return values | {"difference": self.difference if math.isfinite(self.difference) else None}
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> "Tally":
-        """Of what `as_json` made."""
-        found = cls(live=Latency(**kept["live"]), mirror=Latency(**kept["mirror"]))
+        """Returns the tally from the result of `as_json`."""
+        tally = cls(live=Latency(**kept["live"]), mirror=Latency(**kept["mirror"]))
         for name in _NUMBERS & kept.keys():
-            setattr(found, name, math.inf if kept[name] is None else kept[name])
-        return found
+            setattr(tally, name, math.inf if kept[name] is None else kept[name])
+        return tally
 
 
-_NUMBERS = frozenset(one.name for one in fields(Tally)) - {"live", "mirror"}
+_NUMBERS = frozenset(item.name for item in fields(Tally)) - {"live", "mirror"}
 _SUMS = _NUMBERS - {"difference", "least_cosine"}

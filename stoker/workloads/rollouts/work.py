@@ -1,4 +1,4 @@
-"""Finds out whether a version can take over, and has it do so."""
+"""Checks whether a version can take over, and promotes it."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Proven:
-    """A version that was found right, and is loaded."""
+    """A version that passed its checks and is loaded."""
 
     version_id: str
 
@@ -69,7 +69,7 @@ class RolloutJob:
 
     @contextlib.asynccontextmanager
     async def _room(self, deployment: Deployment, row: DeploymentVersion) -> AsyncGenerator[None]:
-        """Room in memory for a version; where it is not found right, all is as it was before."""
+        """Provides memory for a version. If the version fails, the previous state is restored."""
         context = self._context
         await self._set_state(row, VersionStatus.PREPARING)
         in_place = row.strategy == "in_place"
@@ -87,7 +87,7 @@ class RolloutJob:
             raise
 
     async def _empty(self, deployment: Deployment) -> None:
-        """Have the live version give its memory back, once it has answered what it has."""
+        """Unloads the live version, once it has answered its calls."""
         runtime, live = self._context.runtime, spec_of(deployment)
         deadline = time.monotonic() + self._context.settings.inference_timeout_s
         is_stopped = False
@@ -108,7 +108,7 @@ class RolloutJob:
                 )
                 await versions.publish(session, context, row)
         except NotFoundError:
-            # Deleted meanwhile.
+            # The deployment was deleted meanwhile.
             pass
         finally:
             context.directory.release(deployment.id)
@@ -116,7 +116,7 @@ class RolloutJob:
     async def _loaded(
         self, deployment: Deployment, row: DeploymentVersion, on_progress: OnProgress
     ) -> None:
-        """Wait until it could serve. Raises `StokerError` where it cannot be loaded."""
+        """Waits until the version can serve. Raises `StokerError` if it cannot be loaded."""
         context = self._context
         least = max(1, deployment.min_replicas)
         deadline = time.monotonic() + context.settings.load_timeout_s
@@ -127,20 +127,22 @@ class RolloutJob:
                 raise NotFoundError("Version not found", code="version_not_found")
             if stats.status is Status.FAILED:
                 raise InferenceError(stats.message, code=stats.reason.value)
-            ready = sum(one.status is Status.READY for one in stats.replicas)
+            ready = sum(replica.status is Status.READY for replica in stats.replicas)
             if ready >= least:
                 return
             if time.monotonic() > deadline:
                 raise InferenceError("It was not loaded in time.", code="load_timeout")
-            on_progress(0.8 * max((one.progress for one in stats.replicas), default=0.0))
+            on_progress(0.8 * max((replica.progress for replica in stats.replicas), default=0.0))
             await asyncio.sleep(_LOOK_S)
 
     async def _tried(self, inside: InternalClient, entry: Entry) -> None:
-        """Call it with made-up inputs, of which it has to take one. Raises `StokerError`."""
+        """Calls the version with made-up inputs. It must accept one of them. Raises
+        `StokerError`.
+        """
         try:
             path = examples.path_of(entry.pipeline)
         except InvalidRequestError:
-            # Its answers are jobs.
+            # The pipeline answers with jobs.
             return
         refused: InvalidRequestError | None = None
         made = examples.prepared(entry.pipeline, None)
@@ -148,7 +150,7 @@ class RolloutJob:
             try:
                 await inside.answer(path, inside.body(example))
             except InvalidRequestError as error:
-                # One may be too long for it.
+                # An example may be too long for the model.
                 refused = error
             else:
                 return
@@ -156,14 +158,14 @@ class RolloutJob:
             raise refused
 
     async def _checked(self, inside: InternalClient, entry: Entry) -> None:
-        """Raises `ConflictError` where an answer is not what the deployment's checks expect."""
+        """Raises `ConflictError` if an answer does not meet the deployment's checks."""
         async with self._context.database.reading() as session:
-            kept = await checks.get(session, entry.account_id, entry.deployment_id)
-        given = [Check.model_validate(one) for one in kept.checks]
-        results = await checks.results_of(inside, self._context.judges, entry, given)
-        failed = [one for one in results if not one.is_passed]
+            stored = await checks.get(session, entry.account_id, entry.deployment_id)
+        parsed = [Check.model_validate(item) for item in stored.checks]
+        results = await checks.results_of(inside, self._context.judges, entry, parsed)
+        failed = [item for item in results if not item.is_passed]
         if failed:
-            shown = "; ".join(f"{one.name}: {one.message}" for one in failed[:_SHOWN])
+            shown = "; ".join(f"{item.name}: {item.message}" for item in failed[:_SHOWN])
             more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
             raise ConflictError(
                 f"{len(failed)} of {len(results)} checks failed: {shown}{more}",

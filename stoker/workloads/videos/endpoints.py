@@ -52,7 +52,7 @@ async def create_video(
     context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
-    """Have a video made: a job that is durable from this answer on."""
+    """Create a video. The video is a job that is durable once this response is sent."""
     calling = Calling(request, caller, calls)
     body = await bodies.read(calling.request, CREATE, max_files=1)
     entry = await calling.target(body, VIDEO)
@@ -85,7 +85,7 @@ async def create_video(
 async def list_videos(
     within: Within, session: ReadSession, context: ContextDep, paging: Paging
 ) -> Response:
-    """List videos, those that wait or failed, too."""
+    """List videos, including waiting and failed ones."""
     page = await repository.page(session, within, paging)
     return await json_page(page, lambda row: service.response(context, row))
 
@@ -98,11 +98,11 @@ async def get_video(
     context: ContextDep,
     response: Response,
 ) -> Video:
-    """Get a video's state: how far it is, or how it ended."""
-    found = service.response(context, await service.get(session, within, video_id))
-    # How OpenAI's clients learn when to ask again.
+    """Get a video's state: its progress, or how it ended."""
+    video = service.response(context, await service.get(session, within, video_id))
+    # Tells OpenAI's clients when to poll again.
     response.headers["openai-poll-after-ms"] = str(service.POLL_AFTER_MS)
-    return found
+    return video
 
 
 @router.get(
@@ -124,7 +124,7 @@ async def get_video_content(
 async def delete_video(
     video_id: str, within: Within, session: WriteSession, context: ContextDep
 ) -> Deleted:
-    """Delete a video with its content; one that is being made is stopped."""
+    """Delete a video with its content. A video that is being made is stopped."""
     row = await service.get(session, within, video_id, lock=True)
     await service.delete(session, context, row)
     return Deleted(id=row.id, object="video.deleted")

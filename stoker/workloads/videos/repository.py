@@ -9,10 +9,10 @@ from stoker.tenancy.keys.auth import Reach
 
 
 def _within(reach: Reach) -> ColumnElement[bool]:
-    found = Video.account_id == reach.account_id
+    condition = Video.account_id == reach.account_id
     if reach.deployment_ids is None:
-        return found
-    return found & Video.deployment_id.in_(reach.deployment_ids)
+        return condition
+    return condition & Video.deployment_id.in_(reach.deployment_ids)
 
 
 async def get(session: Session, reach: Reach, video_id: str, *, lock: bool = False) -> Video | None:
@@ -26,6 +26,6 @@ async def page(session: Session, reach: Reach, query: PageQuery) -> Page[Video]:
 
 
 async def forget_ended(session: Session, before: datetime) -> None:
-    """Forget the videos that ended before a moment and have no content any more."""
+    """Deletes the videos that ended before a moment and have no content."""
     empty = or_(Video.expires_at.is_(None), Video.expires_at < before)
     await session.execute(delete(Video).where(Video.completed_at < before, empty))

@@ -1,4 +1,4 @@
-"""`/v1/videos`: OpenAI's names, and ours for what its models leave no choice of."""
+"""`/v1/videos`: OpenAI's names, and our own for options that its models do not offer."""
 
 import re
 from collections.abc import Iterator
@@ -78,12 +78,12 @@ class VideoCreate(OpenAIRequest):
     @model_validator(mode="before")
     @classmethod
     def _unnest(cls, data: Any) -> Any:
-        """Read the SDK's reference objects, which a form spells `input_reference[image_url]`."""
+        """Accepts the SDK's reference objects, which a form spells `input_reference[image_url]`."""
         if not isinstance(data, dict):
             return data
         body = dict(cast("dict[str, Any]", data))
-        given = body.get("input_reference")
-        inner = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        reference = body.get("input_reference")
+        inner = cast("dict[str, Any]", reference) if isinstance(reference, dict) else {}
         for name in ("image_url", "file_id"):
             if (nested := body.pop(f"input_reference[{name}]", None)) is not None:
                 inner = {**inner, name: nested}
@@ -98,12 +98,12 @@ class VideoCreate(OpenAIRequest):
             yield "input_reference", self.input_reference
 
     def parameters(self) -> dict[str, Any]:
-        """What the replica's stages get."""
-        found = self.model_dump(exclude=set(self.inputs), exclude_none=True)
+        """Returns the parameters for the replica's stages."""
+        values = self.model_dump(exclude=set(self.inputs), exclude_none=True)
         if self.size:
             width, height = self.size.split("x")
-            found |= {"width": int(width), "height": int(height)}
-        return found
+            values |= {"width": int(width), "height": int(height)}
+        return values
 
 
 Variant = Literal["video", "thumbnail"]

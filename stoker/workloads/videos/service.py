@@ -1,4 +1,6 @@
-"""Videos: jobs that make a file. Peers keep them in memory; here they are rows."""
+"""Videos: jobs that make a file. Other servers of this kind keep such jobs in memory; here they are
+rows.
+"""
 
 import hashlib
 import json
@@ -39,7 +41,7 @@ from stoker.workloads.videos import repository, schemas
 from stoker.workloads.videos.context import VideoContext
 
 KEPT = timedelta(days=30)
-"""How long an ended job is remembered."""
+"""Time for which an ended job is kept."""
 POLL_AFTER_MS = 1000
 
 _MP4 = "video/mp4"
@@ -47,18 +49,18 @@ _THUMBNAIL = "image/webp"
 
 
 def fingerprint(body: schemas.VideoCreate) -> str:
-    """SHA-256 of what a request asks for, whatever form it came in."""
-    asked = json.dumps(body.model_dump(exclude={"input_reference"}), sort_keys=True)
-    found = hashlib.sha256(asked.encode())
+    """Returns the SHA-256 of a request's content, regardless of its form."""
+    fields = json.dumps(body.model_dump(exclude={"input_reference"}), sort_keys=True)
+    digest = hashlib.sha256(fields.encode())
     if reference := body.input_reference:
         source = reference.source
-        given = source.raw if isinstance(source, Inline) else (source or "").encode()
-        found.update(reference.content or given)
-    return found.hexdigest()
+        raw = source.raw if isinstance(source, Inline) else (source or "").encode()
+        digest.update(reference.content or raw)
+    return digest.hexdigest()
 
 
 def check_reference(entry: Entry, body: schemas.VideoCreate) -> None:
-    """Raise `InvalidRequestError` for an image that cannot be used, or is missing."""
+    """Raises `InvalidRequestError` for an image that is unusable or missing."""
     needed = entry.pipeline == IMAGE_TO_VIDEO
     if needed and body.input_reference is None:
         raise InvalidRequestError(
@@ -75,7 +77,7 @@ def check_reference(entry: Entry, body: schemas.VideoCreate) -> None:
 async def keep_reference(
     context: VideoContext, entry: Entry, body: schemas.VideoCreate
 ) -> File | None:
-    """Write what a video begins with; `create` adds its row."""
+    """Stores the image that a video begins with. `create` adds its row."""
     reference = body.input_reference
     if reference is None or reference.content is None:
         return None
@@ -87,7 +89,7 @@ async def keep_reference(
         content=bytes(reference.content),
         content_type="application/octet-stream",
     )
-    # It goes with its job, however long that has to wait.
+    # Deleted with its job, however long the job has to wait.
     file.expires_at = file.created_at + KEPT
     return file
 
@@ -162,7 +164,7 @@ async def get(session: Session, reach: Reach, video_id: str, *, lock: bool = Fal
 
 
 async def content(session: Session, row: Video, variant: schemas.Variant, now: datetime) -> File:
-    """The file of a video that is there. Raises `ConflictError`, `NotFoundError`."""
+    """Returns the file of a completed video. Raises `ConflictError`, `NotFoundError`."""
     if row.status != JobStatus.COMPLETED:
         raise ConflictError(
             f"The video is {row.status}, not completed: it has no content."
@@ -181,7 +183,7 @@ async def content(session: Session, row: Video, variant: schemas.Variant, now: d
 
 
 async def delete(session: Session, context: VideoContext, row: Video) -> None:
-    """Delete a video with its files; a job that waits or runs ends."""
+    """Deletes a video with its files. A waiting or running job ends."""
     await session.delete(row)
     await _delete_files(session, context, row.id)
     session.after_commit(lambda: context.jobs.cancel(row.id))
@@ -205,7 +207,7 @@ def _seconds(moment: datetime | None) -> int | None:
 
 @dataclass(frozen=True)
 class Made:
-    """A video that was made, its bytes written."""
+    """A completed video with its bytes written."""
 
     answer: VideoAnswer
     video: File

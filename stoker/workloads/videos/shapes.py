@@ -23,9 +23,10 @@ _MAX_CONFIG_BYTES = 1 << 20
 
 
 async def drawn(platform: Platform, entry: Entry, body: VideoCreate) -> Shape | None:
-    """What is going to be drawn; None where the model's files do not tell: its load will fail.
+    """Returns the shape of the video, or None if the model's files do not define it. Loading such a
+    model will fail.
 
-    Raises `InvalidRequestError` for what the model cannot draw.
+    Raises `InvalidRequestError` for a shape that the model cannot draw.
     """
     try:
         rules = await _rules(platform, entry)

@@ -1,6 +1,6 @@
-"""An engine that sleeps: what is left is what surrounds a model, however many of it there are.
+"""An engine that sleeps, so that only the costs around a model remain.
 
-The folder is what a package leaves in site-packages; a server finds it by its PYTHONPATH.
+The folder has the layout of a package in site-packages. A server finds it through PYTHONPATH.
 """
 
 from stoker.models.engines.record import EngineRecord

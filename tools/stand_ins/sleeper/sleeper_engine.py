@@ -1,4 +1,4 @@
-"""What runs in a replica."""
+"""The sleeping engine, which runs in a replica."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from stoker.models.stages.watch import UNWATCHED, Watch
 from stoker.wire.protocol import Execution, ReplicaSpec
 
 SLEEP_S = 0.04
-"""For each sample of a batch: as a model whose time is its batch's."""
+"""Seconds per sample of a batch, as for a model with a time proportional to its batch."""
 
 
 class SleepingEngine:
@@ -27,7 +27,7 @@ class SleepingEngine:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         self._labels = config.num_labels
         with torch.device("meta"):
-            # What the stages read of it has no weights.
+            # The stages read only parts of the model that have no weights.
             return transformers.AutoModelForTokenClassification.from_config(config)
 
     def enter_thread(self) -> None: ...
@@ -39,7 +39,7 @@ class SleepingEngine:
         return [{**sample.features, **sample.extras, **self._none(sample)} for sample in samples]
 
     def _none(self, sample: Sample) -> Mapping[str, Any]:
-        """Logits that say nothing."""
+        """Returns meaningless logits."""
         words = sample.features["input_ids"].shape[1]
         return {"logits": torch.zeros(1, words, self._labels)}
 

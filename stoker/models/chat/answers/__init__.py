@@ -1,4 +1,4 @@
-"""Writes answers down in the conventions of the clients. One file a convention."""
+"""Writers of answers in the conventions of clients, with one file per convention."""
 
 from stoker.models.chat.answers.answer_events import Writer
 from stoker.models.chat.answers.chat_writer import ChatWriter
@@ -8,7 +8,7 @@ from stoker.wire.generation_request import Generation
 
 
 def writer(generation: Generation) -> Writer:
-    """What writes the answers to a request."""
+    """Returns the writer of a request's answers."""
     writers = {
         "chat": ChatWriter,
         "completions": CompletionWriter,

@@ -1,4 +1,4 @@
-"""What happens while an answer is generated, for whoever writes it in a client's convention."""
+"""Events of an answer while it is generated, for writers of a client's convention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,15 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token, or one that could have stood in its place."""
+    """Drawn token, or an alternative at its position."""
 
     text: str
-    """Its bytes as UTF-8; what is not, replaced. Without bytes, the tokenizer's name of it."""
+    """Bytes of the token as UTF-8, with invalid ones replaced. Without bytes, the tokenizer's name
+    of the token.
+    """
     content: bytes | None
     value: float
-    """Log probability, natural."""
+    """Natural log probability."""
     top: "Sequence[TokenLogprob]" = ()
 
 
@@ -26,20 +28,20 @@ class Text:
     text: str
     reasoning: bool = False
     logprobs: Sequence[TokenLogprob] = ()
-    """Of the tokens since the last piece, where they were asked for."""
+    """Log probabilities of the tokens since the last piece, if requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Echoed:
-    """The prompt, where it is to be repeated: before anything else of an answer."""
+    """Prompt to be repeated. Comes before any other event of an answer."""
 
     text: str
     tokens: Sequence[str] = ()
-    """Each one's text, where log probabilities were asked for."""
+    """Text of each token, if log probabilities were requested."""
     offsets: Sequence[int] = ()
-    """Where each begins in the text."""
+    """Index in the text at which each token begins."""
     logprobs: Sequence[TokenLogprob] = ()
-    """Of the tokens from the second on: nothing comes before the first."""
+    """Log probabilities of the tokens from the second on. The first token has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,11 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer ends; nothing of it follows."""
+    """The answer ends. No event follows."""
 
     reason: FinishReason
     is_cut: bool = False
-    """Whether the arguments of the last call are not complete."""
+    """True if the arguments of the last call are incomplete."""
 
 
 Event = Echoed | Text | CallBegun | CallArguments | Finished
@@ -73,30 +75,30 @@ Event = Echoed | Text | CallBegun | CallArguments | Finished
 
 @dataclass
 class Usage:
-    """Counted tokens of a request, all of its answers together."""
+    """Token counts of a request, over all of its answers."""
 
     prompt: int = 0
     cached: int = 0
-    """Of the prompt's, those that were not computed anew."""
+    """Number of prompt tokens that were already computed."""
     completion: int = 0
     reasoning: int = 0
 
 
 class Writer(Protocol):
-    """Writes a request's answers in a convention: as they come, or at the end."""
+    """Writes a request's answers in a convention, either streamed or at the end."""
 
     def begin(self) -> bytes:
-        """The stream's first part, once the request was accepted."""
+        """Returns the first part of the stream, after the request was accepted."""
         ...
 
     def add(self, choice: int, events: Sequence[Event]) -> bytes:
-        """Note what happened to one of the answers; with streaming, the next part, or nothing."""
+        """Adds events of one answer. When streaming, returns the next part, which may be empty."""
         ...
 
     def end(self, usage: Usage) -> bytes:
-        """The stream's last part, or without streaming all of the answer."""
+        """Returns the last part of the stream or, without streaming, the whole answer."""
         ...
 
     def fail(self, code: str, message: str) -> bytes:
-        """The stream's last part after a failure."""
+        """Returns the last part of the stream after a failure."""
         ...

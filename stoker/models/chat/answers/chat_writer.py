@@ -1,6 +1,6 @@
-"""Chat completions, whole or as chunks, as https://platform.openai.com/docs/api-reference/chat.
+"""Chat completions, whole or as chunks, as in https://platform.openai.com/docs/api-reference/chat.
 
-OpenAI's clients join every string of a stream's deltas, so a call's id and name are sent once.
+OpenAI's clients join every string of a stream's deltas, so a call's ID and name are sent once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class _Message:
         match event:
             case Text():
                 (self.reasoning if event.reasoning else self.text).append(event.text)
-                self.logprobs += [logprob(one) for one in event.logprobs]
+                self.logprobs += [logprob(entry) for entry in event.logprobs]
             case CallBegun():
                 function = {"name": event.name, "arguments": ""}
                 self.calls.append({"id": event.id, "type": "function", "function": function})
@@ -41,7 +41,7 @@ class _Message:
                 self.calls[event.index]["function"]["arguments"] += event.text
             case Finished():
                 self.finish = event.reason
-            case Echoed():  # Of text completions.
+            case Echoed():  # Only in text completions.
                 return
 
     def body(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class _Message:
 
 
 class ChatWriter:
-    """See `Writer`."""
+    """Writes chat completions."""
 
     def __init__(self, generation: Generation) -> None:
         self._head: dict[str, Any] = {
@@ -126,7 +126,7 @@ class ChatWriter:
                 return self._chunk(choice, {"tool_calls": [part]})
             case Finished():
                 return self._chunk(choice, {}, finish=event.reason)
-            case Echoed():  # Of text completions.
+            case Echoed():  # Only in text completions.
                 return b""
 
     def _chunk(
@@ -137,7 +137,7 @@ class ChatWriter:
         finish: str | None = None,
         logprobs: Sequence[TokenLogprob] = (),
     ) -> bytes:
-        content = {"content": [logprob(one) for one in logprobs], "refusal": None}
+        content = {"content": [logprob(entry) for entry in logprobs], "refusal": None}
         choice = {
             "index": index,
             "delta": delta,
@@ -156,7 +156,7 @@ class ChatWriter:
 
 
 def logprob(one: TokenLogprob) -> dict[str, Any]:
-    """A member of `logprobs.content`."""
+    """Returns a member of `logprobs.content`."""
     return _token(one) | {"top_logprobs": [_token(other) for other in one.top]}
 
 
@@ -166,12 +166,14 @@ def _token(one: TokenLogprob) -> dict[str, Any]:
 
 
 def finite(value: float) -> float:
-    """JSON has no infinity; OpenAI writes -9999 for what is out of the question."""
+    """Returns a finite log probability. JSON has no infinity, and OpenAI writes -9999 for
+    impossible tokens.
+    """
     return max(value, -9999.0)
 
 
 def counts(usage: Usage) -> dict[str, Any]:
-    """The `usage` of chat and text completions."""
+    """Returns the `usage` of chat and text completions."""
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,

@@ -1,4 +1,6 @@
-"""A request and its answers while they are written: tokens come, events in a convention go."""
+"""State of a request and its answers while they are written: consumes tokens, emits events of a
+convention.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,33 +25,33 @@ if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapter
 
 BytesOf = Callable[[int], bytes | None]
-"""A token's; None: they depend on the tokens around it."""
+"""Returns the bytes of a token. None if they depend on the surrounding tokens."""
 
 
 @dataclass(eq=False)
 class Choice:
-    """One of a request's answers."""
+    """Answer of a request."""
 
     request: "TextRequest"
     index: int
     sequence: int
-    """Its number with the language model."""
+    """Its number in the language model."""
     text: Detokenizer
     stops: Stops
     reader: AnyReader | None
     bytes_of: BytesOf
     echo: Echo | None = None
-    """The prompt, while it is still to be repeated."""
+    """Prompt, until it has been repeated."""
     ended: bool = False
     stopped: bool = False
-    """Whether its text has ended by a stop string, of which the model knows nothing."""
+    """True if a stop string ended its text. The model does not know stop strings."""
     logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
 
     def add(self, output: Output) -> list[Event]:
-        """What a step's output adds to the answer."""
+        """Adds a step's output to the answer and returns the resulting events."""
         events: list[Event] = []
         if self.echo:
-            self.echo.logprobs += [self._logprob(one) for one in output.prompt]
+            self.echo.logprobs += [self._logprob(token_logprob) for token_logprob in output.prompt]
             if self.echo.complete or output.finish:
                 events.append(self.echo.event())
                 self.echo = None
@@ -58,7 +60,7 @@ class Choice:
         usage.cached += output.cached
         if self.reader and self.reader.reasoning:
             usage.reasoning += len(output.tokens)
-        self.logprobs += [self._logprob(one) for one in output.logprobs]
+        self.logprobs += [self._logprob(token_logprob) for token_logprob in output.logprobs]
         text = self.text.add(output.tokens)
         if output.finish:
             text += self.text.finish()
@@ -67,7 +69,8 @@ class Choice:
             text += self.stops.finish()
         events += self._read(text)
         if output.end and self.request.generation.api == "completions" and not self.stopped:
-            # As OpenAI told of it in these: evaluations count on a row for each token drawn.
+            # OpenAI's text completions reported it, and evaluations expect a row for each drawn
+            # token.
             self.logprobs.append(self._logprob(output.end))
         if output.finish or self.stopped:
             events += self._finished("stop" if self.stopped else output.finish or "stop")
@@ -75,7 +78,7 @@ class Choice:
 
     @property
     def calls(self) -> bool:
-        """Whether it is at a call, or has called."""
+        """True if the answer is in a call or contains one."""
         return self.reader is not None and (self.reader.calling or self.reader.calls > 0)
 
     def _read(self, text: str) -> list[Event]:
@@ -92,7 +95,7 @@ class Choice:
             events += self.reader.finish()
         if self.logprobs:
             events.append(Text("", logprobs=self.logprobs))
-        # A call that was interrupted is not to be made, however the answer ended.
+        # An interrupted call must not be executed, regardless of how the answer ended.
         cut = self.reader is not None and self.reader.is_cut
         called = self.reader is not None and self.reader.calls and not cut
         self.ended = True
@@ -112,32 +115,32 @@ class Choice:
 
 @dataclass(eq=False)
 class TextRequest:
-    """A request for text; the threads of its `LanguageWorker` share it."""
+    """Request for text. The threads of its `LanguageWorker` share it."""
 
     id: int
-    """The gateway's number of it."""
+    """Number of the request in the gateway."""
     generation: Generation
     writer: Writer
     key: str = ""
-    """As of `Work`."""
+    """See `Work`."""
     adapter: "Adapter | None" = None
-    """What is added to the model for it; known once the prompt is prepared."""
+    """Adapter of the request. Known after the prompt is prepared."""
     choices: list[Choice] = field(default_factory=list[Choice])
     missing: int = 0
-    """Choices that have not ended."""
+    """Number of choices that have not ended."""
     usage: Usage = field(default_factory=Usage)
     streaming: bool = False
-    """Whether a part of the stream was sent."""
+    """True if a part of the stream was sent."""
     has_output: bool = False
-    """Whether the model has given something."""
+    """True if the model has produced output."""
     done: bool = False
-    """Whether it was answered or cancelled."""
+    """True if it was answered or cancelled."""
     phases: Phases = field(default_factory=lambda: Phases("prepare"))
 
     @property
     def counts(self) -> dict[str, int]:
-        """As `Result.counts`."""
+        """See `Result.counts`."""
         if self.generation.api == "input_tokens":
-            # They were counted, not read.
+            # These tokens were only counted, and the model did not read them.
             return {}
         return {"input_tokens": self.usage.prompt, "output_tokens": self.usage.completion}

@@ -20,11 +20,11 @@ from stoker.wire.generation_request import Generation
 
 @dataclass
 class _Logprobs:
-    """In columns, a token a row."""
+    """Log probabilities in columns, with one row per token."""
 
     tokens: list[str] = field(default_factory=list[str])
     values: list[float | None] = field(default_factory=list[float | None])
-    """None: nothing comes before it that would make it likely or not."""
+    """Log probabilities. None for the first token of a prompt, because no token precedes it."""
     top: list[dict[str, float] | None] = field(default_factory=list[dict[str, float] | None])
     offsets: list[int] = field(default_factory=list[int])
 
@@ -48,24 +48,24 @@ class _Answer:
     text: list[str] = field(default_factory=list[str])
     logprobs: _Logprobs = field(default_factory=_Logprobs)
     length: int = 0
-    """Characters whose log probabilities were written, those of a prompt before them included."""
+    """Number of characters with written log probabilities, including those of a repeated prompt."""
     finish: str = ""
 
 
 def _top(one: TokenLogprob) -> dict[str, float]:
-    """The likeliest tokens and the one that stands there, by their texts.
+    """Returns the likeliest tokens and the drawn one, keyed by their texts.
 
-    Halves of characters have one text: the likeliest of them stands for it, so that whoever
-    compares the token with the best of these finds it less likely than that.
+    Partial characters share one text, which gets the value of the likeliest of them. A client that
+    compares the token with the best of these then finds it less likely.
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for other in (*one.top, one):
-        found[other.text] = max(finite(other.value), found.get(other.text, -math.inf))
-    return found
+        values[other.text] = max(finite(other.value), values.get(other.text, -math.inf))
+    return values
 
 
 class CompletionWriter:
-    """See `Writer`."""
+    """Writes text completions."""
 
     def __init__(self, generation: Generation) -> None:
         self._head: dict[str, Any] = {
@@ -78,7 +78,7 @@ class CompletionWriter:
         self._answers = [_Answer() for _ in range(len(generation.prompts) * generation.n)]
 
     def begin(self) -> bytes:
-        # Nothing is known yet; a comment lets the client see that it was heard.
+        # No output is known yet. A comment shows the client that its request was accepted.
         return b": accepted\n\n"
 
     def add(self, choice: int, events: Sequence[Event]) -> bytes:
@@ -97,8 +97,8 @@ class CompletionWriter:
             last = sse.event(self._head | {"choices": [], "usage": counts(usage)})
             return (last if self._counts else b"") + sse.DONE
         choices = [
-            self._choice(index, "".join(one.text), one.finish, one.logprobs)
-            for index, one in enumerate(self._answers)
+            self._choice(index, "".join(answer.text), answer.finish, answer.logprobs)
+            for index, answer in enumerate(self._answers)
         ]
         return sse.encode(self._head | {"choices": choices, "usage": counts(usage)})
 
@@ -107,16 +107,16 @@ class CompletionWriter:
 
     def _text(self, choice: int, event: Text | Echoed) -> bytes:
         answer = self._answers[choice]
-        found = _Logprobs() if self._stream else answer.logprobs
+        columns = _Logprobs() if self._stream else answer.logprobs
         if isinstance(event, Echoed):
-            _repeat(event, found)
+            _repeat(event, columns)
             answer.length = len(event.text)
         else:
-            for one in event.logprobs:
-                found.add(one, answer.length)
-                answer.length += len(one.text)
+            for token in event.logprobs:
+                columns.add(token, answer.length)
+                answer.length += len(token.text)
         if self._stream:
-            return self._part(choice, event.text, None, found)
+            return self._part(choice, event.text, None, columns)
         answer.text.append(event.text)
         return b""
 
@@ -138,11 +138,11 @@ class CompletionWriter:
 
 
 def _repeat(event: Echoed, found: _Logprobs) -> None:
-    """The columns of a prompt's tokens, the first without a value."""
+    """Adds the columns of a prompt's tokens. The first token has no value."""
     if event.tokens:
         found.tokens.append(event.tokens[0])
         found.values.append(None)
         found.top.append(None)
         found.offsets.append(event.offsets[0])
-    for one, offset in zip(event.logprobs, event.offsets[1:], strict=False):
-        found.add(one, offset)
+    for token, offset in zip(event.logprobs, event.offsets[1:], strict=False):
+        found.add(token, offset)

@@ -1,4 +1,4 @@
-"""Reads answers by the `response_template` that a tokenizer declares (transformers)."""
+"""Reads answers with the `response_template` that a tokenizer declares (transformers)."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from stoker.models.chat.answers.answer_events import (
 )
 from stoker.models.chat.answers.call_formats.calls import Call, MalformedCallError, arguments_text
 
-# The library gives its dictionaries no types.
+# The library does not annotate the types of its dictionaries.
 _ResponseParser: Any = chat_parsing.ResponseParser
 _load: Any = response_templates.load_response_template  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
@@ -25,42 +25,44 @@ _CALLS = "tool_calls"
 
 
 class Declared:
-    """A response template."""
+    """Response template of a tokenizer."""
 
     def __init__(self, template: Mapping[str, Any]) -> None:
-        """Raises `ValueError` for what is no response template."""
+        """Raises `ValueError` if the template is invalid."""
         self._spec = _load(dict(template))
 
     def reader(self, prefix: str, tools: Sequence[Mapping[str, Any]]) -> "DeclaredReader":
-        """Returns what reads one answer.
+        """Returns a reader of one answer.
 
         Args:
-            prefix: what the prompt has begun of the answer.
+            prefix: the beginning of the answer in the prompt.
         """
-        given = [dict(one) for one in tools] or None
-        reader = DeclaredReader(_ResponseParser(self._spec, prefix, tools=given))
+        tool_list = [dict(tool) for tool in tools] or None
+        reader = DeclaredReader(_ResponseParser(self._spec, prefix, tools=tool_list))
         reader.reasoning = bool(prefix)
         return reader
 
 
 class DeclaredReader:
-    """Reads one answer. Pieces go in, events come out."""
+    """Reads one answer: consumes pieces of text, returns events."""
 
     def __init__(self, parser: Any) -> None:
         self._parser = parser
         self._body = ""
-        """Of the call that is being written, as far as it has come."""
+        """Text of the current call so far."""
         self._logprobs: list[TokenLogprob] = []
         self._plain = False
-        """Whether the rest is taken as text."""
+        """True if the rest is treated as text."""
         self.calls = 0
-        """How many have begun."""
+        """Number of calls that have begun."""
         self.reasoning = False
-        """Whether the answer is at its reasoning."""
+        """True while the answer is in its reasoning."""
         self.calling = False
-        """Whether it is at a call."""
+        """True while the answer is in a call."""
         self.is_cut = False
-        """Whether a call's arguments are not complete: only whole calls are told."""
+        """True if a call's arguments are incomplete. Always False, because only whole calls are
+        reported.
+        """
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Event]:
         self._logprobs += logprobs
@@ -69,7 +71,7 @@ class DeclaredReader:
         try:
             return self._events(self._parser.feed(text))
         except ValueError:
-            # A call that is none; what follows is text.
+            # Not a valid call. The rest is treated as text.
             self._plain = True
             return [Text(self._body + text, logprobs=self._taken_logprobs())]
 
@@ -79,7 +81,7 @@ class DeclaredReader:
         try:
             _, regions = self._parser.finalize()
         except ValueError:
-            # A call that ends too early: what came of it is text.
+            # The call ends too early, so its text is returned as text.
             return [Text(self._body)] if self._body else []
         return self._events(regions)
 
@@ -97,8 +99,8 @@ class DeclaredReader:
         return events
 
     def _taken_logprobs(self) -> Sequence[TokenLogprob]:
-        taken, self._logprobs = self._logprobs, []
-        return taken
+        logprobs, self._logprobs = self._logprobs, []
+        return logprobs
 
     def _call(self, region: Mapping[str, Any]) -> list[Event]:
         match region["type"]:
@@ -116,7 +118,7 @@ class DeclaredReader:
         try:
             calls = [(call.name, arguments_text(call.arguments)) for call in _calls(value)]
         except MalformedCallError:
-            # Nothing that was written is kept from the client.
+            # The client receives everything that the model wrote.
             return [Text(body)]
         events: list[Event] = []
         for name, arguments in calls:
@@ -128,7 +130,7 @@ class DeclaredReader:
 
 
 def _calls(value: Any) -> list[Call]:
-    """Calls as a response template gives them."""
+    """Returns the calls in a response template's value."""
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
     calls: list[Call] = []
     for item in values:

@@ -1,4 +1,4 @@
-"""From tokens to text, as they come: characters and stop strings may span several tokens."""
+"""Converts tokens to text as they arrive. Characters and stop strings may span several tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,13 @@ from tokenizers.decoders import DecodeStream
 
 
 class Detokenizer:
-    """The text of a growing sequence: a character appears once all of its bytes are there."""
+    """Text of a growing sequence. A character appears once all of its bytes have arrived."""
 
     def __init__(self, tokenizer: Any, hidden: frozenset[int]) -> None:
         """
         Args:
-            tokenizer: of the `tokenizers` library.
-            hidden: tokens that stand for nothing in the text.
+            tokenizer: tokenizer of the `tokenizers` library.
+            hidden: tokens that add nothing to the text.
         """
         self._tokenizer = tokenizer
         self._hidden = hidden
@@ -21,7 +21,7 @@ class Detokenizer:
         self._held: list[int] = []
 
     def add(self, tokens: Sequence[int]) -> str:
-        """The characters that became complete."""
+        """Returns the characters that became complete."""
         text = ""
         for token in tokens:
             if token in self._hidden:
@@ -38,62 +38,66 @@ class Detokenizer:
         return text
 
     def name(self, token: int) -> str:
-        """What the tokenizer calls a token."""
+        """Returns the tokenizer's name of a token."""
         return str(self._tokenizer.id_to_token(token) or "")
 
     def _anew(self, token: int) -> str:
-        """Begin again where bytes are no text and the library gives up.
+        """Restarts decoding after invalid bytes, for which the library raises an error.
 
-        Read with them, those before them are none either, and their text has been told already.
+        Earlier tokens are not decoded together with these bytes, because they would become invalid
+        too. Their text was already returned.
         """
         self._stream = DecodeStream([token], skip_special_tokens=False)
         return str(self._tokenizer.decode([*self._held, token], skip_special_tokens=False))
 
     def finish(self) -> str:
-        """What is left of a character whose bytes never came."""
+        """Returns the text of an incomplete character at the end."""
         return (
             str(self._tokenizer.decode(self._held, skip_special_tokens=False)) if self._held else ""
         )
 
 
 class Stops:
-    """Ends a text before the first stop string, wherever the tokens' borders are."""
+    """Ends a text before the first stop string, independent of token boundaries."""
 
     def __init__(self, strings: Sequence[str], *, included: bool = False) -> None:
         """
         Args:
-            included: the text ends behind the stop string.
+            included: if True, the text ends after the stop string.
         """
-        self._strings = [one for one in strings if one]
+        self._strings = [text for text in strings if text]
         self._included = included
         self._held: str = ""
-        """The end of the text, which may turn out to begin a stop string."""
+        """End of the text, which may be the beginning of a stop string."""
 
     def add(self, text: str) -> tuple[str, bool]:
-        """What is certain to come before any stop string, and whether one was found."""
+        """Returns the text that certainly precedes any stop string, and True if a stop string was
+        found.
+        """
         if not self._strings:
             return text, False
         text = self._held + text
-        found = [
-            (place + len(one), place) for one in self._strings if (place := text.find(one)) >= 0
+        matches = [
+            (place + len(stop), place) for stop in self._strings if (place := text.find(stop)) >= 0
         ]
-        if found:
-            # The first that is complete: wherever the pieces' borders are, it is the same one.
+        if matches:
+            # Uses the first complete stop string, so the result does not depend on how the text is
+            # split.
             self._held = ""
-            end, begin = min(found)
+            end, begin = min(matches)
             return text[: end if self._included else begin], True
-        kept = max(_overlap(text, one) for one in self._strings)
-        self._held = text[len(text) - kept :]
-        return text[: len(text) - kept], False
+        overlap = max(_overlap(text, stop) for stop in self._strings)
+        self._held = text[len(text) - overlap :]
+        return text[: len(text) - overlap], False
 
     def finish(self) -> str:
-        """What was held back, when the text has ended without a stop string."""
-        held, self._held = self._held, ""
-        return held
+        """Returns the held text after the text ended without a stop string."""
+        text, self._held = self._held, ""
+        return text
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text the stop string begins with."""
+    """Returns how many characters at the end of the text are the beginning of the stop string."""
     for size in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:size]):
             return size

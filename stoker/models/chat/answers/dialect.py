@@ -1,4 +1,4 @@
-"""How a model writes answers: found once, when the model loads."""
+"""Determines how a model writes answers. Runs once, when the model loads."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ _END_OF_REASONING = "</think>"
 
 
 class Dialect:
-    """How a model writes answers, read from its tokenizer and its chat template."""
+    """Notation of a model's answers, read from its tokenizer and its chat template."""
 
     def __init__(self, tokenizer: Any, render: Render | None = None) -> None:
         """
         Args:
-            render: renders the known calls; None: the format is chosen by marks alone.
+            render: renders the known calls. None means that the format is chosen by marks alone.
         """
         self._tokens = tokenizer.backend_tokenizer
         source = _source(tokenizer)
@@ -45,17 +45,17 @@ class Dialect:
 
     @property
     def format(self) -> Format | None:
-        """How calls are written and enforced, if that is known."""
+        """Format in which calls are written and enforced. None if it is unknown."""
         return self.choice.form
 
     @property
     def is_proven(self) -> bool:
-        """Whether the format read back what the chat template wrote."""
+        """True if the format correctly read the calls that the chat template wrote."""
         return self.choice.is_proven
 
     @property
     def calls(self) -> bool:
-        """Whether the model's tool calls can be read."""
+        """True if the model's tool calls can be read."""
         return self.choice.form is not None or self.choice.is_declared
 
     @property
@@ -64,7 +64,7 @@ class Dialect:
 
     @property
     def notices(self) -> Sequence[Notice]:
-        """What the model's owner should know: that calls are not read, or not for certain."""
+        """Notices for the model's owner: calls are not read, or their format was not tested."""
         if not self._takes_tools or self.choice.is_proven:
             return []
         form = self.choice.form
@@ -74,25 +74,27 @@ class Dialect:
         return [Notice("tool_calls_not_tried", _NOT_TRIED.format(name))]
 
     def shows(self, token: str) -> bool:
-        """Returns whether a special token is a mark that readers need."""
+        """Returns True if a special token is a mark that readers need."""
         form = self.choice.form
         literals = [*self.choice.framing.literals, *(form.literals if form else ())]
         return any(token in literal for literal in literals)
 
     def end_of_reasoning(self, prompt: str) -> int | None:
-        """Returns the token that ends the reasoning which a prompt has begun, if it has."""
+        """Returns the token that ends the reasoning that a prompt has begun. None if it has begun
+        none.
+        """
         ends = ends_of_reasoning(self.choice.framing, prompt)
         return self._tokens.token_to_id(ends[0]) if ends else None
 
     def reader(
         self, prompt: str, *, tools: Sequence[Mapping[str, Any]], either: bool = False
     ) -> AnyReader | None:
-        """Returns what reads one answer; None: it is all text.
+        """Returns a reader of one answer. None if the answer is only text.
 
         Args:
             prompt: its end may have begun the reasoning already.
-            tools: functions that may be called, as the client gave them.
-            either: the answer is nothing but calls, or it is all text.
+            tools: functions that may be called, as the client sent them.
+            either: if True, the answer consists either only of calls or only of text.
         """
         if tools:
             return reader_of(self.choice, prompt, tools, self._declared, either=either)
@@ -102,13 +104,15 @@ class Dialect:
         return reader_of(Choice(framing=framing), prompt, (), either=either)
 
     def may_reason(self, prompt: str) -> bool:
-        """Returns whether an answer to a prompt may begin with reasoning between marks."""
+        """Returns True if an answer to a prompt may begin with reasoning between marks."""
         pairs = self.choice.framing.reasoning
         marks = tuple(mark.strip() for pair in pairs for mark in pair)
         return bool(pairs) and not prompt.rstrip().endswith(marks)
 
     def ends(self, prompt: str) -> str | None:
-        """Returns what ends the reasoning that a prompt has begun; None: it has begun none."""
+        """Returns the mark that ends the reasoning that a prompt has begun. None if it has begun
+        none.
+        """
         return next(iter(ends_of_reasoning(self.choice.framing, prompt)), None)
 
 
@@ -124,21 +128,21 @@ _NOT_TRIED = (
 
 
 def _source(tokenizer: Any) -> str:
-    """Returns the chat template; of several, that for tools first."""
+    """Returns the chat template. If it has several, the one for tools comes first."""
     template: Any = getattr(tokenizer, "chat_template", None) or ""
     if isinstance(template, dict):
         named = cast("Mapping[str, str]", template)
         ordered = [named["tool_use"]] if "tool_use" in named else []
-        return "\n".join([*ordered, *(one for name, one in named.items() if name != "tool_use")])
+        return "\n".join([*ordered, *(text for name, text in named.items() if name != "tool_use")])
     return str(template)
 
 
 def _declared(tokenizer: Any) -> Declared | None:
-    own: Any = getattr(tokenizer, "response_template", None)
-    if own is None:
+    template: Any = getattr(tokenizer, "response_template", None)
+    if template is None:
         return None
     try:
-        return Declared(own)
+        return Declared(template)
     except ValueError as error:
         log.warning("The declared response template is not used: %s", error)
         return None

@@ -10,15 +10,15 @@ from stoker.models.chat.answers.detokenizing import Detokenizer
 
 @dataclass
 class Echo:
-    """What is to be repeated; complete once its log probabilities are there."""
+    """Prompt to be repeated. It is complete once its log probabilities have arrived."""
 
     text: str
     tokens: Sequence[str] = ()
-    """Each one's text, where log probabilities are wanted."""
+    """Text of each token, if log probabilities are requested."""
     offsets: Sequence[int] = ()
-    """Where each begins in the text."""
+    """Index in the text at which each token begins."""
     logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
-    """Of the tokens from the second on, as they come."""
+    """Log probabilities of the tokens from the second on, in order of arrival."""
 
     @property
     def complete(self) -> bool:
@@ -29,18 +29,18 @@ class Echo:
 
 
 def placed(tokenizer: Any, prompt: str | Sequence[int]) -> tuple[str, list[int]]:
-    """A prompt's text, and where in it each of its tokens begins.
+    """Returns a prompt's text, and the index in it at which each of its tokens begins.
 
     Args:
-        tokenizer: of transformers, a fast one.
-        prompt: a text, or tokens, of which special ones are part of the text.
+        tokenizer: fast tokenizer of transformers.
+        prompt: a text or tokens. Special tokens among them are part of the text.
     """
     if not isinstance(prompt, str):
         return _joined(tokenizer, prompt)
     spans = tokenizer(prompt, return_offsets_mapping=True)["offset_mapping"]
     offsets: list[int] = []
     for start, _ in spans:
-        # Those that the tokenizer adds stand for no text.
+        # Tokens that the tokenizer adds have no text.
         offsets.append(max(start, offsets[-1] if offsets else 0))
     return prompt, offsets
 

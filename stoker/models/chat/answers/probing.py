@@ -1,7 +1,7 @@
-"""Chooses how a model's answers are read: by what its chat template writes for known messages.
+"""Chooses how a model's answers are read, based on its chat template's output for known messages.
 
-A chat template writes the assistant's messages of a conversation as the model was trained to write
-them. So known calls are rendered, and the format is chosen that reads them back exactly.
+A chat template writes the assistant's messages of a conversation in the notation on which the model
+was trained. So known calls are rendered, and the format that reads them back exactly is chosen.
 """
 
 import json
@@ -21,14 +21,14 @@ from stoker.models.chat.answers.reading import Reader, Tongue
 _LONG_ID, _SHORT_ID = "call_0123456789abcdef01234567", "aB3dE6gH9"
 _TEXT, _REASON = "Let me look that up.", "The user wants the weather."
 _ROLE = re.compile(r"\A\s*(<\|[A-Z_]+\|>\s*)+")
-"""Marks of the message's role."""
+"""Matches marks of the message's role."""
 _ENDS = re.compile(r"(\s*<\|?[\w|]+\|?>)+\s*\Z")
-"""Marks of the message's end."""
+"""Matches marks of the message's end."""
 _PLAIN = "Nothing but text 4711."
 
 
 class Render(Protocol):
-    """Renders a conversation; None: the chat template refuses it."""
+    """Renders a conversation. Returns None if the chat template rejects it."""
 
     def __call__(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], *, begins_answer: bool
@@ -83,7 +83,7 @@ _NESTED: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A known message of the assistant."""
+    """Known message of the assistant."""
 
     name: str
     calls: Calls
@@ -105,43 +105,45 @@ CASES: Sequence[Case] = (
 
 @dataclass(frozen=True)
 class Rendered:
-    """How a chat template writes a case."""
+    """Output of a chat template for a case."""
 
     case: Case
     prompt: str
     """The conversation before the answer."""
     begun: str
-    """The conversation with what the template begins an answer with."""
+    """The conversation followed by the template's beginning of an answer."""
     answer: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Habits:
-    """How a chat template wants messages with calls."""
+    """Requirements of a chat template for messages with calls."""
 
     text_arguments: bool = False
-    """Arguments have to be JSON, and no object."""
+    """True if arguments must be JSON text rather than an object."""
     short_ids: bool = False
-    """Identifiers have nine letters and digits."""
+    """True if identifiers must have nine letters and digits."""
     single_calls: bool = False
-    """A message may hold one call only."""
+    """True if a message may hold only one call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """How a model's answers are read."""
+    """Result of the choice: how a model's answers are read."""
 
     framing: Framing
     form: Format | None = None
     is_declared: bool = False
-    """Whether they are read by the declared response template."""
+    """True if answers are read with the declared response template."""
     habits: Habits = field(default_factory=Habits)
     results: Mapping[str, str] = field(default_factory=dict[str, str])
-    """A case → `read`, `not read`, or `not written` by the chat template."""
+    """Maps a case to `read`, `not read`, or `not written` by the chat template."""
     left: int = 0
-    """Characters behind the calls that were told as text."""
+    """Number of characters after the calls that were returned as text."""
     is_proven: bool = False
-    """Whether known calls were read back; else the choice follows from marks in the template."""
+    """True if known calls were read back. Otherwise, the choice is based on marks in the
+    template.
+    """
     rendered: Sequence[Rendered] = ()
 
     @property
@@ -150,7 +152,7 @@ class Choice:
 
 
 class Probe:
-    """What one chat template writes for the known messages."""
+    """Output of one chat template for the known messages."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -167,14 +169,16 @@ class Probe:
         else:
             self.habits = Habits()
             return []
-        found = [first, *(self._case(case) for case in CASES[1:])]
-        shown = [one for one in found if one is not None and _shows(one)]
-        if not any(len(one.case.calls) > 1 for one in shown):
+        attempts = [first, *(self._case(case) for case in CASES[1:])]
+        shown = [rendered for rendered in attempts if rendered is not None and _shows(rendered)]
+        if not any(len(rendered.case.calls) > 1 for rendered in shown):
             self.habits = replace(self.habits, single_calls=True)
         return shown
 
     def _case(self, case: Case) -> Rendered | None:
-        """Returns what the model would have written; None if the template refuses the message."""
+        """Returns the answer as the model would write it. None if the template rejects the
+        message.
+        """
         answer = self._rendered([self._user, self._message(case)], begins_answer=False)
         if answer is None:
             return None
@@ -184,14 +188,14 @@ class Probe:
     def _message(self, case: Case) -> dict[str, Any]:
         calls: list[dict[str, Any]] = []
         for at, (name, arguments) in enumerate(case.calls):
-            given = json.dumps(arguments) if self.habits.text_arguments else arguments
+            call_arguments = json.dumps(arguments) if self.habits.text_arguments else arguments
             identifier = _SHORT_ID if self.habits.short_ids else _LONG_ID
             identifier = f"{identifier[:-1]}{at}"
-            function = {"name": name, "arguments": given}
+            function = {"name": name, "arguments": call_arguments}
             calls.append({"id": identifier, "type": "function", "function": function})
         message = {"role": "assistant", "content": case.text, "tool_calls": calls}
         if case.reasoning:
-            # Templates differ in the name.
+            # Templates use different names for this field.
             message |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), case.reasoning)
         return message
 
@@ -204,7 +208,7 @@ class Probe:
 
     @cached_property
     def _end(self) -> str:
-        """What the template writes behind an answer."""
+        """Text that the template writes after an answer."""
         plain = {"role": "assistant", "content": _PLAIN}
         return (self._rendered([self._user, plain], begins_answer=False) or "").rpartition(_PLAIN)[
             2
@@ -215,7 +219,7 @@ class Probe:
 
 
 def _shows(one: Rendered) -> bool:
-    """Returns whether all of a case's calls are written."""
+    """Returns True if the template writes all of a case's calls."""
     if any(name not in one.answer for name, _ in one.case.calls):
         return False
     place = 0
@@ -230,12 +234,12 @@ def _shows(one: Rendered) -> bool:
 
 
 def _common(prompt: str, whole: str) -> int:
-    """Returns where the answer begins in a whole conversation."""
+    """Returns the index at which the answer begins in a whole conversation."""
     size = next(
         (at for at, pair in enumerate(zip(prompt, whole, strict=False)) if pair[0] != pair[1]),
         min(len(prompt), len(whole)),
     )
-    # Two marks may begin alike: the answer begins before its mark.
+    # Two marks may share a beginning. The answer then begins before its mark.
     if size < len(prompt) and (cut := re.search(r"(<[^<>\n]*|\[[^\[\]\n]*)\Z", whole[:size])):
         return cut.start()
     return size
@@ -243,61 +247,61 @@ def _common(prompt: str, whole: str) -> int:
 
 @dataclass
 class Read:
-    """What was read of an answer."""
+    """Parts that were read from an answer."""
 
     text: str = ""
     behind: str = ""
-    """Text behind the first call."""
+    """Text after the first call."""
     reasoning: str = ""
     calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
 
 
 def read(reader: Reading, answer: str) -> Read:
-    """Returns an answer's parts. Raises `ValueError` if arguments are no JSON."""
-    found, written = Read(), list[str]()
+    """Returns an answer's parts. Raises `ValueError` if arguments are invalid JSON."""
+    result, written = Read(), list[str]()
     for event in [*reader.add(answer), *reader.finish()]:
         match event:
             case Text(reasoning=True):
-                found.reasoning += event.text
-            case Text() if found.calls:
-                found.behind += event.text
+                result.reasoning += event.text
+            case Text() if result.calls:
+                result.behind += event.text
             case Text():
-                found.text += event.text
+                result.text += event.text
             case CallBegun():
-                found.calls.append((event.name, None))
+                result.calls.append((event.name, None))
                 written.append("")
             case CallArguments():
                 written[event.index] += event.text
             case _:
                 pass
-    names = [name for name, _ in found.calls]
-    found.calls = [(name, json.loads(text)) for name, text in zip(names, written, strict=True)]
-    return found
+    names = [name for name, _ in result.calls]
+    result.calls = [(name, json.loads(text)) for name, text in zip(names, written, strict=True)]
+    return result
 
 
 def is_read(one: Rendered, readers: Sequence[Reading]) -> tuple[bool, int]:
-    """Returns whether a case is read back exactly, and how much text is left behind the calls.
+    """Returns True if a case is read back exactly, and the amount of text after the calls.
 
     Args:
-        readers: for the conversation before the answer, and with the beginning of an answer.
-            Templates leave out of past answers what they begin an answer with.
+        readers: one for the conversation before the answer, and one that includes the beginning of
+            an answer. Templates omit that beginning from past answers.
     """
     case = one.case
     for reader in readers:
         try:
-            found = read(reader, one.answer)
+            result = read(reader, one.answer)
         except ValueError:
             continue
-        if found.calls != [(name, dict(arguments)) for name, arguments in case.calls]:
+        if result.calls != [(name, dict(arguments)) for name, arguments in case.calls]:
             continue
-        # Some templates write the text of a message with calls behind them, or as reasoning.
-        text = _ROLE.sub("", found.text).strip()
+        # Some templates write the text of a message with calls after them, or as reasoning.
+        text = _ROLE.sub("", result.text).strip()
         places = (
-            [text] if text else ["", _ENDS.sub("", found.behind).strip(), found.reasoning.strip()]
+            [text] if text else ["", _ENDS.sub("", result.behind).strip(), result.reasoning.strip()]
         )
-        thought = not case.reasoning or found.reasoning.strip() == case.reasoning
+        thought = not case.reasoning or result.reasoning.strip() == case.reasoning
         if case.text in places and thought:
-            return True, len(found.behind.strip())
+            return True, len(result.behind.strip())
     return False, 0
 
 
@@ -313,25 +317,26 @@ def choose(
 
     Args:
         source: the chat template.
-        tokens: those that the tokenizer adds, which name a format if the template does not.
-        thinks: whether the tokenizer has a token that ends reasoning.
+        tokens: tokens that the tokenizer adds. They identify a format if the template does not.
+        thinks: True if the tokenizer has a token that ends reasoning.
         declared: a `Declared`, if the tokenizer has a response template.
     """
     cases = probe.cases if probe else ()
-    framing = framing_of("\n".join([source, *(one.answer for one in cases)]), thinks=thinks)
+    framing = framing_of("\n".join([source, *(item.answer for item in cases)]), thinks=thinks)
     base = Choice(framing=framing, habits=probe.habits if probe else Habits(), rendered=cases)
     best = _best(base, cases)
     if declared is not None:
-        # Of two that read the same, the format of the table streams, and can be enforced.
-        own = _tried(replace(base, is_declared=True), cases, declared)
-        if best is None or _score(own) > _score(best):
-            return own
+        # If both read equally well, the format of the table is preferred: it streams and can be
+        # enforced.
+        declared_choice = _tried(replace(base, is_declared=True), cases, declared)
+        if best is None or _score(declared_choice) > _score(best):
+            return declared_choice
     if best is not None:
         return best
     if cases:
-        return replace(base, results={one.case.name: "not read" for one in cases})
+        return replace(base, results={item.case.name: "not read" for item in cases})
     shown = [source, "\n".join(tokens) if "tools" in source else ""]
-    form = next((one for text in shown for one in FORMATS if _is_shown(one, text)), None)
+    form = next((item for text in shown for item in FORMATS if _is_shown(item, text)), None)
     return replace(base, form=form)
 
 
@@ -346,12 +351,12 @@ def _best(base: Choice, cases: Sequence[Rendered]) -> Choice | None:
         or form.in_header
         or any(mark in first.answer or first.prompt.endswith(mark) for mark in form.openings)
     ]
-    proven = [one for one in tried if one.is_proven]
+    proven = [choice for choice in tried if choice.is_proven]
     return max(proven, key=_score) if proven else None
 
 
 def _score(choice: Choice) -> tuple[int, int]:
-    return sum(one == "read" for one in choice.results.values()), -choice.left
+    return sum(result == "read" for result in choice.results.values()), -choice.left
 
 
 def _is_shown(form: Format, source: str) -> bool:
@@ -361,11 +366,11 @@ def _is_shown(form: Format, source: str) -> bool:
 def _tried(choice: Choice, cases: Sequence[Rendered], declared: Declared | None = None) -> Choice:
     results = dict.fromkeys((case.name for case in CASES), "not written")
     behind = 0
-    for one in cases:
-        prompts = (one.prompt, one.begun)
+    for rendered in cases:
+        prompts = (rendered.prompt, rendered.begun)
         readers = [reader_of(choice, prompt, TOOLS, declared) for prompt in prompts]
-        same, rest = is_read(one, readers)
-        results[one.case.name] = "read" if same else "not read"
+        same, rest = is_read(rendered, readers)
+        results[rendered.case.name] = "read" if same else "not read"
         behind += rest
     proven = results[CASES[0].name] == "read"
     return replace(choice, results=results, left=behind, is_proven=proven)
@@ -379,10 +384,10 @@ def reader_of(
     *,
     either: bool = False,
 ) -> Reader | DeclaredReader:
-    """Returns what reads an answer to a prompt.
+    """Returns a reader of an answer to a prompt.
 
     Args:
-        either: the answer is nothing but calls, or it is all text.
+        either: if True, the answer consists either only of calls or only of text.
     """
     ends = ends_of_reasoning(choice.framing, prompt)
     if choice.is_declared and declared is not None:
@@ -397,13 +402,15 @@ def reader_of(
 
 
 def begun_reasoning(framing: Framing, prompt: str) -> str:
-    """Returns the mark of reasoning that a prompt ends with; empty: none."""
+    """Returns the mark of reasoning at the end of a prompt. Empty if it has none."""
     text = prompt.rstrip()
     marks = [mark for mark in framing.begins if text.endswith(mark.rstrip())]
     return max(marks, key=len, default="")
 
 
 def ends_of_reasoning(framing: Framing, prompt: str) -> Sequence[str]:
-    """Returns what ends the reasoning that a prompt has begun; empty: it has begun none."""
+    """Returns the marks that end the reasoning that a prompt has begun. Empty if it has begun
+    none.
+    """
     mark = begun_reasoning(framing, prompt)
     return [dict(framing.reasoning)[mark]] if mark else []

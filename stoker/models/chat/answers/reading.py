@@ -1,4 +1,4 @@
-"""Tells the text, the reasoning and the tool calls of an answer apart while it is written."""
+"""Separates the text, the reasoning and the tool calls of an answer while it is written."""
 
 import json
 import re
@@ -22,25 +22,27 @@ from stoker.models.chat.answers.call_formats.framing import Framing
 from stoker.models.chat.answers.call_formats.source import CutError, Source, Steps
 
 _MOST_HEADER = 300
-"""Characters of a message's header."""
+"""Maximum length of a message's header in characters."""
 _NO_MARKS: Mapping[str, str] = {}
 _SHORT_ID = 9
-"""Characters of an identifier for chat templates that take no others, such as Mistral's."""
+"""Length of identifiers in characters for chat templates that accept no others, such as
+Mistral's.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tongue:
-    """What a reader has to know of a model."""
+    """Properties of a model that a reader needs."""
 
     framing: Framing
     form: Format | None = None
-    """How calls are written; None: there are none."""
+    """Format of calls. None if the model writes none."""
     short_ids: bool = False
-    """Whether calls are identified by nine letters and digits."""
+    """True if calls are identified by nine letters and digits."""
 
 
 class Reader:
-    """Reads one answer. Pieces go in, events come out."""
+    """Reads one answer: consumes pieces of text, returns events."""
 
     def __init__(
         self,
@@ -54,21 +56,23 @@ class Reader:
     ) -> None:
         """
         Args:
-            either: the answer is nothing but calls of these tools, or it is all text, in which
-                what looks like a call is none. Without tools it is text, with reasoning before it.
-            ends: what ends the reasoning that the prompt has begun; empty: it has begun none.
-            header: whether the prompt ends within a message's header.
-            called: the mark of calls that the prompt ends with; empty: it ends with none.
+            either: if True, the answer consists either only of calls of these tools or only of
+                text. In text, nothing counts as a call. Without tools, the answer is text after
+                optional reasoning.
+            ends: marks that end the reasoning that the prompt has begun. Empty if it has begun
+                none.
+            header: True if the prompt ends within a message's header.
+            called: mark of calls at the end of the prompt. Empty if it ends with none.
         """
         self._framing, self._form, self._short = tongue.framing, tongue.form, tongue.short_ids
-        functions = [one["function"] for one in tools]
-        self._tools = {str(one["name"]): one.get("parameters") for one in functions}
+        functions = [item["function"] for item in tools]
+        self._tools = {str(item["name"]): item.get("parameters") for item in functions}
         self._either = either and (not tools or tongue.form is not None)
         self._source = Source()
         self._events: list[Event] = []
         self._logprobs: list[TokenLogprob] = []
         self._said = False
-        """Whether there was text, and not only white space."""
+        """True if the answer has text other than white space."""
         self._has_reasoned = bool(ends)
         self._ends = list(ends)
         self._in_header, self._begun_mark = header, called
@@ -76,13 +80,13 @@ class Reader:
         self._run = self._answer()
         self._over = False
         self.calls = 0
-        """How many have begun."""
+        """Number of calls that have begun."""
         self.reasoning = bool(ends)
-        """Whether the answer is at its reasoning."""
+        """True while the answer is in its reasoning."""
         self.calling = False
-        """Whether it is at a call."""
+        """True while the answer is in a call."""
         self.is_cut = False
-        """Whether the arguments of the last call are not complete."""
+        """True if the arguments of the last call are incomplete."""
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Event]:
         self._logprobs += logprobs
@@ -128,7 +132,7 @@ class Reader:
     # --- the answer ---
 
     def _known_marks(self) -> Mapping[str, str]:
-        """Returns what each mark begins."""
+        """Returns the kind of part that each mark begins."""
         framing = self._framing
         marks = dict.fromkeys(framing.dropped, "dropped") | dict.fromkeys(framing.begins, "thought")
         if framing.headers:
@@ -165,26 +169,26 @@ class Reader:
                 return
 
     def _beginning(self) -> Steps[bool]:
-        """Goes over marks of text that the answer begins with. Returns whether there are some."""
+        """Skips marks of text at the beginning of the answer. Returns True if it skipped any."""
         source, begun = self._source, self._source.place
-        found = yield from self._starts(self._framing.at_start)
-        if not found and not self._ends:
-            # Reasoning that was not begun may be ended.
+        mark = yield from self._starts(self._framing.at_start)
+        if not mark and not self._ends:
+            # The answer may end reasoning that was not begun.
             yield from source.skip_space()
-            found = yield from self._starts([after for _, after in self._framing.reasoning])
-        if not found:
+            mark = yield from self._starts([after for _, after in self._framing.reasoning])
+        if not mark:
             source.back(begun)
             return False
-        source.at += len(found)
+        source.at += len(mark)
         return True
 
     def _starts(self, literals: Sequence[str]) -> Steps[str | None]:
         return (yield from self._source.starts(literals))
 
     def _to_mark(self, marks: Mapping[str, str]) -> Steps[str | None]:
-        """Tells the text before the next mark, and goes behind the mark. Returns None at the end.
+        """Emits the text before the next mark, and moves past the mark. Returns None at the end.
 
-        With `either`, the first text ends the search: whatever follows is text.
+        With `either`, the first text ends the search, because everything after it is text.
         """
         source, pattern = self._source, _pattern(marks)
         while True:
@@ -199,11 +203,11 @@ class Reader:
                 source.at = match.end()
                 source.commit()
                 return match[0]
-            kept = source.at + _plain(source.text[source.at :], marks)
+            safe_end = source.at + _plain(source.text[source.at :], marks)
             if match:
-                kept = min(kept, match.start())
-            self._say(source.text[source.at : kept])
-            source.at = kept
+                safe_end = min(safe_end, match.start())
+            self._say(source.text[source.at : safe_end])
+            source.at = safe_end
             source.commit()
             if self._either and self._said and marks:
                 continue
@@ -217,7 +221,7 @@ class Reader:
 
     def _say(self, text: str) -> None:
         if self._either and self._has_reasoned and not self._said and not self.reasoning:
-            # The lines between the reasoning and a form belong to neither.
+            # The blank lines between the reasoning and a form belong to neither.
             text = text.lstrip()
         if not text:
             return
@@ -236,7 +240,7 @@ class Reader:
         self.reasoning, self._either = False, either
 
     def _called(self, mark: str) -> Steps[None]:
-        """Reads the calls behind a mark. What is no call is told as text."""
+        """Reads the calls after a mark. Emits anything else as text."""
         form = self._form
         if form is None:
             return
@@ -254,20 +258,20 @@ class Reader:
             if self.calls > begun and self._ends_within(form):
                 self._source.at = len(self._source.text)
             elif form.closing:
-                # Nothing that was written is kept from the client.
+                # The client receives everything that the model wrote.
                 yield from self._to_mark({form.closing: "closing"})
         self.calling = False
 
     def _ends_within(self, form: Format) -> bool:
-        """Returns whether the answer has ended in the middle of arguments, or of their mark.
+        """Returns True if the answer has ended in the middle of arguments or of their mark.
 
-        What was not told of them by then is half an escape, or half a mark: it is no text.
+        The remaining characters are then half an escape or half a mark, and not text.
         """
         rest = self._source.text[self._source.at :].strip()
         return self._source.ended and (self.is_cut or (form.closing or "").startswith(rest))
 
     def _unmarked(self) -> Steps[None]:
-        """Reads calls that begin without a mark, if some come next."""
+        """Reads calls that begin without a mark, if they come next."""
         form, begun, place = self._form, self.calls, self._source.place
         if form is None:
             return
@@ -281,7 +285,7 @@ class Reader:
         self.calling = False
 
     def _first_text(self) -> Steps[None]:
-        """Tells white space, and looks whether a mark or text follows it."""
+        """Emits white space, and checks if a mark or text follows it."""
         self.calling = False
         source = self._source
         begun = source.place
@@ -296,7 +300,7 @@ class Reader:
     # --- messages with headers ---
 
     def _rest_of_header(self) -> Steps[None]:
-        """Reads on in the header that the prompt has begun, if the answer does."""
+        """Reads the rest of a header that the prompt has begun, if the answer continues it."""
         headers = self._framing.headers
         if headers is None:
             return
@@ -308,7 +312,7 @@ class Reader:
             yield from self._header()
 
     def _header(self) -> Steps[None]:
-        """Reads a message's header, and what it is the header of, if that is no text."""
+        """Reads a message's header, and the message itself unless it is text."""
         headers, source = self._framing.headers, self._source
         if headers is None:
             return
@@ -322,8 +326,8 @@ class Reader:
             return
         source.at += len(headers.close)
         pattern = self._form.in_header if self._form else ""
-        if pattern and (found := re.search(pattern, header)):
-            yield from self._header_call(found[1])
+        if pattern and (match := re.search(pattern, header)):
+            yield from self._header_call(match[1])
         elif any(word in header for word in headers.reasons):
             yield from self._reasoned(headers.ends)
 
@@ -345,10 +349,10 @@ def _pattern(marks: Mapping[str, str]) -> re.Pattern[str] | None:
 
 
 def _may_grow(match: re.Match[str], marks: Mapping[str, str], source: Source) -> bool:
-    """Returns whether more text could make a longer mark of a mark at the end of the text."""
-    found = source.text[match.start() :]
+    """Returns True if more text could extend a mark at the end of the text to a longer mark."""
+    tail = source.text[match.start() :]
     return not source.ended and any(
-        len(one) > len(found) and one.startswith(found) for one in marks
+        len(mark) > len(tail) and mark.startswith(tail) for mark in marks
     )
 
 
@@ -356,7 +360,7 @@ def _plain(text: str, marks: Mapping[str, str]) -> int:
     """Returns how many characters at the beginning of a text cannot belong to a mark."""
     longest = max(map(len, marks), default=1) - 1
     for size in range(min(longest, len(text)), 0, -1):
-        if any(one.startswith(text[-size:]) for one in marks):
+        if any(mark.startswith(text[-size:]) for mark in marks):
             return len(text) - size
     return len(text)
 

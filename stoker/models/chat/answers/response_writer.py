@@ -1,6 +1,7 @@
-"""Responses, whole or as typed events, as https://platform.openai.com/docs/api-reference/responses.
+"""Responses, whole or as typed events, as in
+https://platform.openai.com/docs/api-reference/responses.
 
-OpenAI's clients put the output together from the events, by each item's place in it.
+OpenAI's clients assemble the output from the events, by the position of each item in it.
 """
 
 import secrets
@@ -36,11 +37,11 @@ _EVENTS: dict[Kind, str] = {
 
 @dataclass
 class _Item:
-    """One of the output's items, while it is written."""
+    """Item of the output while it is written."""
 
     kind: Kind
     place: dict[str, Any]
-    """Where it stands, as its events say it."""
+    """Position of the item, as its events report it."""
     body: dict[str, Any]
     pieces: list[str] = field(default_factory=list[str])
     logprobs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -56,7 +57,7 @@ class _Item:
 
 @dataclass
 class _Held:
-    """White space that is kept back until it is known to stand inside of an item."""
+    """White space that is held until the item that contains it is known."""
 
     kind: Kind = "message"
     text: str = ""
@@ -64,7 +65,7 @@ class _Held:
 
 
 class ResponseWriter:
-    """See `Writer`."""
+    """Writes responses."""
 
     def __init__(self, generation: Generation) -> None:
         self._head: dict[str, Any] = {
@@ -76,7 +77,7 @@ class ResponseWriter:
         }
         self._stream = generation.stream
         self._number = 0
-        """Of the next event."""
+        """Sequence number of the next event."""
         self._output: list[dict[str, Any]] = []
         self._item: _Item | None = None
         self._held = _Held()
@@ -102,7 +103,7 @@ class ResponseWriter:
         error = {"code": "server_error", "message": message}
         response = self._response("failed") | {"error": error}
         last += self._event("response.failed", response=response)
-        # Clients that go by the other conventions raise on what stands under `error`.
+        # Clients that follow the other conventions raise on the field `error`.
         details = {"code": code, "message": message, "param": None}
         return last + self._event("error", **details, error={"type": "InferenceError", **details})
 
@@ -118,7 +119,7 @@ class ResponseWriter:
                 return self._write(event.text)
             case Finished():
                 return self._finished(event)
-            case Echoed():  # Of text completions.
+            case Echoed():  # Only in text completions.
                 return b""
 
     def _text(self, event: Text) -> bytes:
@@ -133,7 +134,7 @@ class ResponseWriter:
             return b""
         self._held = _Held(kind)
         if kind == "reasoning":
-            # The marks around it stand on lines of their own.
+            # The marks around reasoning stand on separate lines.
             written = text.rstrip()
             self._held.text = text[len(written) :]
             text = written if goes_on else written.lstrip()
@@ -150,8 +151,8 @@ class ResponseWriter:
         self._finish = event.reason
         written = b""
         if not self._output:
-            held = self._held
-            written += self._begin_text("message") + self._write(held.text, held.logprobs)
+            space = self._held
+            written += self._begin_text("message") + self._write(space.text, space.logprobs)
         return written + self._close(
             "incomplete" if event.is_cut or event.reason == "length" else "completed"
         )
@@ -179,12 +180,12 @@ class ResponseWriter:
         item.pieces.append(text)
         further: dict[str, Any] = {}
         if item.kind == "message":
-            further["logprobs"] = [logprob(one) for one in logprobs]
+            further["logprobs"] = [logprob(entry) for entry in logprobs]
             item.logprobs += further["logprobs"]
         return self._event(f"{_EVENTS[item.kind]}.delta", **item.place, delta=text, **further)
 
     def _close(self, status: str) -> bytes:
-        """End the item that is being written, if one is."""
+        """Ends the current item, if one is open."""
         item, self._item = self._item, None
         if item is None:
             return b""
@@ -227,7 +228,7 @@ class ResponseWriter:
 
 
 class InputTokensWriter:
-    """See `Writer`. Of what a response would read: nothing is answered."""
+    """Writes the number of a response's input tokens. No answer is generated."""
 
     def __init__(self, generation: Generation) -> None:
         pass

@@ -10,7 +10,7 @@ Schema = Mapping[str, Any]
 
 TEXT_ONLY = frozenset({"string"})
 _QUOTED_ONLY = ("pattern", "format")
-"""Keywords that a notation can enforce only for texts between quotes."""
+"""Keywords that a notation can enforce only for quoted texts."""
 _TYPES = frozenset(("null", "boolean", "number", "integer", "string", "array", "object"))
 _COMBINED = ("anyOf", "oneOf", "allOf")
 _VALUES = frozenset({"$ref", "const", "enum"})
@@ -33,7 +33,8 @@ def moved(schema: Any, name: str) -> Any:
 
 
 def of_objects(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the schema of a call's arguments, limited to objects: other arguments are no call.
+    """Returns the schema of a call's arguments, limited to objects, because calls have no other
+    arguments.
 
     Raises `UnwritableCallError` for a schema that allows no object.
     """
@@ -48,32 +49,35 @@ def _of_objects(schema: Any, root: Schema, followed: set[str], depth: int) -> An
     """
     if not isinstance(schema, dict) or depth > DEEPEST:
         return cast("Any", schema)
-    own = cast("dict[str, Any]", schema)
-    if "type" in own:
-        return _typed_object(own)
-    combined = next((key for key in _COMBINED if isinstance(own.get(key), list)), None)
+    keywords = cast("dict[str, Any]", schema)
+    if "type" in keywords:
+        return _typed_object(keywords)
+    combined = next((key for key in _COMBINED if isinstance(keywords.get(key), list)), None)
     if combined is not None:
-        return {**own, combined: _parts_of_objects(own[combined], combined, root, followed, depth)}
-    reference: Any = own.get("$ref")
+        return {
+            **keywords,
+            combined: _parts_of_objects(keywords[combined], combined, root, followed, depth),
+        }
+    reference: Any = keywords.get("$ref")
     if isinstance(reference, str) and reference not in followed:
         followed.add(reference)
         target = resolved(reference, root)
         limited: Any = _of_objects(target, root, followed, depth + 1)
         if limited != target:
-            beside = {key: value for key, value in own.items() if key != "$ref"}
+            beside = {key: value for key, value in keywords.items() if key != "$ref"}
             return {**beside, **limited}
-    return own if _VALUES & own.keys() else {**own, "type": "object"}
+    return keywords if _VALUES & keywords.keys() else {**keywords, "type": "object"}
 
 
 def _typed_object(schema: Schema) -> Schema:
-    given: Any = schema["type"]
-    types = cast("list[Any]", given if isinstance(given, list) else [given])
+    declared: Any = schema["type"]
+    types = cast("list[Any]", declared if isinstance(declared, list) else [declared])
     if not all(isinstance(name, str) and name in _TYPES for name in types):
-        # llguidance refuses it, and the error names the place.
+        # llguidance rejects it, and the error names the location.
         return schema
     if "object" not in types:
         raise UnwritableCallError(
-            f"the arguments of a call are an object, and the schema's 'type' is {given!r}; "
+            f"the arguments of a call are an object, and the schema's 'type' is {declared!r}; "
             "make it a property of an object"
         )
     return {**schema, "type": "object"}
@@ -86,22 +90,23 @@ def _parts_of_objects(
 
     Raises `UnwritableCallError` if no object is allowed.
     """
-    found: list[Any] = []
+    remaining: list[Any] = []
     refused: UnwritableCallError | None = None
     for part in parts:
         try:
-            found.append(_of_objects(part, root, followed, depth + 1))
+            remaining.append(_of_objects(part, root, followed, depth + 1))
         except UnwritableCallError as error:
             refused = error
-    if refused and (key == "allOf" or not found):
+    if refused and (key == "allOf" or not remaining):
         raise refused
-    return found
+    return remaining
 
 
 def fields(
     schema: Mapping[str, Any], *, strict: bool
 ) -> tuple[Mapping[str, Any], frozenset[str], bool]:
-    """Returns the properties, the names of required properties, and whether others are allowed.
+    """Returns the properties, the names of required properties, and True if other properties are
+    allowed.
 
     Raises `UnwritableCallError` for a strict schema that is more than a list of properties.
     """
@@ -109,8 +114,10 @@ def fields(
     if strict and combined:
         raise UnwritableCallError(f"this model's notation has no '{combined[0]}' of all arguments")
     properties: dict[str, Any] = dict(property_schemas(schema))
-    given: Any = schema.get("required")
-    required = [str(name) for name in cast("list[Any]", given)] if isinstance(given, list) else []
+    declared: Any = schema.get("required")
+    required = (
+        [str(name) for name in cast("list[Any]", declared)] if isinstance(declared, list) else []
+    )
     for name in required:
         properties.setdefault(name, {})
     open_ended = schema.get("additionalProperties", True) is not False
@@ -119,10 +126,10 @@ def fields(
 
 def refuse_unquoted_limits(schema: Any) -> None:
     """Raises `UnwritableCallError` if a text's schema has a keyword that needs quotes."""
-    own = object_of(schema)
-    if wanted := [key for key in _QUOTED_ONLY if key in own]:
+    keywords = object_of(schema)
+    if unsupported := [key for key in _QUOTED_ONLY if key in keywords]:
         raise UnwritableCallError(
-            f"this model writes texts without quotes, which cannot be held to a '{wanted[0]}'"
+            f"this model writes texts without quotes, which cannot be held to a '{unsupported[0]}'"
         )
 
 
@@ -133,8 +140,8 @@ def object_of(schema: Any) -> dict[str, Any]:
 
 def choices_of(schema: Any) -> Sequence[Any] | None:
     """Returns the texts of a schema's `enum` or `const`. Returns None if other values are valid."""
-    own = object_of(schema)
-    choices: Any = own.get("enum", [own["const"]] if "const" in own else None)
+    keywords = object_of(schema)
+    choices: Any = keywords.get("enum", [keywords["const"]] if "const" in keywords else None)
     if not isinstance(choices, list) or not all(
         isinstance(choice, str) for choice in cast("list[Any]", choices)
     ):

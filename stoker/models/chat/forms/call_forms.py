@@ -27,7 +27,7 @@ class Offered:
 
 @dataclass(frozen=True, kw_only=True)
 class CallForm:
-    """Rules in Lark. Texts in them stand between `«` and `»`."""
+    """Rules of a call form in Lark. Texts in them stand between `«` and `»`."""
 
     form: Format
     lark: Lark
@@ -43,7 +43,7 @@ class CallForm:
         """Returns the rules of an answer of calls only, with reasoning before them.
 
         Args:
-            ends: what ends the reasoning that the prompt has begun; None: it has begun none.
+            ends: mark that ends the reasoning that the prompt has begun. None if it has begun none.
         """
         if self.form.in_header:
             return self._rules("start: message* headed")
@@ -59,7 +59,7 @@ class CallForm:
         if self.form.in_header:
             return self._rules("start: message* (headed | final)?")
         if self.form.at_start:
-            other = self.lark.other([one.name for one in self.functions])
+            other = self.lark.other([function.name for function in self.functions])
             self.lark.lines.append(f"OTHER: /{other}/")
             text = "OTHER? (special TEXT?)*" if self.text_tokens else "OTHER?"
             marks = [mark for mark in self.form.openings if self.lark.special(mark)]
@@ -75,7 +75,7 @@ class CallForm:
 
         Args:
             other: the name of the other form's grammar.
-            lines: whether empty lines may come first.
+            lines: True if empty lines may come first.
         """
         is_object = self.form.at_start and self.form.layout == "§object"
         calls = self._whole() if is_object else self._calls()
@@ -93,12 +93,13 @@ class CallForm:
         lines.append(f"thought: (TEXT | {thoughts})*" if thoughts else "thought: TEXT?")
         marks = self.form.openings
         frames = [
-            spelt(one)
-            for one in self.framing.literals
-            if self.lark.special(one) and not any(mark.startswith(one) for mark in marks)
+            spelt(framing_mark)
+            for framing_mark in self.framing.literals
+            if self.lark.special(framing_mark)
+            and not any(mark.startswith(framing_mark) for mark in marks)
         ]
-        said = ["TEXT", *(["special"] if tokens else []), *frames]
-        lines.append(f"said: ({' | '.join(said)})*")
+        alternatives = ["TEXT", *(["special"] if tokens else []), *frames]
+        lines.append(f"said: ({' | '.join(alternatives)})*")
         return "\n".join(line for line in lines if line)
 
     def _to(self, mark: str) -> str:
@@ -109,16 +110,16 @@ class CallForm:
         return f"thought {self.lark.lazy(f'TEXT? {json.dumps(mark)}')}"
 
     def _frames(self) -> Sequence[str]:
-        """Returns the expressions of marks that may enclose a text, also an empty text."""
+        """Returns the expressions of marks that may enclose a text, even an empty one."""
         headers = self.framing.headers
-        found = [spelt(mark) for mark in self.framing.dropped if self.lark.special(mark)]
+        expressions = [spelt(mark) for mark in self.framing.dropped if self.lark.special(mark)]
         if headers and self.lark.special(headers.close):
-            found.append(f"/ ?to=[^<]{{1,80}}/ «{headers.close}»")
-        return found
+            expressions.append(f"/ ?to=[^<]{{1,80}}/ «{headers.close}»")
+        return expressions
 
     @property
     def _is_repeated(self) -> bool:
-        """Whether each call has marks of its own."""
+        """True if each call has separate marks."""
         form = self.form
         return not form.section[0] and not form.separator.strip() and not form.at_start
 
@@ -131,7 +132,8 @@ class CallForm:
     def _headed(self) -> str:
         """Returns the expression of calls at the start of an answer, without a mark."""
         options = [
-            self.lark.headed(one.name, one.schema, strict=one.strict) for one in self.functions
+            self.lark.headed(function.name, function.schema, strict=function.strict)
+            for function in self.functions
         ]
         return f"({' | '.join(options)}){self._more()} {self._close()}"
 
@@ -145,7 +147,10 @@ class CallForm:
 
     def _whole(self) -> str:
         functions = self.functions
-        either = [self.lark.whole(one.name, one.schema, strict=one.strict) for one in functions]
+        either = [
+            self.lark.whole(function.name, function.schema, strict=function.strict)
+            for function in functions
+        ]
         return self.lark.named(" | ".join(either), "call")
 
     def _section(self, *, opened: str) -> str:
@@ -169,24 +174,26 @@ class CallForm:
 
     def _call(self, *, opened: str) -> str:
         options: list[str] = []
-        for one in self.functions:
+        for function in self.functions:
             try:
-                call = self.lark.call(one.name, one.schema, strict=one.strict, opened=opened)
+                call = self.lark.call(
+                    function.name, function.schema, strict=function.strict, opened=opened
+                )
             except UnwritableCallError as error:
-                error.field = one.field
+                error.field = function.field
                 raise
             options.append(f"({call})")
         return self.lark.named(" | ".join(options), "call")
 
     def _messages(self) -> list[str]:
-        """Returns the rules of OpenAI's Harmony."""
+        """Returns the rules of an answer in OpenAI's Harmony format."""
         calls: list[str] = []
-        for one in self.functions:
-            to = f"« to=functions.{one.name}»"
+        for function in self.functions:
+            to = f"« to=functions.{function.name}»"
             form = "(SPACE? «<|constrain|>»? «json»)?"
             heads = f"({to} «<|channel|>commentary» | «<|channel|>commentary» {to})"
-            self.lark.strict = one.strict
-            body = self.lark.rule(one.schema)
+            self.lark.strict = function.strict
+            body = self.lark.rule(function.schema)
             calls.append(f"{heads} {form} SPACE? «<|message|>» {body} «<|call|>»?")
         behind = "«<|end|><|start|>assistant»"
         return [

@@ -1,4 +1,4 @@
-"""The grammar of calls in a model's own format.
+"""Grammar of calls in a model's own format.
 
 An unquoted text ends at its mark. So the text, its mark and the next word form a single lexeme.
 """
@@ -83,7 +83,9 @@ class Lark(Rules):
         return f"{head} {self._arguments(schema, [], strict=strict)} «)»"
 
     def whole(self, name: str, schema: Mapping[str, Any], *, strict: bool) -> str:
-        """Returns the rule of a call as one JSON value, for formats whose calls are such values."""
+        """Returns the rule of a call as a single JSON value, for formats that write calls as such
+        values.
+        """
         self.strict = strict
         key, arguments = self.form.keys
         value = {

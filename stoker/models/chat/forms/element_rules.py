@@ -1,4 +1,4 @@
-"""Rules of arguments that stand between marks, one after another."""
+"""Rules of arguments that stand between marks, in sequence."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -57,7 +57,7 @@ class Elements:
         return not self.required.intersection(self.names[place:])
 
     def _from(self, place: int) -> str | None:
-        """Returns the rule of the arguments from a place on, without the mark of the first."""
+        """Returns the rule of the arguments from an index on, without the mark of the first."""
         if place not in self._rules:
             options: list[str] = []
             if place < len(self.names):
@@ -147,11 +147,13 @@ class Elements:
         return self.lark.lazy(f"{body} {literal(self.way.after)} SPACE? {literal(word)}")
 
     def _body(self, schema: Any) -> str:
-        """Returns a text's expression. Raises `UnwritableCallError` for an unwritable limit."""
-        own = object_of(schema)
+        """Returns a text's expression. Raises `UnwritableCallError` for a limit that the notation
+        cannot express.
+        """
+        keywords = object_of(schema)
         if self.strict:
             refuse_unquoted_limits(schema)
-        least, most = own.get("minLength", 0), own.get("maxLength")
+        least, most = keywords.get("minLength", 0), keywords.get("maxLength")
         if not isinstance(most, int) or not isinstance(least, int) or most > _MOST_LENGTH:
             return "TEXT?"
         line = r"\n?" if self.way.newline else ""
@@ -159,7 +161,7 @@ class Elements:
 
 
 def first_word(after: Sequence[str]) -> tuple[str, str]:
-    """Joins texts and splits them behind their first word."""
+    """Joins texts and splits them after their first word."""
     text = "".join(after).lstrip()
     word = text.split()[0] if text else ""
     # Only the last literal of the layout follows the arguments.

@@ -1,7 +1,8 @@
-"""Says why a form of answers cannot be enforced: at which place, and what would be right.
+"""Explains why a form of answers cannot be enforced: the location of the fault, and a valid
+alternative.
 
-llguidance names neither the part of a schema that is at fault nor the request's field. The part is
-searched for: it is the deepest one that llguidance refuses with the same words.
+llguidance names neither the part of a schema at fault nor the request's field. This module searches
+for that part. It is the deepest one that llguidance rejects with the same message.
 """
 
 import json
@@ -16,7 +17,9 @@ import llguidance
 from stoker.models.stages.base import InputError
 
 _SEARCH_S = 0.3
-"""Longest search for the part at fault. A large schema takes a twentieth of a second to compile."""
+"""Maximum duration of the search for the part at fault, in seconds. A large schema takes a
+twentieth of a second to compile.
+"""
 _MOST_CHARS = 500
 _SHOWN_CHARS = 60
 
@@ -34,7 +37,9 @@ _OTHER_TYPES: Mapping[str, str] = {
     "timestamp": "date-time",
     "url": "uri",
 }
-"""A type of other languages → the format of JSON Schema's strings; empty: its own name."""
+"""Maps a type of other languages to the format of JSON Schema's strings. Empty means that the
+format has the same name.
+"""
 _SAME_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("str", "text", "char", "enum"), "string"),
     **dict.fromkeys(("float", "double", "decimal"), "number"),
@@ -44,57 +49,58 @@ _SAME_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("dict", "map", "struct", "json"), "object"),
     **dict.fromkeys(("none", "nil", "undefined"), "null"),
 }
-"""A type of other languages → JSON Schema's name of it."""
+"""Maps a type of other languages to JSON Schema's name of it."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A schema, an expression or a grammar that a request asks for."""
+    """Schema, expression or grammar that a request specifies."""
 
     kind: Literal["json_schema", "regex", "grammar"]
     value: Any
     field: str
     """The request's field of the schema, expression or grammar."""
     lenient: bool = False
-    """Whether keywords that llguidance does not know are ignored."""
+    """True if keywords that llguidance does not know are ignored."""
     tool: str = ""
-    """The tool whose arguments must match the schema."""
+    """Tool with arguments that must match the schema."""
 
     def fault(self, *, of_parts: bool = False) -> InputError | None:
-        """Returns an error that names the place of the fault, or None if it is unknown.
+        """Returns an error that names the location of the fault, or None if it is unknown.
 
         Args:
-            of_parts: also look for a part that is refused alone within a schema that is accepted,
-                such as an optional property that no value fits. `JsonRules` compiles parts alone.
+            of_parts: if True, also searches for a part that is rejected alone within an accepted
+                schema, such as an optional property that no value fits. `JsonRules` compiles parts
+                alone.
         """
-        place, what = self.field, ""
+        place, description = self.field, ""
         if self.kind == "json_schema":
             schema = cast("dict[str, Any]", self.value)
-            path, what = _fault_of_schema(schema, self.lenient, of_parts)
+            path, description = _fault_of_schema(schema, self.lenient, of_parts)
             place += path
         elif self.kind == "regex":
             message = _refused(llguidance.LLMatcher.grammar_from_regex(self.value))
-            what = message and of_regex(message)
+            description = message and of_regex(message)
         else:
-            what = of_grammar(self.value)
-        if not what:
+            description = of_grammar(self.value)
+        if not description:
             return None
         of_tool = f" of the tool '{self.tool}'" if self.tool else ""
-        message = f"'{place}'{of_tool} cannot be enforced: {what}."
+        message = f"'{place}'{of_tool} cannot be enforced: {description}."
         return InputError(message, field=self.field, of_item=False)
 
 
 def of_grammar(text: str) -> str:
-    """Returns what is wrong with a grammar in Lark's or GBNF's notation. Empty: nothing."""
+    """Returns the fault of a grammar in Lark's or GBNF's notation. Empty if it is valid."""
     try:
         message = _refused(llguidance.grammar_from("grammar", text))
     except ValueError as error:
-        # GBNF that cannot be converted: llguidance names the line, and shows the place as `^`.
+        # The GBNF cannot be converted. llguidance names the line, and marks the position with `^`.
         return short(str(error).removeprefix("Failed to convert the grammar from GBNF to Lark: "))
     if "regex parse error:" in message:
         return of_regex(message)
-    where, said = _told(message)
-    return f"{_LARK_WORDS.get(said, said)}{where}"
+    where, description = _told(message)
+    return f"{_LARK_WORDS.get(description, description)}{where}"
 
 
 _LARK_WORDS: Mapping[str, str] = {
@@ -103,48 +109,48 @@ _LARK_WORDS: Mapping[str, str] = {
 
 
 def of_regex(message: str) -> str:
-    """Returns what a regular expression's error says, in one line, with the place."""
+    """Returns the error message of a regular expression in one line, with the position."""
     lines = message.partition("regex parse error:\n")[2].splitlines()
-    said = next((line.partition("error: ")[2] for line in lines if "error: " in line), "")
-    if len(lines) < 3 or not said:
+    description = next((line.partition("error: ")[2] for line in lines if "error: " in line), "")
+    if len(lines) < 3 or not description:
         return short(message)
     pattern, marks = lines[0], lines[1]
     begin, end = len(marks) - len(marks.lstrip()), len(marks.rstrip())
-    said += _WAYS.get(said.partition(",")[0], "")
+    description += _WAYS.get(description.partition(",")[0], "")
     if set(marks.strip()) != {"^"}:
-        # Expressions of several lines are shown in another way.
-        return short(said)
+        # Expressions of several lines are shown differently.
+        return short(description)
     shown = short(pattern[begin:end], _SHOWN_CHARS)
-    return f"at character {begin - 3} of the regular expression ('{shown}'): {said}"
+    return f"at character {begin - 3} of the regular expression ('{shown}'): {description}"
 
 
 _WAYS: Mapping[str, str] = {
     "look-around": "; write what may come, and not what may not",
     "backreferences are not supported": "; write the text out",
 }
-"""An error of a regular expression → what would work."""
+"""Maps an error of a regular expression to an alternative that works."""
 
 
 def short(text: str, most: int = _MOST_CHARS) -> str:
-    """Returns a library's message in one line, as long as an error may have it."""
+    """Returns a library's message in one line, cut to the maximum length of an error."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[:most]}…"
 
 
 def _told(message: str) -> tuple[str, str]:
-    """Returns the place and the message of a grammar's error."""
+    """Returns the location and the message of a grammar's error."""
     first, _, context = message.partition("\n")
-    said = re.sub(r"^(at )?\d+\(\d+\): ", "", first)
+    summary = re.sub(r"^(at )?\d+\(\d+\): ", "", first)
     lines = context.splitlines()
     mark = next((line for line in lines if line.strip() == "^"), None)
     if mark is None or lines.index(mark) == 0:
-        return "", short(said)
+        return "", short(summary)
     number, _, code = lines[lines.index(mark) - 1].partition(" | ")
-    if any(name not in code for name in re.findall(r'"(.+)"', said)):
-        # It is further down in the rule that begins there.
-        return "", short(said)
+    if any(name not in code for name in re.findall(r'"(.+)"', summary)):
+        # The fault lies further down in the rule that begins here.
+        return "", short(summary)
     column = max(0, mark.index("^") - len(number) - 3)
-    return f", in '{short(code, _SHOWN_CHARS)}' at character {column + 1}", short(said)
+    return f", in '{short(code, _SHOWN_CHARS)}' at character {column + 1}", short(summary)
 
 
 # --- schemas ---
@@ -160,44 +166,44 @@ def _fault_of_schema(schema: dict[str, Any], lenient: bool, of_parts: bool) -> t
             return ""
         if not isinstance(part, dict):
             return "schema must be an object or boolean"
-        own = {**definitions, **cast("dict[str, Any]", part)}
+        complete = {**definitions, **cast("dict[str, Any]", part)}
         if lenient:
-            own["x-guidance"] = {"lenient": True}
-        return _refused(llguidance.LLMatcher.grammar_from_json_schema(own))
+            complete["x-guidance"] = {"lenient": True}
+        return _refused(llguidance.LLMatcher.grammar_from_json_schema(complete))
 
-    above, part, said = "", schema, refusal(schema)
-    if not said and of_parts:
-        above, part, said = _first_refused(schema, refusal, ends)
-    if not said:
+    above, part, reason = "", schema, refusal(schema)
+    if not reason and of_parts:
+        above, part, reason = _first_refused(schema, refusal, ends)
+    if not reason:
         return "", ""
-    path, part = _deepest(part, lambda part: refusal(part) == said, ends)
+    path, part = _deepest(part, lambda part: refusal(part) == reason, ends)
     path = above + path
-    while (name := _unsatisfied(said, part)) is not None:
+    while (name := _unsatisfied(reason, part)) is not None:
         below = part["properties"][name]
         if not (why := refusal(below)):
             break
-        said, path = why, f"{path}.properties{_member(name)}"
+        reason, path = why, f"{path}.properties{_member(name)}"
         step, part = _deepest(below, lambda part, why=why: refusal(part) == why, ends)
         path += step
-    keyword, what = _said_of_schema(said)
+    keyword, description = _said_of_schema(reason)
     at = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
     if keyword == "pattern" and keyword not in at:
         keyword = "patternProperties"
     if at.get("enum") == []:
-        keyword, what = "enum", "the list has no value"
+        keyword, description = "enum", "the list has no value"
     path += _member(keyword) if keyword in at else ""
-    return path, what
+    return path, description
 
 
 def _first_refused(
     schema: dict[str, Any], refusal: Callable[[Any], str], ends: float
 ) -> tuple[str, Any, str]:
-    """Returns the path of the first part that is refused alone, the part, and the reason."""
+    """Returns the path of the first part that is rejected alone, the part, and the reason."""
     waiting: list[tuple[str, Any]] = [("", schema)]
     while waiting and time.monotonic() < ends:
         path, part = waiting.pop()
-        if said := refusal(part):
-            return path, part, said
+        if reason := refusal(part):
+            return path, part, reason
         if isinstance(part, dict):
             below = [(path + step, value) for step, value in _parts(cast("dict[str, Any]", part))]
             waiting += reversed(below)
@@ -309,10 +315,12 @@ _SCHEMA_WORDS: tuple[tuple[str, str, str | Callable[[str], str]], ...] = (
     (r"invalid multiple of", "multipleOf", "'multipleOf' must be a number above 0"),
     (r"schema must be an object or boolean", "-", "a schema must be an object, true or false"),
 )
-"""What llguidance says → the keyword at fault (the first group where it is empty), our words."""
+"""Maps llguidance's message to the keyword at fault (the first group if empty) and to Stoker's
+message.
+"""
 
 
 def _refused(grammar: str) -> str:
     """Returns llguidance's error for a grammar. Empty: the grammar is valid."""
-    said = llguidance.LLMatcher.validate_grammar(grammar)
-    return re.sub(r"^at \d+\(\d+\): failed to compile JSON schema: ", "", said or "")
+    error = llguidance.LLMatcher.validate_grammar(grammar)
+    return re.sub(r"^at \d+\(\d+\): failed to compile JSON schema: ", "", error or "")

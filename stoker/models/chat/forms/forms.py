@@ -1,4 +1,4 @@
-"""Chooses the form that an answer must match: of its text, of its calls, or either."""
+"""Chooses the form that an answer must match: a form of its text, of its calls, or of either."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import TOOLS_FIELD, Generation, Guide
 
 _BEHIND_REASONING = ("json_object", "json_schema", "choice")
-"""Forms that never describe reasoning themselves, as an expression or a grammar may."""
+"""Forms that never describe reasoning themselves, unlike expressions and grammars."""
 
 
 @dataclass(frozen=True)
@@ -23,21 +23,21 @@ class Form:
     """The form that an answer must match, before it is compiled."""
 
     grammar: str
-    """In llguidance's own JSON, or in Lark."""
+    """Grammar in llguidance's own JSON, or in Lark."""
     field: str
     """The request's field of the form, for errors."""
     parts: "Sequence[Form]" = ()
     """The parts of a combined form, to find the part at fault."""
     reasoned: bool = False
-    """Whether the form also holds for the model's reasoning."""
+    """True if the form also covers the model's reasoning."""
     asked: Sequence[Asked] = ()
     """The request's schemas and grammars, to find the place at fault."""
     calls: bool = True
-    """Whether the answer may call tools."""
+    """True if the answer may call tools."""
 
 
 class Forms:
-    """The forms of one model's answers."""
+    """Creates the forms of one model's answers."""
 
     def __init__(self, prompts: Prompts, dialect: Dialect, vocabulary: int) -> None:
         """
@@ -50,20 +50,20 @@ class Forms:
 
     @cached_property
     def grammars(self) -> Grammars:
-        """The compiler of this model's forms.
+        """Compiler of this model's forms.
 
-        The first request with a form makes it in its thread, which takes up to a second.
+        The first request with a form creates it in its thread, which takes up to a second.
         """
         plain, unseen = self._prompts.tokens_within_answers(calls=True)
         form = self._dialect.format
         literals = form.literals if form else ()
         names = {token: self._prompts.tokenizer.convert_ids_to_tokens(token) for token in plain}
-        marks = {token for token in plain if any(names[token] in one for one in literals)}
+        marks = {token for token in plain if any(names[token] in literal for literal in literals)}
         return self._made([token for token in plain if token not in marks], unseen)
 
     @cached_property
     def _text_grammars(self) -> Grammars:
-        """The compiler for answers without calls, in which marks of calls are text."""
+        """Compiler for answers without calls, in which marks of calls are text."""
         tokens = self._prompts.tokens_within_answers(calls=False)
         if tokens == self._prompts.tokens_within_answers(calls=True):
             return self.grammars
@@ -83,7 +83,7 @@ class Forms:
         return None
 
     def bytes_of(self, token: int) -> bytes | None:
-        """Returns the bytes that a token adds to a text. None: they depend on other tokens."""
+        """Returns the bytes that a token adds to a text. None if they depend on other tokens."""
         return None if self.problem else self.grammars.bytes_of(token)
 
     def form(
@@ -99,16 +99,16 @@ class Forms:
         Args:
             after: the token that ends the reasoning, if the prompt has begun it.
             ends: the text that ends the reasoning, if it is not a single token.
-            may_reason: the model may begin the answer with reasoning, between marks of its own.
+            may_reason: True if the model may begin the answer with reasoning between its own marks.
         """
         form = self._form(generation, after, ends)
         if form is None or form.reasoned or generation.guide is None:
-            # Forms of calls make room for reasoning themselves.
+            # Forms of calls allow reasoning themselves.
             return form
         if after is None and not (may_reason and generation.guide.kind in _BEHIND_REASONING):
             return form
         if after is not None and form.parts:
-            # `calls_or` has made room for the lines behind the reasoning.
+            # `calls_or` already allows the lines after the reasoning.
             return form
         reasoning = self._dialect.choice.framing.reasoning if after is None else ()
         behind = self.grammars.behind_reasoning(form.grammar, reasoning)
@@ -117,8 +117,8 @@ class Forms:
     def _form(self, generation: Generation, after: int | None, ends: str | None) -> Form | None:
         guide, tools = generation.guide, generation.tools
         if guide and self.problem:
-            what = f"'{guide.field}' {self.problem}."
-            raise InputError(what, field=guide.field, of_item=False)
+            message = f"'{guide.field}' {self.problem}."
+            raise InputError(message, field=guide.field, of_item=False)
         text = self._text_form(guide) if guide else None
         if tools is None or tools.choice == "none":
             return text
@@ -136,7 +136,7 @@ class Forms:
         return Form(either, text.field, (text, calls))
 
     def _is_enforced(self, form: Format, *, auto: bool) -> bool:
-        # A format that was not tried binds a model only if the client asks for a call.
+        # A format that was not tested is enforced only if the client requires a call.
         return form.enforced and (self._dialect.is_proven or not auto)
 
     def _text_form(self, guide: Guide) -> Form:
@@ -153,8 +153,8 @@ class Forms:
             return grammars.matcher(form.grammar, form.field, behind)
         except InputError:
             for of_parts in (False, True):
-                for asked in form.asked:
-                    if (fault := asked.fault(of_parts=of_parts)) is not None:
+                for requested in form.asked:
+                    if (fault := requested.fault(of_parts=of_parts)) is not None:
                         raise fault from None
             for part in form.parts:
                 self.matcher(part, None)
@@ -168,8 +168,8 @@ def _unenforceable(text: Form | None, form: Format | None) -> InputError:
     elif form is not None:
         why = "it is not certain how this model writes calls."
     if text is None:
-        what, field = f"'tool_choice' cannot be enforced: {why}", "tool_choice"
+        message, field = f"'tool_choice' cannot be enforced: {why}", "tool_choice"
     else:
         way = 'Send "tool_choice": "none", or leave one of the two out.'
-        what, field = f"'{text.field}' cannot be enforced beside tools: {why} {way}", text.field
-    return InputError(what, field=field, of_item=False)
+        message, field = f"'{text.field}' cannot be enforced beside tools: {why} {way}", text.field
+    return InputError(message, field=field, of_item=False)

@@ -1,7 +1,7 @@
 """Compiles the forms of answers, which llguidance enforces while tokens are sampled.
 
-A form comes from a client. Its size is bounded before it is compiled, and llguidance bounds the
-work of its compiler and lexer. Compiling releases the interpreter lock.
+A form comes from a client. Its size is limited before it is compiled, and llguidance limits the
+work of its compiler and lexer. Compilation releases the interpreter lock.
 """
 
 import json
@@ -33,7 +33,7 @@ NO_PARAMETERS: Mapping[str, Any] = {
 }
 _TEXT = re.compile("«(.*?)»", re.DOTALL)
 _CLOSED_TIMES = 4
-"""The factor by which closing a schema's objects may enlarge it. Each gets a keyword."""
+"""Maximum factor by which closing a schema's objects may enlarge it. Each object gets a keyword."""
 
 
 class Grammars:
@@ -49,11 +49,11 @@ class Grammars:
     ) -> None:
         """
         Args:
-            tokenizer: of transformers, a fast one.
+            tokenizer: fast tokenizer of transformers.
             vocabulary: width of the logits.
             ends: tokens by which the model ends its answer.
             plain: added tokens that are text within an answer.
-            unseen: special tokens that may stand in free text; None: all but the ends.
+            unseen: special tokens that may occur in free text. None means all except the ends.
         """
         self._ends = frozenset(ends)
         self._unseen = None if unseen is None else frozenset(unseen)
@@ -73,7 +73,7 @@ class Grammars:
         return self._tokens.decode_bytes([token])
 
     def without(self, texts: Sequence[str]) -> str:
-        """Returns the form of answers that have none of these texts in them."""
+        """Returns the form of answers that contain none of these texts."""
         ends = set(self._tokens.eos_tokens)
         special = sorted(
             place
@@ -95,13 +95,15 @@ class Grammars:
 
         Args:
             framing: marks around reasoning and text.
-            ends: what ends the reasoning that the prompt has begun; None: it has begun none, or
-                the form begins behind it.
+            ends: mark that ends the reasoning that the prompt has begun. None if it has begun none,
+                or if the form begins after it.
         """
         values = _call_values()
-        own = self._call_form(form, tools, framing, values)
+        call_form = self._call_form(form, tools, framing, values)
         with _refused():
-            rules = own.required(ends=ends) if tools.choice == "required" else own.free()
+            rules = (
+                call_form.required(ends=ends) if tools.choice == "required" else call_form.free()
+            )
         return llguidance.LLMatcher.grammar_from_lark(self._lark(rules, values))
 
     def calls_or(self, form: Format, tools: Tools, other: str, *, reasoned: bool) -> str:
@@ -111,18 +113,18 @@ class Grammars:
 
         Args:
             other: a result of `compiled`.
-            reasoned: the model has just ended its reasoning. It writes an empty line before the
-                answer.
+            reasoned: True if the model has just ended its reasoning. It then writes an empty line
+                before the answer.
         """
         values = _call_values()
         own_form = self._call_form(form, tools, None, values)
         with _refused():
             rules = own_form.alone("@form", lines=reasoned)
-        own: Any = {"lark_grammar": self._lark(rules, values)}
-        return json.dumps({"grammars": [own, *_named(other, "form")]})
+        call_grammar: Any = {"lark_grammar": self._lark(rules, values)}
+        return json.dumps({"grammars": [call_grammar, *_named(other, "form")]})
 
     def behind_reasoning(self, form: str, reasoning: Sequence[tuple[str, str]]) -> str:
-        """Returns the form of answers whose model may reason first.
+        """Returns a form in which reasoning may precede the answer.
 
         Args:
             reasoning: pairs of marks around it. Empty: the answer starts after the reasoning.
@@ -136,16 +138,16 @@ class Grammars:
             lines += [r"TEXT: /(.|\n)*/", f"start: (({' | '.join(names)}) LINES?)? @answer"]
         else:
             lines.append("start: LINES? @answer")
-        own: Any = {"lark_grammar": "\n".join(lines)}
-        return json.dumps({"grammars": [own, *_named(form, "answer")]})
+        outer: Any = {"lark_grammar": "\n".join(lines)}
+        return json.dumps({"grammars": [outer, *_named(form, "answer")]})
 
     def _call_form(
         self, form: Format, tools: Tools, framing: Framing | None, values: JsonRules
     ) -> CallForm:
         functions = [
-            self._offered(one["function"], tools.schema_field.format(place))
-            for place, one in enumerate(tools.functions)
-            if tools.offers(one) and tools.name in (None, one["function"]["name"])
+            self._offered(tool["function"], tools.schema_field.format(place))
+            for place, tool in enumerate(tools.functions)
+            if tools.offers(tool) and tools.name in (None, tool["function"]["name"])
         ]
         framing = framing or Framing()
         return CallForm(
@@ -164,7 +166,9 @@ class Grammars:
         )
 
     def _tokens_beside(self, literals: Sequence[str]) -> str:
-        """Returns the special tokens that no literal has and that end no answer, as Lark does."""
+        """Returns the special tokens, as a Lark list, that no literal contains and that end no
+        answer.
+        """
         numbers = [
             number
             for token, number in self._ids.items()
@@ -192,7 +196,7 @@ class Grammars:
         return "\n".join(["%llguidance {}", self._expression(rules), *values.lines])
 
     def _expression(self, rule: str) -> str:
-        return _TEXT.sub(lambda found: self._literal(found[1]), rule)
+        return _TEXT.sub(lambda match: self._literal(match[1]), rule)
 
     def _literal(self, text: str) -> str:
         """Returns a text in Lark's notation. Special tokens become numbers."""
@@ -229,12 +233,12 @@ def asked_of(guide: Guide) -> Sequence[Asked]:
 
 def asked_of_tools(tools: Tools) -> Sequence[Asked]:
     """Returns the schemas of the functions that the answer may call."""
-    found: list[Asked] = []
+    requested: list[Asked] = []
     for place, tool in enumerate(tools.functions):
         function: Mapping[str, Any] = tool["function"]
         schema, strict = function.get("parameters"), bool(function.get("strict"))
         if schema and tools.offers(tool) and tools.name in (None, function["name"]):
-            found.append(
+            requested.append(
                 Asked(
                     "json_schema",
                     closed(schema) if strict else schema,
@@ -243,7 +247,7 @@ def asked_of_tools(tools: Tools) -> Sequence[Asked]:
                     tool=function["name"],
                 )
             )
-    return found
+    return requested
 
 
 def compiled(guide: Guide, field: str) -> str:
@@ -256,7 +260,7 @@ def compiled(guide: Guide, field: str) -> str:
             return json_grammar(checked(value, field, strict=guide.strict))
         case "choice":
             return llguidance.LLMatcher.grammar_from_lark(
-                "start: " + " | ".join(json.dumps(one) for one in value)
+                "start: " + " | ".join(json.dumps(choice) for choice in value)
             )
         case "regex":
             _check_length(value, field)
@@ -272,32 +276,32 @@ def compiled(guide: Guide, field: str) -> str:
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
-    """Returns a JSON schema as a Lark grammar. `Matchers` checks it while compiling it."""
+    """Returns a JSON schema as a Lark grammar. `Matchers` checks it during compilation."""
     rules = JsonRules()
     lines = [f"start: {rules.value(schema, lenient=False)}", *rules.lines]
     return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
 
 
 def _call_values() -> JsonRules:
-    # Models differ in whether they write a space there.
+    # Some models write a space there, others do not.
     return JsonRules(comma=", ?", colon=": ?")
 
 
 def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[str, Any]:
     """Returns a schema as it is enforced. Raises `InputError` if it is too large to compile."""
-    if what := limits.excess(schema):
-        raise _refusal(what, field)
+    if problem := limits.excess(schema):
+        raise _refusal(problem, field)
     if not strict:
         return schema
     schema = closed(schema)
-    if what := limits.excess(schema, _CLOSED_TIMES):
-        raise _refusal(f"{what} once its objects take no further members", field)
+    if problem := limits.excess(schema, _CLOSED_TIMES):
+        raise _refusal(f"{problem} once its objects take no further members", field)
     return schema
 
 
 @contextmanager
 def _refused() -> Generator[None]:
-    """Turns an `UnwritableCallError` into an `InputError` that names the schema's field."""
+    """Converts an `UnwritableCallError` into an `InputError` that names the schema's field."""
     try:
         yield
     except UnwritableCallError as error:
@@ -306,28 +310,31 @@ def _refused() -> Generator[None]:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Returns numbers as llguidance lists tokens: `[1,5-9]`."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return f"[{','.join(str(a) if a == b else f'{a}-{b}' for a, b in found)}]"
+            ranges.append([number, number])
+    return f"[{','.join(str(a) if a == b else f'{a}-{b}' for a, b in ranges)}]"
 
 
 def _regex(text: str) -> str:
     """Returns a regular expression of a text, with everything but letters and digits escaped."""
     return "".join(
-        one if one.isascii() and one.isalnum() else f"\\x{{{ord(one):x}}}" for one in text
+        character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"
+        for character in text
     )
 
 
 def _named(grammar: str, name: str) -> list[Any]:
-    """Returns the entries of a grammar in llguidance's JSON, so that others can refer to it."""
+    """Returns the entries of a grammar in llguidance's JSON, named so that others can refer to
+    it.
+    """
     if not grammar.startswith("{"):
         return [{"name": name, "lark_grammar": grammar}]
-    first, *others = json.loads(grammar)["grammars"]
-    return [{**first, "name": name}, *others]
+    first, *rest = json.loads(grammar)["grammars"]
+    return [{**first, "name": name}, *rest]
 
 
 def _check_length(text: str, field: str) -> None:

@@ -1,11 +1,11 @@
 """JSON schemas as rules of a Lark grammar, with strings in all of their spellings.
 
-A schema that is not understood here is left to llguidance's own compiler (`%json`), which refuses
-what it does not know: no keyword is dropped. Its strings have fewer spellings. That concerns
+A schema that this module does not support is passed to llguidance's own compiler (`%json`). That
+compiler rejects unknown keywords and drops none. It allows fewer spellings of strings. This affects
 patterns, formats, merged schemas (`allOf`) and objects with bounds or patterns of names.
 
-Values are written as llguidance writes them: on one line, the members that a schema names in its
-order, other members last.
+Values are written as llguidance writes them: on one line, first the members that a schema names in
+its order, then other members.
 """
 
 import json
@@ -19,7 +19,8 @@ from stoker.models.chat.forms import json_text
 
 Schema = Mapping[str, Any]
 
-# Nearly as `json.dumps` writes: a model could repeat optional white space without an end.
+# Similar to the output of `json.dumps`. With optional white space, a model could repeat it
+# endlessly.
 OPTIONS: Mapping[str, Any] = {
     "whitespace_flexible": False,
     "json_allow_general_unicode_escapes": True,
@@ -27,7 +28,7 @@ OPTIONS: Mapping[str, Any] = {
 _NOTES = frozenset(
     ("$schema", "$comment", "$defs", "definitions", "title", "description", "default")
 ) | {"examples", "deprecated", "readOnly", "writeOnly", "contentMediaType", "contentEncoding"}
-"""Keywords that say nothing about a value."""
+"""Keywords that do not restrict a value."""
 _OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _OF_OBJECTS = ("patternProperties", "minProperties", "maxProperties")
 _OF_TYPES: Mapping[str, Sequence[str]] = {
@@ -42,9 +43,11 @@ _OF_TYPES: Mapping[str, Sequence[str]] = {
 _KEYWORDS = frozenset(keyword for keywords in _OF_TYPES.values() for keyword in keywords)
 _ALL_TYPES = ("null", "boolean", "number", "string", "array", "object")
 _MOST_TIMES = 1 << 16
-"""llguidance compiles larger lengths."""
+"""Maximum length that is compiled here. llguidance compiles larger ones."""
 _MOST_LEFT = 8
-"""The most parts that llguidance compiles alone. With more, it compiles the whole schema."""
+"""Maximum number of parts that llguidance compiles alone. With more, it compiles the whole
+schema.
+"""
 
 
 class NotUnderstoodError(Exception):
@@ -57,7 +60,8 @@ class JsonRules:
     def __init__(self, comma: str = ", ", colon: str = ": ") -> None:
         """
         Args:
-            comma, colon: regular expressions of what stands between items, and behind names.
+            comma, colon: regular expressions of the separator between items, and of the one after
+                names.
         """
         self.options = {**OPTIONS, "item_separator": comma, "key_separator": colon}
         self.comma, self.colon = f"/{comma}/", f"/{colon}/"
@@ -74,7 +78,8 @@ class JsonRules:
 
         Args:
             schema: true stands for any value.
-            lenient: ignore what llguidance's compiler does not know, instead of refusing it.
+            lenient: if True, ignores keywords that llguidance's compiler does not know, instead of
+                rejecting them.
         """
         try:
             return _Compiler(self, schema, lenient=lenient).value(schema)
@@ -112,7 +117,7 @@ class JsonRules:
         return self._any
 
     def reserved(self) -> str:
-        """Returns the name of a rule that `define` gives a body."""
+        """Returns the name of a rule that gets its body from `define`."""
         name = f"r_{len(self._bodies)}"
         self._bodies[name] = ""
         return name
@@ -140,7 +145,7 @@ class _Compiler:
         self._lenient = lenient
         self._references: dict[str, str] = {}
         self._begun: list[str] = []
-        """References that are being compiled, without any text between them."""
+        """References that are being compiled without any text between them."""
         self._left = 0
 
     def value(self, schema: Any) -> str:
@@ -155,29 +160,29 @@ class _Compiler:
             return self._rules.any()
         if not isinstance(schema, dict):
             raise NotUnderstoodError
-        asked = {
+        keywords = {
             name: value
             for name, value in cast("dict[str, Any]", schema).items()
             if name not in _NOTES
         }
-        match list(asked):
+        match list(keywords):
             case []:
                 return self._rules.any()
             case ["$ref"]:
-                return self._reference(asked["$ref"])
+                return self._reference(keywords["$ref"])
             case ["allOf"]:
-                return self._all(asked["allOf"])
+                return self._all(keywords["allOf"])
             case ["anyOf"]:
-                return self._either(asked["anyOf"])
+                return self._either(keywords["anyOf"])
             case ["oneOf"] if self._lenient or self._is_accepted(schema):
                 # llguidance has checked that no value matches two of them.
-                return self._either(asked["oneOf"])
+                return self._either(keywords["oneOf"])
             case _:
-                return self._typed(asked)
+                return self._typed(keywords)
 
     def _typed(self, asked: dict[str, Any]) -> str:
-        given: Any = asked.pop("type", _ALL_TYPES)
-        types = cast("Sequence[Any]", [given] if isinstance(given, str) else given)
+        declared: Any = asked.pop("type", _ALL_TYPES)
+        types = cast("Sequence[Any]", [declared] if isinstance(declared, str) else declared)
         if not isinstance(types, (list, tuple)) or not types:
             raise NotUnderstoodError
         if not all(isinstance(name, str) and name in _OF_TYPES for name in types):
@@ -189,27 +194,27 @@ class _Compiler:
             raise NotUnderstoodError
         if not asked and types is _ALL_TYPES:
             return self._rules.any()
-        found = [self._of_type(name, asked) for name in dict.fromkeys(types)]
-        return f"({' | '.join(found)})" if len(found) > 1 else found[0]
+        expressions = [self._of_type(name, asked) for name in dict.fromkeys(types)]
+        return f"({' | '.join(expressions)})" if len(expressions) > 1 else expressions[0]
 
     def _of_type(self, name: str, asked: Schema) -> str:  # noqa: PLR0911
-        own = {key: asked[key] for key in _OF_TYPES[name] if key in asked}
+        keywords = {key: asked[key] for key in _OF_TYPES[name] if key in asked}
         match name:
             case "null":
                 return '"null"'
             case "boolean":
                 return self._rules.regex("true|false")
-            case "number" | "integer" if not own:
+            case "number" | "integer" if not keywords:
                 expression = json_text.NUMBER if name == "number" else json_text.INTEGER
                 return self._rules.regex(expression)
-            case "string" if not {"pattern", "format"} & own.keys():
-                return self._rules.regex(json_text.strings(*_bounds(own, "Length")))
+            case "string" if not {"pattern", "format"} & keywords.keys():
+                return self._rules.regex(json_text.strings(*_bounds(keywords, "Length")))
             case "array":
-                return self._within(lambda: self._array(own))
+                return self._within(lambda: self._array(keywords))
             case "object":
-                return self._within(lambda: self._object(own))
+                return self._within(lambda: self._object(keywords))
             case _:
-                return self._left_part({"type": name, **own})
+                return self._left_part({"type": name, **keywords})
 
     def _within(self, compile_value: Callable[[], str]) -> str:
         """Compiles a value between brackets."""
@@ -245,7 +250,7 @@ class _Compiler:
         for place, head in reversed(list(enumerate(first))):
             comma = f"{self._rules.comma} " if place else ""
             expression = f"{comma}{head} {written}"
-            # Each has its own rule, because Lark limits the depth of brackets.
+            # Each item has a separate rule, because Lark limits the depth of brackets.
             written = self._rules.rule(expression if place < least else f"({expression})?")
         return self._rules.rule(f'"[" {written} "]"')
 
@@ -264,7 +269,7 @@ class _Compiler:
     def _object(self, own: Schema) -> str:
         properties: Any = own.get("properties", {})
         required: Any = own.get("required", [])
-        others: Any = own.get("additionalProperties", True)
+        additional: Any = own.get("additionalProperties", True)
         if any(keyword in own for keyword in _OF_OBJECTS):
             raise NotUnderstoodError
         if not isinstance(properties, dict) or not isinstance(required, list):
@@ -273,7 +278,7 @@ class _Compiler:
         for name in cast("list[Any]", required):
             if not isinstance(name, str):
                 raise NotUnderstoodError
-            schemas.setdefault(name, others)
+            schemas.setdefault(name, additional)
         if any(schema is False for schema in schemas.values()):
             raise NotUnderstoodError
         members = [
@@ -283,9 +288,9 @@ class _Compiler:
             )
             for name, schema in schemas.items()
         ]
-        if others is not False:
+        if additional is not False:
             name = self._other_name(schemas)
-            other = self._rules.rule(f"{name} {self._rules.colon} {self.value(others)}")
+            other = self._rules.rule(f"{name} {self._rules.colon} {self.value(additional)}")
             members.append((f"{other} ({self._rules.comma} {other})*", False))
         return self._rules.rule(f'"{{" {self._members(members)} "}}"')
 
@@ -293,8 +298,8 @@ class _Compiler:
         text = self._rules.regex(json_text.strings())
         if not named:
             return text
-        taken = [f"/{json_text.string(name)}/" for name in named]
-        return self._rules.terminal(f"{text} & ~({' | '.join(taken)})")
+        known_names = [f"/{json_text.string(name)}/" for name in named]
+        return self._rules.terminal(f"{text} & ~({' | '.join(known_names)})")
 
     def _members(self, members: Sequence[tuple[str, bool]]) -> str:
         """Returns the expression of an object's members in order. Some are optional."""
@@ -319,8 +324,8 @@ class _Compiler:
     def _either(self, schemas: Any) -> str:
         if not isinstance(schemas, list) or not schemas:
             raise NotUnderstoodError
-        found = [self.value(schema) for schema in cast("list[Any]", schemas)]
-        return f"({' | '.join(found)})"
+        expressions = [self.value(schema) for schema in cast("list[Any]", schemas)]
+        return f"({' | '.join(expressions)})"
 
     def _reference(self, reference: Any) -> str:
         if not isinstance(reference, str) or reference in self._begun:
@@ -338,13 +343,13 @@ class _Compiler:
     def _target(self, reference: str) -> Any:
         if reference != "#" and not reference.startswith("#/"):
             raise NotUnderstoodError
-        found: Any = self._root
+        target: Any = self._root
         for part in unquote(reference[1:]).split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(target, dict) or name not in target:
                 raise NotUnderstoodError
-            found = cast("Schema", found)[name]
-        return found
+            target = cast("Schema", target)[name]
+        return target
 
     # --- llguidance ---
 
@@ -402,7 +407,7 @@ def _is_of(value: Any, types: Sequence[str]) -> bool:
 
 
 def _references(schema: Any) -> list[str]:
-    found: list[str] = []
+    references: list[str] = []
     waiting: list[Any] = [schema]
     while waiting:
         part = waiting.pop()
@@ -410,8 +415,8 @@ def _references(schema: Any) -> list[str]:
             members = cast("dict[str, Any]", part)
             reference = members.get("$ref")
             if isinstance(reference, str):
-                found.append(reference)
+                references.append(reference)
             waiting += members.values()
         elif isinstance(part, list):
             waiting += cast("list[Any]", part)
-    return found
+    return references

@@ -15,12 +15,14 @@ _UNICODE = (
     r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
 CHARACTER = r'(?:[^"\\\x00-\x1F]|\\(?:["\\\x2Fbfnrt]|' + _UNICODE + "))"
-"""One character of a string, in any spelling. A surrogate pair is one character."""
+"""Regular expression of a character in a string, in any spelling. A surrogate pair counts as one
+character.
+"""
 NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 INTEGER = r"-?(?:0|[1-9][0-9]*)"
 _SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 _PLAIN = frozenset(" -_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-"""Characters of given texts with a single spelling: JSON writers do not escape them."""
+"""Characters with a single spelling in fixed texts, because JSON writers do not escape them."""
 
 
 def strings(least: int = 0, most: int | None = None) -> str:
@@ -36,7 +38,7 @@ def string(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Returns whether a string has a single spelling."""
+    """Returns True if a string has a single spelling."""
     return _PLAIN.issuperset(text)
 
 
@@ -60,7 +62,7 @@ def _hex(digits: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Returns the expression of one value, written on one line."""
+    """Returns the expression of a value, written on one line."""
     if isinstance(value, str):
         return string(value)
     if isinstance(value, list):

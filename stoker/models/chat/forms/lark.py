@@ -35,11 +35,11 @@ class Rules:
 
     json: Rule
     special: Callable[[str], bool]
-    """Whether a text begins with a special token."""
+    """Returns True if a text begins with a special token."""
     lines: list[str] = field(default_factory=list[str])
     known: dict[str, str] = field(default_factory=dict[str, str])
     strict: bool = False
-    """Whether the present function's schema is strict."""
+    """True if the current function's schema is strict."""
 
     def rule(self, schema: Any) -> str:
         """Returns the rule of a JSON value that fits a schema. Equal schemas share a rule."""
@@ -85,7 +85,7 @@ def sequence(
     """Returns the expression of members in order. Optional members may be missing.
 
     Args:
-        members: the expression of each member, and whether it is required.
+        members: the expression of each member, and True if it is required.
         others: the expression of additional members. None allows none.
     """
 

@@ -21,23 +21,23 @@ def keywords(lark: Rules, schema: Mapping[str, Any], *, strict: bool) -> str:
 
     Raises `UnwritableCallError`.
     """
-    properties, required, others = fields(schema, strict=strict)
+    properties, required, open_ended = fields(schema, strict=strict)
     if unwritable := [name for name in required if not name.isidentifier()]:
         raise UnwritableCallError(f"this model cannot write the name '{unwritable[0]}'")
     members: list[tuple[str, bool]] = []
-    for name, given in properties.items():
+    for name, property_schema in properties.items():
         if not name.isidentifier():
             continue
-        kinds = types(given, schema)
-        value = lark.rule(with_definitions(given, schema))
+        kinds = types(property_schema, schema)
+        value = lark.rule(with_definitions(property_schema, schema))
         if kinds & {"boolean", "null"}:
             value = f"({value} | {' | '.join(spellings(kinds))})"
-        if not strict and choices_of(given) is None:
+        if not strict and choices_of(property_schema) is None:
             value = f"({value} | QUOTED)" if kinds == TEXT_ONLY else value
             value = "py" if kinds & {"array", "object"} else value
         members.append((f"{quoted(name + '=')} {value}", name in required))
     return sequence(
-        lark, members, "/[A-Za-z_][A-Za-z0-9_]*/ «=» py" if others else None, "«,» SPACE?"
+        lark, members, "/[A-Za-z_][A-Za-z0-9_]*/ «=» py" if open_ended else None, "«,» SPACE?"
     )
 
 
@@ -46,7 +46,7 @@ def gemma(lark: Rules, way: GemmaArguments, schema: Mapping[str, Any], *, strict
 
     Raises `UnwritableCallError`.
     """
-    properties, required, others = fields(schema, strict=strict)
+    properties, required, open_ended = fields(schema, strict=strict)
     text = f"{quoted(way.quote)} free {quoted(way.quote)}"
     if not lark.special(way.quote):
         text = f"{quoted(way.quote)} free {lark.lazy(f'TEXT? {literal(way.quote)}')}"
@@ -61,15 +61,15 @@ def gemma(lark: Rules, way: GemmaArguments, schema: Mapping[str, Any], *, strict
             f'gkey: /[^<>"{{}}\\[\\],:\\s]{{1,64}}/ | {string}',
         ]
     members: list[tuple[str, bool]] = []
-    # Gemma's chat template sorts the names, so the model does, too.
-    for name, given in sorted(properties.items()):
-        kinds = types(given, schema)
-        choices = choices_of(given)
+    # Gemma's chat template sorts the names, so the model does it too.
+    for name, property_schema in sorted(properties.items()):
+        kinds = types(property_schema, schema)
+        choices = choices_of(property_schema)
         if choices is not None:
             value = f"{quoted(way.quote)} ({either(choices)}) {quoted(way.quote)}"
         elif kinds == TEXT_ONLY:
             if strict:
-                refuse_unquoted_limits(given)
+                refuse_unquoted_limits(property_schema)
             value = string
         elif kinds & {"string", "array", "object"}:
             if strict:
@@ -78,9 +78,9 @@ def gemma(lark: Rules, way: GemmaArguments, schema: Mapping[str, Any], *, strict
                 )
             value = anything
         else:
-            value = lark.rule(with_definitions(given, schema))
+            value = lark.rule(with_definitions(property_schema, schema))
             if words := spellings(kinds):
                 value = f"({value} | {' | '.join(words)})"
         members.append((f"{quoted(name + ':')} {value}", name in required))
-    inner = sequence(lark, members, "gkey «:» gany" if others else None, "«,» SPACE?")
+    inner = sequence(lark, members, "gkey «:» gany" if open_ended else None, "«,» SPACE?")
     return f"«{{» {inner} «}}»"

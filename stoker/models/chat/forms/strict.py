@@ -1,10 +1,12 @@
-"""Closes the objects of a JSON schema: strict callers expect no members but those that it names.
+"""Closes the objects of a JSON schema, because strict callers expect only the members that it
+names.
 
-JSON Schema lets an object that says nothing of others have any. Only what is silent is closed:
-`additionalProperties` stays as it was given, and objects that name no members stay free. Where
-several schemas speak of one object (`allOf`, `anyOf` beside `properties`, a `$ref` beside either),
-all of them together say which members it has, as with `unevaluatedProperties` of
-https://json-schema.org/draft/2020-12/json-schema-core#section-11.3; none of them is closed alone.
+JSON Schema allows any other members in an object unless the schema restricts them. Only
+unrestricted objects are closed. An existing `additionalProperties` is unchanged, and objects
+without named members stay free. If several schemas describe one object (`allOf`, `anyOf` next to
+`properties`, a `$ref` next to either), all of them together define its members. That corresponds to
+`unevaluatedProperties` of https://json-schema.org/draft/2020-12/json-schema-core#section-11.3. None
+of them is closed alone.
 """
 
 from collections import deque
@@ -16,7 +18,7 @@ from urllib.parse import unquote
 Schema = dict[str, Any]
 
 _ONE = ("items", "additionalItems", "contains", "additionalProperties", "unevaluatedItems")
-"""Keywords whose value is the schema of inner values."""
+"""Keywords with the schema of inner values as their value."""
 _LISTS = ("items", "prefixItems")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 _EITHER = ("anyOf", "oneOf")
@@ -26,11 +28,11 @@ _SPEAKING = (
 )
 """Keywords that define the members of an object."""
 _BEYOND = ("if", "then", "else", "dependentSchemas", "$dynamicRef", "$recursiveRef")
-"""Keywords whose members depend on the value."""
+"""Keywords with members that depend on the value."""
 
 
 def closed(schema: Mapping[str, Any]) -> Schema:
-    """Returns a schema of the same values without members that it does not name."""
+    """Returns a schema of the same values, but without members that it does not name."""
     return _Closing(dict(schema)).result()
 
 
@@ -38,20 +40,23 @@ class _Closing:
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._open: dict[str, str] = {}
-        """A reference → the name of an open copy of its target."""
+        """Maps a reference to the name of an open copy of its target."""
         self._waiting: deque[str] = deque()
 
     def result(self) -> Schema:
-        found = self._close(self._root)
+        root_schema = self._close(self._root)
         copies: Schema = {}
         while self._waiting:
             reference = self._waiting.popleft()
             target = _without(self._target(reference), "$defs", "definitions")
             copies[self._open[reference]] = self._opened(target)
         if copies:
-            own = found.get("$defs")
-            found["$defs"] = {**(cast("Schema", own) if isinstance(own, dict) else {}), **copies}
-        return found
+            definitions = root_schema.get("$defs")
+            root_schema["$defs"] = {
+                **(cast("Schema", definitions) if isinstance(definitions, dict) else {}),
+                **copies,
+            }
+        return root_schema
 
     def _close(self, given: Any, beside: "_Members | None" = None) -> Any:
         """
@@ -62,8 +67,8 @@ class _Closing:
             return given
         schema = cast("Schema", given)
         if beside is None and (key := _only(schema)):
-            # The target of the reference is closed at its own place.
-            members = [self._close(one) for one in _listed(schema, key)]
+            # The target of the reference is closed at its own location.
+            members = [self._close(part) for part in _listed(schema, key)]
             return self._within(schema) | ({key: members} if members else {})
         if not _is_merged(schema):
             members = self._members([schema], beside)
@@ -75,98 +80,98 @@ class _Closing:
         members = self._members([schema], beside)
         if members.free:
             return self._opened(schema)
-        key = next((one for one in _EITHER if _listed(schema, one)), None)
+        key = next((item for item in _EITHER if _listed(schema, item)), None)
         common = self._members([_without(schema, *_EITHER)], beside)
         if key is None or common.names == members.names:
             return self._limited(self._opened(schema), members)
-        if sum(one in schema for one in _EITHER) > 1:
+        if sum(item in schema for item in _EITHER) > 1:
             return self._limited(self._opened(schema), members)
-        alternatives = [self._close(one, common) for one in _listed(schema, key)]
+        alternatives = [self._close(item, common) for item in _listed(schema, key)]
         return self._opened(_without(schema, key)) | {key: alternatives}
 
     def _limited(self, schema: Schema, members: "_Members") -> Schema:
         """Limits an object to these members, unless they are free."""
         if members.free or not members.named:
             return schema
-        found = _without(schema, "unevaluatedProperties")
+        limited = _without(schema, "unevaluatedProperties")
         for keyword, names in (("properties", members.names), ("patternProperties", members.like)):
-            own = found.get(keyword, {})
-            if names and isinstance(own, dict):
-                found[keyword] = {**dict.fromkeys(names, True), **cast("Schema", own)}
-        return found | {"additionalProperties": False}
+            existing = limited.get(keyword, {})
+            if names and isinstance(existing, dict):
+                limited[keyword] = {**dict.fromkeys(names, True), **cast("Schema", existing)}
+        return limited | {"additionalProperties": False}
 
     def _opened(self, given: Any) -> Any:
         """Returns a schema without its own limit. The schemas of its members are closed."""
         if not isinstance(given, dict):
             return given
         schema = cast("Schema", given)
-        found = self._within(schema)
+        opened = self._within(schema)
         for key in ("allOf", *_EITHER):
             if members := _listed(schema, key):
-                found[key] = [self._opened(one) for one in members]
+                opened[key] = [self._opened(member) for member in members]
         reference = schema.get("$ref")
         if isinstance(reference, str) and isinstance(self._target(reference), dict):
-            found["$ref"] = f"#/$defs/{self._copy(reference)}"
-        return found
+            opened["$ref"] = f"#/$defs/{self._copy(reference)}"
+        return opened
 
     def _copy(self, reference: str) -> str:
         """Returns the name of an open copy. `result` makes the copy."""
         if reference not in self._open:
-            taken: Any = self._root.get("$defs") or {}
+            definitions: Any = self._root.get("$defs") or {}
             names = (f"open-{number}" for number in count(len(self._open)))
-            name = next(one for one in names if one not in taken)
+            name = next(candidate for candidate in names if candidate not in definitions)
             self._open[reference] = name
             self._waiting.append(reference)
         return self._open[reference]
 
     def _within(self, schema: Schema) -> Schema:
-        """Returns a schema whose inner values are closed."""
-        found = dict(schema)
+        """Returns a schema with closed inner values."""
+        result = dict(schema)
         for key in _ONE:
             if isinstance(schema.get(key), dict):
-                found[key] = self._close(schema[key])
+                result[key] = self._close(schema[key])
         for key in _LISTS:
             if members := _listed(schema, key):
-                found[key] = [self._close(one) for one in members]
+                result[key] = [self._close(value) for value in members]
         for key in _NAMED:
             if isinstance(schema.get(key), dict):
                 named = cast("Schema", schema[key])
-                found[key] = {name: self._close(one) for name, one in named.items()}
-        return found
+                result[key] = {name: self._close(value) for name, value in named.items()}
+        return result
 
     def _members(self, schemas: Iterable[Any], beside: "_Members | None") -> "_Members":
         """Returns the members that several schemas name for the same object."""
-        found = _Members(beside)
-        waiting, seen = deque(schemas), set[str]()
+        collected = _Members(beside)
+        waiting, followed = deque(schemas), set[str]()
         while waiting:
-            one = waiting.popleft()
-            if not isinstance(one, dict):
+            item = waiting.popleft()
+            if not isinstance(item, dict):
                 continue
-            schema = cast("Schema", one)
-            found.add(schema)
+            schema = cast("Schema", item)
+            collected.add(schema)
             reference = schema.get("$ref")
-            if isinstance(reference, str) and reference not in seen:
-                seen.add(reference)
+            if isinstance(reference, str) and reference not in followed:
+                followed.add(reference)
                 waiting.append(self._target(reference))
             for key in ("allOf", *_EITHER):
                 waiting.extend(_listed(schema, key))
-        return found
+        return collected
 
     def _target(self, reference: str) -> Any:
         """Returns the target of a reference within the schema, or None."""
         if reference != "#" and not reference.startswith("#/"):
             return None
-        found: Any = self._root
+        target: Any = self._root
         for part in unquote(reference[1:]).split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict):
-                found = cast("Schema", found).get(name)
-            elif isinstance(found, list) and name.isdecimal():
-                items = cast("list[Any]", found)
-                found = items[int(name)] if int(name) < len(items) else None
+            if isinstance(target, dict):
+                target = cast("Schema", target).get(name)
+            elif isinstance(target, list) and name.isdecimal():
+                items = cast("list[Any]", target)
+                target = items[int(name)] if int(name) < len(items) else None
             else:
                 return None
-        return found
+        return target
 
 
 class _Members:
@@ -177,14 +182,14 @@ class _Members:
         self.like: dict[str, None] = dict(beside.like) if beside else {}
         """Patterns of names."""
         self.named = beside.named if beside else False
-        """Whether a schema lists names. The list may be empty."""
+        """True if a schema lists names. The list may be empty."""
         self.free = beside.free if beside else False
-        """Whether other keywords than names decide which members are allowed."""
+        """True if keywords other than names decide which members are allowed."""
 
     def add(self, schema: Schema) -> None:
-        for found, key in ((self.names, "properties"), (self.like, "patternProperties")):
+        for names, key in ((self.names, "properties"), (self.like, "patternProperties")):
             if isinstance(schema.get(key), dict):
-                found.update(dict.fromkeys(schema[key]))
+                names.update(dict.fromkeys(schema[key]))
         self.named |= isinstance(schema.get("properties"), dict)
         self.free |= any(key in schema for key in ("additionalProperties", *_BEYOND))
         self.free |= schema.get("unevaluatedProperties", False) is not False
@@ -196,16 +201,16 @@ def _is_merged(schema: Schema) -> bool:
 
 def _only(schema: Schema) -> str | None:
     """Returns the only keyword of an object that refers to other schemas, or None."""
-    found = [key for key in _SPEAKING if key in schema]
-    if len(found) != 1 or found[0] not in ("$ref", "allOf", *_EITHER):
+    keywords = [key for key in _SPEAKING if key in schema]
+    if len(keywords) != 1 or keywords[0] not in ("$ref", "allOf", *_EITHER):
         return None
-    return None if found[0] == "allOf" and len(_listed(schema, "allOf")) > 1 else found[0]
+    return None if keywords[0] == "allOf" and len(_listed(schema, "allOf")) > 1 else keywords[0]
 
 
 def _listed(schema: Schema, key: str) -> list[Any]:
     """Returns a keyword's list. The compiler refuses other values."""
-    found = schema.get(key)
-    return cast("list[Any]", found) if isinstance(found, list) else []
+    value = schema.get(key)
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _without(schema: Schema, *keys: str) -> Schema:

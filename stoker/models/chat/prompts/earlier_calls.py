@@ -1,4 +1,4 @@
-"""Tool calls of earlier answers, as a chat template takes them."""
+"""Prepares tool calls of earlier answers for a chat template."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,14 @@ from typing import Any, cast
 Messages = Sequence[Mapping[str, Any]]
 
 _NINE = ("length != 9", "length == 9")
-"""How Mistral's templates say that an id has to have nine letters or digits."""
+"""Expressions by which Mistral's templates require IDs of nine letters or digits."""
 
 
 def named(messages: Messages, template: str) -> Messages:
-    """Returns the messages with ids of calls that the template takes.
+    """Returns the messages with call IDs that the template accepts.
 
-    Ids are the server's or the client's. Mistral's templates refuse all but those of their own
-    form, so others are replaced by their hash.
+    IDs come from the server or the client. Mistral's templates reject IDs of any other form, so
+    these are replaced by their hash.
     """
     if not any(mark in template for mark in _NINE):
         return messages
@@ -36,9 +36,10 @@ def _short(identifier: str) -> str:
 
 
 def readable(messages: Messages) -> Messages | None:
-    """Returns the messages without arguments that are no JSON; None if there are none of these.
+    """Returns the messages with empty objects in place of invalid arguments. None if all arguments
+    are objects.
 
-    Most templates write such arguments as the model wrote them. Others take objects only.
+    Most templates write such arguments as the model wrote them. Others accept only objects.
     """
     if all(isinstance(_arguments(call), dict) for each in messages for call in _calls(each)):
         return None

@@ -1,4 +1,4 @@
-"""Fits messages with tool calls to what a model's chat template takes."""
+"""Adapts messages with tool calls to the requirements of a model's chat template."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,38 +10,40 @@ Message = Mapping[str, Any]
 
 
 def fitted(messages: Sequence[Message], habits: Habits) -> list[Message]:
-    """Returns the messages as the chat template takes them.
+    """Returns the messages in the form that the chat template accepts.
 
     Args:
         messages: each call's output follows the message of the call.
     """
-    found = list(messages)
+    adapted = list(messages)
     if habits.single_calls:
-        found = _split(found)
+        adapted = _split(adapted)
     if habits.text_arguments:
-        found = [_changed(message) for message in found]
-    return found
+        adapted = [_changed(message) for message in adapted]
+    return adapted
 
 
 def _split(messages: Sequence[Message]) -> list[Message]:
-    """Gives each call a message of its own, with its output behind it."""
-    found: list[Message] = []
+    """Splits messages so that each call has its own message, followed by its output."""
+    split: list[Message] = []
     waiting: list[Message] = []
     for message in messages:
         if message.get("role") == "tool" and waiting:
-            called = next((one for one in waiting if _answers(message, one)), waiting[0])
+            called = next(
+                (candidate for candidate in waiting if _answers(message, candidate)), waiting[0]
+            )
             waiting.remove(called)
-            found.append(called)
-        found += [] if message.get("role") == "tool" else waiting
+            split.append(called)
+        split += [] if message.get("role") == "tool" else waiting
         waiting = waiting if message.get("role") == "tool" else []
         calls: list[Message] = message.get("tool_calls") or []
         if len(calls) < 2:
-            found.append(message)
+            split.append(message)
             continue
         alone = {name: value for name, value in message.items() if name == "role"}
         rest = [{**alone, "content": "", "tool_calls": [call]} for call in calls[1:]]
         waiting = [{**message, "tool_calls": calls[:1]}, *rest]
-    return [*found, *waiting]
+    return [*split, *waiting]
 
 
 def _answers(output: Message, called: Message) -> bool:

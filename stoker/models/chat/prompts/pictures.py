@@ -1,7 +1,8 @@
-"""Prompts with images: what a vision model's processor makes of them.
+"""Prompts with images, as converted by a vision model's processor.
 
-The processor is transformers' own: it resizes the images and puts as many placeholder tokens into
-the prompt as the model has features for each. It sees decoded images only, never a client's string.
+The processor is that of transformers. It resizes the images. For each image, it inserts as many
+placeholder tokens into the prompt as the model has features. It receives only decoded images, never
+a client's string.
 """
 
 import inspect
@@ -34,80 +35,87 @@ _TOKENS = frozenset({"input_ids", "attention_mask"})
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded image of a conversation."""
+    """Decoded image of a conversation."""
 
     image: Any
-    """Of Pillow, RGB."""
+    """Pillow image in RGB."""
     field: str
-    """Where it stands in the request."""
+    """Field of the request that contains the image."""
 
 
 class ImagePrompts:
-    """The images of one model's prompts."""
+    """Prepares the images of one model's prompts."""
 
     def __init__(
         self, folder: Path, tokenizer: Any, template: ChatTemplate, limits: MediaLimits
     ) -> None:
         """
         Args:
-            tokenizer: the folder's; it gets the processor's chat template where it has none.
-            template: the tokenizer's.
+            tokenizer: tokenizer of the folder. It receives the processor's chat template, if the
+                processor has one.
+            template: chat template of the tokenizer.
 
         Raises:
-            UnservedModelError: the model is of a kind that is not served.
-            TemplateLimitError: the chat template takes too much.
+            UnservedModelError: the model's kind is not supported.
+            TemplateLimitError: the chat template exceeds a limit.
         """
         self._tokenizer = tokenizer
         self._limits = limits
         self._processor = _processor(folder, tokenizer)
         tokenizer.chat_template = self._processor.chat_template or tokenizer.chat_template
         self._placeholder: str = self._processor.image_token
-        own = getattr(tokenizer, "image_token", self._placeholder)
-        self._reserved = {*self._processor.all_special_multimodal_tokens, own} - {self._placeholder}
-        """Texts that would stand for media which is not there."""
+        image_token = getattr(tokenizer, "image_token", self._placeholder)
+        self._reserved = {*self._processor.all_special_multimodal_tokens, image_token} - {
+            self._placeholder
+        }
+        """Texts that would represent media that the prompt does not contain."""
         self._takes_parts = template.takes_parts()
 
     def read(
         self, messages: Sequence[Mapping[str, Any]]
     ) -> tuple[list[dict[str, Any]], list[Picture]]:
-        """The messages as the chat template takes them, and their images, decoded.
+        """Returns the messages in the form that the chat template accepts, and their decoded
+        images.
 
         Raises:
-            InputError: an image cannot be decoded or is over a limit.
+            InputError: an image cannot be decoded or exceeds a limit.
         """
         pictures: list[Picture] = []
-        found = [{**message, "content": self._content(message, pictures)} for message in messages]
-        return found, pictures
+        prepared = [
+            {**message, "content": self._content(message, pictures)} for message in messages
+        ]
+        return prepared, pictures
 
     def expanded(
         self, text: str, pictures: Sequence[Picture], place: str
     ) -> tuple[list[int], Features | None]:
-        """The tokens of a rendered prompt, with placeholders for its images, and the features.
+        """Returns the tokens of a rendered prompt, with placeholders for its images, and the
+        features.
 
         Raises:
-            InputError: the prompt has placeholders of its own, or the processor refuses an image.
+            InputError: the prompt contains literal placeholders, or the processor rejects an image.
         """
         self._check(text, len(pictures), place)
-        # As the processors' own `apply_chat_template` does it.
+        # Matches `apply_chat_template` of the processors.
         begun = self._tokenizer.bos_token and text.startswith(self._tokenizer.bos_token)
         special = {"add_special_tokens": not begun}
         if not pictures:
             return self._tokenizer(text, **special)["input_ids"], None
         images = [[picture.image for picture in pictures]]
         try:
-            found = self._processor(text=[text], images=images, return_tensors="pt", **special)
+            inputs = self._processor(text=[text], images=images, return_tensors="pt", **special)
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             field = pictures[0].field if len(pictures) == 1 else place
             message = f"'{field}': the model's image processor cannot take the image."
             raise InputError(message, field=field, of_item=False, code="invalid_media") from error
-        features = {name: value for name, value in found.items() if name not in _TOKENS}
-        return found["input_ids"][0].tolist(), features
+        features = {name: value for name, value in inputs.items() if name not in _TOKENS}
+        return inputs["input_ids"][0].tolist(), features
 
     def _content(self, message: Mapping[str, Any], pictures: list[Picture]) -> Any:
         content: Any = message["content"]
         if isinstance(content, list):
-            given = cast("list[dict[str, Any]]", content)
-            content = [self._part(part, pictures) for part in given]
+            parts = cast("list[dict[str, Any]]", content)
+            content = [self._part(part, pictures) for part in parts]
         if not self._takes_parts:
             return as_text(content, self._placeholder)
         return [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -123,7 +131,7 @@ class ImagePrompts:
             picture = image.decode(media.content or b"", self._limits)
         except MediaError as error:
             raise _refusal(error.message, field, "invalid_media") from error
-        pixels = sum(one.image.width * one.image.height for one in before)
+        pixels = sum(earlier.image.width * earlier.image.height for earlier in before)
         if pixels + picture.width * picture.height > self._limits.video_pixels:
             most = f"{self._limits.video_pixels:,}"
             why = f"The images of this request have more than {most} pixels together."
@@ -131,8 +139,10 @@ class ImagePrompts:
         return Picture(picture, field)
 
     def _check(self, text: str, images: int, place: str) -> None:
-        """A text's own placeholders would be taken for images, and shift those that there are."""
-        marks = [one for one in self._reserved if one in text]
+        """Raises `InputError` for placeholders in a text. They would count as images and shift the
+        real ones.
+        """
+        marks = [mark for mark in self._reserved if mark in text]
         if text.count(self._placeholder) > images:
             marks.append(self._placeholder)
         if marks:
@@ -147,13 +157,19 @@ class ImagePrompts:
 
 
 def _processor(folder: Path, tokenizer: Any) -> Any:
-    """The model's processor, of the closed list and without what it needs for videos and sounds."""
+    """Returns the model's processor, from a closed list and without its parts for videos and
+    sounds.
+    """
     kind: Any = getattr(library, VISION[architecture(folder)])
     kind = type(kind.__name__, (_ImagesOnly, kind), {})
     images = library.AutoImageProcessor.from_pretrained(str(folder), local_files_only=True)
     known = {"tokenizer": tokenizer, "image_processor": images}
-    own = _read(folder / "chat_template.json") | _read(folder / "processor_config.json")
-    named = {name: own[name] for name in inspect.signature(kind.__init__).parameters if name in own}
+    settings = _read(folder / "chat_template.json") | _read(folder / "processor_config.json")
+    named = {
+        name: settings[name]
+        for name in inspect.signature(kind.__init__).parameters
+        if name in settings
+    }
     return kind(**named | {name: known.get(name) for name in kind.get_attributes()})
 
 
@@ -162,7 +178,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 class _ImagesOnly:
-    """A processor whose other parts may be left out: those for videos need torchvision."""
+    """Processor with optional parts. Those for videos would require torchvision."""
 
     def check_argument_for_proper_class(self, name: str, argument: Any) -> Any:
         if argument is None:

@@ -1,4 +1,4 @@
-"""Makes token sequences of prompts: chat templates, texts, token lists, with their limits."""
+"""Converts prompts to token sequences: chat templates, texts, token lists, with their limits."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,13 +34,13 @@ from stoker.wire.generation_request import (
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prompt as the model takes it."""
+    """Prompt in the form that the model accepts."""
 
     tokens: list[int]
     text: str
-    """Its end, which may have begun the answer."""
+    """End of the prompt's text, which may have begun the answer."""
     media: Features | None = None
-    """Of its images."""
+    """Features of its images."""
 
 
 class Prompts:
@@ -58,18 +58,18 @@ class Prompts:
     ) -> None:
         """
         Args:
-            images: limits of a vision model's; None: it is a model of texts.
-            tokenizer: the folder's, where it was loaded before.
-            renderer: what renders its chat template; None: one of its own.
+            images: limits of a vision model. None for a text model.
+            tokenizer: tokenizer of the folder, if it was already loaded.
+            renderer: renders the chat template. None creates a new renderer.
 
         Raises:
-            TemplateLimitError: the chat template takes too much.
-            UnknownTokenError: the chat template needs a token that the model has no embedding for.
+            TemplateLimitError: the chat template exceeds a limit.
+            UnknownTokenError: the chat template needs a token for which the model has no embedding.
         """
         self.tokenizer = tokenizer or load_tokenizer(folder)
         self._template = ChatTemplate(self.tokenizer, renderer)
         self._takes_parts: dict[str, bool] = {}
-        """Roles of messages, once they were tried."""
+        """Maps a role to True if its messages may have parts. Filled when a role is first tried."""
         self._images = (
             ImagePrompts(folder, self.tokenizer, self._template, images) if images else None
         )
@@ -86,20 +86,21 @@ class Prompts:
         self._vocabulary = vocabulary
         self._check_template()
         self.hidden = frozenset(self._unseen())
-        """Tokens that stand for nothing in an answer's text."""
+        """Tokens that add nothing to an answer's text."""
 
     def prepare(
         self, prompt: Prompt, place: str, wished: int | None = None, cut: Cut | None = None
     ) -> Prepared:
-        """A prompt's tokens.
+        """Returns a prompt's tokens.
 
         Args:
-            place: the request's field that it stands in, for errors.
-            wished: tokens of the answer, for which a conversation may have to make room.
-            cut: how many of its tokens are kept.
+            place: field of the request that contains the prompt, for errors.
+            wished: tokens of the answer. A conversation may be shortened to make room for them.
+            cut: how many of the prompt's tokens are kept.
 
         Raises:
-            InputError: it cannot be made, is empty or has tokens that the model does not know.
+            InputError: the prompt cannot be rendered, is empty or has tokens that the model does
+                not know.
         """
         media: Features | None = None
         if isinstance(prompt, Conversation):
@@ -120,18 +121,18 @@ class Prompts:
 
     def _cut(self, prompt: Prepared, cut: Cut, wished: int | None) -> Prepared:
         """Returns the prompt without the tokens to cut off. Raises `InputError`."""
-        kept = cut.tokens if cut.tokens > 0 else max(1, self._max_length - max(1, wished or 1))
-        if len(prompt.tokens) <= kept:
+        limit = cut.tokens if cut.tokens > 0 else max(1, self._max_length - max(1, wished or 1))
+        if len(prompt.tokens) <= limit:
             return prompt
         if prompt.media is not None:
             raise _refusal("cannot cut a prompt that has images: leave it out.", _CUT_FIELD)
         if cut.side == "left":
-            return Prepared(prompt.tokens[-kept:], prompt.text)
-        tokens = prompt.tokens[:kept]
+            return Prepared(prompt.tokens[-limit:], prompt.text)
+        tokens = prompt.tokens[:limit]
         return Prepared(tokens, str(self.tokenizer.decode(tokens))[-64:])
 
     def limited(self, prompt: Prepared, generation: Generation, place: str) -> Sampling:
-        """The sampling with its number of tokens settled.
+        """Returns the sampling options with the final number of tokens.
 
         Raises `ContextLengthError` on an overflow, `InputError` for unknown tokens.
         """
@@ -159,8 +160,8 @@ class Prompts:
         self._known(sampling.allowed_tokens, "allowed_token_ids")
         filled = self.defaults.filled(sampling, size)
         if wished is None:
-            own = self.defaults.max_new_tokens or sampling.default_tokens
-            wished = min(most - size, own or most)
+            default_tokens = self.defaults.max_new_tokens or sampling.default_tokens
+            wished = min(most - size, default_tokens or most)
         return msgspec.structs.replace(filled, max_tokens=wished)
 
     def _check_template(self) -> None:
@@ -171,13 +172,14 @@ class Prompts:
             refuse_needed(self.tokenizer, tokens, self._vocabulary, "its chat template needs it")
 
     def tokens_within_answers(self, *, calls: bool) -> tuple[list[int], list[int]]:
-        """Returns the added tokens that may stand anywhere in a text: those that are seen in it,
-        such as `<think>` or a model's `<unit>`, and those that are hidden.
+        """Returns the added tokens that may occur anywhere in a text. The first list has the
+        visible ones, such as `<think>` or a model's `<unit>`, the second the hidden ones.
 
-        Left out are tokens that end an answer, and those that give a conversation its structure.
+        Excludes tokens that end an answer, and tokens that structure a conversation.
 
         Args:
-            calls: the answer may call tools: what marks calls and their outputs is structure, too.
+            calls: True if the answer may call tools. Marks of calls and of their outputs then also
+                count as structure.
         """
         added: Mapping[int, Any] = self.tokenizer.added_tokens_decoder
         structure = self._template.structure(calls=calls)
@@ -185,27 +187,29 @@ class Prompts:
         named = {getattr(self.tokenizer, f"{name}_token_id", None) for name in names}
         within = [
             token
-            for token, one in sorted(added.items())
+            for token, added_token in sorted(added.items())
             if token not in self.defaults.ends
             and token not in named
-            and not (calls and _TOOLS.search(one.content))
-            and (one.content not in structure or _REASONING.search(one.content))
+            and not (calls and _TOOLS.search(added_token.content))
+            and (added_token.content not in structure or _REASONING.search(added_token.content))
         ]
-        seen = [token for token in within if token not in self.hidden]
+        visible = [token for token in within if token not in self.hidden]
         unseen = [
             token
             for token in within
             if token in self.hidden and not _ENDING.search(added[token].content)
         ]
-        return seen, unseen
+        return visible, unseen
 
     def _known(self, tokens: Iterable[int], place: str) -> None:
-        """Raise `InputError` for a token that the model does not have."""
+        """Raises `InputError` for a token that the model does not have."""
         for token in tokens:
             if not 0 <= token < self._vocabulary:
                 name = self.tokenizer.convert_ids_to_tokens(token) if token >= 0 else None
-                what = f"the token '{name}' ({token})" if name else f"the token {token}"
-                raise _refusal(f"has {what}; the model knows 0 to {self._vocabulary - 1}.", place)
+                description = f"the token '{name}' ({token})" if name else f"the token {token}"
+                raise _refusal(
+                    f"has {description}; the model knows 0 to {self._vocabulary - 1}.", place
+                )
 
     def _encoded(self, text: str, *, special: bool) -> list[int]:
         return self.tokenizer(text, add_special_tokens=special)["input_ids"]
@@ -230,7 +234,7 @@ class Prompts:
             messages, pictures = self._images.read(prompt.messages)
             text = self._rendered(prompt, messages, place)
             return text, *self._images.expanded(text, pictures, place)
-        messages = [{**one, "content": self._content(one)} for one in prompt.messages]
+        messages = [{**message, "content": self._content(message)} for message in prompt.messages]
         text = self._rendered(prompt, messages, place)
         return text, self._encoded(text, special=False), None
 
@@ -279,18 +283,19 @@ class Prompts:
             raise _refusal("do not fit the model's chat template.", place) from error
 
     def _variables(self, prompt: Conversation) -> dict[str, Any]:
-        """Returns what a request gives the chat template beside messages and tools.
+        """Returns the variables that a request passes to the chat template, in addition to messages
+        and tools.
 
         Raises `InputError` for a variable that the template does not read.
         """
-        own = {
+        standard = {
             _EFFORT: (prompt.effort_field, prompt.effort),
             _VERBOSITY: (prompt.verbosity_field, prompt.verbosity),
         }
-        given = {name: value for name, (_, value) in own.items() if value is not None}
+        variables = {name: value for name, (_, value) in standard.items() if value is not None}
         if prompt.verbosity == "medium" and not self._template.reads(_VERBOSITY):
-            del given[_VERBOSITY]
-        fields = {name: own[name][0] for name in given}
+            del variables[_VERBOSITY]
+        fields = {name: standard[name][0] for name in variables}
         fields |= {name: f"{_VARIABLES_FIELD}.{name}" for name in prompt.variables}
         if prompt.documents:
             fields[_DOCUMENTS] = _DOCUMENTS
@@ -299,21 +304,21 @@ class Prompts:
                 raise _refusal(
                     f"is not known to this model's chat template{self._hint(name)}.", field
                 )
-        return given | prompt.variables
+        return variables | prompt.variables
 
     def _hint(self, name: str) -> str:
-        """Returns what works in place of a variable that the chat template does not read."""
+        """Returns a hint for a variable that the chat template does not read."""
         if name == _VERBOSITY:
             return ": leave it out, or send 'medium'"
         if name == _DOCUMENTS:
             return ": leave it out, and put the texts into a message"
-        reads = [one for one in _SWITCHES if self._template.reads(one)]
+        reads = [switch for switch in _SWITCHES if self._template.reads(switch)]
         if name in _SWITCHES and reads:
             return f", which reads '{reads[0]}' (see '{_VARIABLES_FIELD}')"
         return ": leave it out"
 
     def _written(self, messages: Sequence[Mapping[str, Any]], **further: Any) -> str:
-        """Renders messages. Raises what `ChatTemplate.rendered` does."""
+        """Renders messages. Raises the errors of `ChatTemplate.rendered`."""
         messages = earlier_calls.named(messages, self._template.source)
         try:
             return self._template.rendered(messages, **further)
@@ -324,24 +329,32 @@ class Prompts:
         return self._template.rendered(readable, **further)
 
     def _unseen(self) -> Iterable[int]:
-        """Special tokens, but for those that have a meaning for whoever reads the answer."""
+        """Yields special tokens, except those with a meaning for readers of the answer."""
         added: Mapping[int, Any] = self.tokenizer.added_tokens_decoder
-        for token, one in added.items():
-            is_mark = self.dialect.shows(one.content)
-            if one.special and not is_mark and not any(mark in one.content for mark in _MARKS):
+        for token, added_token in added.items():
+            is_mark = self.dialect.shows(added_token.content)
+            if (
+                added_token.special
+                and not is_mark
+                and not any(mark in added_token.content for mark in _MARKS)
+            ):
                 yield token
 
 
 _EFFORT, _VERBOSITY, _DOCUMENTS = "reasoning_effort", "verbosity", "documents"
 _VARIABLES_FIELD = "chat_template_kwargs"
 _SWITCHES = ("enable_thinking", "thinking", _EFFORT)
-"""Variables by which templates turn reasoning on, off, up and down."""
+"""Variables by which templates turn reasoning on or off or change its effort."""
 _CUT_FIELD = "truncate_prompt_tokens"
 _ROOM = 8
-"""The part of the context that is left to an answer without a limit, where turns are left out."""
+"""Divisor of the context. When turns are omitted, this part is reserved for an answer without a
+limit.
+"""
 _THINK, _END_OF_THINKING = "<think>", "</think>"
 _ENDING = re.compile("end|eo[mst]|stop", re.IGNORECASE)
-"""Names of special tokens such as `<|endoftext|>`, which not every model's files call an end."""
+"""Matches names of special tokens such as `<|endoftext|>`, which some models' files do not declare
+as ends.
+"""
 _TOOLS = re.compile("tool", re.IGNORECASE)
 _REASONING = re.compile("think", re.IGNORECASE)
 _MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
@@ -352,15 +365,15 @@ def _refusal(what: str, field: str) -> InputError:
 
 
 def _check_continued(messages: Sequence[Mapping[str, Any]], place: str) -> None:
-    """Raise `InputError` for a conversation whose last message has no text to go on from."""
+    """Raises `InputError` if the last message of a conversation has no text to continue."""
     last = messages[-1]
     if last.get("tool_calls") or not as_text(last["content"]):
-        what = "must end with a text: 'continue_final_message' goes on from the last message's."
-        raise _refusal(what, place)
+        problem = "must end with a text: 'continue_final_message' goes on from the last message's."
+        raise _refusal(problem, place)
 
 
 def _continues_reasoning(prompt: Conversation) -> bool:
-    """Returns whether a conversation ends inside of reasoning that its last message has begun."""
+    """Returns True if a conversation ends inside reasoning that its last message has begun."""
     if not prompt.continues:
         return False
     text = as_text(prompt.messages[-1]["content"])

@@ -1,13 +1,13 @@
-"""Chat templates, rendered in a process of their own that may be ended.
+"""Renders chat templates in a separate process that can be killed.
 
-A template comes with the model, and says itself how long it takes and how much it holds: one line
-of it may ask for a string of a gigabyte or for three nested loops, and much of that happens within
-one call of C. So it runs below limits of the kernel's, and where it meets one, a new process takes
-its place. The same in a thread of the replica would be bounded by nothing.
+A template comes with the model and determines its own time and memory. A single line of it may
+request a string of a gigabyte or three nested loops, often within one call of C. So it runs under
+limits of the kernel. If it exceeds one, a new process replaces its process. A thread of the replica
+could not be limited like this.
 
-The processes are forked before the model is loaded: they stay small, and nothing of the engine's
-threads and locks is in them. A keeper, which runs no template, forks a renderer whenever one is
-wanted; the replica speaks to the renderer itself. What goes there is JSON, what comes is msgpack.
+The processes are forked before the model is loaded. They stay small and contain no threads or locks
+of the engine. A keeper process, which runs no template, forks a renderer on demand. The replica
+talks to the renderer directly. Requests are JSON, replies are msgpack.
 """
 
 import contextlib
@@ -35,37 +35,37 @@ from stoker import sandbox
 log = logging.getLogger(__name__)
 
 CPU_S = 1.0
-"""What one rendering may compute; an ordinary one takes a thousandth of that."""
+"""Maximum CPU time of one rendering in seconds. An ordinary one takes a thousandth of that."""
 WAITS_S = 20.0
-"""And how long it may take in all, on a machine that is busy with other things."""
+"""Maximum elapsed time of one rendering in seconds, for a busy machine."""
 MEMORY_BYTES = 128 << 20
-"""What it may hold, beside so many times the size of what is rendered: """
+"""Base memory limit in bytes. `MEMORY_TIMES` times the size of the input is added."""
 MEMORY_TIMES = 16
 OUTPUT_CHARACTERS = 2 << 20
-"""The longest text, beside so many times the size of what is rendered: """
+"""Base limit of the text in characters. `OUTPUT_TIMES` times the size of the input is added."""
 OUTPUT_TIMES = 4
 
 _LENGTH = struct.Struct("<Q")
 _NUMBER = struct.Struct("<q")
 _LATE_S = WAITS_S * 2
-"""When even the renderer's end is overdue."""
+"""Timeout in seconds after which even the end of the renderer is overdue."""
 
 
 class TemplateLimitError(ValueError):
-    """A template has met a limit; the message says which."""
+    """A template exceeded a limit. The message names the limit."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the model's chat template {what}")
 
 
 class TemplateDataError(Exception):
-    """What was to be rendered does not fit the template."""
+    """The input does not fit the template."""
 
 
 class _Reply(msgspec.Struct, frozen=True):
     text: str = ""
     refused: str | None = None
-    """What the template itself says of it: transformers' `raise_exception`, or a fault of its."""
+    """The template's own error: transformers' `raise_exception`, or a fault in the template."""
     unfit: str | None = None
     limit: str | None = None
 
@@ -73,37 +73,38 @@ class _Reply(msgspec.Struct, frozen=True):
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Reply).decode
 _Asked = tuple[int, str | None, dict[str, Any]]
-"""A template's number, the template where it is new, and what it is given."""
+"""Number of a template, the template itself if it is new, and its arguments."""
 
 
 class Renderer:
-    """The replica's end. Thread-safe: one rendering at a time."""
+    """The replica's side of the renderer. Thread-safe: one rendering at a time."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(_LATE_S)
-        # Those below are copies of this process; within walls they may not ask for their own size.
-        held = _virtual_bytes()
-        keeper = _forked(lambda: _keep(theirs, held), theirs)
+        # The child processes are copies of this one. Within walls, they may not read their own
+        # size.
+        base_bytes = _virtual_bytes()
+        keeper = _forked(lambda: _keep(theirs, base_bytes), theirs)
         theirs.close()
         self._lock = threading.Lock()
         self._ends: list[socket.socket] = []
-        """Of the present renderer: one, or none."""
+        """Socket of the current renderer. Empty if none runs."""
         self._pid = 0
         self._known: list[str] = []
-        """Templates that the present renderer has."""
+        """Templates that the current renderer knows."""
         weakref.finalize(self, _end_keeper, self._control, self._ends, keeper)
 
     def render(self, template: str, arguments: Mapping[str, Any]) -> str:
-        """The text that `render_jinja_template` of transformers makes of one conversation.
+        """Returns the text that transformers' `render_jinja_template` creates for one conversation.
 
         Args:
-            arguments: that function's, without the template; JSON.
+            arguments: arguments of that function without the template, as JSON.
 
         Raises:
-            jinja2.TemplateError: the template refuses it.
-            TemplateDataError: it does not fit the template.
-            TemplateLimitError: the template takes too much for it. The next one is not harmed.
+            jinja2.TemplateError: the template rejects the conversation.
+            TemplateDataError: the conversation does not fit the template.
+            TemplateLimitError: the template exceeds a limit. The next rendering is unaffected.
         """
         with self._lock:
             reply = self._asked(template, arguments)
@@ -121,14 +122,14 @@ class Renderer:
         is_news = number == len(self._known)
         if is_news:
             self._known.append(template)
-        asked = [number, template if is_news else None, arguments]
+        request = [number, template if is_news else None, arguments]
         try:
-            _send(end, json.dumps(asked, default=_placeholder).encode())
+            _send(end, json.dumps(request, default=_placeholder).encode())
             if (content := _receive(end)) is not None:
                 return _decode(content)
         except (OSError, msgspec.DecodeError):
-            # It is late, or was ended in the middle of an answer. Where the walls let none of it
-            # be signalled, it ends when its own time is over.
+            # The renderer is late or was killed during a reply. If the walls forbid the signal, it
+            # ends when its time limit expires.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._pid, signal.SIGKILL)
         return _Reply(limit=self._why_ended(end))
@@ -160,13 +161,13 @@ _TOO_DEEP = "calls itself too deep"
 
 
 def _placeholder(value: Any) -> str:
-    # As transformers writes down what is no plain data.
+    # Same as transformers' text for values that are not plain data.
     return f"<{type(value).__name__}>"
 
 
 def _end_keeper(control: socket.socket, ends: list[socket.socket], keeper: int) -> None:
-    for one in [*ends, control]:
-        one.close()
+    for end in [*ends, control]:
+        end.close()
     with contextlib.suppress(ChildProcessError):
         os.waitpid(keeper, 0)
 
@@ -176,7 +177,7 @@ def _send(end: socket.socket, content: bytes) -> None:
 
 
 def _receive(end: socket.socket) -> bytes | None:
-    """The next message; None at the end."""
+    """Returns the next message. None at the end."""
     head = _read(end, _LENGTH.size)
     return None if head is None else _read(end, *_LENGTH.unpack(head))
 
@@ -196,7 +197,7 @@ def _read(end: socket.socket, size: int) -> bytes | None:
 
 
 def _forked(run: Callable[[], None], kept: socket.socket) -> int:
-    """Fork a process that runs this and has no file open but its log and one end."""
+    """Forks a process that calls `run`. Only its log and one socket stay open."""
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -215,7 +216,7 @@ def _forked(run: Callable[[], None], kept: socket.socket) -> int:
     except BaseException:
         log.exception("chat template renderer failed")
     finally:
-        # Nothing of the replica's own end is to run here.
+        # The replica's exit handlers must not run here.
         os._exit(code)
 
 
@@ -228,7 +229,7 @@ def _keep(control: socket.socket, held: int) -> None:
         socket.send_fds(control, [_NUMBER.pack(pid)], [theirs.fileno()])
         theirs.close()
         _, status = os.waitpid(pid, 0)
-        # Nobody is to be told, where the replica is done.
+        # If the replica has ended, no process needs the status.
         with contextlib.suppress(BrokenPipeError):
             control.send(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
@@ -263,7 +264,7 @@ def _rendered(template: str, arguments: Mapping[str, Any], longest: int) -> _Rep
     except RecursionError:
         limit = _TOO_DEEP
     except jinja2.TemplateError as error:
-        # Templates refuse what they do not know, such as roles out of order, by raising.
+        # Templates reject unknown input, such as roles out of order, by raising.
         return _Reply(refused=_line(error))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         return _Reply(unfit=_line(error))

@@ -1,4 +1,4 @@
-"""A tokenizer's chat template, and what it is given."""
+"""Chat template of a tokenizer, and its inputs."""
 
 import contextlib
 import re
@@ -33,21 +33,25 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, renderer: Renderer | None = None) -> None:
         """
         Args:
-            tokenizer: may get another template afterwards.
-            renderer: where it runs; None: in processes of its own.
+            tokenizer: its template may be replaced later.
+            renderer: renderer of the template. None creates a new one with its own processes.
         """
         self._tokenizer = tokenizer
         self._renderer = renderer or Renderer()
 
     @property
     def source(self) -> str:
-        """The template, or all there are by their names; nothing, where there is none."""
+        """The template, or all templates by their names. Empty if the tokenizer has none."""
         return str(getattr(self._tokenizer, "chat_template", None) or "")
 
     def reads(self, name: str) -> bool:
-        """Returns whether the template reads a variable of that name."""
-        own: Any = getattr(self._tokenizer, "chat_template", None) or ""
-        sources = cast("dict[str, str]", own).values() if isinstance(own, dict) else [str(own)]
+        """Returns True if the template reads a variable of that name."""
+        template: Any = getattr(self._tokenizer, "chat_template", None) or ""
+        sources = (
+            cast("dict[str, str]", template).values()
+            if isinstance(template, dict)
+            else [str(template)]
+        )
         return any(name in _names(source) for source in sources)
 
     def rendered(
@@ -60,27 +64,29 @@ class ChatTemplate:
         continues: bool = False,
         **further: Any,
     ) -> str:
-        """The text of a conversation.
+        """Returns the text of a conversation.
 
         Args:
-            documents: what the template is to show the model beside the messages.
-            begins_answer: whether it ends with what the model's answer begins with.
-            continues: whether it ends with the last message's own text, for more of it.
-            further: what this template knows beside messages and tools. Never a request's own
-                names: they would take the place of the arguments here.
+            documents: documents that the template shows to the model in addition to the messages.
+            begins_answer: True if the text ends with the beginning of the model's answer.
+            continues: True if the text ends with the last message's own text, so that the model
+                continues it.
+            further: further variables of this template. Must not contain names from a request,
+                which would replace the arguments here.
 
         Raises:
-            jinja2.TemplateError, TemplateDataError, TemplateLimitError: as `Renderer.render`.
+            jinja2.TemplateError, TemplateDataError, TemplateLimitError: see `Renderer.render`.
         """
-        given = [
-            {name: one for name, one in message.items() if one is not None} for message in messages
+        cleaned = [
+            {name: value for name, value in message.items() if value is not None}
+            for message in messages
         ]
         return self._renderer.render(
             self._tokenizer.get_chat_template(None, tools),
             {
                 **further,
                 **self._tokenizer.special_tokens_map,
-                "conversations": [given],
+                "conversations": [cleaned],
                 "tools": tools,
                 "documents": documents,
                 "add_generation_prompt": begins_answer,
@@ -89,32 +95,38 @@ class ChatTemplate:
         )
 
     def check(self) -> None:
-        """Try it. Raises `TemplateLimitError` for one that takes too much for a greeting."""
+        """Tries the template. Raises `TemplateLimitError` if it exceeds a limit for a greeting."""
         if self.source:
             self._tried(_GREETING)
 
     def greeting(self) -> str | None:
-        """The text of a short conversation; None: there is no template, or it refuses that."""
+        """Returns the text of a short conversation. None without a template, or if the template
+        rejects it.
+        """
         return self._tried(_GREETING, begins_answer=True) if self.source else None
 
     def takes_parts(self, role: str = "user") -> bool:
-        """Tries whether a message of this role may have a list of parts as its content."""
+        """Returns True if a message of this role may have a list of parts as its content. Tries
+        it.
+        """
         written = self._tried(_with_parts(role))
-        # A template that knows texts only writes the list down as Python would.
+        # A template that supports only texts writes the list in Python's notation.
         return written is not None and _PROBE_TEXT in written and "'type'" not in written
 
     def ends_of_turn(self) -> list[int]:
-        """The token that stands right behind an answer, told by a trial; empty: there is none."""
+        """Returns the token directly after an answer, determined by a trial. Empty if none is
+        found.
+        """
         if not self.source:
             return []
         behind = ""
         for answer in (_PROBE_TEXT, [_PROBE_PART]):
-            found = self._tried([*_GREETING, {"role": "assistant", "content": answer}]) or ""
-            if _PROBE_TEXT in found:
-                behind = found.rpartition(_PROBE_TEXT)[2].lstrip()
+            written = self._tried([*_GREETING, {"role": "assistant", "content": answer}]) or ""
+            if _PROBE_TEXT in written:
+                behind = written.rpartition(_PROBE_TEXT)[2].lstrip()
                 break
         added: Mapping[int, Any] = self._tokenizer.added_tokens_decoder
-        texts = {token: one.content.strip() for token, one in added.items()}
+        texts = {token: added_token.content.strip() for token, added_token in added.items()}
         closing = [token for token, text in texts.items() if text and behind.startswith(text)]
         return sorted(closing, key=lambda token: -len(texts[token]))[:1]
 
@@ -122,20 +134,20 @@ class ChatTemplate:
         """Returns conversations as the template writes them.
 
         Args:
-            calls: with tools, calls of them and their outputs.
+            calls: if True, includes tools, calls of them and their outputs.
         """
         if not self.source:
             return ""
-        asked = {"role": "user", "content": _PROBE}
+        question = {"role": "user", "content": _PROBE}
         system = {"role": "system", "content": _PROBE}
         answer = {"role": "assistant", "content": _PROBE}
         output = {"role": "tool", "tool_call_id": _CALL["id"], "name": _PROBE, "content": _PROBE}
-        called = [asked, {**answer, "tool_calls": [_CALL]}, output, answer]
-        # One by one: a template refuses conversations that it does not know.
+        called = [question, {**answer, "tool_calls": [_CALL]}, output, answer]
+        # Rendered separately, because a template rejects conversations that it does not support.
         texts: list[str | None] = []
         for messages, tools in (
-            ([asked, answer, asked], None),
-            ([system, asked, answer], None),
+            ([question, answer, question], None),
+            ([system, question, answer], None),
             *([(called, [_TOOL])] if calls else []),
         ):
             with contextlib.suppress(TemplateLimitError):
@@ -145,7 +157,7 @@ class ChatTemplate:
     def _tried(
         self, messages: Sequence[Mapping[str, Any]], *, begins_answer: bool = False, **more: Any
     ) -> str | None:
-        """Returns None if the template refuses the messages."""
+        """Returns the text of the messages. None if the template rejects them."""
         try:
             return self.rendered(messages, begins_answer=begins_answer, **more)
         except (jinja2.TemplateError, TemplateDataError):
@@ -153,18 +165,18 @@ class ChatTemplate:
 
 
 def _with_parts(role: str) -> list[dict[str, Any]]:
-    """Returns a conversation whose last message has this role, and parts."""
-    asked: dict[str, Any] = {"role": "user", "content": "Hello"}
+    """Returns a conversation with a message of this role and a list of parts as its content."""
+    question: dict[str, Any] = {"role": "user", "content": "Hello"}
     before: dict[str, list[dict[str, Any]]] = {
-        "assistant": [asked],
-        "tool": [asked, {"role": "assistant", "content": "", "tool_calls": [_CALL]}],
+        "assistant": [question],
+        "tool": [question, {"role": "assistant", "content": "", "tool_calls": [_CALL]}],
     }
-    after = [asked] if role == "system" else []
+    after = [question] if role == "system" else []
     return [*before.get(role, []), {"role": role, "content": [_PROBE_PART]}, *after]
 
 
 class Trials:
-    """Renders known conversations. A template that meets a limit is not tried again."""
+    """Renders known conversations. After a template exceeds a limit, it is not tried again."""
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
@@ -173,7 +185,7 @@ class Trials:
     def __call__(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], *, begins_answer: bool
     ) -> str | None:
-        """Returns the text of a conversation; None if the template refuses it."""
+        """Returns the text of a conversation. None if the template rejects it."""
         if self._is_over:
             return None
         try:
@@ -187,6 +199,6 @@ class Trials:
 
 @lru_cache(maxsize=8)
 def _names(source: str) -> frozenset[str]:
-    """Returns the names in a template's code, those of its own variables included."""
+    """Returns the names in a template's code, including its own variables."""
     code = _CODE.findall(_COMMENTS.sub("", source))
-    return frozenset(_NAMES.findall(" ".join(_STRINGS.sub("''", one) for one in code)))
+    return frozenset(_NAMES.findall(" ".join(_STRINGS.sub("''", block) for block in code)))

@@ -1,4 +1,4 @@
-"""Leaves out what a conversation began with, until the rest fits the model."""
+"""Omits the oldest turns of a conversation until the rest fits the model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,14 +7,15 @@ Messages = Sequence[dict[str, Any]]
 
 
 def shortened(messages: Messages, fits: Callable[[Messages], bool]) -> Messages:
-    """The conversation without as few of its oldest turns as it takes; all of them where that is
-    not enough.
+    """Returns the conversation without its oldest turns. Omits as few as necessary, or all if even
+    that does not suffice.
 
-    What the system said, the last message of the user and what came last of all always stay.
+    The system's messages, the user's last message and the latest turn always stay.
 
     Args:
-        messages: as chat templates take them.
-        fits: whether so many are few enough. Asked for a handful of the possible beginnings.
+        messages: messages in the form that chat templates accept.
+        fits: returns True if the messages fit. It is called for only a few of the possible
+            beginnings.
     """
     turns = _turns(messages)
     least, most = 0, len(turns)
@@ -28,12 +29,13 @@ def shortened(messages: Messages, fits: Callable[[Messages], bool]) -> Messages:
 
 
 def _turns(messages: Messages) -> list[list[int]]:
-    """What can be left out, the oldest first: places of messages that belong together.
+    """Returns the turns that can be omitted, oldest first. Each is a list of indexes of messages
+    that belong together.
 
-    That is a message of the user with all that came of it, so that roles go on taking turns; of the
-    last one, each answer of the assistant with the outputs of the tools that it called.
+    A turn is a user's message with all its replies, so that roles still alternate. After the user's
+    last message, a turn is an answer of the assistant with the outputs of its tool calls.
     """
-    last = max((at for at, one in enumerate(messages) if one["role"] == "user"), default=-1)
+    last = max((at for at, entry in enumerate(messages) if entry["role"] == "user"), default=-1)
     turns: list[list[int]] = []
     for at, message in enumerate(messages):
         role = message["role"]
@@ -48,5 +50,5 @@ def _turns(messages: Messages) -> list[list[int]]:
 
 
 def _without(messages: Messages, turns: Sequence[Sequence[int]]) -> Messages:
-    left = {at for turn in turns for at in turn}
-    return [one for at, one in enumerate(messages) if at not in left]
+    omitted = {at for turn in turns for at in turn}
+    return [message for at, message in enumerate(messages) if at not in omitted]

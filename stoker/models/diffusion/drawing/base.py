@@ -1,4 +1,4 @@
-"""What all pipelines that make images share: seeds, sizes, files and streams."""
+"""Common base of pipelines that make images: seeds, sizes, files and streams."""
 
 import secrets
 from abc import abstractmethod
@@ -15,33 +15,35 @@ from stoker.models.stages.base import InputError, Sample
 from stoker.wire.image_answer import Drawing, DrawingOptions, Images, StreamHead
 
 _PIXELS_A_UNIT = 512
-"""Of the batch budget: before it is measured, a batch holds one image of 512 by 512 pixels."""
+"""Number of pixels per unit of the batch budget. Before it is measured, a batch holds one image of
+512 by 512 pixels.
+"""
 _PROBED = {"cpu": 128}
-"""The side of the images that a batch is measured with, pixels; elsewhere `_PROBED_SIDE`."""
+"""Side in pixels of the images that measure a batch, by device. Default: `_PROBED_SIDE`."""
 _PROBED_SIDE = 512
 _SEED_BITS = 63
 
 
 @dataclass(frozen=True)
 class DrawCall:
-    """What images must have in common to be drawn in one batch. None: the pipeline's default."""
+    """Options that images of one batch share. None means the pipeline's default."""
 
     drawing: Drawing
     width: int
-    """In pixels."""
+    """Width in pixels."""
     height: int
     steps: int | None = None
     guidance_scale: float | None = None
     strength: float | None = None
     is_negative: bool = False
-    """Whether there are negative prompts."""
+    """True if the samples have negative prompts."""
 
 
 class ImageGenerationStages(DiffusionStages):
-    """One input gives n samples, each of which is an image with a seed of its own.
+    """Base of image generation. One input results in n samples, each an image with a separate seed.
 
-    With a seed in the request an image is drawn alone: the last bits of floating point depend on
-    what shares a batch, and a seed is there to repeat an image exactly.
+    If the request has a seed, its images do not share a batch. The last bits of floating point
+    depend on the batch, and a seed must reproduce an image exactly.
     """
 
     def attach(self, model: Any) -> None:
@@ -51,17 +53,19 @@ class ImageGenerationStages(DiffusionStages):
     @property
     @abstractmethod
     def native(self) -> tuple[int, int]:
-        """Width and height that the model was made for, in pixels."""
+        """Width and height in pixels that the model was trained for."""
 
     @abstractmethod
     def probe_call(self, side: int) -> DrawCall:
-        """A few steps of an image of about this many pixels a side."""
+        """Returns the options of a probe: a few steps of an image with about this many pixels per
+        side.
+        """
 
     def options(self, parameters: Mapping[str, Any]) -> DrawingOptions:
         return msgspec.convert(parameters, DrawingOptions)
 
     def check_steps(self, options: DrawingOptions) -> None:
-        """Raise `InputError` for more steps than the noise was divided into."""
+        """Raises `InputError` if the request has more steps than the noise schedule."""
         config = self.pipe.scheduler.config
         most = config.num_train_timesteps - config.get("steps_offset", 0)
         if options.steps and options.steps > most:
@@ -73,10 +77,12 @@ class ImageGenerationStages(DiffusionStages):
     def samples(
         self, options: DrawingOptions, call: DrawCall, extras: Mapping[str, Any]
     ) -> list[Sample]:
-        """The images that a request asks for. With `extras` that each of them needs."""
-        given = options.seed
+        """Returns the samples of the images that a request asks to draw. Each has these
+        `extras`.
+        """
+        first_seed = options.seed
         seeds = [
-            secrets.randbits(_SEED_BITS) if given is None else given + index
+            secrets.randbits(_SEED_BITS) if first_seed is None else first_seed + index
             for index in range(options.n)
         ]
         return [
@@ -84,7 +90,7 @@ class ImageGenerationStages(DiffusionStages):
                 {},
                 extras={**extras, "seed": seed, "partial_images": options.partial_images},
                 call=call,
-                alone=given is not None,
+                alone=first_seed is not None,
             )
             for seed in seeds
         ]
@@ -99,7 +105,7 @@ class ImageGenerationStages(DiffusionStages):
         return Sample({}, extras={"prompt": "", "seed": 0, "partial_images": 0}, call=call)
 
     def picture(self, output: Mapping[str, Any]) -> Any:
-        """The finished image of a sample's output, as a PIL image. Raises `InputError`."""
+        """Returns the finished image of a sample's output as a PIL image. Raises `InputError`."""
         if output.get("flagged"):
             raise InputError(
                 "The model's own safety checker has withheld an image. Change the prompt, or draw "
@@ -113,7 +119,7 @@ class ImageGenerationStages(DiffusionStages):
     ) -> Images:
         options = self.options(parameters)
         pictures = [self.picture(output) for output in outputs]
-        files = [encode(one, options.output_format, options.quality) for one in pictures]
+        files = [encode(picture, options.output_format, options.quality) for picture in pictures]
         return Images(files, *pictures[0].size)
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
@@ -127,17 +133,18 @@ class ImageGenerationStages(DiffusionStages):
 def refuse_given(
     item: Mapping[str, Any], options: DrawingOptions, fields: Sequence[str], why: str
 ) -> None:
-    """Raise `InputError` for the first of these fields that is given."""
+    """Raises `InputError` for the first of these fields that the request sets."""
     for field in fields:
-        given = item.get(field) if field in item else getattr(options, field, None)
-        if given is not None:
+        value = item.get(field) if field in item else getattr(options, field, None)
+        if value is not None:
             raise InputError(f"'{field}' cannot be taken: {why}", field=field)
 
 
 def generators(samples: Sequence[Sample]) -> Any:
-    """torch's generators of the samples' seeds: on the CPU, so that a seed means the same anywhere.
+    """Returns torch's generators for the samples' seeds. They are on the CPU, so that a seed is
+    independent of the device.
 
-    One alone is not put into a list, which is how diffusers' users call a pipeline.
+    A single generator is not put into a list, as in diffusers' usual calls.
     """
     import torch
 
@@ -146,9 +153,11 @@ def generators(samples: Sequence[Sample]) -> Any:
 
 
 def shown_rows(samples: Sequence[Sample], step: int, steps: int) -> list[int]:
-    """The samples of which an unfinished image is shown after a step, counted from 0.
+    """Returns the rows of samples that show an unfinished image after a step. Steps are counted
+    from 0.
 
-    Shown are as many as a stream asks for, evenly spaced over the steps and none twice.
+    The number of images per sample is the number that its stream requests. They are evenly spaced
+    over the steps and none is shown twice.
     """
     if step + 1 >= steps:
         return []

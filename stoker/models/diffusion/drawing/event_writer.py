@@ -1,4 +1,4 @@
-"""An image's answer as a stream of events: unfinished images, then the finished one."""
+"""Streams an image's answer as events: unfinished images, then the finished one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,12 +8,14 @@ from stoker.models.stages.base import Sample
 from stoker.wire import sse
 from stoker.wire.image_answer import DrawingOptions, StreamHead
 
-# Lets the client know that the request was found good, before there is an image.
+# Tells the client that the request was accepted, before the first image exists.
 _BEGUN = b": drawing\n\n"
 
 
 class EventWriter:
-    """Events as the openai SDK's `ImageGenStreamEvent` and `ImageEditStreamEvent` name them."""
+    """Writes events with the names of the openai SDK's `ImageGenStreamEvent` and
+    `ImageEditStreamEvent`.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class EventWriter:
     def _event(self, kind: str, picture: Any) -> dict[str, Any]:
         file = encode(picture, self._options.output_format, self._options.quality)
         width, height = picture.size
-        # msgspec writes bytes as base64.
+        # msgspec encodes bytes as base64.
         return {
             "type": f"{self._head.event}.{kind}",
             "b64_json": file,

@@ -1,4 +1,4 @@
-"""Images drawn from texts, from images, and from images of which a mask marks parts."""
+"""Draws images from texts, from images, and from images with a mask."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _PROBE_STEPS = 2
 
 
 class DrawingStages(ImageGenerationStages):
-    """Pipelines of stoker/models/diffusion/drawing/pipeline_families.py."""
+    """Stages of the pipelines in stoker/models/diffusion/drawing/pipeline_families.py."""
 
     classes: ClassVar[tuple[str, ...]] = tuple(
         name for family in FAMILIES for name in family.classes.values()
@@ -49,7 +49,9 @@ class DrawingStages(ImageGenerationStages):
         return self.family.native(self.pipe)
 
     def _own_tokenizer(self, name: str) -> Any:
-        """Not the pipeline's: that is the engine thread's, and no tokenizer can serve two."""
+        """Returns a separate tokenizer. The engine thread uses the pipeline's, and tokenizers are
+        not thread-safe.
+        """
         tokenizer: Any = getattr(self.pipe, name)
         return tokenizer.from_pretrained(str(self.folder / name), local_files_only=True)
 
@@ -96,7 +98,7 @@ class DrawingStages(ImageGenerationStages):
         if item.get("image") is not None:
             drawing = "image" if item.get("mask") is None else "mask"
         if drawing not in self._drawings:
-            served = ", or ".join(_NEEDS[one] for one in self._drawings)
+            served = ", or ".join(_NEEDS[kind] for kind in self._drawings)
             raise InputError(
                 f"This model does not draw from {_NEEDS[drawing]}. It draws from {served}.",
                 field="mask" if drawing == "image" else "image",
@@ -110,14 +112,16 @@ class DrawingStages(ImageGenerationStages):
             raise InputError(
                 "This model draws from a text: 'prompt' must not be empty.", field="prompt"
             )
-        found: dict[str, Any] = {"prompt": prompt, "tokens": self._count(prompt, "prompt")}
+        texts: dict[str, Any] = {"prompt": prompt, "tokens": self._count(prompt, "prompt")}
         if negative is not None:
             self._count(negative, "negative_prompt")
-            found["negative_prompt"] = negative
-        return found
+            texts["negative_prompt"] = negative
+        return texts
 
     def _count(self, text: str, field: str) -> int:
-        """The tokens of a text. Raises `InputError` where the model would cut it."""
+        """Returns the number of tokens in a text. Raises `InputError` if the model would truncate
+        it.
+        """
         counts = [
             (len(tokenizer(text, truncation=False, verbose=False)["input_ids"]), limit)
             for tokenizer, limit in self._readers
@@ -164,7 +168,7 @@ class DrawingStages(ImageGenerationStages):
         drawing: Drawing,
         extras: dict[str, Any],
     ) -> tuple[int, int]:
-        """The size to be drawn. Puts the image and the mask into `extras`, in that size."""
+        """Returns the size to draw. Puts the image and the mask into `extras`, resized to it."""
         bounds = sizes.Bounds(
             self.family.multiple(self.pipe), self.family.largest_side(self.pipe), self.native
         )
@@ -182,8 +186,8 @@ class DrawingStages(ImageGenerationStages):
     def _media(self, item: Mapping[str, Any]) -> tuple[Any, Any]:
         from stoker.media.image import decode, decode_mask
 
-        given: Media = item["image"]
-        image: Any = self.decoded(given, lambda data: decode(data, self.limits), "image")
+        image_media: Media = item["image"]
+        image: Any = self.decoded(image_media, lambda data: decode(data, self.limits), "image")
         given_mask: Media | None = item.get("mask")
         if given_mask is None:
             return image, None
@@ -216,21 +220,25 @@ class DrawingStages(ImageGenerationStages):
             callback_on_step_end=self._callback(call, samples, watch),
         )
         flags = getattr(result, "nsfw_content_detected", None) or [False] * len(samples)
-        # Copies: a view of a batch would keep all of it.
+        # Copies, because a view would keep the whole batch in memory.
         return [
             {"pixels": pixels.float().cpu().clone(), "flagged": flag}
             for pixels, flag in zip(result.images, flags, strict=True)
         ]
 
     def picture(self, output: Mapping[str, Any]) -> Any:
-        """What the mask leaves is the image's own: the autoencoder would change it a little."""
+        """Returns the finished image, with the original pixels outside the mask: the autoencoder
+        would change them slightly.
+        """
         picture = super().picture(output)
         if "mask" in output:
             picture = sizes.pasted(picture, output["image"], output["mask"])
         return picture
 
     def _pipe(self, drawing: Drawing) -> Any:
-        """The family's pipeline for a kind of drawing, made of the loaded one's components."""
+        """Returns the family's pipeline for a kind of drawing, built from the loaded pipeline's
+        components.
+        """
         import diffusers
 
         name = self.family.classes[drawing]
@@ -254,17 +262,17 @@ class DrawingStages(ImageGenerationStages):
             "guidance_scale": call.guidance_scale,
             "strength": call.strength,
         }
-        found = {name: value for name, value in chosen.items() if value is not None}
-        found["prompt"] = column("prompt")
+        inputs = {name: value for name, value in chosen.items() if value is not None}
+        inputs["prompt"] = column("prompt")
         if call.is_negative:
-            found["negative_prompt"] = column("negative_prompt")
+            inputs["negative_prompt"] = column("negative_prompt")
         if call.drawing != "text":
-            found["image"] = column("image")
+            inputs["image"] = column("image")
         if call.drawing == "mask":
-            found["mask_image"] = column("mask")
+            inputs["mask_image"] = column("mask")
         if "width" in inspect.signature(type(pipe).__call__).parameters:
-            found |= {"width": call.width, "height": call.height}
-        return found
+            inputs |= {"width": call.width, "height": call.height}
+        return inputs
 
     def _callback(self, call: DrawCall, samples: Sequence[Sample], watch: "Watch") -> Any:
         def stepped(
@@ -280,7 +288,7 @@ class DrawingStages(ImageGenerationStages):
         return stepped
 
     def _given_or_default(self, given: float | None, drawing: Drawing, name: str) -> Any:
-        """An option as it is given, or the default of the pipeline that draws."""
+        """Returns the request's value of an option, or the default of the pipeline that draws."""
         import diffusers
 
         if given is not None:

@@ -1,4 +1,4 @@
-"""Pixels into image files."""
+"""Encodes pixels as image files."""
 
 import io
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def to_picture(pixels: "torch.Tensor") -> Any:
-    """A PIL image of floats of shape (channels, height, width) from 0 to 1.
+    """Returns a PIL image of floats of shape (channels, height, width) from 0 to 1.
 
-    With one channel it is grey, else RGB. Rounded as diffusers' own `output_type="pil"` does.
+    Images with one channel are grey, others RGB. Rounds as diffusers' own `output_type="pil"` does.
     """
     from diffusers.image_processor import VaeImageProcessor
 
@@ -21,7 +21,9 @@ def to_picture(pixels: "torch.Tensor") -> Any:
 
 
 def encode(picture: Any, output_format: ImageFormat, quality: int) -> bytes:
-    """A file of a PIL image. `quality` is of JPEG and WebP, 0 to 100; PNG loses nothing."""
+    """Returns a PIL image as a file. `quality` applies to JPEG and WebP, 0 to 100. PNG is
+    lossless.
+    """
     file = io.BytesIO()
     options = {} if output_format == "png" else {"quality": quality}
     picture.save(file, format=output_format.upper(), **options)

@@ -1,6 +1,7 @@
-"""The families of diffusers pipelines that draw images from texts, and how they differ.
+"""Families of diffusers pipelines that draw images from texts, and their differences.
 
-A deployment loads one pipeline; the others of its family are made of the same components.
+A deployment loads one pipeline. The other pipelines of its family are built from the same
+components.
 """
 
 import math
@@ -10,11 +11,11 @@ from typing import Any
 from stoker.wire.image_answer import Drawing
 
 MAX_SIDE = 2048
-"""Of an image that is made, pixels."""
+"""Maximum width and height of a generated image in pixels."""
 
 
 class Family:
-    """Stable Diffusion 1 and 2: a U-Net, and one text encoder."""
+    """Stable Diffusion 1 and 2: a U-Net and one text encoder."""
 
     classes: Mapping[Drawing, str] = {
         "text": "StableDiffusionPipeline",
@@ -22,14 +23,14 @@ class Family:
         "mask": "StableDiffusionInpaintPipeline",
     }
     takes_negative = True
-    """Whether a negative prompt is part of the guidance."""
+    """True if the guidance includes a negative prompt."""
 
     def multiple(self, pipe: Any) -> int:
-        """What width and height must be multiples of, in pixels."""
+        """Returns the number of pixels that must divide width and height."""
         return math.lcm(8, pipe.vae_scale_factor)
 
     def native(self, pipe: Any) -> tuple[int, int]:
-        """Width and height that the model was made for, in pixels."""
+        """Returns the width and height in pixels that the model was trained for."""
         size = pipe.unet.config.sample_size
         height, width = (size, size) if isinstance(size, int) else size
         return width * pipe.vae_scale_factor, height * pipe.vae_scale_factor
@@ -38,9 +39,9 @@ class Family:
         return MAX_SIDE
 
     def drawings(self, pipe: Any) -> Sequence[Drawing]:
-        """What the model can draw from; the one that it was made for first."""
+        """Returns the kinds of input that the model can draw from, its main kind first."""
         if self._channels_in(pipe) != pipe.vae.config.latent_channels:
-            # A U-Net made for inpainting sees the mask beside the image, and needs both.
+            # An inpainting U-Net reads the mask in addition to the image, and needs both.
             return ["mask"]
         return sorted(self.classes, key=lambda kind: self.classes[kind] != type(pipe).__name__)
 
@@ -48,23 +49,30 @@ class Family:
         return False
 
     def guides(self, pipe: Any, scale: float) -> bool:
-        """Whether the model is run with and without the prompt at this guidance scale."""
+        """Returns True if the model runs with and without the prompt at this guidance scale."""
         return scale > 1 and getattr(pipe.unet.config, "time_cond_proj_dim", None) is None
 
     def readers(self, pipe: Any) -> dict[str, int]:
-        """Names of the tokenizers, each with the most tokens that the model takes of a prompt.
+        """Returns the names of the tokenizers, with the maximum number of prompt tokens of each.
 
-        The one that reads farthest counts: beside T5, the CLIP encoders only sum a prompt up.
+        The encoder with the highest limit counts: next to T5, the CLIP encoders only summarise a
+        prompt.
         """
-        found = {name: getattr(pipe, name, None) for name in ("tokenizer", "tokenizer_2")}
-        return {name: one.model_max_length for name, one in found.items() if one is not None}
+        tokenizers = {name: getattr(pipe, name, None) for name in ("tokenizer", "tokenizer_2")}
+        return {
+            name: tokenizer.model_max_length
+            for name, tokenizer in tokenizers.items()
+            if tokenizer is not None
+        }
 
     def spatial(self, pipe: Any, latents: Any, width: int, height: int) -> Any:
-        """Latents of shape (batch, channels, height, width)."""
+        """Returns latents of shape (batch, channels, height, width)."""
         return latents
 
     def decode(self, pipe: Any, latents: Any, width: int, height: int) -> Any:
-        """Pixels of shape (batch, 3, height, width), 0 to 1, of latents between two steps."""
+        """Returns pixels of shape (batch, 3, height, width), 0 to 1, decoded from latents between
+        two steps.
+        """
         import torch
 
         vae: Any = pipe.vae
@@ -75,11 +83,11 @@ class Family:
             mean, std = (getattr(config, f"latents_{name}", None) for name in ("mean", "std"))
             if mean is not None and std is not None:
                 shift, spread = (
-                    torch.tensor(one).view(1, -1, 1, 1).to(latents) for one in (mean, std)
+                    torch.tensor(values).view(1, -1, 1, 1).to(latents) for values in (mean, std)
                 )
                 scaled = scaled * spread + shift
             dtype = vae.dtype
-            # Some autoencoders overflow in half precision; diffusers marks them so.
+            # Some autoencoders overflow in half precision. diffusers marks them with this setting.
             upcast = dtype == torch.float16 and getattr(config, "force_upcast", False)
             if upcast:
                 vae.to(dtype=torch.float32)
@@ -95,7 +103,7 @@ class Family:
 
 
 class StableDiffusionXL(Family):
-    """A larger U-Net, and two text encoders."""
+    """Stable Diffusion XL: a larger U-Net and two text encoders."""
 
     classes = {
         "text": "StableDiffusionXLPipeline",
@@ -105,7 +113,7 @@ class StableDiffusionXL(Family):
 
 
 class StableDiffusion3(Family):
-    """A transformer, two CLIP encoders and T5, which may be left out."""
+    """Stable Diffusion 3: a transformer, two CLIP encoders and an optional T5."""
 
     classes = {
         "text": "StableDiffusion3Pipeline",
@@ -138,7 +146,7 @@ class StableDiffusion3(Family):
 
 
 class Flux(Family):
-    """A transformer that guidance is distilled into, CLIP and T5."""
+    """Flux: a transformer with distilled guidance, CLIP and T5."""
 
     classes = {
         "text": "FluxPipeline",
@@ -169,7 +177,7 @@ class Flux(Family):
         return pipe._unpack_latents(latents, height, width, pipe.vae_scale_factor)
 
     def _channels_in(self, pipe: Any) -> int:
-        # Each position of the transformer holds two by two of the latents.
+        # Each position of the transformer holds two by two latents.
         return pipe.transformer.config.in_channels // 4
 
 
@@ -181,6 +189,6 @@ IMAGE_CLASSES = tuple(
 
 
 def family_of(pipe: Any) -> Family:
-    """The family of a loaded pipeline, which is one of their classes."""
+    """Returns the family of a loaded pipeline, which must be one of the families' classes."""
     name = type(pipe).__name__
     return next(family for family in FAMILIES if name in family.classes.values())

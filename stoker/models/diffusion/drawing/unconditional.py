@@ -1,4 +1,4 @@
-"""Images drawn from nothing but noise: DDPM and DDIM."""
+"""Draws images from noise alone: DDPM and DDIM."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from stoker.models.stages.watch import Watch
 
 _STEPS = {"DDPMPipeline": 1000, "DDIMPipeline": 50}
-"""By class: the defaults of diffusers' own calls."""
+"""Default number of steps by pipeline class, as in diffusers' own calls."""
 _PROBE_STEPS = 2
 
 
 class UnconditionalStages(ImageGenerationStages):
-    """The loop of steps is ours: diffusers' pipelines for this know no callback."""
+    """Stages of unconditional image generation. They run the loop of steps, because diffusers'
+    pipelines for this have no callback.
+    """
 
     classes: ClassVar[tuple[str, ...]] = tuple(_STEPS)
 
@@ -49,7 +51,9 @@ class UnconditionalStages(ImageGenerationStages):
     def draw(
         self, pipe: Any, samples: Sequence[Sample], watch: "Watch"
     ) -> Sequence[Mapping[str, Any]]:
-        """As `DDPMPipeline.__call__` and `DDIMPipeline.__call__` draw."""
+        """Returns the drawn images, made as in `DDPMPipeline.__call__` and
+        `DDIMPipeline.__call__`.
+        """
         import torch
         from diffusers.utils import torch_utils
 

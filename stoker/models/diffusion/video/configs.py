@@ -1,7 +1,7 @@
-"""The configuration of a video pipeline, read from its files: without its library, and at once.
+"""Reads the configuration of a video pipeline from its files, quickly and without its library.
 
-A setting that a file leaves out is the class' own default, as diffusers would have it; what its
-pipelines draw by themselves are the defaults of their calls. Tests hold both against the library.
+An omitted setting has the default of its class, as in diffusers. The default sizes of pipelines are
+the defaults of their calls. Tests compare both with the library.
 """
 
 import json
@@ -11,7 +11,9 @@ from typing import Any, cast
 INDEX = "model_index.json"
 
 Reading = Callable[[str], bytes]
-"""The content of a file of the model, by its path. Raises OSError or KeyError where it is not."""
+"""Returns the content of a model file by its path. Raises OSError or KeyError if the file does not
+exist.
+"""
 
 COMPONENTS: Mapping[str, Mapping[str, Any]] = {
     "WanTransformer3DModel": {"patch_size": (1, 2, 2), "rope_max_seq_len": 1024},
@@ -38,7 +40,7 @@ COMPONENTS: Mapping[str, Mapping[str, Any]] = {
         "temporal_compression_ratio": 4,
     },
 }
-"""Class of a component → those of its settings that tell what can be drawn, by default."""
+"""Maps a component's class to the settings that decide what it can draw, with their defaults."""
 _WAN = {"width": 832, "height": 480, "num_frames": 81, "max_sequence_length": 512}
 _LTX = {
     "width": 704,
@@ -53,11 +55,13 @@ CALLS: Mapping[str, Mapping[str, int]] = {
     "LTXPipeline": _LTX,
     "LTXImageToVideoPipeline": _LTX,
 }
-"""Class of a pipeline → the defaults of its call."""
+"""Maps a pipeline's class to the defaults of its call."""
 
 
 class Pipeline:
-    """What a pipeline's files say. Raises KeyError, OSError and ValueError where they do not."""
+    """Configuration in a pipeline's files. Raises KeyError, OSError and ValueError if it is invalid
+    or incomplete.
+    """
 
     def __init__(self, read: Reading) -> None:
         self._read = read
@@ -66,26 +70,26 @@ class Pipeline:
 
     @property
     def call(self) -> Mapping[str, int]:
-        """What its call takes where nothing is given."""
+        """Defaults of its call."""
         return CALLS[self.name]
 
     def setting(self, name: str) -> Any:
-        """Of the pipeline itself; None where there is none."""
+        """Returns a setting of the pipeline itself, or None if it has none."""
         return self._index.get(name)
 
     def component(self, *names: str) -> Mapping[str, Any]:
-        """The settings of the first of these components that it has."""
+        """Returns the settings of the first of these components that the pipeline has."""
         name = next(name for name in names if self._class_of(name))
-        given = self._object(f"{name}/config.json")
-        known = COMPONENTS[str(given.get("_class_name") or self._class_of(name))]
-        return {setting: given.get(setting, default) for setting, default in known.items()}
+        config = self._object(f"{name}/config.json")
+        known = COMPONENTS[str(config.get("_class_name") or self._class_of(name))]
+        return {setting: config.get(setting, default) for setting, default in known.items()}
 
     def _class_of(self, name: str) -> str | None:
         entry: Any = self._index.get(name)
         return cast("list[str | None]", entry)[1] if isinstance(entry, list) else None
 
     def _object(self, path: str) -> dict[str, Any]:
-        found: Any = json.loads(self._read(path))
-        if not isinstance(found, dict):
+        content: Any = json.loads(self._read(path))
+        if not isinstance(content, dict):
             raise ValueError(f"{path} holds no object")
-        return cast("dict[str, Any]", found)
+        return cast("dict[str, Any]", content)

@@ -1,8 +1,8 @@
-"""Which sizes and numbers of frames a video model can draw, read from its pipeline's configuration.
+"""Sizes and numbers of frames that a video model can draw, read from its pipeline's configuration.
 
-A VAE of video makes a first frame of the first latent frame and `temporal compression` frames of
-every other, so numbers of frames are multiples of that and one. Widths and heights are multiples of
-its spatial compression times the transformer's patch.
+A video VAE decodes the first latent frame into one frame, and each other one into `temporal
+compression` frames. So the number of frames is a multiple of that, plus one. Widths and heights are
+multiples of its spatial compression times the transformer's patch.
 """
 
 import math
@@ -16,7 +16,7 @@ from stoker.wire.video_request import MAX_FRAMES, MAX_PIXELS, MAX_SIDE, VideoSpe
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Of one video that the model can draw."""
+    """Size, number of frames and frame rate of a video that the model can draw."""
 
     width: int
     height: int
@@ -30,24 +30,26 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What one model can draw; its own width, height, frames and fps are the defaults."""
+    """Limits of one model. Its own width, height, frames and fps are the defaults."""
 
     own: Shape
     multiple: tuple[int, int]
-    """Of width and height."""
+    """Numbers that must divide width and height."""
     frame_step: int
-    """A video has `frame_step * k + 1` frames."""
+    """Step between valid numbers of frames. A video has `frame_step * k + 1` frames."""
     largest: tuple[int, int] = (MAX_SIDE, MAX_SIDE)
     most_frames: int = MAX_FRAMES
     fixed: bool = False
-    """It draws nothing but its own size and number of frames."""
+    """True if the model draws only its own size and number of frames."""
     prompt_tokens: int
-    """What is longer its pipeline would cut."""
+    """Maximum number of tokens in a prompt. The pipeline would truncate longer prompts."""
     takes_rate: bool = False
-    """The pipeline takes the frames per second."""
+    """True if the pipeline accepts the frames per second."""
 
     def shape(self, spec: VideoSpec) -> Shape:
-        """The video that is asked for, with the nearest number of frames. Raises `InputError`."""
+        """Returns the requested video, with the nearest valid number of frames. Raises
+        `InputError`.
+        """
         width, height = self._size(spec)
         fps = spec.fps or self.own.fps
         return Shape(width=width, height=height, frames=self._frames(spec, fps), fps=fps)
@@ -76,7 +78,7 @@ class Rules:
         return size
 
     def _nearest(self, size: tuple[int, int]) -> list[tuple[int, int]]:
-        """The right sizes just below and just above: one where both are the same."""
+        """Returns the valid sizes just below and just above, or one size if both are equal."""
         sides = [
             (
                 _within(side // step, most // step) * step,
@@ -95,7 +97,9 @@ class Rules:
         return self.own.frames
 
     def _allowed(self, frames: float, field: str, fps: int) -> int:
-        """The nearest number of frames that the model can draw; of two, the larger."""
+        """Returns the nearest valid number of frames. Of two equally near numbers, the larger one
+        is used.
+        """
         allowed = max(0, math.floor((frames - 1) / self.frame_step + 0.5)) * self.frame_step + 1
         if self.fixed and allowed != self.own.frames:
             raise _refusal(
@@ -113,7 +117,7 @@ class Rules:
 
 
 def check_amount(shape: Shape) -> None:
-    """Refuse what would not fit in memory. Raises `InputError`."""
+    """Raises `InputError` if the video would not fit in memory."""
     pixels = shape.width * shape.height * shape.frames
     if pixels > MAX_PIXELS:
         raise _refusal(
@@ -124,16 +128,18 @@ def check_amount(shape: Shape) -> None:
 
 
 def rules_of(read: Reading) -> Rules:
-    """The rules of a pipeline of one of the families, read from its files.
+    """Returns the rules of a pipeline of one of the families, read from its files.
 
-    Raises KeyError, OSError and ValueError where those are not as they should be.
+    Raises KeyError, OSError and ValueError if the files are invalid.
     """
     pipe = Pipeline(read)
     return _FAMILIES[pipe.name](pipe)
 
 
 def _wan(pipe: Pipeline) -> Rules:
-    """Wan 2.1 and 2.2; of 2.2, the small model expands time steps and has its own size and rate."""
+    """Returns the rules of Wan 2.1 and 2.2. The small model of 2.2 expands time steps and has a
+    different size and rate.
+    """
     transformer, vae = pipe.component("transformer", "transformer_2"), pipe.component("vae")
     patch_frames, patch_height, patch_width = transformer["patch_size"]
     spatial, temporal = vae["scale_factor_spatial"], vae["scale_factor_temporal"]
@@ -141,7 +147,7 @@ def _wan(pipe: Pipeline) -> Rules:
     multiple = _even(spatial * patch_width), _even(spatial * patch_height)
     most_frames = (positions * patch_frames - 1) * temporal + 1
     default = pipe.call
-    own = (
+    shape = (
         Shape(width=1280, height=704, frames=121, fps=24)
         if pipe.setting("expand_timesteps")
         else Shape(
@@ -149,7 +155,7 @@ def _wan(pipe: Pipeline) -> Rules:
         )
     )
     return Rules(
-        own=own,
+        own=shape,
         multiple=multiple,
         frame_step=temporal,
         largest=(min(MAX_SIDE, positions * multiple[0]), min(MAX_SIDE, positions * multiple[1])),
@@ -162,7 +168,7 @@ def _ltx(pipe: Pipeline) -> Rules:
     transformer, vae = pipe.component("transformer"), pipe.component("vae")
     halvings = 2 ** sum(vae["spatio_temporal_scaling"])
     spatial = vae["spatial_compression_ratio"] or vae["patch_size"] * halvings
-    # The pipeline asks for multiples of 32, whatever its VAE.
+    # The pipeline requires multiples of 32 for any VAE.
     multiple = math.lcm(32, spatial * transformer["patch_size"])
     compressed = vae["temporal_compression_ratio"] or vae["patch_size_t"] * halvings
     temporal = compressed * transformer["patch_size_t"]
@@ -183,17 +189,18 @@ def _ltx(pipe: Pipeline) -> Rules:
 
 
 def _cogvideox(pipe: Pipeline) -> Rules:
-    """CogVideoX 1.0 and, with patches in time, 1.5.
+    """Returns the rules of CogVideoX 1.0 and of 1.5, which has patches in time.
 
-    Its VAE decodes two latent frames at a time and gives the first one's single frame only where
-    their number is odd: hence twice the step.
+    Its VAE decodes two latent frames at a time. It returns a single frame for the first one only if
+    the number of latent frames is odd. Therefore the step is doubled.
     """
     transformer, vae = pipe.component("transformer"), pipe.component("vae")
     spatial = 2 ** (len(vae["block_out_channels"]) - 1)
     newer = transformer["patch_size_t"] is not None
     multiple = math.lcm(8, spatial * transformer["patch_size"])
     trained = transformer["sample_width"] * spatial, transformer["sample_height"] * spatial
-    # Of 1.5 the sample's size is that of its table of positions; these are the sizes it is for.
+    # The sample size of 1.5 is the size of its position table. These are the sizes that it was made
+    # for.
     width, height = (min(trained[0], 1360), min(trained[1], 768)) if newer else trained
     step = 2 * vae["temporal_compression_ratio"]
     return Rules(
@@ -209,7 +216,7 @@ def _cogvideox(pipe: Pipeline) -> Rules:
         if newer
         else (MAX_SIDE, MAX_SIDE),
         most_frames=_last(MAX_FRAMES, step),
-        # Learned positions are tied to their places.
+        # Learned positions are valid only for their original size.
         fixed=transformer["use_learned_positional_embeddings"],
         prompt_tokens=transformer["max_text_seq_length"],
     )
@@ -226,7 +233,7 @@ _FAMILIES: Mapping[str, Callable[[Pipeline], Rules]] = {
 
 
 def _even(side: int) -> int:
-    """4:2:0 halves both sides."""
+    """Returns a multiple of two, because 4:2:0 halves both sides."""
     return math.lcm(2, side)
 
 

@@ -1,4 +1,4 @@
-"""Video made by diffusion: a prompt, with an image or without, into frames and into a file."""
+"""Generates video by diffusion: from a prompt, optionally with an image, to frames."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -20,20 +20,23 @@ if TYPE_CHECKING:
     from stoker.wire.protocol import Work
 
 DRAWN = 0.95
-"""How much of a video is done when its last step is; the rest is decoding."""
+"""Fraction of a video that is finished after its last step. The rest is decoding."""
 IMAGE_FIELD = "input_reference"
 
 
 class VideoGenerationStages(DiffusionStages):
-    """Each video is drawn alone: its latents and its frames fill the memory."""
+    """Base of video generation. Each video is drawn alone, because its latents and frames fill the
+    memory.
+    """
 
     from_image: ClassVar[bool]
-    """Whether the models begin with an image."""
+    """True if the models begin with an image."""
 
     def attach(self, model: Any) -> None:
         super().attach(model)
         self.rules = rules_of(lambda path: (self.folder / path).read_bytes())
-        # The pipeline's own is used by the engine's thread, and counting changes its settings.
+        # A copy, because the engine's thread uses the pipeline's tokenizer and counting changes its
+        # settings.
         self._tokenizer = copy.deepcopy(model.tokenizer)
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
@@ -58,7 +61,7 @@ class VideoGenerationStages(DiffusionStages):
             )
 
     def _features(self, image: Media | None, shape: Shape) -> dict[str, Any]:
-        """The image as the first frame: uint8 of shape (1, height, width, 3)."""
+        """Returns the image as the first frame: uint8 of shape (1, height, width, 3)."""
         if not self.from_image and image is None:
             return {}
         if not self.from_image:
@@ -79,7 +82,7 @@ class VideoGenerationStages(DiffusionStages):
         return [{"frames": self._frames(pipe, sample, watch)} for sample in samples]
 
     def _frames(self, pipe: Any, sample: Sample, watch: "Watch") -> Any:
-        """uint8 of shape (frames, height, width, 3)."""
+        """Returns the frames: uint8 of shape (frames, height, width, 3)."""
         import numpy
 
         def stepped(pipe: Any, step: int, _time: Any, _state: Any) -> dict[str, Any]:
@@ -99,7 +102,7 @@ class VideoGenerationStages(DiffusionStages):
 
         shape: Shape = sample.extras["shape"]
         spec: VideoSpec = sample.extras["spec"]
-        # On the CPU, whatever the device: the same seed then gives the same noise.
+        # The noise is made on the CPU, so that a seed gives the same noise on every device.
         noise = torch.Generator("cpu")
         noise.seed() if spec.seed is None else noise.manual_seed(spec.seed)
         chosen: dict[str, Any] = {
@@ -140,14 +143,14 @@ class VideoGenerationStages(DiffusionStages):
 
 
 class TextToVideoStages(VideoGenerationStages):
-    """A prompt into a video."""
+    """Stages that make a video from a prompt."""
 
     from_image = False
     classes = ("WanPipeline", "LTXPipeline", "CogVideoXPipeline")
 
 
 class ImageToVideoStages(VideoGenerationStages):
-    """A prompt and the first frame into a video."""
+    """Stages that make a video from a prompt and the first frame."""
 
     from_image = True
     classes = (
@@ -158,12 +161,12 @@ class ImageToVideoStages(VideoGenerationStages):
 
 
 def finish(work: "Work", results: Sequence[Any]) -> bytes:
-    """`VideoAnswer` as MessagePack; one prompt makes one video."""
+    """Returns `VideoAnswer` as MessagePack. One prompt makes one video."""
     return msgspec.msgpack.encode(results[0])
 
 
 def _still(data: bytes | memoryview, limits: "MediaLimits") -> "Image.Image":
-    """An image, or the first frame of a video. Raises `MediaError`."""
+    """Returns an image, or the first frame of a video. Raises `MediaError`."""
     from PIL import Image
 
     from stoker.media import containers, image, video

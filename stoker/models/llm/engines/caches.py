@@ -1,8 +1,9 @@
-"""What a language model of transformers keeps of a sequence: keys and values, or a state.
+"""Handles the cache that a transformers language model keeps of a sequence: keys and values, or a
+state.
 
-Most keep the keys and values of all positions, so that sequences can be computed together. What is
-of another kind (windows, states, sparse attention's indices) belongs to one sequence and stays as
-the model made it.
+Most models keep the keys and values of all positions, so sequences can be computed together. Caches
+of other kinds (windows, states, sparse attention's indices) belong to one sequence and stay as the
+model created them.
 """
 
 import inspect
@@ -16,48 +17,53 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 _NAMES = ("past_key_values", "cache_params", "state")
 _GROWING = ("keys", "values", "indexer_keys")
-"""What a layer keeps of every token, (rows, [heads,] tokens, size); all else has one size."""
+"""Parts of a layer's cache that hold every token, with shape (rows, [heads,] tokens, size). All
+other parts have a fixed size.
+"""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What sequences take, bytes."""
+    """Cache size of sequences in bytes."""
 
     a_sequence: int
-    """However long it is."""
+    """Bytes per sequence, independent of its length."""
     a_token: int
 
     def of(self, sequences: int, tokens: int) -> int:
-        """All together, of so many tokens together."""
+        """Returns the bytes of a number of sequences with `tokens` tokens in total."""
         return sequences * self.a_sequence + tokens * self.a_token
 
 
 class Caches:
-    """Makes the caches of a model's sequences."""
+    """Creates the caches of a model's sequences."""
 
     def __init__(self, model: Any) -> None:
         accepted = inspect.signature(model.forward).parameters
         self._config = model.config
         self.name = next(name for name in _NAMES if name in accepted)
-        """What the model calls it, as an argument and among its outputs."""
+        """The model's name for its cache, as an argument and in its outputs."""
         self._given = self.name in _NAMES[:2] and model._supports_default_dynamic_cache()
 
     def empty(self) -> Any:
-        """That of a sequence of which nothing is computed; None: the first pass makes it."""
+        """Returns the cache of a sequence without computed tokens. None if the first pass creates
+        it.
+        """
         return DynamicCache(config=self._config) if self._given else None
 
 
 def shareable(cache: Any) -> bool:
-    """Whether it is keys and values of all positions, and nothing else."""
+    """Returns True if a cache consists only of keys and values of all positions."""
     return type(cache) is DynamicCache and all(
-        type(one) is DynamicLayer and one.is_initialized for one in cache.layers
+        type(layer) is DynamicLayer and layer.is_initialized for layer in cache.layers
     )
 
 
 def footprint(cache: Any) -> Footprint:
-    """What one sequence's cache comes to, however long it gets.
+    """Returns the size of one sequence's cache as a function of its length.
 
-    A window is taken for as long as the sequence: too much, and never too little.
+    A window is counted as if it grew with the sequence. That overestimates its size and never
+    underestimates it.
     """
     growing = [
         part
@@ -67,35 +73,37 @@ def footprint(cache: Any) -> Footprint:
     ]
     counted = {id(part) for part in growing}
     fixed = {id(part): part.nbytes for part in _tensors(cache) if id(part) not in counted}
-    return Footprint(sum(fixed.values()), sum(one.nbytes // one.shape[-2] for one in growing))
+    return Footprint(
+        sum(fixed.values()), sum(tensor.nbytes // tensor.shape[-2] for tensor in growing)
+    )
 
 
 def merged(caches: Sequence[Any], longest: int) -> Any:
-    """Shareable caches below one another, padded on the left to the longest."""
-    found: Any = DynamicCache()
+    """Stacks shareable caches as rows of one cache, padded on the left to the longest."""
+    stacked: Any = DynamicCache()
     for layers in zip(*(cache.layers for cache in caches), strict=True):
         keys = torch.cat([_stretched(layer.keys, longest) for layer in layers])
         values = torch.cat([_stretched(layer.values, longest) for layer in layers])
-        found.layers.append(_layer(keys, values))
-    return found
+        stacked.layers.append(_layer(keys, values))
+    return stacked
 
 
 def kept(cache: Any, rows: Sequence[int], lengths: Sequence[int], ends: Sequence[int]) -> Any:
-    """Some rows of a shareable cache, padded on the left to the longest of them.
+    """Returns some rows of a shareable cache, padded on the left to the longest of them.
 
     Args:
-        lengths: of each of these rows, tokens.
-        ends: of each, the place behind its last token; what comes after it is dropped.
+        lengths: tokens of each of these rows.
+        ends: position after the last token of each row. Anything behind it is dropped.
     """
-    found: Any = DynamicCache()
+    selected: Any = DynamicCache()
     for layer in cache.layers:
         parts = (_kept(part, rows, lengths, ends) for part in (layer.keys, layer.values))
-        found.layers.append(_layer(*parts))
-    return found
+        selected.layers.append(_layer(*parts))
+    return selected
 
 
 def cut(cache: Any, count: int) -> None:
-    """Drop the last tokens of a shareable cache."""
+    """Drops the last `count` tokens of a shareable cache."""
     for layer in cache.layers if count else ():
         layer.keys, layer.values = layer.keys[:, :, :-count], layer.values[:, :, :-count]
 
@@ -104,7 +112,7 @@ def _kept(
     part: torch.Tensor, rows: Sequence[int], lengths: Sequence[int], ends: Sequence[int]
 ) -> torch.Tensor:
     longest, end = max(lengths), ends[0]
-    if all(one == end for one in ends):
+    if all(row_end == end for row_end in ends):
         return part[rows, :, end - longest : end]
     each = zip(rows, lengths, ends, strict=True)
     return torch.cat(
@@ -125,13 +133,13 @@ def _layer(keys: torch.Tensor, values: torch.Tensor) -> Any:
 
 
 def _tensors(value: Any) -> Iterable[torch.Tensor]:
-    """All tensors of a cache of whatever class."""
+    """Yields all tensors of a cache of any class."""
     if torch.is_tensor(value):
         yield value
     elif isinstance(value, dict):
         yield from _tensors(list(cast("dict[Any, Any]", value).values()))
     elif isinstance(value, list | tuple):
-        for one in cast("Sequence[Any]", value):
-            yield from _tensors(one)
+        for item in cast("Sequence[Any]", value):
+            yield from _tensors(item)
     elif hasattr(value, "__dict__") and not isinstance(value, PreTrainedConfig):
         yield from _tensors(vars(value))

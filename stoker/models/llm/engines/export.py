@@ -1,8 +1,8 @@
 """Converts a decoder language model for OpenVINO.
 
-The result has the form that optimum-intel writes and OpenVINO's tools expect: keys and values are
-the model's state, attention is one ScaledDotProductAttention a layer. It is made of today's
-transformers directly, so no second environment with an older one is needed.
+The result has the form that optimum-intel writes and OpenVINO's tools expect. Keys and values are
+the model's state, and each layer's attention is one ScaledDotProductAttention. The conversion uses
+the current transformers directly, so it needs no second environment with an older version.
 """
 
 import logging
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 TOLERANCE = 1e-3
 """Largest difference from torch, as a share of torch's largest logit."""
 _BATCH, _LENGTH, _PAST = 2, 3, 5
-"""Sizes to export with; all of them stay open in the result."""
+"""Example sizes for the export. All of these dimensions stay dynamic in the result."""
 
 
 class _Step(torch.nn.Module):
-    """A forward pass with its keys and values as plain inputs and outputs."""
+    """Forward pass with keys and values as plain inputs and outputs."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -50,21 +50,23 @@ class _Step(torch.nn.Module):
     ) -> tuple[torch.Tensor, ...]:
         cache = cache_of(past)
         places = torch.arange(attention_mask.shape[1])
-        # transformers takes a mask of four dimensions as it is; PagedAttention has its own.
-        seen = places[None, None, None, :] <= position_ids[:, None, :, None]
-        mask = seen & attention_mask[:, None, None, :].bool()
-        found = self.model(
+        # transformers uses a four-dimensional mask unchanged. PagedAttention has its own mask.
+        is_past = places[None, None, None, :] <= position_ids[:, None, :, None]
+        mask = is_past & attention_mask[:, None, None, :].bool()
+        outputs = self.model(
             input_ids=input_ids,
             attention_mask=mask,
             position_ids=position_ids,
             past_key_values=cache,
             use_cache=True,
         )
-        return (found.logits, *parts_of(cache))
+        return (outputs.logits, *parts_of(cache))
 
 
 def check(config: Any) -> None:
-    """Raise `NotExportableError` for what is known not to work, before time is spent on it."""
+    """Raises `NotExportableError` for models that are known to fail, before time is spent on
+    them.
+    """
     library: Any = transformers
     model_class = library.AutoModelForCausalLM._model_mapping[type(config)]
     if not {"position_ids", "past_key_values"} <= set(signature(model_class.forward).parameters):
@@ -85,17 +87,19 @@ def check(config: Any) -> None:
 def export(
     model_dir: Path, folder: Path, *, threads: int, weight_format: WeightFormat | None = None
 ) -> float:
-    """Write the OpenVINO IR of a model folder's language model, and compare it with torch.
+    """Writes the OpenVINO IR of a model folder's language model, and compares it with torch.
 
     Args:
-        weight_format: what its weights are rounded to, once the conversion itself has proved right.
+        weight_format: format to which the weights are rounded, after the conversion itself has
+            passed the comparison.
 
     Returns:
-        The largest difference of a logit from torch's, as a share of torch's largest: that of the
-        rounding, where there is one.
+        The largest difference of a logit from torch's, as a share of torch's largest. With a
+            `weight_format`, the difference of the rounded weights.
 
     Raises:
-        NotExportableError: the model is of a kind that cannot be converted, or came out otherwise.
+        NotExportableError: the model's kind cannot be converted, or its results differ from
+            torch's.
     """
     started = time.perf_counter()
     config = load_config(model_dir)
@@ -113,7 +117,7 @@ def export(
     Facts(max_length=longest(text), vocabulary=text.vocab_size).write(folder)
     log.info("exported in %.1f s", time.perf_counter() - started)
     prompts = probes.drawn(text.vocab_size, longest(text))
-    known = Probes(prompts, torch.stack([_logits(model, one) for one in prompts]))
+    known = Probes(prompts, torch.stack([_logits(model, prompt) for prompt in prompts]))
     difference = known.difference(_computed(folder, prompts, threads))
     if not difference <= TOLERANCE:
         raise NotExportableError(f"It differs from torch by {difference:.1e}.")
@@ -123,7 +127,8 @@ def export(
         difference = known.difference(rounded)
         if not math.isfinite(difference):
             raise NotExportableError(f"Its weights cannot be kept in {weight_format}.")
-        # What a trial has to find again is this, not what the weights were rounded from.
+        # A trial must reproduce the logits of the rounded weights, not those of the original
+        # weights.
         known = Probes(prompts, rounded)
     known.write(folder)
     return difference
@@ -137,18 +142,18 @@ def _converted(model: Any, layers: int, heads: int, size: int) -> Any:
     positions = torch.arange(_PAST, _PAST + _LENGTH).expand(_BATCH, -1).contiguous()
     mask = torch.ones(_BATCH, _PAST + _LENGTH, dtype=torch.int64)
     past = [torch.zeros(_BATCH, heads, _PAST, size) for _ in range(2 * layers)]
-    # Traced: `torch.export` takes four times as long, for its symbolic shapes. What a trace could
-    # bake in, a length above all, the comparison would show.
+    # Uses tracing, because `torch.export` takes four times as long for its symbolic shapes. The
+    # comparison would detect values that a trace fixed, such as a length.
     return library.convert_model(_Step(model), example_input=(ids, mask, positions, past))
 
 
 def _logits(model: Any, prompt: Sequence[int]) -> torch.Tensor:
-    """After a prompt, as torch computes them."""
+    """Returns torch's logits after a prompt."""
     return model(torch.tensor([prompt])).logits[0, -1].float()
 
 
 def _computed(folder: Path, prompts: Sequence[Sequence[int]], threads: int) -> torch.Tensor:
-    """The logits after prompts, as the conversion computes them."""
+    """Returns the conversion's logits after prompts."""
     from stoker.models.llm.engines.openvino import OpenVinoRunner
 
     runner = OpenVinoRunner(

@@ -1,4 +1,4 @@
-"""What an engine does for a language model: load it, and hand over what continues sequences."""
+"""Interface of an engine for a language model: it loads the model and returns a `LanguageModel`."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -11,41 +11,43 @@ if TYPE_CHECKING:
 
 
 class LanguageEngine(Protocol):
-    """One language model, loaded by an engine of the catalogue."""
+    """Language model that is loaded by an engine of the catalogue."""
 
     @property
     def max_length(self) -> int:
-        """As of `LanguageModel`."""
+        """See `LanguageModel.max_length`."""
         ...
 
     @property
     def vocabulary(self) -> int:
-        """As of `LanguageModel`."""
+        """See `LanguageModel.vocabulary`."""
         ...
 
     @property
     def adapters(self) -> "Adapters | None":
-        """Those that requests may name; None: it runs the model alone."""
+        """Adapters that requests may name. None if the engine runs the model alone."""
         ...
 
     @property
     def sharing(self) -> Sharing | None:
-        """What sequences may share, where that was looked for."""
+        """How sequences may be computed together. None if the engine does not test that."""
         ...
 
     def begin(self, ends: Iterable[int]) -> LanguageModel:
-        """What continues sequences, until one of these tokens ends them. Called once."""
+        """Returns the model that continues sequences until one of the tokens `ends` ends them.
+        Called once.
+        """
         ...
 
     @property
     def convertible(self) -> bool:
-        """Whether a conversion of the loaded model may be tried."""
+        """True if a conversion of the loaded model may be tried."""
         ...
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
-        """Make the model ready as it was converted, beside the steps, on another thread.
+        """Prepares the converted model on another thread, in parallel with the steps.
 
-        Returns what goes on with it, called on the engine's thread between two of them. Raises
-        whatever the libraries raise.
+        Returns a function that switches to the converted model. It is called on the engine's thread
+        between two steps. Raises any error of the libraries.
         """
         ...

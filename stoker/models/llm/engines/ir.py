@@ -1,4 +1,4 @@
-"""A converted language model's folder: what is in it, for who writes and who reads it."""
+"""Contents of a converted language model's folder, shared by its writer and its readers."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,13 +6,13 @@ from pathlib import Path
 
 IR = "language_model.xml"
 TRACED = "__module.model."
-"""What the names of nodes begin with: the modules follow, as the model calls them."""
+"""Prefix of the names of nodes. The path of the module in the model follows."""
 _FACTS = "language_model.json"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a runner has to know of a converted model."""
+    """Properties of a converted model that its runner needs."""
 
     max_length: int
     vocabulary: int

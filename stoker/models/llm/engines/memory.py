@@ -1,21 +1,21 @@
-"""How much memory a language model's cache of keys and values gets."""
+"""Determines the memory for a language model's cache of keys and values."""
 
 import psutil
 
 CACHE_SHARE = 4
-"""The cache of keys and values takes at most this part of the memory that is free."""
+"""Divisor of the free memory: the cache of keys and values takes at most this part of it."""
 MOST_CACHE_BYTES = 2 << 30
 
 
 def most_cache_bytes(budget: int) -> int:
-    """The most that the cache of one model takes.
+    """Returns the maximum bytes of one model's cache.
 
     Args:
-        budget: what all models together may take, bytes.
+        budget: memory of all models together, in bytes.
     """
     return min(MOST_CACHE_BYTES, budget // CACHE_SHARE)
 
 
 def cache_bytes(most: int) -> int:
-    """What it takes now, where it may take so much."""
+    """Returns the bytes of the cache under the memory that is free now, at most `most`."""
     return min(most, psutil.virtual_memory().available // CACHE_SHARE)

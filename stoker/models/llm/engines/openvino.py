@@ -1,8 +1,8 @@
 """Runs a converted language model on OpenVINO, with a paged key-value cache.
 
-`stoker.models.llm.engines.export` makes the IR: the usual stateful form of a decoder. Here it
-becomes the form that computes any chunks of any sequences at once (PagedAttention). OpenVINO's own
-transformation, which OpenVINO GenAI uses, does that.
+`stoker.models.llm.engines.export` creates the IR in the usual stateful form of a decoder. This
+module transforms it into the form that computes any chunks of any sequences at once
+(PagedAttention). The transformation is OpenVINO's own, which OpenVINO GenAI also uses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from stoker.models.llm.runner import Chunk
 
 BLOCK_TOKENS = 32
-"""Of the CPU plugin's PagedAttention."""
+"""Tokens per block of the CPU plugin's PagedAttention."""
 _SAMPLED = "sampled_tokens"
 
 Ints = npt.NDArray[np.int32]
 
 
 class OpenVinoRunner:
-    """See `Runner`."""
+    """Implements `Runner` on OpenVINO."""
 
     name = "openvino"
     sharing: Sharing | None = None
@@ -47,13 +47,13 @@ class OpenVinoRunner:
     ) -> None:
         """
         Args:
-            precision: of products and of the cache.
-            cache_bytes: what the key-value cache may take.
-            adapters: those of the model; its graph gets a place for them.
+            precision: precision of products and of the cache.
+            cache_bytes: maximum bytes of the key-value cache.
+            adapters: adapters of the model. Its graph gets inputs for them.
         """
         self.adapters = adapters
         self._adapted: dict[int, Adapter] = {}
-        """Sequence → what is added to the model for it."""
+        """Maps a sequence to its adapter."""
         self._threads = threads
         facts = Facts.read(folder)
         self.max_length = facts.max_length
@@ -72,7 +72,7 @@ class OpenVinoRunner:
             for name, (kind, sizes) in caches.items()
         }
         a_block = sum(kind.size * int(np.prod(sizes)) for kind, sizes in shapes.values())
-        # One sequence of full length has to fit.
+        # The cache must fit a sequence of maximum length.
         least = -(-self.max_length // BLOCK_TOKENS)
         blocks = max(least, cache_bytes // a_block)
         self._cache = BlockCache(blocks, BLOCK_TOKENS)
@@ -82,11 +82,11 @@ class OpenVinoRunner:
         import openvino
 
         for name, (kind, sizes) in shapes.items():
-            # Pages are given by the kernel as they are written.
+            # The kernel allocates pages only as they are written.
             self._request.set_tensor(name, openvino.Tensor(kind, openvino.Shape([blocks, *sizes])))
 
     def enter_thread(self) -> None:
-        # OpenMP keeps the number for each thread that opens parallel regions.
+        # OpenMP stores the number per thread that opens parallel regions.
         torch.set_num_threads(self._threads)
 
     def admit(
@@ -105,22 +105,22 @@ class OpenVinoRunner:
         if self.adapters is None:
             raise ValueError("a model that was converted for itself takes no adapters")
         if adapter.saved:
-            # It was loaded for torch, a moment ago.
+            # The adapter was loaded for torch before the model was switched.
             adapter = self.adapters.get(adapter.name)
-        found = self._cache.admit(identifier, tokens, anew=anew, kind=adapter.name)
-        if found is not None:
+        computed = self._cache.admit(identifier, tokens, anew=anew, kind=adapter.name)
+        if computed is not None:
             self._adapted[identifier] = adapter
-        return found
+        return computed
 
     def reserve(self, identifier: int, length: int) -> bool:
         return self._cache.reserve(identifier, length)
 
     def outgrown(self, identifier: int, length: int) -> bool:
-        """What depends on a sequence's length is not converted."""
+        """Returns False, because models that depend on a sequence's length are not converted."""
         return False
 
     def retract(self, identifier: int, length: int) -> None:
-        # What is beyond lies in blocks that nobody shares, and is written over.
+        # Later tokens lie in blocks that no other sequence shares, and are overwritten.
         self._cache.computed(identifier, length)
 
     def release(self, identifier: int) -> None:
@@ -137,22 +137,22 @@ class OpenVinoRunner:
             self._cache.table(chunk.id)[: -(-(chunk.start + len(chunk.tokens)) // BLOCK_TOKENS)]
             for chunk in chunks
         ]
-        positions = [np.arange(one.start, one.start + len(one.tokens)) for one in chunks]
-        found = self._request.infer(
+        positions = [np.arange(piece.start, piece.start + len(piece.tokens)) for piece in chunks]
+        results = self._request.infer(
             {
                 **self._slots(chunks),
-                "input_ids": np.concatenate([np.asarray(one.tokens) for one in chunks]),
+                "input_ids": np.concatenate([np.asarray(piece.tokens) for piece in chunks]),
                 "position_ids": np.concatenate(positions),
-                "past_lens": _ints([one.start for one in chunks]),
+                "past_lens": _ints([piece.start for piece in chunks]),
                 "subsequence_begins": _ints([0, *ends]),
                 "block_indices": _ints([block for table in tables for block in table]),
-                "block_indices_begins": _ints([0, *np.cumsum([len(one) for one in tables])]),
-                "max_context_len": _ints(max(one.start + len(one.tokens) for one in chunks)),
+                "block_indices_begins": _ints([0, *np.cumsum([len(piece) for piece in tables])]),
+                "max_context_len": _ints(max(piece.start + len(piece.tokens) for piece in chunks)),
                 _SAMPLED: np.asarray(
                     [
                         place
-                        for one, end in zip(chunks, ends, strict=True)
-                        for place in range(end - one.rows, end)
+                        for piece, end in zip(chunks, ends, strict=True)
+                        for place in range(end - piece.rows, end)
                     ],
                     dtype=np.int64,
                 ),
@@ -160,17 +160,17 @@ class OpenVinoRunner:
             share_inputs=True,
             share_outputs=True,
         )
-        for one in chunks:
-            self._cache.computed(one.id, one.certain)
+        for piece in chunks:
+            self._cache.computed(piece.id, piece.certain)
         library: Any = torch
-        return library.from_numpy(found[0]).reshape(-1, self.vocabulary)
+        return library.from_numpy(results[0]).reshape(-1, self.vocabulary)
 
     def _slots(self, chunks: "Sequence[Chunk]") -> dict[str, Ints]:
-        """Whose each token is, where the graph asks."""
+        """Returns the adapter slot of each token, if the graph has an input for it."""
         if self._stack is None:
             return {}
-        places = self._stack.slots([self._adapted.get(one.id) for one in chunks])
-        return {graph.SLOTS: np.repeat(places, [len(one.tokens) for one in chunks])}
+        places = self._stack.slots([self._adapted.get(chunk.id) for chunk in chunks])
+        return {graph.SLOTS: np.repeat(places, [len(chunk.tokens) for chunk in chunks])}
 
 
 def _ints(values: Any) -> Ints:
@@ -180,7 +180,7 @@ def _ints(values: Any) -> Ints:
 def _compiled(
     folder: Path, threads: int, precision: Precision, *, is_open: bool
 ) -> tuple[Any, Any, Mapping[str, graph.Layer]]:
-    """A request, what it is of, and the layers that adapters may be added to."""
+    """Returns a request, its compiled model, and the layers that accept adapters."""
     import openvino
 
     core: Any = openvino.Core()
@@ -194,7 +194,7 @@ def _compiled(
         {
             "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": precision,
-            # By itself it would keep eight bits, which is not what torch computes.
+            # The default would store eight bits, which differs from torch's results.
             "KV_CACHE_PRECISION": precision,
             "PERFORMANCE_HINT": "LATENCY",
         },
@@ -203,9 +203,9 @@ def _compiled(
 
 
 def _paged(model: Any) -> Any:
-    """From the stateful form to PagedAttention, with logits only where they are asked for.
+    """Transforms the stateful form to PagedAttention, with logits only for requested tokens.
 
-    Returns the input that asks.
+    Returns the input that selects these tokens.
     """
     import openvino
     from openvino._offline_transformations import paged_attention_transformation
@@ -217,7 +217,7 @@ def _paged(model: Any) -> Any:
         node = node.input_value(0).get_node()
     chosen = opset.parameter([-1], openvino.Type.i64, name=_SAMPLED)
     chosen.output(0).get_tensor().set_names({_SAMPLED})
-    # The hidden states are (tokens, 1, size) in this form.
+    # In this form, the hidden states have the shape (tokens, 1, size).
     gathered = opset.gather(node.input_value(0), chosen, opset.constant(0))
     node.input(0).replace_source_output(gathered.output(0))
     model.add_parameters([chosen])

@@ -1,14 +1,15 @@
-"""Where a language model's tokens stand: how many there may be, and what depends on their number.
+"""Positions of a language model's tokens: their maximum number, and embeddings that depend on a
+sequence's length.
 
-LongRoPE (Phi-3's long models and their kin) turns keys by one set of factors in sequences of up to
-`original_max_position_embeddings` tokens and by another in longer ones. transformers decides so for
-each forward pass, by the furthest position in it. But a prompt is computed in several passes, and a
-pass is of several sequences. So here the sequence decides: a long one is computed as such from its
-first token on, and one that grows long is computed anew, as `generate` of transformers does it for
-Phi-3.
+LongRoPE (in Phi-3's long models and related ones) has two sets of factors that rotate keys.
+Sequences of up to `original_max_position_embeddings` tokens use one, longer ones the other.
+transformers decides this per forward pass, by the furthest position in it. Here, a prompt is
+computed in several passes, and a pass contains several sequences. So each sequence decides for
+itself. A long sequence uses the long factors from its first token on. A sequence that becomes long
+is computed again, as `generate` of transformers does for Phi-3.
 
-Dynamic NTK scaling changes the factors with every token beyond `max_position_embeddings`, so that
-no two passes would agree: sequences end there, where it has not begun to scale.
+Dynamic NTK scaling changes the factors with every token beyond `max_position_embeddings`, so no two
+passes would agree. Sequences therefore end at that length, before the scaling begins.
 """
 
 from collections.abc import Generator
@@ -18,7 +19,7 @@ from typing import Any, cast
 import torch
 
 UNSTATED_LENGTH = 8192
-"""Most tokens where a configuration names no number: a state has room for any."""
+"""Maximum tokens if a configuration names no number. A state has room for any number."""
 _LENGTHS = (
     "max_position_embeddings",
     "max_seq_len",
@@ -30,17 +31,23 @@ _LENGTHS = (
 
 
 def longest(config: Any) -> int:
-    """Most tokens of a sequence, prompt and answer, by a language model's configuration."""
+    """Returns the maximum tokens of a sequence, prompt and answer, from a language model's
+    configuration.
+    """
     stated = (getattr(config, name, None) for name in _LENGTHS)
-    return next((one for one in stated if isinstance(one, int) and one > 0), UNSTATED_LENGTH)
+    return next(
+        (length for length in stated if isinstance(length, int) and length > 0), UNSTATED_LENGTH
+    )
 
 
 def long_borders(config: Any) -> list[int]:
-    """The lengths beyond which a configuration's LongRoPE takes the long factors; none without."""
+    """Returns the lengths beyond which a configuration's LongRoPE uses the long factors. Empty
+    without LongRoPE.
+    """
     parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    # Where kinds of layers differ, they have an entry each.
+    # If kinds of layers differ, each kind has its own entry.
     each: list[Any] = [parameters, *parameters.values()]
-    return sorted({border for one in each if (border := _border(one)) is not None})
+    return sorted({border for entry in each if (border := _border(entry)) is not None})
 
 
 def _border(parameters: Any) -> int | None:
@@ -49,7 +56,9 @@ def _border(parameters: Any) -> int | None:
 
 
 class Positions:
-    """A model's rotary embeddings, which get the length of the sequence that a pass is of."""
+    """Rotary embeddings of a model. They receive the length of the sequence that a pass belongs
+    to.
+    """
 
     def __init__(self, model: Any) -> None:
         self._length = 0
@@ -60,12 +69,14 @@ class Positions:
                 module.forward = self._of_sequence(module.forward)
 
     def kind(self, length: int) -> int:
-        """Sequences share factors only where this is the same."""
+        """Returns the kind of a length. Sequences share factors only if their kinds are equal."""
         return sum(length > border for border in self._borders)
 
     @contextmanager
     def of(self, length: int) -> Generator[None]:
-        """Within it, passes are of a sequence of so many tokens, of which they may be a part."""
+        """Sets the length of the sequence for passes within the context. A pass may compute only a
+        part of it.
+        """
         self._length = length
         try:
             yield
@@ -76,16 +87,17 @@ class Positions:
         def called(x: Any, position_ids: Any, *args: Any, **kwargs: Any) -> Any:
             if self.kind(self._length) == 0:
                 return forward(x, position_ids, *args, **kwargs)
-            # The module looks at the furthest position: the sequence's last one beside the pass's.
+            # The module uses the furthest position, so the sequence's last position is appended to
+            # those of the pass.
             last = position_ids.new_full((*position_ids.shape[:-1], 1), self._length - 1)
-            found = forward(x, torch.cat([position_ids, last], dim=-1), *args, **kwargs)
-            return tuple(part[..., :-1, :] for part in found)
+            embeddings = forward(x, torch.cat([position_ids, last], dim=-1), *args, **kwargs)
+            return tuple(part[..., :-1, :] for part in embeddings)
 
         return called
 
 
 def _borders(module: Any) -> list[int]:
-    """Those of a rotary embedding; none for all other modules."""
+    """Returns the borders of a rotary embedding. Empty for all other modules."""
     if getattr(module, "rope_type", None) is None or not hasattr(module, "config"):
         return []
     return long_borders(module.config)

@@ -1,8 +1,9 @@
-"""What all models that transcribe share: a recording is cut at silences into stretches.
+"""Common base of all models that transcribe: a recording is split at silences into stretches.
 
-A recording of one window is not cut. Nothing is said twice in two stretches, and no word is cut.
+A recording that fits one window is not split. Stretches do not overlap, and no word is cut.
 
-Imported by the gateway through the task file, so torch and transformers are imported inside.
+The gateway imports this module through the task file, so torch and transformers are imported inside
+functions.
 """
 
 from abc import abstractmethod
@@ -24,26 +25,28 @@ if TYPE_CHECKING:
 
 FIELD = "file"
 WINDOW_S = 30.0
-"""Longer recordings are cut at silences."""
+"""Length of a window in seconds. Longer recordings are split at silences."""
 _SHORTEST_PIECE_S = 0.5
-"""Between two gaps of the container at which a recording is cut."""
+"""Minimum duration in seconds between two container gaps at which a recording is split."""
 _MOST_GAPS = 8
 _GAPS_A_SECOND = 0.1
-"""A recording is cut at no more gaps than both allow."""
+"""Maximum number of gaps per second at which a recording is split. `_MOST_GAPS` are allowed in
+addition.
+"""
 PAUSE_S = 0.6
 LONGEST_SEGMENT_S = 10.0
 
 
 class RecognitionStages(AudioPipelineStages):
-    """The stretches of one recording and those of others share batches."""
+    """Base of recognition stages. Stretches of different recordings share batches."""
 
     shared: ClassVar[tuple[str, ...]] = ("sound_s", "timeline", "audio_ms")
-    """Extras of a recording that a sample which follows another takes over."""
+    """Extras that a following sample inherits from its recording."""
     pipeline = "AutomaticSpeechRecognitionPipeline"
     parts = {"feature_extractor": "AutoFeatureExtractor", "tokenizer": "AutoTokenizer"}
     auto_class = ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC")
     takes: ClassVar[tuple[str, ...]] = ()
-    """Those of `OPTIONAL` that this kind of model honours."""
+    """Parameters of `OPTIONAL` that this kind of model supports."""
 
     OPTIONAL: ClassVar[Mapping[str, str]] = {
         "language": "chooses no language",
@@ -52,7 +55,7 @@ class RecognitionStages(AudioPipelineStages):
         "logprobs": "does not report them",
         "words": "does not tell when words are spoken",
     }
-    """Parameters that not every model can honour → what to say of one that cannot."""
+    """Maps parameters that some models do not support to their error messages."""
 
     _fields: ClassVar[Mapping[str, str]] = {
         "logprobs": "include",
@@ -61,12 +64,12 @@ class RecognitionStages(AudioPipelineStages):
 
     @property
     def window_s(self) -> float:
-        """Seconds of one window."""
+        """Length of a window in seconds."""
         return WINDOW_S
 
     @abstractmethod
     def call(self, parameters: Mapping[str, Any]) -> Hashable:
-        """How the model is to be run for a request. Raises `InputError`."""
+        """Returns the options to run the model with for a request. Raises `InputError`."""
 
     @abstractmethod
     def windows(
@@ -75,19 +78,19 @@ class RecognitionStages(AudioPipelineStages):
         """Returns the samples of one stretch of a recording (samples,).
 
         Args:
-            span: the stretch.
-            is_cut: whether the recording has others, or is longer than a window.
+            span: The stretch.
+            is_cut: True if the recording has other stretches or is longer than a window.
         """
 
     @abstractmethod
     def joining(self, parameters: Mapping[str, Any]) -> Joining:
-        """Makes one text of windows, as they come."""
+        """Returns an object that joins the texts of windows as they arrive."""
 
     @abstractmethod
     def transcript(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Transcript:
-        """What all windows say together."""
+        """Returns the transcript of all windows."""
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         self._check(parameters)
@@ -104,7 +107,7 @@ class RecognitionStages(AudioPipelineStages):
         samples: list[Sample] = []
         for span in spans:
             windows = self.windows(sound, span, silences, call, is_cut=is_cut)
-            samples += [replace(one, call=one.call or call) for one in windows]
+            samples += [replace(window, call=window.call or call) for window in windows]
         for sample in samples:
             sample.extras |= {"sound_s": len(sound) / rate, "timeline": timeline}
         samples[0].extras["audio_ms"] = self.sound_ms(sound)
@@ -132,15 +135,15 @@ class RecognitionStages(AudioPipelineStages):
     def read_by_pipeline(
         self, outputs: Sequence[Mapping[str, Any]], **options: Any
     ) -> dict[str, Any]:
-        """`text` and, where times are wanted, `chunks`, as transformers reads them."""
-        # It takes the tokens out of what it is given.
+        """Returns `text` and, if times are requested, `chunks`, as transformers reads them."""
+        # The pipeline removes the tokens from its input.
         return self._pipe.postprocess([Outputs(output) for output in outputs], **options)
 
 
 def _pieces(timeline: Timeline, size: int, rate: int) -> list[Span]:
     """Returns the parts of a recording between the gaps of its container.
 
-    Gaps in short succession are passed over: each part takes a forward pass.
+    Gaps in short succession are skipped, because each part needs a forward pass.
     """
     edges = [0]
     for gap_s in timeline.gaps:
@@ -152,12 +155,14 @@ def _pieces(timeline: Timeline, size: int, rate: int) -> list[Span]:
 
 
 def refuse(field: str, message: str) -> NoReturn:
-    """Raise `InputError` for a field of the request that a model cannot honour."""
+    """Raises `InputError` for a request field that a model does not support."""
     raise InputError(message, field=field, of_item=False)
 
 
 def segments_of(words: Sequence[Word], avg_logprob: float) -> list[Segment]:
-    """Words parted at pauses, and where they become long, for models that know no segments."""
+    """Splits words into segments at pauses and at the maximum length, for models without
+    segments.
+    """
     groups: list[list[Word]] = []
     for word in words:
         last = groups[-1] if groups else None
@@ -181,7 +186,7 @@ def segments_of(words: Sequence[Word], avg_logprob: float) -> list[Segment]:
 
 
 def segment(text: str, start: float, end: float, avg_logprob: float = 0.0) -> Segment:
-    """Returns a segment of a model that knows no more of it."""
+    """Returns a segment of a model that provides no further values."""
     return Segment(
         start=start,
         end=end,

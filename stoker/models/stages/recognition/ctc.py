@@ -1,8 +1,8 @@
-"""Models that tell a letter for every 20 ms or so: Wav2Vec2, HuBERT, WavLM, Wav2Vec2-BERT.
+"""Models that return a letter for about every 20 ms: Wav2Vec2, HuBERT, WavLM, Wav2Vec2-BERT.
 
-Nothing is padded: models with group normalisation normalise over all of the time, padding
-included, and take no attention mask. Recordings of one length, and full windows, share batches. A
-stretch is heard with some of the sound behind it, so that stretches are of few lengths.
+Nothing is padded: models with group normalisation normalise over the whole time axis, including
+padding, and accept no attention mask. Recordings of equal length and full windows share batches. A
+stretch is extended by some of the following sound, so that stretches have few different lengths.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from stoker.media.audio import Samples
 
 _STEP_S = 5
-"""Stretches of a recording are lengthened to a multiple of this."""
+"""Stretches of a recording are extended to a multiple of this duration in seconds."""
 
 
 class CtcStages(RecognitionStages):
-    """Connectionist temporal classification: the likeliest letter of each frame."""
+    """Connectionist temporal classification: returns the most likely letter of each frame."""
 
     takes = ("words",)
 
@@ -40,7 +40,7 @@ class CtcStages(RecognitionStages):
     ) -> list[Sample]:
         rate = silences.rate
         if len(span) > self.window_s * rate:
-            # Without a silence: windows overlap by a third, as in transformers' pipeline.
+            # Without a silence, windows overlap by a third, as in transformers' pipeline.
             prepared = list(
                 self._pipe.preprocess(sound[span.begin : span.end], chunk_length_s=WINDOW_S)
             )
@@ -63,9 +63,11 @@ class CtcStages(RecognitionStages):
         words: list[Word] = []
         for start_s, windows in groupby(outputs, lambda output: output["start_s"]):
             read = [self.frames(output) for output in windows]
-            found = self.read_by_pipeline(read, **{"return_timestamps": "word"} if is_timed else {})
-            texts.append(found["text"].strip())
-            words += _moved(found.get("chunks", ()), start_s, outputs[0]["sound_s"])
+            result = self.read_by_pipeline(
+                read, **{"return_timestamps": "word"} if is_timed else {}
+            )
+            texts.append(result["text"].strip())
+            words += _moved(result.get("chunks", ()), start_s, outputs[0]["sound_s"])
         text = " ".join(filter(None, texts))
         transcript = Transcript(
             text=text,
@@ -80,20 +82,20 @@ class CtcStages(RecognitionStages):
         return transcript
 
     def frames(self, output: Mapping[str, Any]) -> dict[str, Any]:
-        """`tokens` (1, frames), and the `stride` in frames where there are several windows."""
+        """Returns `tokens` (1, frames) and, if the sample has one, the `stride` in frames."""
         from transformers.pipelines import automatic_speech_recognition
 
         library: Any = automatic_speech_recognition
-        found = {"tokens": output["logits"].argmax(-1)}
+        result = {"tokens": output["logits"].argmax(-1)}
         if "stride" in output:
-            (found["stride"],) = library.rescale_stride(
+            (result["stride"],) = library.rescale_stride(
                 [output["stride"]], 1 / self._pipe._align_to
             )
-        return found
+        return result
 
 
 class _Cutting(CtcJoining):
-    """Cuts off each window what overlaps."""
+    """Removes the overlap from each window."""
 
     def __init__(self, stages: CtcStages, tokenizer: Any, delimiter: int | None) -> None:
         super().__init__(tokenizer, delimiter)
@@ -109,13 +111,13 @@ class _Cutting(CtcJoining):
 
 
 def _moved(chunks: Sequence[Mapping[str, Any]], start_s: float, sound_s: float) -> Iterator[Word]:
-    """Returns words of a stretch with their times in the recording."""
+    """Yields the words of a stretch with their times in the recording."""
     for chunk in chunks:
         start, end = (min(start_s + time, sound_s) for time in chunk["timestamp"])
         yield Word(word=chunk["text"], start=start, end=end)
 
 
 def _confidence(outputs: Sequence[Mapping[str, Any]]) -> float:
-    """The mean logarithm of the likeliest letters' probabilities."""
+    """Returns the mean log probability of the most likely letters."""
     frames = [output["logits"].log_softmax(-1).amax(-1).mean() for output in outputs]
     return float(sum(frames) / len(frames))

@@ -1,8 +1,9 @@
-"""Whisper's decoding of one window: what `generate` of transformers does, in fewer passes.
+"""Whisper's decoding of one window: equivalent to `generate` of transformers, but with fewer
+passes.
 
-The encoder runs once a window, where `generate` runs it again to detect the language, and twice to
-detect silence; rows that have ended leave the batch; words are aligned after the decoding, in one
-pass, each row by itself, where `generate` has padding take part. The tokens are the same.
+The encoder runs once per window. `generate` runs it again to detect the language, and twice to
+detect silence. Finished rows leave the batch. Words are aligned after the decoding, in one pass and
+row by row, while `generate` includes padding. The tokens are the same.
 
 Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, 2022.
 """
@@ -20,25 +21,25 @@ from transformers.models.whisper import generation_whisper
 from stoker.models.stages.recognition.network import DecoderState, Network, TorchDecoderState
 
 STRIDE = 2
-"""Frames of features, of 10 ms, that one position of the encoder is made of."""
+"""Number of feature frames, of 10 ms each, per position of the encoder."""
 POSITION_S = 0.02
 MOST_TOKENS = 256
-"""Generated for a window, as transformers' pipeline does."""
+"""Maximum number of tokens generated per window, as in transformers' pipeline."""
 
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """How windows are to be transcribed; those with equal ones share a batch."""
+    """Options for the transcription of windows. Windows with equal options share a batch."""
 
     language: int | None = None
-    """Its token; None: detected in each window."""
+    """Token of the language. None means that it is detected in each window."""
     task: int | None = None
-    """Its token; None: the model knows one task only."""
+    """Token of the task. None means that the model has only one task."""
     timestamps: bool = False
     words: bool = False
-    """Whether to find when each token is spoken."""
+    """True to find the time of each token."""
     prompt: tuple[int, ...] = ()
-    """Tokens of text that came before, `<|startofprev|>` first."""
+    """Tokens of preceding text, with `<|startofprev|>` first."""
     temperature: float = 0.0
     most: int = MOST_TOKENS
 
@@ -48,23 +49,23 @@ class DecodingResult:
     """The transcript of a window."""
 
     tokens: list[int] = field(default_factory=list[int])
-    """Without the end."""
+    """Tokens without the end token."""
     times: list[float] = field(default_factory=list[float])
-    """Seconds from the window's start at which each token begins, if words were wanted."""
+    """Start time of each token in seconds from the window's start, if word times were requested."""
     logprobs: list[float] = field(default_factory=list[float])
-    """Natural logarithms, of each token."""
+    """Natural log probability of each token."""
     average: float = 0.0
-    """Mean of the logarithms, that of the end included."""
+    """Mean log probability, including the end token."""
     silence: float = 0.0
-    """Probability that the window holds no speech."""
+    """Probability that the window contains no speech."""
     is_silent: bool = False
-    """Whether the window is skipped as silent, by the model's own thresholds."""
+    """True if the window is skipped as silent by the model's own thresholds."""
     temperature: float = 0.0
     language: int = -1
 
 
 class Decoder:
-    """Decodes windows by one model's configurations."""
+    """Decodes windows with one model's configurations."""
 
     def __init__(self, config: Any, own: Any) -> None:
         self._config = config
@@ -72,7 +73,7 @@ class Decoder:
         self.end: int = self._own.eos_token_id
         if isinstance(self.end, list):
             self.end = self.end[0]
-        # Models without timestamps: no token is one.
+        # Models without timestamps have no such token.
         self._plain: int | None = getattr(self._own, "no_timestamps_token_id", None)
         self._first = self._config.vocab_size if self._plain is None else self._plain + 1
         languages: dict[str, int] = getattr(self._own, "lang_to_id", None) or {}
@@ -81,7 +82,7 @@ class Decoder:
         self._never_first = self._among(own.begin_suppress_tokens)
 
     def _among(self, tokens: Sequence[int] | None) -> Tensor:
-        """(vocabulary,), bool: which tokens are among these."""
+        """Returns a bool tensor (vocabulary,) that marks these tokens."""
         return torch.isin(
             torch.arange(self._config.vocab_size), torch.tensor(tokens or (), dtype=torch.int64)
         )
@@ -92,10 +93,10 @@ class Decoder:
         """Transcribes windows.
 
         Args:
-            network: torch's, if words are wanted.
-            features: (windows, mels, frames), log-mel, each window as long as the model takes.
-            frames: (windows,), int64: how many of them are sound and not padding.
-            options: the same for all windows.
+            network: A torch network if word times are requested.
+            features: (windows, mels, frames), log-mel, each window as long as the model accepts.
+            frames: (windows,), int64: number of frames with sound, without padding.
+            options: Options of all windows.
         """
         rows = [DecodingResult() for _ in features]
         waiting = list(range(len(rows)))
@@ -103,8 +104,8 @@ class Decoder:
             state = network.encode(features[waiting])
             parts = self._pass(state, [rows[row] for row in waiting], options, temperature)
             if options.words:
-                left = [int(frames[row]) for row in waiting]
-                self._align(cast("TorchDecoderState", state), parts, left)
+                sound_frames = [int(frames[row]) for row in waiting]
+                self._align(cast("TorchDecoderState", state), parts, sound_frames)
             failed = [
                 self._take(rows[row], part, temperature)
                 for row, part in zip(waiting, parts, strict=True)
@@ -115,13 +116,15 @@ class Decoder:
         return rows
 
     def _temperatures(self, options: DecodingOptions) -> Sequence[float]:
-        """Returns the temperatures to try in turn: the model's list, unless one was asked for."""
+        """Returns the temperatures to try in turn: the model's list, unless the request sets
+        one.
+        """
         listed: Any = getattr(self._own, "temperature", None)
         is_asked = options.temperature > 0 or not isinstance(listed, list | tuple)
         return (options.temperature,) if is_asked else cast("Sequence[float]", listed)
 
     def _take(self, row: DecodingResult, part: "_Part", temperature: float) -> bool:
-        """Makes a pass a row's result. Returns whether a higher temperature should be tried."""
+        """Stores a pass in a row's result. Returns True if a higher temperature should be tried."""
         row.tokens, row.logprobs, row.times = part.tokens, part.logprobs, part.times
         row.average = part.total / max(1, part.count)
         row.temperature = temperature
@@ -136,7 +139,7 @@ class Decoder:
         return not row.is_silent and (is_unlikely or is_loop)
 
     def _ratio(self, tokens: Sequence[int]) -> float:
-        """Returns how well the tokens compress: a loop does well."""
+        """Returns the compression ratio of the tokens. Repetitive loops compress well."""
         library: Any = generation_whisper.WhisperGenerationMixin
         return library._retrieve_compression_ratio(torch.tensor(tokens), self._config.vocab_size)
 
@@ -156,7 +159,7 @@ class Decoder:
         return parts
 
     def _spoken(self, first: Tensor, options: DecodingOptions) -> list[int]:
-        """Each row's token of language; -1 where the model has none."""
+        """Returns each row's language token, or -1 if the model has none."""
         if options.language is not None:
             return [options.language] * len(first)
         if not self._languages:
@@ -168,7 +171,7 @@ class Decoder:
         return 0.0 if self._plain is None else float(first.softmax(-1)[self._plain - 1])
 
     def _begin(self, language: int, options: DecodingOptions) -> list[int]:
-        """What stands before the transcript."""
+        """Returns the tokens before the transcript."""
         begin = [*options.prompt, int(self._own.decoder_start_token_id)]
         begin += [language] if language >= 0 else []
         begin += [options.task] if options.task is not None else []
@@ -183,7 +186,7 @@ class Decoder:
         options: DecodingOptions,
         temperature: float,
     ) -> None:
-        """Write tokens to all parts until each has ended."""
+        """Appends tokens to all parts until each has ended."""
         begin = len(parts[0].begin)
         timing: Any = options.timestamps and WhisperTimeStampLogitsProcessor(self._own, begin)
         most = min(
@@ -208,7 +211,7 @@ class Decoder:
             going = [at for at, part in enumerate(open_) if not part.ended]
             if not going:
                 break
-            # Taking rows out copies what is known of the others, so it waits until it pays.
+            # The removal of rows copies the state of the others, so it waits until it saves time.
             if 2 * len(going) <= len(open_):
                 state.keep(going)
                 tokens, fed = tokens[going], fed[going]
@@ -217,18 +220,22 @@ class Decoder:
     def _align(
         self, state: TorchDecoderState, parts: "Sequence[_Part]", frames: Sequence[int]
     ) -> None:
-        """Find when each token is spoken, by what the decoder attends to as it is read."""
+        """Finds the time of each token from the decoder's attention while it reads the
+        transcript.
+        """
         rows = [[*part.begin, *part.written] for part in parts]
         longest = max(len(row) for row in rows)
         padded = torch.tensor([row + [self.end] * (longest - len(row)) for row in rows])
         weights = state.attention(padded, self._own.alignment_heads)
         for part, row, sound in zip(parts, weights, frames, strict=True):
-            # The last token leaves no attention behind, since nothing is written after it.
+            # The last token has no attention, because nothing is written after it.
             read = row[:, len(part.begin) : len(part.begin) + len(part.written) - 1]
             part.times = self._times(read[..., : max(1, sound // STRIDE)])
 
     def _times(self, weights: Tensor) -> list[float]:
-        """Seconds at which each token starts, by dynamic time warping, as transformers does it."""
+        """Returns the start time of each token in seconds, by dynamic time warping as in
+        transformers.
+        """
         library: Any = generation_whisper
         if weights.shape[1] == 0:
             return [0.0]
@@ -247,11 +254,11 @@ class Decoder:
 
 @dataclass(eq=False)
 class _Part:
-    """What one pass over a window writes."""
+    """Tokens that one pass over a window writes."""
 
     begin: list[int]
     written: list[int] = field(default_factory=list[int])
-    """With the end, if it came."""
+    """Tokens including the end token, if it was reached."""
     tokens: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     total: float = 0.0
@@ -283,7 +290,9 @@ def _chosen(scores: Tensor, temperature: float) -> Tensor:
 
 
 class TokenSpan(NamedTuple):
-    """A segment of a window: which of the window's tokens, and when, in frames from its start."""
+    """Range of a window's tokens that form a segment, with times in frames from the window's
+    start.
+    """
 
     begin: int
     end: int
@@ -292,15 +301,15 @@ class TokenSpan(NamedTuple):
 
 
 def segmented(tokens: Sequence[int], first: int, left: int) -> tuple[list[TokenSpan], int]:
-    """Returns the finished segments of a window's tokens, and how many frames they take.
+    """Returns the finished segments of a window's tokens, and the number of frames that they span.
 
-    Two timestamps in a row part two segments. What follows the last such pair is unfinished, unless
-    a single timestamp ends it: then nothing is spoken after it.
+    Two consecutive timestamps separate two segments. The tokens after the last such pair are
+    unfinished, unless a single timestamp ends them: then no speech follows.
 
     Args:
-        tokens: without the end.
-        first: the first timestamp's token.
-        left: frames of sound in the window.
+        tokens: Tokens without the end token.
+        first: Token of the first timestamp.
+        left: Frames of sound in the window.
     """
 
     def frame(at: int) -> int:
@@ -319,5 +328,5 @@ def segmented(tokens: Sequence[int], first: int, left: int) -> tuple[list[TokenS
         for begin, end in itertools.pairwise(edges)
     ]
     ahead = left if is_complete else frame(pairs[-1] - 1)
-    # A segment that takes no time would be heard for ever.
+    # A segment without duration would be transcribed endlessly.
     return spans, ahead if ahead > 0 else left

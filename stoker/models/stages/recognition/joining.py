@@ -1,4 +1,4 @@
-"""Makes one text of the windows of a recording, before the last of them is transcribed."""
+"""Joins the windows of a recording into one text, before the last of them is transcribed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ class _Token(NamedTuple):
 
 
 class WhisperJoining:
-    """Appends what each window heard: windows share no sound."""
+    """Appends the transcript of each window. Windows do not overlap."""
 
     def __init__(
         self,
@@ -24,16 +24,16 @@ class WhisperJoining:
     ) -> None:
         """
         Args:
-            is_text: returns whether a token is text, and no timestamp.
-            heard: returns a stretch after an output.
+            is_text: Returns True if a token is text and not a timestamp.
+            heard: Returns the stretch after an output.
         """
         self._tokenizer = tokenizer
         self._is_text = is_text
         self._heard = heard
         self._written = 0
-        """Windows of the current stretch that were read."""
+        """Number of windows of the current stretch that were read."""
         self._space = ""
-        """At the end of the text so far; it is written if more text follows."""
+        """White space at the end of the text so far. It is written if more text follows."""
         self.tokens = 0
 
     def partial(self, output: Mapping[str, Any]) -> Joined:
@@ -44,7 +44,7 @@ class WhisperJoining:
         return self._read([self._texts(heard) for window in windows for heard in window.heard])
 
     def _texts(self, heard: Heard) -> list[_Token]:
-        """Returns a segment's tokens of text."""
+        """Returns the text tokens of a segment."""
         pairs = zip(heard.tokens, heard.logprobs, strict=True)
         return [_Token(token, logprob) for token, logprob in pairs if self._is_text(token)]
 
@@ -57,21 +57,21 @@ class WhisperJoining:
         return Joined("")
 
     def _read(self, segments: Sequence[Sequence[_Token]]) -> Joined:
-        """Returns the text of segments. No character begins in one and ends in another."""
+        """Returns the text of segments. No character spans two segments."""
         decode = self._tokenizer.decode
-        text = self._space + "".join(decode([one.id for one in tokens]) for tokens in segments)
+        text = self._space + "".join(decode([token.id for token in tokens]) for tokens in segments)
         ended = text.rstrip()
         self._space = text[len(ended) :]
         logprobs = [
-            token_logprob(self._tokenizer, one.id, one.logprob)
+            token_logprob(self._tokenizer, token.id, token.logprob)
             for tokens in segments
-            for one in tokens
+            for token in tokens
         ]
         return Joined(ended, logprobs)
 
 
 def token_logprob(tokenizer: Any, token: int, logprob: float) -> Logprob:
-    """A token of byte-level BPE as clients read it."""
+    """Returns a token of byte-level BPE in the format of clients."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     bytes_of: dict[str, int] = {char: byte for byte, char in bytes_to_unicode().items()}
@@ -84,14 +84,16 @@ def token_logprob(tokenizer: Any, token: int, logprob: float) -> Logprob:
 
 
 class CtcJoining:
-    """Windows abut after their overlap was cut off; a word that a window breaks is waited for."""
+    """Appends windows after their overlap was removed. A word that a window splits is held back
+    until it is complete.
+    """
 
     def __init__(self, tokenizer: Any, delimiter: int | None) -> None:
         self._tokenizer = tokenizer
         self._delimiter = delimiter
         self._open: list[int] = []
         self._stretch: float | None = None
-        """Where the stretch of the last window begins, seconds."""
+        """Start of the last window's stretch in seconds."""
         self._begun = False
         self.tokens = 0
 
@@ -101,7 +103,7 @@ class CtcJoining:
     def add(self, output: Mapping[str, Any]) -> Joined:
         settled: list[int] = []
         if output["start_s"] != self._stretch:
-            # A silence lies between two stretches, so no word does.
+            # Two stretches are separated by a silence, so no word spans them.
             settled, self._open, self._stretch = self._open, [], output["start_s"]
         ended = self._read(settled)
         self._open += output["tokens"][0].tolist()

@@ -1,4 +1,4 @@
-"""Whisper's encoder and decoder, as its decoding calls them; here with torch."""
+"""Whisper's encoder and decoder for decoding: interfaces and an implementation with torch."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -9,25 +9,25 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 
 class DecoderState(Protocol):
-    """Encoded windows, and the tokens of each that the decoder has read."""
+    """Encoded windows and the tokens of each that the decoder has read."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read the next tokens of every window.
+        """Reads the next tokens of every window.
 
         Args:
             tokens: (windows, tokens), int64.
 
         Returns:
-            (windows, vocabulary), float32, on the CPU: logits of what follows the last of them.
+            (windows, vocabulary), float32, on the CPU: logits of the token after the last one.
         """
         ...
 
     def restart(self) -> None:
-        """Forget the tokens, of which there were some."""
+        """Clears the tokens. At least one must have been read."""
         ...
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these of the windows."""
+        """Continues with only these windows."""
         ...
 
 
@@ -35,12 +35,12 @@ class Network(Protocol):
     """A Whisper model. It decodes one batch of windows at a time."""
 
     def encode(self, features: Tensor) -> DecoderState:
-        """Encode windows: (windows, mels, frames), log-mel, as long as the model takes."""
+        """Encodes windows: (windows, mels, frames), log-mel, as long as the model accepts."""
         ...
 
 
 class TorchNetwork:
-    """A Whisper of transformers (`Network`)."""
+    """A Whisper model of transformers (`Network`)."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -50,7 +50,7 @@ class TorchNetwork:
 
 
 class TorchDecoderState:
-    """See `DecoderState`; it also gives the attention that words are aligned by."""
+    """`DecoderState` with torch. It also returns the attention that aligns words."""
 
     def __init__(self, model: Any, encoded: Tensor) -> None:
         self._model = model
@@ -70,26 +70,26 @@ class TorchDecoderState:
         self._cache = EncoderDecoderCache(DynamicCache(), self._cache.cross_attention_cache)
 
     def keep(self, rows: Sequence[int]) -> None:
-        left = torch.tensor(rows, device=self._encoded.device)
-        self._cache.batch_select_indices(left)
-        self._encoded = self._encoded[left]
+        indices = torch.tensor(rows, device=self._encoded.device)
+        self._cache.batch_select_indices(indices)
+        self._encoded = self._encoded[indices]
 
     def attention(self, tokens: Tensor, heads: Sequence[tuple[int, int]]) -> Tensor:
-        """What some heads of the decoder attend to as it reads whole transcripts.
+        """Returns the attention of some decoder heads over whole transcripts.
 
         Args:
-            tokens: (windows, tokens), int64, of all windows that were encoded.
-            heads: layer and head of each.
+            tokens: (windows, tokens), int64, of all encoded windows.
+            heads: Layer and head of each.
 
         Returns:
             (windows, heads, tokens, positions of the encoder), float.
         """
         config = self._model.config
         used = config._attn_implementation
-        # No other implementation returns the weights.
+        # Only this implementation returns the weights.
         config._attn_implementation = "eager"
         try:
-            found = self._model.model.decoder(
+            attentions = self._model.model.decoder(
                 input_ids=tokens.to(self._all_encoded.device),
                 encoder_hidden_states=self._all_encoded,
                 use_cache=False,
@@ -97,4 +97,4 @@ class TorchDecoderState:
             ).cross_attentions
         finally:
             config._attn_implementation = used
-        return torch.stack([found[layer][:, head] for layer, head in heads], 1)
+        return torch.stack([attentions[layer][:, head] for layer, head in heads], 1)

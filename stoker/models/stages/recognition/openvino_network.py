@@ -1,7 +1,7 @@
-"""Whisper with OpenVINO: the encoder and a step of the decoder, each a model of its own.
+"""Whisper with OpenVINO: the encoder and a step of the decoder as separate models.
 
-The encoder gives the keys and values of cross-attention, which the decoder takes as inputs; those
-of self-attention are its state.
+The encoder returns the keys and values of cross-attention, which are inputs of the decoder. The
+keys and values of self-attention are the decoder's state.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 
 _ENCODER, _DECODER = "encoder.xml", "decoder.xml"
 _BATCH, _LENGTH, _PAST = 2, 3, 5
-"""Sizes to trace the step with; all of them stay open in the result."""
+"""Sizes for tracing the step. All of them stay dynamic in the result."""
 
 
 class WhisperSteps:
-    """How a Whisper is converted: `stoker.models.stages.base.Steps`."""
+    """Conversion of a Whisper model: `stoker.models.stages.base.Steps`."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
 
     def takes(self, call: Hashable) -> bool:
-        """All but words, which need the weights of attention: these only torch returns."""
+        """Returns True except for word times, which need the attention weights: only torch returns
+        these.
+        """
         return not cast("DecodingOptions", call).words
 
     @torch.no_grad()
@@ -47,7 +49,7 @@ class WhisperSteps:
         positions = config.max_source_positions
         window = torch.zeros(1, config.num_mel_bins, 2 * positions)
         encoder = library.convert_model(_Encoder(model), example_input=(window,))
-        # One window at a time is as fast as several, and shapes that are known are faster.
+        # Single windows are as fast as several at once, and static shapes are faster.
         encoder.reshape(list(window.shape))
         library.save_model(encoder, folder / _ENCODER, compress_to_fp16=False)
         tokens = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)
@@ -59,8 +61,10 @@ class WhisperSteps:
         library.save_model(decoder, folder / _DECODER, compress_to_fp16=False)
 
     def inputs(self, file: str, batch: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        """Those of the encoder. A step of the decoder reads its weights for a few tokens: how wide
-        these are is what it takes its time for.
+        """Returns the inputs of the encoder and none for the decoder.
+
+        A step of the decoder reads its weights for a few tokens, so its time depends on the width
+        of the weights.
         """
         return [batch["input_features"]] if file == _ENCODER else []
 
@@ -72,8 +76,8 @@ class WhisperSteps:
         network: Network = TorchNetwork(model) if isinstance(model, torch.nn.Module) else model
         state = network.encode(batch["input_features"])
         begin = torch.full((len(found["tokens"]), 1), config.decoder_start_token_id)
-        told = torch.cat([begin, found["tokens"]], 1)[:, : config.max_target_positions]
-        steps = [state.step(one[:, None].contiguous()) for one in told.unbind(1)]
+        tokens = torch.cat([begin, found["tokens"]], 1)[:, : config.max_target_positions]
+        steps = [state.step(column[:, None].contiguous()) for column in tokens.unbind(1)]
         return {"logits": torch.stack(steps, 1)}
 
     def opened(self, compiled: "Callable[[str], CompiledModel]") -> "OpenVinoNetwork":
@@ -85,7 +89,9 @@ def _memory(at: int) -> str:
 
 
 class _Encoder(torch.nn.Module):
-    """Gives what the decoder's layers attend to: keys and values, of the first, then the next."""
+    """Returns the keys and values that the decoder's layers attend to, in the order of the
+    layers.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -93,17 +99,19 @@ class _Encoder(torch.nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
         encoded = self.model.model.encoder(features).last_hidden_state
-        found: list[Tensor] = []
+        parts: list[Tensor] = []
         for layer in self.model.model.decoder.layers:
             attention = layer.encoder_attn
             shape = (encoded.shape[0], -1, attention.num_heads, attention.head_dim)
             for project in (attention.k_proj, attention.v_proj):
-                found.append(project(encoded).view(shape).transpose(1, 2))
-        return tuple(found)
+                parts.append(project(encoded).view(shape).transpose(1, 2))
+        return tuple(parts)
 
 
 class _Step(torch.nn.Module):
-    """Reads tokens, with all keys and values as plain inputs and outputs."""
+    """Step of the decoder that reads tokens, with all keys and values as plain inputs and
+    outputs.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -112,26 +120,27 @@ class _Step(torch.nn.Module):
     def forward(
         self, tokens: Tensor, memory: Sequence[Tensor], past: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        own = cache_of(past)
+        cache = cache_of(past)
         rows, before = tokens.shape[0], past[0].shape[2]
         places = torch.arange(before + tokens.shape[1])
         read = torch.arange(before, before + tokens.shape[1])
-        # transformers takes a mask of four dimensions as it is.
+        # transformers uses a mask of four dimensions unchanged.
         mask = (places[None, :] <= read[:, None])[None, None].expand(rows, 1, -1, -1)
         states = self.model.model.decoder(
             input_ids=tokens,
             attention_mask=mask,
             position_ids=read[None].expand(rows, -1),
-            # Keys and values are there: it is not read, but without it nothing is attended to.
+            # The cached keys and values are used instead of this tensor. Without it,
+            # cross-attention would be skipped.
             encoder_hidden_states=memory[0],
-            past_key_values=EncoderDecoderCache(own, cache_of(memory)),
+            past_key_values=EncoderDecoderCache(cache, cache_of(memory)),
             use_cache=True,
         ).last_hidden_state
-        return (self.model.proj_out(states[:, -1]), *parts_of(own))
+        return (self.model.proj_out(states[:, -1]), *parts_of(cache))
 
 
 class OpenVinoNetwork:
-    """A Whisper that was converted (`Network`)."""
+    """A converted Whisper model (`Network`)."""
 
     def __init__(self, encoder: "CompiledModel", decoder: "CompiledModel") -> None:
         self._encoder = encoder.create_infer_request()
@@ -140,16 +149,16 @@ class OpenVinoNetwork:
     def encode(self, features: Tensor) -> "OpenVinoDecoderState":
         encoded = [self._encoded(features[row : row + 1]) for row in range(len(features))]
         memory = [numpy.concatenate(parts) for parts in zip(*encoded, strict=True)]
-        # A request of its own, so that what it holds goes with its state.
+        # A separate request, so that its memory is freed with the state.
         return OpenVinoDecoderState(self._decoder.create_infer_request(), memory, len(features))
 
     def _encoded(self, window: Tensor) -> list[Any]:
-        found = self._encoder.infer([window.numpy()], share_inputs=True)
-        return [found[place] for place in range(len(found))]
+        outputs = self._encoder.infer([window.numpy()], share_inputs=True)
+        return [outputs[place] for place in range(len(outputs))]
 
 
 class OpenVinoDecoderState:
-    """See `DecoderState`. Keys and values are the infer request's own state."""
+    """`DecoderState` with OpenVINO. The infer request's state holds the keys and values."""
 
     def __init__(self, decoder: Any, memory: list[Any], rows: int) -> None:
         self._decoder = decoder
@@ -161,7 +170,7 @@ class OpenVinoDecoderState:
         self._decoder.set_tensor("beam_idx", _shared(numpy.array(self._rows, numpy.int32)))
         self._decoder.infer()
         self._rows = range(len(tokens))
-        # The request uses its memory again.
+        # Copied, because the request reuses its memory.
         return torch.as_tensor(self._decoder.get_output_tensor(0).data.copy())
 
     def restart(self) -> None:
@@ -178,7 +187,7 @@ class OpenVinoDecoderState:
 
 
 def _shared(array: Any) -> Any:
-    """A tensor over the array's memory, which it keeps."""
+    """Returns a tensor that shares the array's memory and keeps the array alive."""
     import openvino
 
     return openvino.Tensor(array, shared_memory=True)

@@ -1,9 +1,9 @@
-"""Finds silences of a recording, and the stretches of sound between which it may be cut.
+"""Finds the silences of a recording and the stretches of sound at which it may be split.
 
-A silence stays near the quietest noise of the whole recording. Speech over louder noise or music is
-never taken for one: such a recording is not cut there, which costs time and no words.
+A silence is close to the quietest noise of the whole recording. Speech over louder noise or music
+is never classified as silence: such a recording is not split there, which costs time but no words.
 
-Imported by the gateway through the task file, so numpy is imported inside.
+The gateway imports this module through the task file, so numpy is imported inside functions.
 """
 
 from collections.abc import Sequence
@@ -15,35 +15,41 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHORTEST_S = 0.6
-"""Shorter silences are not used: they may be within a word."""
+"""Minimum duration of a silence in seconds. Shorter silences may be within a word."""
 LONGEST_S = 6.0
-"""A longer silence always ends a stretch."""
+"""Maximum duration in seconds of a silence within a stretch. A longer silence always ends the
+stretch.
+"""
 MARGIN_S = 0.25
-"""Silence that is kept on each side of a stretch."""
+"""Silence in seconds that is kept on each side of a stretch."""
 _DEEP_S = 0.4
 _EDGE_S = 0.1
-"""A segment begins and ends this far within the silences around it."""
+"""Distance in seconds between the start or end of a segment and the edge of the silence around
+it.
+"""
 _FRAME_S = 0.02
 _BLOCK_S = 10.0
-"""The noise is measured in blocks of this length; the quietest block counts."""
+"""Length in seconds of the blocks in which the noise is measured. The quietest block counts."""
 _NOISE_DB = 8.0
-"""A silent frame is at most this much louder than the noise."""
+"""Maximum level of a silent frame above the noise, in dB."""
 _CONTRAST_DB = 20.0
-"""The loudest frames are louder than the noise by at least this; otherwise nothing is silent."""
+"""Minimum level of the loudest frames above the noise, in dB. Otherwise no frame is silent."""
 _LOUD_FRAMES = 20
-"""Frames that are at least as loud as the level that counts as the loudest."""
+"""Number of frames that reach the level which counts as the loudest."""
 _DEPTH_DB = 70.0
-"""Noise that is quieter than the loudest frames by more than this counts as this much quieter."""
+"""Maximum distance in dB between the loudest frames and the noise. Quieter noise is raised to this
+level.
+"""
 _CLICK_FRAMES = 3
-"""Sounds that are no longer than this do not end a silence."""
+"""Maximum number of frames of a sound that does not end a silence."""
 _EMPHASIS = 0.97
-"""Of the pre-emphasis, which takes hum and offsets out."""
+"""Coefficient of the pre-emphasis, which removes hum and offsets."""
 
 Samples: TypeAlias = "NDArray[numpy.float32]"
 
 
 class Span(NamedTuple):
-    """A part of a recording, in samples."""
+    """Part of a recording, in samples."""
 
     begin: int
     end: int
@@ -54,13 +60,13 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Silences:
-    """The silences of a recording, in order."""
+    """Silences of a recording, in order."""
 
     spans: Sequence[Span]
     size: int
-    """Samples of the recording."""
+    """Number of samples in the recording."""
     rate: int
-    """Samples a second."""
+    """Samples per second."""
 
     @classmethod
     def of(cls, sound: Samples, rate: int) -> "Silences":
@@ -75,41 +81,41 @@ class Silences:
 
     @property
     def seconds(self) -> float:
-        """Length of the recording."""
+        """Length of the recording in seconds."""
         return self.size / self.rate
 
     def stretches(self, longest_s: float, whole: Span | None = None) -> list[Span]:
-        """Returns the parts to transcribe, each by itself, of all of a recording or of a span.
+        """Returns the parts of a recording or span that are transcribed separately.
 
-        A part ends at a long silence, or at the last silence before it would become longer than
-        `longest_s`. It is longer only where no silence interrupts it. Long silences are left out.
+        A part ends at a long silence, or at the last silence before it would exceed `longest_s`. It
+        is longer only if no silence interrupts it. Long silences are left out.
         """
         longest, margin = round(longest_s * self.rate), round(MARGIN_S * self.rate)
         pause = round(min(LONGEST_S, longest_s / 3) * self.rate)
-        found: list[Span] = []
+        parts: list[Span] = []
         whole = whole or Span(0, self.size)
         for begin, end in self._sounds(whole):
             part = Span(max(whole.begin, begin - margin), min(whole.end, end + margin))
-            last = found[-1] if found else None
+            last = parts[-1] if parts else None
             is_near = last is not None and part.begin - last.end < pause
             if last is not None and is_near and part.end - last.begin <= longest:
-                found[-1] = Span(last.begin, part.end)
+                parts[-1] = Span(last.begin, part.end)
             else:
-                found.append(part)
-        return found
+                parts.append(part)
+        return parts
 
     def _sounds(self, whole: Span) -> list[Span]:
-        """Returns what lies between the silences of a span."""
+        """Returns the sounds between the silences of a span."""
         edges = [whole.begin, *(edge for span in self.spans for edge in span), whole.end]
         limited = [min(max(edge, whole.begin), whole.end) for edge in edges]
         pairs = zip(limited[::2], limited[1::2], strict=True)
         return [Span(begin, end) for begin, end in pairs if end > begin] or [whole]
 
     def snapped(self, start: float, end: float) -> tuple[float, float]:
-        """Returns a segment's times, in seconds, moved to where the sound begins and ends.
+        """Returns a segment's times, in seconds, moved to the start and end of the sound.
 
-        A time is moved if it lies deep in a silence. The times of a segment that lies within one
-        silence, or around a time beyond the recording, are only limited.
+        A time is moved if it is deep within a silence. Times beyond the recording are limited to
+        its end. A segment within one silence, or outside all silences, is not moved.
         """
         start, end = min(start, self.seconds), min(max(start, end), self.seconds)
         before, behind = self.around(start), self.around(end)
@@ -122,7 +128,7 @@ class Silences:
         return start, max(start, end)
 
     def around(self, second: float) -> tuple[float, float] | None:
-        """Returns begin and end, in seconds, of the silence that holds a time."""
+        """Returns start and end, in seconds, of the silence that contains a time, or None."""
         at = min(second * self.rate, self.size - 1)
         holding = (span for span in self.spans if span.begin <= at < span.end)
         span = next(holding, None)
@@ -146,7 +152,7 @@ def _levels(sound: Samples, step: int) -> "NDArray[numpy.float64]":
 
 
 def _silent(levels: "NDArray[numpy.float64]") -> "NDArray[numpy.bool_]":
-    """Returns which frames are silent."""
+    """Returns True for each silent frame."""
     import numpy
 
     size = max(1, round(_BLOCK_S / _FRAME_S))
@@ -163,7 +169,7 @@ def _silent(levels: "NDArray[numpy.float64]") -> "NDArray[numpy.bool_]":
 
 
 def _runs(flags: "NDArray[numpy.bool_]") -> list[tuple[int, int]]:
-    """Returns begin and end of each run of true values."""
+    """Returns start and end of each run of true values."""
     import numpy
 
     edges = numpy.flatnonzero(numpy.diff(numpy.concatenate([[0], flags.astype(numpy.int8), [0]])))

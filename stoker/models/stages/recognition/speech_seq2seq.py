@@ -22,14 +22,16 @@ _PROBE_TOKENS = 4
 
 
 class Seq2SeqRecognitionStages(RecognitionStages):
-    """The search is the model's own; a temperature above 0 draws instead."""
+    """Stages of other encoder-decoder models. They use the model's own search, or sampling if the
+    temperature is above 0.
+    """
 
     kind = ModelKind.LOOPS
     takes = ("temperature",)
 
     def call(self, parameters: Mapping[str, Any]) -> Hashable:
         temperature = parameters.get("temperature") or 0.0
-        # Speech2Text's decoder knows no places beyond these.
+        # Maximum number of positions of Speech2Text's decoder.
         most = getattr(self.config, "max_target_positions", DEFAULT_NEW_TOKENS)
         return (temperature, min(DEFAULT_NEW_TOKENS, most))
 
@@ -47,7 +49,8 @@ class Seq2SeqRecognitionStages(RecognitionStages):
         rate = silences.rate
         size = int(self.window_s * rate)
         samples: list[Sample] = []
-        # Without a silence, windows abut: transformers does not merge these models' texts either.
+        # Without a silence, windows are adjacent: transformers does not merge the texts of these
+        # models either.
         for begin in range(span.begin, span.end, size):
             end = min(begin + size, span.end)
             (prepared,) = self._pipe.preprocess(sound[begin:end])
@@ -57,7 +60,8 @@ class Seq2SeqRecognitionStages(RecognitionStages):
 
     def sample(self, prepared: Mapping[str, Any]) -> Sample:
         sample = super().sample(prepared)
-        # Speech2Text divides by how much the recording varies: of silence that makes infinity.
+        # Speech2Text divides by the recording's standard deviation, which produces infinity for
+        # silence.
         if (features := sample.features.get("input_features")) is not None:
             sample.features["input_features"] = features.nan_to_num(0.0, posinf=0.0, neginf=0.0)
         return sample
@@ -73,22 +77,22 @@ class Seq2SeqRecognitionStages(RecognitionStages):
     ) -> Transcript:
         segments = [
             segment(self._text(list(windows)), *span)
-            for span, windows in groupby(outputs, lambda one: (one["start_s"], one["end_s"]))
+            for span, windows in groupby(outputs, lambda entry: (entry["start_s"], entry["end_s"]))
         ]
-        text = " ".join(one["text"] for one in segments if one["text"])
+        text = " ".join(entry["text"] for entry in segments if entry["text"])
         transcript = Transcript(
             text=text,
             language="",
             duration=outputs[0]["sound_s"],
             sound_s=outputs[0]["sound_s"],
-            output_tokens=sum(one["tokens"].shape[1] for one in outputs),
+            output_tokens=sum(entry["tokens"].shape[1] for entry in outputs),
         )
         if parameters.get("timed"):
-            transcript["segments"] = [one for one in segments if one["text"]]
+            transcript["segments"] = [entry for entry in segments if entry["text"]]
         return transcript
 
     def _text(self, outputs: Sequence[Mapping[str, Any]]) -> str:
-        read = [{"tokens": one["tokens"]} for one in outputs]
+        read = [{"tokens": output["tokens"]} for output in outputs]
         return self.read_by_pipeline(read)["text"].strip()
 
     def probe(self, length: int, number: int = 0) -> Sample | None:

@@ -1,4 +1,4 @@
-"""Transcripts that are streamed: a part for every window, as soon as nothing can change it."""
+"""Streamed transcripts: each window's part is sent as soon as it is final."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,33 +9,33 @@ from stoker.models.stages.recognition.transcripts import Logprob, Transcript
 
 
 class Joined(NamedTuple):
-    """More of a text."""
+    """Next part of a text."""
 
     text: str
     logprobs: Sequence[Logprob] = ()
 
 
 class Joining(Protocol):
-    """Makes one text of windows that overlap."""
+    """Joins the texts of windows, which may overlap."""
 
     tokens: int
-    """Written so far."""
+    """Number of tokens written so far."""
 
     def partial(self, output: Mapping[str, Any]) -> Joined:
-        """Returns what is settled by an output of the next sample that is not its last."""
+        """Returns the text that is final after an intermediate output of the next sample."""
         ...
 
     def add(self, output: Mapping[str, Any]) -> Joined:
-        """Returns what is settled by the last output of the next sample."""
+        """Returns the text that is final after the last output of the next sample."""
         ...
 
     def end(self) -> Joined:
-        """What is left."""
+        """Returns the remaining text."""
         ...
 
 
 class TranscriptWriter:
-    """Writes OpenAI's events of a transcript (see `StreamWriter`)."""
+    """Writes a transcript as OpenAI's events (see `StreamWriter`)."""
 
     def __init__(self, joining: Joining, *, logprobs: bool) -> None:
         self._joining = joining
@@ -43,14 +43,14 @@ class TranscriptWriter:
         self._logprobs: list[Logprob] | None = [] if logprobs else None
         self._seconds = 0.0
         self._added = 0
-        """Samples whose last output was added."""
+        """Number of samples with a last output that was added."""
 
     def begin(self, samples: Sequence[Sample]) -> bytes:
         self._seconds = samples[0].extras["sound_s"]
         return b""
 
     def partial(self, position: int, output: Mapping[str, Any]) -> bytes:
-        # What a later sample hears waits for those before it.
+        # Text of a later sample waits for the samples before it.
         return self._delta(self._joining.partial(output)) if position == self._added else b""
 
     def add(self, output: Mapping[str, Any]) -> bytes:
@@ -82,7 +82,7 @@ class TranscriptWriter:
 
 
 class JoinedAtEnd:
-    """Of models whose windows are only joined all at once."""
+    """Joins the windows of models that can only join all of them at the end."""
 
     def __init__(self, read: Any) -> None:
         self._read = read

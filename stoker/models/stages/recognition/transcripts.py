@@ -1,4 +1,4 @@
-"""What was said in a recording, and the forms in which OpenAI's clients and players read it."""
+"""Transcript of a recording, in the formats of OpenAI's clients and of players."""
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -10,26 +10,26 @@ from stoker.media.timeline import Timeline
 from stoker.wire import sse
 
 TOKEN_S = 0.02
-"""Seconds of sound that are counted as one token."""
+"""Seconds of sound that count as one token."""
 FRAMES_A_SECOND = 100
-"""Of Whisper's features, which `Segment.seek` counts."""
+"""Rate of Whisper's feature frames, the unit of `Segment.seek`."""
 
 
 class Segment(TypedDict):
-    """A stretch of speech. Times in seconds from the recording's start."""
+    """A stretch of speech. Times are in seconds from the recording's start."""
 
     start: float
     end: float
     text: str
     tokens: list[int]
     seek: int
-    """Where its window begins, in frames of 10 ms."""
+    """Start of its window, in frames of 10 ms."""
     avg_logprob: float
-    """Of the window's tokens."""
+    """Mean log probability of the window's tokens."""
     no_speech_prob: float
-    """Of the window; 0.0 if the model gives none."""
+    """Probability that the window contains no speech. 0.0 if the model returns none."""
     temperature: NotRequired[float]
-    """That the window was transcribed at; missing: the request's."""
+    """Temperature of the window's transcription. If missing, the request's."""
 
 
 class Word(TypedDict):
@@ -47,11 +47,11 @@ class Logprob(TypedDict):
 class Transcript(TypedDict):
     text: str
     language: str
-    """Its English name, in lower case; empty where the model knows one only and does not say."""
+    """English name in lower case. Empty if the model has only one language and does not name it."""
     duration: float
-    """Seconds from the start of the recording's container to the end of its sound."""
+    """Duration in seconds from the start of the recording's container to the end of its sound."""
     sound_s: float
-    """Seconds of sound: gaps of the container are left out."""
+    """Duration of the sound in seconds, without gaps of the container."""
     output_tokens: int
     segments: NotRequired[list[Segment]]
     words: NotRequired[list[Word]]
@@ -59,7 +59,7 @@ class Transcript(TypedDict):
 
 
 class Finishing(TypedDict):
-    """What a request says about its answer."""
+    """Options of a request for its answer."""
 
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"]
     task: Literal["transcribe", "translate"]
@@ -69,13 +69,13 @@ class Finishing(TypedDict):
 
 
 def played(transcript: Transcript, timeline: Timeline) -> Transcript:
-    """Returns a transcript whose times are those of the recording's container."""
+    """Returns a transcript with times in the recording's container."""
     spoken: Sequence[Segment | Word] = [
         *transcript.get("segments", ()),
         *transcript.get("words", ()),
     ]
-    for one in spoken:
-        one["start"], one["end"] = timeline.begin(one["start"]), timeline.end(one["end"])
+    for part in spoken:
+        part["start"], part["end"] = timeline.begin(part["start"]), timeline.end(part["end"])
     for segment in transcript.get("segments", ()):
         seek_s = timeline.begin(segment["seek"] / FRAMES_A_SECOND)
         segment["seek"] = round(seek_s * FRAMES_A_SECOND)
@@ -84,18 +84,18 @@ def played(transcript: Transcript, timeline: Timeline) -> Transcript:
 
 
 def written(transcript: Transcript, finishing: Finishing) -> Any:
-    """The whole answer: bytes of a text, or an object for JSON."""
+    """Returns the complete answer: bytes of a text, or an object for JSON."""
     return _FORMS[finishing["response_format"]](transcript, finishing)
 
 
 def delta(text: str, logprobs: Sequence[Logprob] | None = None) -> bytes:
-    """An event of a stream: more of the transcript."""
+    """Returns a stream event with the next part of the transcript."""
     event: dict[str, Any] = {"type": "transcript.text.delta", "delta": text}
     return sse.event(event if logprobs is None else event | {"logprobs": logprobs})
 
 
 def done(transcript: Transcript) -> bytes:
-    """The last event of a stream: the whole transcript, and what it took."""
+    """Returns the last event of a stream: the complete transcript and its usage."""
     audio, written_tokens = round(transcript["sound_s"] / TOKEN_S), transcript["output_tokens"]
     usage = {
         "type": "tokens",
@@ -110,7 +110,7 @@ def done(transcript: Transcript) -> bytes:
 
 
 def compression_ratio(text: str) -> float:
-    """How much shorter a text becomes: that of a loop is high."""
+    """Returns the compression ratio of a text. Repetitive loops have a high ratio."""
     content = text.encode()
     return len(content) / len(zlib.compress(content))
 
@@ -120,8 +120,8 @@ def _usage(transcript: Transcript) -> dict[str, Any]:
 
 
 def _json(transcript: Transcript, finishing: Finishing) -> dict[str, Any]:
-    given = {"text": transcript["text"], "usage": _usage(transcript)}
-    return given | ({"logprobs": transcript["logprobs"]} if "logprobs" in transcript else {})
+    answer = {"text": transcript["text"], "usage": _usage(transcript)}
+    return answer | ({"logprobs": transcript["logprobs"]} if "logprobs" in transcript else {})
 
 
 def _verbose(transcript: Transcript, finishing: Finishing) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _text(transcript: Transcript, finishing: Finishing) -> bytes:
 
 
 def _srt(transcript: Transcript, finishing: Finishing) -> bytes:
-    """SubRip: numbered cues, milliseconds behind a comma."""
+    """Returns SubRip: numbered cues, with milliseconds after a comma."""
     cues = [
         f"{number}\n{times}\n{text}\n\n"
         for number, (times, text) in enumerate(_cues(transcript, mark=","), 1)
@@ -161,17 +161,18 @@ def _srt(transcript: Transcript, finishing: Finishing) -> bytes:
 
 
 def _vtt(transcript: Transcript, finishing: Finishing) -> bytes:
-    """WebVTT (https://www.w3.org/TR/webvtt1/)."""
+    """Returns WebVTT (https://www.w3.org/TR/webvtt1/)."""
     cues = [f"{times}\n{text}\n\n" for times, text in _cues(transcript, mark=".")]
     return f"WEBVTT\n\n{''.join(cues)}".encode()
 
 
 def _cues(transcript: Transcript, mark: str) -> list[tuple[str, str]]:
-    """Times and text of each segment."""
+    """Returns times and text of each segment."""
     return [
         (
             f"{_clock(segment['start'], mark)} --> {_clock(segment['end'], mark)}",
-            # An arrow would make a line of times of it, and an empty line would end the cue.
+            # An arrow would turn the text into a line of times, and an empty line would end the
+            # cue.
             " ".join(segment["text"].replace("-->", "->").split()),
         )
         for segment in transcript.get("segments", [])
@@ -179,7 +180,7 @@ def _cues(transcript: Transcript, mark: str) -> list[tuple[str, str]]:
 
 
 def _clock(seconds: float, mark: str) -> str:
-    """`00:01:02.345`."""
+    """Formats seconds as `00:01:02.345`, with `mark` before the milliseconds."""
     rest, milliseconds = divmod(round(max(0.0, seconds) * 1000), 1000)
     minutes, second = divmod(rest, 60)
     hour, minute = divmod(minutes, 60)
@@ -194,9 +195,9 @@ _FORMS: Mapping[str, Callable[[Transcript, Finishing], Any]] = {
     "vtt": _vtt,
 }
 TIMED = ("srt", "vtt", "verbose_json")
-"""The forms that show times."""
+"""Formats that show times."""
 
 
 def as_finishing(given: Mapping[str, Any]) -> Finishing:
-    """A request's own, after its way through a message."""
+    """Returns a request's options after they were sent in a message."""
     return cast("Finishing", given)

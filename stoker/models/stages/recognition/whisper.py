@@ -1,4 +1,6 @@
-"""Whisper and its kin: many languages, translation into English, segments and words with times."""
+"""Whisper and similar models: many languages, translation into English, segments and words with
+times.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -19,19 +21,21 @@ if TYPE_CHECKING:
     from stoker.models.stages.recognition.openvino_network import WhisperSteps
 
 _PROBE_TOKENS = 16
-"""Enough for the encoder not to hide what batches gain."""
+"""Number of generated tokens in a probe. It is small, so that the encoder does not hide the gain of
+batches.
+"""
 _PROBED_S = 12.0
 _BLOCK_S = 60
-"""Features of long recordings are computed in blocks of this length."""
+"""Length in seconds of the blocks in which features of long recordings are computed."""
 _CONDITIONED = 0.5
-"""A window is conditioned on text that was written at a temperature below this."""
+"""A window is conditioned on previous text only if its temperature is below this."""
 
 
 class WhisperStages(RecognitionStages):
-    """Windows of 30 seconds, or what the model's configuration says.
+    """Stages of Whisper. Windows have 30 seconds, or the length in the model's configuration.
 
-    The windows of a stretch follow one another as in `generate` of transformers; stretches share
-    batches. The first window detects the language for all of them.
+    The windows of a stretch are transcribed in sequence, as in `generate` of transformers.
+    Stretches share batches. The first window detects the language of all stretches.
     """
 
     takes = ("language", "prompt", "temperature", "logprobs", "words", "translate")
@@ -40,14 +44,15 @@ class WhisperStages(RecognitionStages):
         from stoker.models.stages.recognition.decoder import Decoder
 
         super().attach(model)
-        own = model.generation_config
-        self._decoder = Decoder(model.config, own)
-        self._own: Any = own
-        languages: dict[str, int] = getattr(own, "lang_to_id", None) or {}
-        # The many of one that knows English only are what its tokenizer was made of.
-        is_multilingual = getattr(own, "is_multilingual", True)
+        generation_config = model.generation_config
+        self._decoder = Decoder(model.config, generation_config)
+        self._own: Any = generation_config
+        languages: dict[str, int] = getattr(generation_config, "lang_to_id", None) or {}
+        # English-only models list the languages of their tokenizer's origin, which they do not
+        # know.
+        is_multilingual = getattr(generation_config, "is_multilingual", True)
         self._languages = languages if is_multilingual else {}
-        tasks: dict[str, int] = getattr(own, "task_to_id", None) or {}
+        tasks: dict[str, int] = getattr(generation_config, "task_to_id", None) or {}
         self._tasks = tasks if self._languages else {}
         self._specials = set(self._parts["tokenizer"].all_special_ids)
 
@@ -88,12 +93,14 @@ class WhisperStages(RecognitionStages):
 
     @property
     def _first(self) -> int:
-        """Returns the first timestamp's token; of a model without them, a token too large."""
+        """Token of the first timestamp. For models without timestamps, a token above the
+        vocabulary.
+        """
         first = self._first_timestamp
         return self.config.vocab_size if first is None else first
 
     def _language(self, name: str | None) -> int | None:
-        """The token of a language, given by its code or its English name."""
+        """Returns the token of a language by its code or its English name."""
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
         if name is None:
@@ -107,7 +114,7 @@ class WhisperStages(RecognitionStages):
         return self._languages[f"<|{code}|>"]
 
     def _prompt(self, text: str | None) -> tuple[int, ...]:
-        """The last tokens of the text, as many as leave room for a transcript."""
+        """Returns the last tokens of the text that leave room for a transcript."""
         if not text or not text.strip():
             return ()
         try:
@@ -150,7 +157,8 @@ class WhisperStages(RecognitionStages):
         size = self._parts["feature_extractor"].nb_max_frames
         features, frames = self._features(sound[span.begin : span.end])
         if not options.timestamps:
-            # Without times, it is not known how much of a window was heard: all of it.
+            # Without timestamps, the transcribed part of a window is unknown, so the whole window
+            # counts.
             frames = -(-frames // size) * size
         stretch = Stretch(
             features=features,
@@ -169,18 +177,18 @@ class WhisperStages(RecognitionStages):
         return Sample(dict(stretch.window()), extras, call=options)
 
     def _features(self, sound: "Samples") -> "tuple[torch.Tensor, int]":
-        """Returns log-mel features (mels, frames), and how many frames are sound.
+        """Returns log-mel features (mels, frames), and the number of frames with sound.
 
-        Padded to a window. The features of a longer sound are not padded; they are computed in
-        blocks, since a spectrum takes five times their memory.
+        Short sounds are padded to a window. Features of longer sounds are not padded. They are
+        computed in blocks, because a spectrum needs five times their memory.
         """
         import torch
 
         extractor = self._parts["feature_extractor"]
-        given: dict[str, Any] = {"sampling_rate": extractor.sampling_rate, "return_tensors": "pt"}
+        options: dict[str, Any] = {"sampling_rate": extractor.sampling_rate, "return_tensors": "pt"}
         if len(sound) <= extractor.n_samples:
-            found = extractor(sound, **given, return_attention_mask=True)
-            return found["input_features"][0], int(found["attention_mask"].sum())
+            extracted = extractor(sound, **options, return_attention_mask=True)
+            return extracted["input_features"][0], int(extracted["attention_mask"].sum())
         hop: int = extractor.hop_length
         context, size = extractor.n_fft // hop + 1, _BLOCK_S * extractor.sampling_rate // hop
         frames = len(sound) // hop
@@ -188,11 +196,12 @@ class WhisperStages(RecognitionStages):
         for begin in range(0, frames, size):
             before, end = min(begin, context), min(begin + size, frames)
             part = sound[(begin - before) * hop : (end + context) * hop]
-            found = extractor(part, **given, truncation=False, padding="longest")
-            kept = found["input_features"][0][:, before : before + end - begin]
-            blocks.append(kept)
+            extracted = extractor(part, **options, truncation=False, padding="longest")
+            block = extracted["input_features"][0][:, before : before + end - begin]
+            blocks.append(block)
         features = torch.cat(blocks, 1)
-        # The extractor cuts off what is 80 dB below the loudest of a block; here, of all blocks.
+        # The extractor clips values 80 dB below the loudest of a block. This clips relative to all
+        # blocks.
         return features.clamp(min=float(features.max()) - 2.0), frames
 
     def following(self, output: Mapping[str, Any]) -> Sample | None:
@@ -203,17 +212,20 @@ class WhisperStages(RecognitionStages):
         language = stretch.windows[0].language
         options = replace(options, language=language if language >= 0 else None)
         sample = self._next(stretch, options)
-        kept = {name: output[name] for name in self.shared if name in output}
-        sample.extras |= kept
+        shared_extras = {name: output[name] for name in self.shared if name in output}
+        sample.extras |= shared_extras
         if getattr(self._own, "condition_on_prev_tokens", None):
             sample.call = self._conditioned(stretch, options)
         return sample
 
     def _conditioned(self, stretch: Stretch, options: "DecodingOptions") -> "DecodingOptions":
-        """Returns options whose prompt is the text so far, as far as there is room for it."""
+        """Returns options with the text so far as prompt, limited to the available room."""
         if stretch.windows[-1].temperature >= _CONDITIONED:
             return options
-        tokens = [*options.prompt[1:], *(one for _, part in stretch.each() for one in part.tokens)]
+        tokens = [
+            *options.prompt[1:],
+            *(token for _, part in stretch.each() for token in part.tokens),
+        ]
         most = self.config.max_target_positions // 2 - 1
         return replace(options, prompt=(self._own.prev_sot_token_id, *tokens[-most:]))
 
@@ -268,18 +280,18 @@ class WhisperStages(RecognitionStages):
         if parameters.get("words"):
             transcript["words"] = self._words(stretches, transcript["language"])
         if parameters.get("logprobs"):
-            transcript["logprobs"] = [one for part in parts for one in part.logprobs]
+            transcript["logprobs"] = [logprob for part in parts for logprob in part.logprobs]
         return transcript
 
     def _text(self, output: Mapping[str, Any]) -> str:
-        """Returns the text of an output without times, as transformers' pipeline reads it."""
+        """Returns the text of an output without timestamps, as transformers' pipeline reads it."""
         import torch
 
         if output["options"].timestamps:
             return ""
-        tokens = [one for _, heard in _heard(output).each() for one in heard.tokens]
-        found = self.read_by_pipeline([{"tokens": torch.tensor([tokens], dtype=torch.int64)}])
-        return found["text"].strip()
+        tokens = [token for _, heard in _heard(output).each() for token in heard.tokens]
+        result = self.read_by_pipeline([{"tokens": torch.tensor([tokens], dtype=torch.int64)}])
+        return result["text"].strip()
 
     def _segments(self, stretches: Sequence[Stretch]) -> list[Segment]:
         decode = self._parts["tokenizer"].decode
@@ -313,7 +325,7 @@ class WhisperStages(RecognitionStages):
         library: Any = tokenization_whisper
         words: list[Word] = []
         silences = stretches[0].silences
-        for _, heard in (one for stretch in stretches for one in stretch.each()):
+        for _, heard in (segment_pair for stretch in stretches for segment_pair in stretch.each()):
             times = zip([heard.before, *heard.times[:-1]], heard.times, strict=True)
             spoken = [
                 (token, time)
@@ -322,10 +334,10 @@ class WhisperStages(RecognitionStages):
             ]
             if not spoken:
                 continue
-            found = library._collate_word_timestamps(
+            timed_words = library._collate_word_timestamps(
                 self._parts["tokenizer"], *map(list, zip(*spoken, strict=True)), language, False
             )
-            for word in found:
+            for word in timed_words:
                 start, end = silences.snapped(*word["timestamp"])
                 words.append(Word(word=word["text"].strip(), start=start, end=end))
         return words
@@ -333,12 +345,14 @@ class WhisperStages(RecognitionStages):
     def _name(self, token: int) -> str:
         from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
-        code = next((name for name, one in self._languages.items() if one == token), "<|en|>")
+        code = next(
+            (name for name, token_id in self._languages.items() if token_id == token), "<|en|>"
+        )
         return LANGUAGES.get(code.strip("<|>"), "")
 
 
 def _heard(output: Mapping[str, Any]) -> Stretch:
-    """Returns a stretch after an output."""
+    """Returns the stretch after an output."""
     stretch: Stretch = output["stretch"]
     return stretch.heard(output)
 
@@ -348,7 +362,7 @@ def _tokens(outputs: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _padded(rows: Sequence[Sequence[float]], fill: float) -> "torch.Tensor":
-    """(rows, longest)."""
+    """Returns a tensor (rows, longest)."""
     import torch
 
     longest = max(1, *(len(row) for row in rows))

@@ -1,7 +1,7 @@
-"""The windows of one stretch of a recording, which Whisper transcribes one after the other.
+"""Windows of one stretch of a recording, which Whisper transcribes in sequence.
 
-Radford et al., section 3.8: a window begins where the last finished segment of the window before it
-has ended.
+Radford et al., section 3.8: a window begins at the end of the last finished segment of the previous
+window.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,57 +15,59 @@ if TYPE_CHECKING:
     import torch
 
 _MOST_PER_WINDOW = 32
-"""Windows for a stretch that one window would hold. After more, whole windows are passed over."""
+"""Maximum number of windows per window length of a stretch. After that, whole windows are
+skipped.
+"""
 _JUMPED_S = 1.0
-"""A window does not begin within a silence that is at least this long."""
+"""Minimum duration in seconds of a silence that a window skips at its start."""
 
 
 class Heard(NamedTuple):
     """A segment of a window."""
 
     tokens: Sequence[int]
-    """With its timestamps."""
+    """Tokens including timestamps."""
     times: Sequence[float]
-    """Seconds from the recording's start at which each token begins; empty if not asked for."""
+    """Start time of each token in seconds from the recording's start. Empty if not requested."""
     before: float
-    """The time of the token before them."""
+    """Time of the token before the segment, in seconds."""
     logprobs: Sequence[float]
     start: float
-    """Seconds from the recording's start."""
+    """Start in seconds from the recording's start."""
     end: float
 
 
 @dataclass(frozen=True)
 class Window:
-    """What was heard in one window."""
+    """Transcript of one window."""
 
     heard: Sequence[Heard]
     seek: int
-    """Where the window begins, in frames from the recording's start."""
+    """Start of the window, in frames from the recording's start."""
     ahead: int
-    """Frames that the finished segments take."""
+    """Number of frames that the finished segments span."""
     average: float
     silence: float
     temperature: float
     language: int
     tokens: int
-    """How many were written."""
+    """Number of tokens written."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a recording, and what was heard in it so far."""
+    """Part of a recording and its transcript so far."""
 
     features: "torch.Tensor"
-    """(mels, frames), padded to a window if it is shorter."""
+    """Tensor (mels, frames), padded to a window if it is shorter."""
     start_s: float
-    """Seconds from the recording's start."""
+    """Start in seconds from the recording's start."""
     frames: int
-    """Of sound, without padding."""
+    """Number of frames with sound, without padding."""
     size: int
-    """Frames of a window."""
+    """Number of frames in a window."""
     first: int
-    """The first timestamp's token."""
+    """Token of the first timestamp."""
     silences: Silences
     seek: int = 0
     windows: Sequence[Window] = ()
@@ -80,15 +82,15 @@ class Stretch:
 
     @property
     def left(self) -> int:
-        """Returns how many frames of sound the next window holds."""
+        """Number of frames with sound in the next window."""
         return min(self.size, self.frames - self.seek)
 
     def window(self) -> "dict[str, torch.Tensor]":
-        """Returns the next window as the model takes it."""
+        """Returns the next window as the model's inputs."""
         import torch
 
-        seen = self.features[:, self.seek : self.seek + self.size]
-        padded = torch.nn.functional.pad(seen, (0, self.size - seen.shape[1]))
+        features = self.features[:, self.seek : self.seek + self.size]
+        padded = torch.nn.functional.pad(features, (0, self.size - features.shape[1]))
         mask = torch.zeros(1, self.size, dtype=torch.int64)
         mask[:, : self.left] = 1
         return {"input_features": padded[None], "attention_mask": mask}
@@ -133,7 +135,9 @@ class Stretch:
         return replace(self, seek=self._beyond_silence(self.seek + ahead), windows=windows)
 
     def _beyond_silence(self, seek: int) -> int:
-        """Returns the frame to go on at: a model places speech after a long silence too early."""
+        """Returns the frame to continue at. It skips long silences, because a model places the
+        speech after them too early.
+        """
         around = self.silences.around(self.start_s + seek / FRAMES_A_SECOND)
         if around is None:
             return seek

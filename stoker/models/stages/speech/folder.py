@@ -1,14 +1,16 @@
-"""What a model's folder must hold to be spoken with, checked without loading it."""
+"""Checks the files that a speech model's folder needs, without loading the model."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 VOCODER = "vocoder"
-"""Folder of a model that makes sound of spectrograms, beside one that makes spectrograms."""
+"""Folder of the model that turns spectrograms into sound, inside a folder of a model that makes
+spectrograms.
+"""
 VOICES = "speaker_embeddings.safetensors"
-"""Voices of a model that takes them as vectors: one a name."""
+"""Voices of a model that accepts them as vectors, each by its name."""
 WEIGHTS = (f"{VOCODER}/model.safetensors", VOICES)
-"""What is loaded beside the model's own weights."""
+"""Files that are loaded in addition to the model's own weights."""
 
 ARCHITECTURES = ("VitsModel", "SpeechT5ForTextToSpeech", "FastSpeech2ConformerWithHifiGan")
 
@@ -16,12 +18,12 @@ ARCHITECTURES = ("VitsModel", "SpeechT5ForTextToSpeech", "FastSpeech2ConformerWi
 def unfit(
     architecture: str, tokenizer: Mapping[str, Any], names: Collection[str]
 ) -> tuple[str, str] | None:
-    """The file at fault and what is wrong, where a folder cannot be served; None where it can.
+    """Returns the invalid file and the reason if a folder cannot be served, or else None.
 
     Args:
-        architecture: the class that the model was saved from.
-        tokenizer: its tokenizer_config.json.
-        names: paths of its files, relative to the folder.
+        architecture: Class that the model was saved from.
+        tokenizer: Content of its tokenizer_config.json.
+        names: Paths of its files, relative to the folder.
     """
     settings, kind = "tokenizer_config.json", tokenizer.get("tokenizer_class")
     if architecture == "VitsModel" and tokenizer.get("phonemize", True):

@@ -1,33 +1,36 @@
-"""A text in pieces that are spoken one after the other."""
+"""Splits a text into pieces that are spoken in sequence."""
 
 import re
 from collections.abc import Iterator
 
 LONGEST = 200
-"""Most characters of a piece: models were trained on a sentence or two, and the first piece is what
-a listener waits for."""
+"""Maximum number of characters in a piece. Models were trained on one or two sentences, and
+listeners wait for the first piece.
+"""
 _SHORT = 24
-"""A sentence of fewer characters is spoken with the next: what ends in a full stop may be an
-abbreviation, and a word alone is spoken badly."""
+"""Minimum number of characters of a separate sentence. A shorter one is joined with the next: a
+full stop may end an abbreviation, and models speak single words badly.
+"""
 
 _ENDS = re.compile(r"""[.!?…]++["'”’»)\]]*+\s++|[。！？]++[」』”’]*+|\n++""")  # noqa: RUF001
 _PAUSES = re.compile(r"[,;:–—]\s|[，、；：]")  # noqa: RUF001
 
 
 def pieces(text: str) -> list[str]:
-    """Sentences of at most `LONGEST` characters, short ones together, white space as one blank.
+    """Returns sentences of at most `LONGEST` characters. Short ones are joined, and white space
+    becomes one blank.
 
     A longer sentence is cut at its last pause that fits, else between two words, else anywhere.
     """
-    found: list[str] = []
+    parts: list[str] = []
     for sentence in _sentences(text):
         for piece in _cut(sentence):
-            fits = found and len(found[-1]) < _SHORT and len(found[-1]) + len(piece) < LONGEST
+            fits = parts and len(parts[-1]) < _SHORT and len(parts[-1]) + len(piece) < LONGEST
             if fits:
-                found[-1] += " " + piece
+                parts[-1] += " " + piece
             else:
-                found.append(piece)
-    return found
+                parts.append(piece)
+    return parts
 
 
 def _sentences(text: str) -> Iterator[str]:

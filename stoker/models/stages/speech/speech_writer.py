@@ -1,4 +1,4 @@
-"""Writes speech in parts, as the model makes it: the file itself, or OpenAI's events with it."""
+"""Streams speech while the model makes it: as a file or as OpenAI's events."""
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from stoker.models.stages.base import Sample
 from stoker.wire import sse
 
 _EVENT_BYTES = 24 << 10
-"""Of sound in one event: readers of lines have limits."""
+"""Maximum number of sound bytes in one event, because line readers have limits."""
 
 
 class SpeechWriter:
@@ -25,7 +25,7 @@ class SpeechWriter:
     def begin(self, samples: Sequence[Sample]) -> bytes:
         self._left = len(samples)
         self._tokens = sum(sample.features["input_ids"].shape[1] for sample in samples)
-        # The first part follows the first sound, so that what fails before has a status.
+        # The first part is sent after the first sound, so that earlier failures get an HTTP status.
         return b""
 
     def partial(self, position: int, output: Mapping[str, Any]) -> bytes:
@@ -47,7 +47,7 @@ class SpeechWriter:
     def end(self) -> bytes:
         if not self._events:
             return b""
-        # What speaks makes sound and no tokens.
+        # Speech models generate sound and no tokens.
         usage = {
             "input_tokens": self._tokens,
             "output_tokens": 0,

@@ -1,4 +1,4 @@
-"""How each kind of model makes sound of tokens. A new kind is a class here, and a line below."""
+"""Speech synthesis of each kind of model. A new kind is a class here and a line in `KINDS`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 Features = Mapping[str, "torch.Tensor"]
 
 DEFAULT_VOICE = "default"
-"""Of a model that has but one."""
+"""Name of the voice of a model with only one."""
 
 
 class Synthesizer(ABC):
-    """Speaks one text at a time: padding would change the end of the others' sound."""
+    """Speaks one text at a time, because padding would change the end of a shorter text's sound."""
 
     rate: int
     """Sampling rate of the sound, in Hz."""
     voices: Sequence[str]
     max_tokens: int | None = None
-    """Most tokens of a text that the model takes; None: any."""
+    """Maximum number of tokens of a text. None means no limit."""
 
     def __init__(self, folder: Path, model: Any) -> None:
         self.model = model
 
     @abstractmethod
     def speak(self, features: Features, voice: str) -> "torch.Tensor":
-        """Sound of shape (1, samples), from -1 to 1.
+        """Returns sound of shape (1, samples), from -1 to 1.
 
         `features` are `input_ids` and `attention_mask`, int64 of shape (1, tokens).
         """
 
 
 class Vits(Synthesizer):
-    """https://arxiv.org/abs/2106.06103; draws durations and sound at random."""
+    """VITS, https://arxiv.org/abs/2106.06103. Draws durations and sound at random."""
 
     def __init__(self, folder: Path, model: Any) -> None:
         super().__init__(folder, model)
@@ -50,7 +50,9 @@ class Vits(Synthesizer):
 
 
 class SpeechT5(Synthesizer):
-    """https://arxiv.org/abs/2110.07205; its decoder drops values at random, when serving too."""
+    """SpeechT5, https://arxiv.org/abs/2110.07205. Its decoder applies random dropout, even in
+    inference.
+    """
 
     def __init__(self, folder: Path, model: Any) -> None:
         super().__init__(folder, model)
@@ -68,7 +70,7 @@ class SpeechT5(Synthesizer):
 
     def speak(self, features: Features, voice: str) -> "torch.Tensor":
         config, tokens = self.model.config, features["input_ids"].shape[1]
-        # transformers stops after so many frames a token, which may be more than it has places for.
+        # transformers stops after a number of frames per token, which may exceed its positions.
         longest = config.max_speech_positions * config.reduction_factor / tokens
         return self.model.generate_speech(
             **features,
@@ -105,7 +107,7 @@ KINDS: Mapping[str, Callable[[Path, Any], Synthesizer]] = {
     "speecht5": SpeechT5,
     "fastspeech2_conformer_with_hifigan": FastSpeech2,
 }
-"""By the model's kind, `config.model_type`."""
+"""Maps a model's kind, `config.model_type`, to its synthesizer."""
 
 
 def _numbered(count: int) -> Sequence[str]:
@@ -113,14 +115,14 @@ def _numbered(count: int) -> Sequence[str]:
 
 
 def _embeddings(path: Path, model: Any) -> "dict[str, torch.Tensor]":
-    """The voices of a file, as the model takes them. Raises `ValueError`."""
+    """Returns the voices of a file in the model's format. Raises `ValueError`."""
     import safetensors.torch
 
     library: Any = safetensors.torch
-    found: dict[str, torch.Tensor] = library.load_file(path)
+    vectors: dict[str, torch.Tensor] = library.load_file(path)
     shape = (model.config.speaker_embedding_dim,)
-    if wrong := [name for name, one in found.items() if one.shape != shape]:
+    if wrong := [name for name, vector in vectors.items() if vector.shape != shape]:
         raise ValueError(f"the voice {wrong[0][:100]!r} is not a vector of {shape[0]} numbers")
-    if not found:
+    if not vectors:
         raise ValueError("there is no voice in the file of voices")
-    return {name: found[name].to(model.device, model.dtype) for name in sorted(found)}
+    return {name: vectors[name].to(model.device, model.dtype) for name in sorted(vectors)}

@@ -1,4 +1,6 @@
-"""Which files of a hub's repository are fetched: those that would be loaded, and its papers."""
+"""Chooses the files of a hub's repository to fetch: the loadable ones and the repository's
+documents.
+"""
 
 import re
 from collections.abc import Sequence
@@ -19,31 +21,31 @@ from stoker.inspection.weights import TRANSFORMERS
 from stoker.registry.hub.client import HubFile
 
 _OTHER_FORMS = frozenset({"onnx", "openvino", "original", "coreml", "metal", "runs", "logs"})
-"""Folders of the same model for others, beside what transformers loads."""
+"""Folders that hold the same model in formats that transformers does not load."""
 _SHOWN = 20
 
 
 def chosen(files: Sequence[HubFile], gguf: str | None) -> list[HubFile]:
-    """The files to fetch, smallest first.
+    """Returns the files to fetch, smallest first.
 
     Args:
-        gguf: the GGUF file to take, or a part of its name, as in `Q4_K_M`; None: safetensors, or
-            the only GGUF file there is.
+        gguf: name of the GGUF file, or a part of its name such as `Q4_K_M`. None means safetensors,
+            or the only GGUF file.
 
     Raises:
-        InvalidRequestError: there are no weights that could be served, or several to choose from.
+        InvalidRequestError: the repository has no servable weights, or several that match.
     """
     able = {file.path: file for file in files if _may_be_loaded(file.path)}
-    kept = {path for path in able if not why_spare(path, able)}
-    weights = [path for path in kept if path.endswith(SAFETENSORS)]
+    selected = {path for path in able if not why_spare(path, able)}
+    weights = [path for path in selected if path.endswith(SAFETENSORS)]
     if gguf is not None or not weights:
-        kept -= {path for path in kept if path.endswith((SAFETENSORS, GGUF, ".index.json"))}
-        kept.add(_one_gguf(sorted(path for path in able if path.endswith(GGUF)), files, gguf))
+        selected -= {path for path in selected if path.endswith((SAFETENSORS, GGUF, ".index.json"))}
+        selected.add(_one_gguf(sorted(path for path in able if path.endswith(GGUF)), files, gguf))
     else:
-        kept = {path for path in kept if not path.endswith(GGUF)}
+        selected = {path for path in selected if not path.endswith(GGUF)}
         if PIPELINE not in able:
-            kept = _of_transformers(kept)
-    return sorted((able[path] for path in kept), key=lambda file: (file.size, file.path))
+            selected = _of_transformers(selected)
+    return sorted((able[path] for path in selected), key=lambda file: (file.size, file.path))
 
 
 def _may_be_loaded(path: str) -> bool:
@@ -58,34 +60,34 @@ def _may_be_loaded(path: str) -> bool:
 
 
 def _of_transformers(paths: set[str]) -> set[str]:
-    """Without the same model for others, and without weights that transformers would not load."""
-    kept = {path for path in paths if PurePosixPath(path).parts[0].lower() not in _OTHER_FORMS}
-    at_top = {path for path in kept if "/" not in path}
+    """Drops other formats of the same model, and weights that transformers would not load."""
+    selected = {path for path in paths if PurePosixPath(path).parts[0].lower() not in _OTHER_FORMS}
+    at_top = {path for path in selected if "/" not in path}
     shards = {path for path in at_top if TRANSFORMERS.shard(path)}
     if TRANSFORMERS.whole in at_top:
-        kept -= shards | {TRANSFORMERS.index}
+        selected -= shards | {TRANSFORMERS.index}
         loaded = {TRANSFORMERS.whole}
     elif shards:
         loaded = shards
     else:
-        # Inspection tells what is wrong with these.
-        return kept
-    others = {path for path in at_top if path.endswith(SAFETENSORS)} - loaded
+        # Inspection reports the problem with these files.
+        return selected
+    unused_weights = {path for path in at_top if path.endswith(SAFETENSORS)} - loaded
     indexes = {path for path in at_top if path.endswith(".index.json")} - {TRANSFORMERS.index}
-    return kept - others - indexes
+    return selected - unused_weights - indexes
 
 
 def _one_gguf(paths: Sequence[str], files: Sequence[HubFile], wanted: str | None) -> str:
     if not paths:
         raise _no_weights(files)
     models = [path for path in paths if "mmproj" not in path.lower()]
-    found = [path for path in models if _is_meant(path, wanted)]
-    if len(found) == 1:
-        return found[0]
+    matches = [path for path in models if _is_meant(path, wanted)]
+    if len(matches) == 1:
+        return matches[0]
     shown = ", ".join(models[:_SHOWN]) + (", …" if len(models) > _SHOWN else "")
-    what = "has several GGUF files" if wanted is None else f"has {len(found)} of '{wanted}'"
+    issue = "has several GGUF files" if wanted is None else f"has {len(matches)} of '{wanted}'"
     raise InvalidRequestError(
-        f"The repository {what}. Name one by 'gguf', its name or a part of that, as in 'Q4_K_M': "
+        f"The repository {issue}. Name one by 'gguf', its name or a part of that, as in 'Q4_K_M': "
         f"{shown}.",
         param="gguf",
     )
@@ -94,7 +96,7 @@ def _one_gguf(paths: Sequence[str], files: Sequence[HubFile], wanted: str | None
 def _is_meant(path: str, wanted: str | None) -> bool:
     if wanted is None or path == wanted:
         return True
-    # As a word of its own: Q4_K is not Q4_K_M.
+    # Match whole words only: Q4_K does not match Q4_K_M.
     parts = re.split(r"[-./]", path.lower())
     return wanted.lower() in parts
 

@@ -1,4 +1,4 @@
-"""Hashes a file behind what is received of it, whose parts come in any order."""
+"""Hashes a file while its parts arrive in any order."""
 
 import asyncio
 import hashlib
@@ -8,38 +8,42 @@ from stoker.base.errors import HubError
 from stoker.registry.hub.client import HubFile
 
 Reading = Callable[[int, int, Callable[[bytes], None]], Awaitable[None]]
-"""Reads from one offset to another, and gives what it has read, in order."""
+"""Reads the bytes between two offsets and passes them to the callback in order."""
 
 
 class Digest:
-    """What a file's bytes are, as far as they are there without a gap."""
+    """Digest of a file's received bytes, up to the first gap."""
 
     def __init__(self, file: HubFile) -> None:
         self._file = file
         self._there: dict[int, int] = {}
-        """Where pieces that were not read yet begin → where they end."""
+        """Maps the start of each unread piece to its end."""
         self._read_to = 0
         self._lock = asyncio.Lock()
         self._sha256 = hashlib.sha256()
-        # Git's name of a blob: SHA-1 of a header and its bytes.
+        # Git identifies a blob by the SHA-1 of a header and its bytes.
         self._git = hashlib.sha1(b"blob %d\x00" % file.size, usedforsecurity=False)
 
     def add(self, start: int, end: int) -> None:
-        """These bytes are durable."""
+        """Records that the bytes from `start` to `end` are durable."""
         self._there[start] = end
 
     async def follow(self, reading: Reading) -> None:
-        """Read on, unless somebody does already."""
+        """Hashes the bytes available so far, unless another task does it already."""
         if not self._lock.locked():
             await self._follow(reading)
 
     async def sha256(self, reading: Reading) -> bytes:
-        """Of the file, all of which is there. Raises `HubError` where it is not the hub's."""
+        """Returns the SHA-256 of the complete file. Raises `HubError` if the digest differs from
+        the hub's.
+        """
         await self._follow(reading)
         file = self._file
-        found = (self._sha256.hexdigest(), self._git.hexdigest())
-        told = (file.sha256, file.git_sha1)
-        is_wrong = any(one not in (None, other) for one, other in zip(told, found, strict=True))
+        computed = (self._sha256.hexdigest(), self._git.hexdigest())
+        expected = (file.sha256, file.git_sha1)
+        is_wrong = any(
+            digest not in (None, other) for digest, other in zip(expected, computed, strict=True)
+        )
         if self._read_to != file.size or is_wrong:
             raise HubError(
                 f"The bytes that the hub sent of {file.path} are not those that its list of files "

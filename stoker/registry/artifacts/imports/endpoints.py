@@ -50,8 +50,9 @@ async def start_import(
     context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
-    """Import a revision of a hub's repository: a job that is durable from this answer on, and ends
-    as a completed upload does."""
+    """Import a revision of a hub's repository. The import is a job that is durable once this
+    response is sent. It ends like a completed upload.
+    """
     service.refuse_off(context)
     if known := await idempotent.known(202):
         return known
@@ -62,13 +63,13 @@ async def start_import(
     snapshot = await service.look(context, body)
 
     async def create() -> ArtifactAnswer:
-        told = await service.create(
+        imported = await service.create(
             session, context, account_id, artifact_id, body, snapshot=snapshot
         )
         return ArtifactAnswer(
             message=f"{len(snapshot.files)} files of the commit {snapshot.commit} are being "
             f"fetched; GET /v1/model-artifacts/{artifact_id} tells how far that is.",
-            artifact=told,
+            artifact=imported,
         )
 
     async with context.database.transaction() as session:
@@ -85,6 +86,6 @@ async def cancel_import(
     session: WriteSession,
     context: ContextDep,
 ) -> Deleted:
-    """Cancel an import: the artifact has the files it had before."""
+    """Cancel an import. The artifact keeps its previous files."""
     await service.cancel(session, context, account_id, artifact_id, import_id)
     return Deleted(id=import_id, object="model_artifact.import.deleted")

@@ -10,11 +10,13 @@ async def get(session: Session, artifact_id: str, import_id: str) -> Import | No
 
 
 async def forget(session: Session, artifact_id: str) -> str | None:
-    """Drop what is known of an artifact's import; its id, where there was one."""
-    found = await session.scalar(select(Import.id).where(Import.artifact_id == artifact_id))
-    if found is not None:
-        await session.execute(delete(Import).where(Import.id == found))
-    return found
+    """Deletes the record of an artifact's import. Returns its id, or None if the artifact has no
+    import.
+    """
+    import_id = await session.scalar(select(Import.id).where(Import.artifact_id == artifact_id))
+    if import_id is not None:
+        await session.execute(delete(Import).where(Import.id == import_id))
+    return import_id
 
 
 async def erase_token(session: Session, import_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Imports from a hub: made here, fetched by `work`."""
+"""Imports from a hub. This module creates them; `work` fetches their files."""
 
 import asyncio
 from dataclasses import asdict
@@ -29,20 +29,20 @@ def refuse_off(context: ImportContext) -> None:
 
 
 async def look(context: ImportContext, body: ImportCreate) -> Snapshot:
-    """What the hub has, of which only that is kept which is to be fetched.
+    """Fetches a snapshot of the hub's repository, reduced to the files to import.
 
-    Raises as `Hub.snapshot` and `chosen` do, and `PayloadTooLargeError`.
+    Raises the same errors as `Hub.snapshot` and `chosen`, and `PayloadTooLargeError`.
     """
     token = body.token.get_secret_value() if body.token else None
-    found = await context.hub.snapshot(body.repo_id, body.revision, token)
-    # There may be ten thousand.
-    files = await asyncio.to_thread(chosen, found.files, body.gguf)
+    snapshot = await context.hub.snapshot(body.repo_id, body.revision, token)
+    # A repository may have ten thousand files.
+    files = await asyncio.to_thread(chosen, snapshot.files, body.gguf)
     if len(files) > context.settings.artifact_files_limit:
         limit = context.settings.artifact_files_limit
         raise PayloadTooLargeError(f"An artifact has at most {limit} files on this server.")
     if sum(file.size for file in files) > session_limit(context.settings):
         raise too_large(session_limit(context.settings))
-    return Snapshot(found.commit, files)
+    return Snapshot(snapshot.commit, files)
 
 
 async def create(
@@ -54,9 +54,9 @@ async def create(
     *,
     snapshot: Snapshot,
 ) -> artifact_schemas.Artifact:
-    """Begin: an upload session of what the files will have, and a job that fills it.
+    """Starts an import: opens an upload session sized for the files, and adds a job that fills it.
 
-    Raises as `artifacts.open_upload` does.
+    Raises the same errors as `artifacts.open_upload`.
     """
     total = sum(file.size for file in snapshot.files)
     artifact, upload = await artifacts.open_upload(session, context, account_id, artifact_id, total)
@@ -90,14 +90,16 @@ async def create(
     )
     session.add(row)
     await session.flush()
-    (told,) = await artifacts.shown(session, artifact)
-    return told
+    (response,) = await artifacts.shown(session, artifact)
+    return response
 
 
 async def cancel(
     session: Session, context: ImportContext, account_id: str, artifact_id: str, import_id: str
 ) -> None:
-    """Have the artifact be as it was before. Raises `ConflictError` where the import has ended."""
+    """Restores the artifact to its state before the import. Raises `ConflictError` if the import
+    has ended.
+    """
     await artifacts.get(session, account_id, artifact_id, lock=True)
     row = await repository.get(session, artifact_id, import_id)
     if row is None:

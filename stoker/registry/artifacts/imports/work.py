@@ -1,6 +1,6 @@
-"""Fetches an import's files into its upload session, in parallel parts, and completes that.
+"""Fetches an import's files into its upload session in parallel parts, and completes the session.
 
-What is durable is not fetched again: a job that is taken up once more goes on where it was.
+Durable bytes are not fetched again: a resumed job continues from them.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from stoker.store.tables.imports import Import
 log = logging.getLogger(__name__)
 
 AT_ONCE = 8
-"""Parts on their way at the same time."""
+"""Maximum number of parts fetched at the same time."""
 TRIES = 5
-"""Of a part, before the job as a whole is put off."""
+"""Number of attempts per part before the whole job is postponed."""
 FIRST_PAUSE_S = 1.0
 
 
@@ -54,7 +54,7 @@ class _Piece:
 
 
 class ImportJob:
-    """The `Kind` of the jobs that are imports."""
+    """The job `Kind` for imports."""
 
     table = Import
 
@@ -74,25 +74,25 @@ class ImportJob:
             context, row.account_id, row.artifact_id, row.upload_id, is_import=True
         )
         if artifact.status == ArtifactStatus.FAILED:
-            # The artifact tells it, too.
+            # The artifact reports this failure too.
             raise InvalidRequestError(artifact.failure_message, code=artifact.failure_code)
 
     def outcome(self, row: Import, made: None) -> Outcome:
         return Outcome({})
 
     async def keep(self, session: Session, row: Import, made: None) -> None:
-        """All of it is the artifact's."""
+        """Does nothing: the artifact already owns the result."""
 
     async def ended(self, session: Session, row: Import, error: StokerError | None) -> None:
         await repository.erase_token(session, row.id)
-        own = row.account_id, row.artifact_id, row.upload_id
-        upload = await uploads.upload(session, *own, lock=True) if error else None
-        # Completed or closed by others, it stays as it is.
+        ids = row.account_id, row.artifact_id, row.upload_id
+        upload = await uploads.upload(session, *ids, lock=True) if error else None
+        # A session that was completed or closed elsewhere stays unchanged.
         if upload is not None and upload.status == UploadStatus.OPEN:
-            await artifacts.abandon(session, self._context.blobs, *own)
+            await artifacts.abandon(session, self._context.blobs, *ids)
 
     async def discard(self, made: None) -> None:
-        """What there is belongs to the upload session."""
+        """Does nothing: the upload session owns the received bytes."""
 
 
 class _Fetching:
@@ -110,11 +110,11 @@ class _Fetching:
         self._on_progress = on_progress
         self._sleep = sleep
         self._received = 0
-        """Bytes that are durable."""
+        """Number of durable bytes."""
         self._on_their_way: dict[_Piece, int] = {}
-        """Bytes received of each that is not durable yet."""
+        """Received bytes of each piece that is not durable yet."""
         self._left: dict[str, int] = {}
-        """Pieces that a file lacks."""
+        """Number of missing pieces per file path."""
         self._digests: dict[str, Digest] = {}
         self._token = _token(context, row)
 
@@ -131,14 +131,14 @@ class _Fetching:
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def _missing(self) -> tuple[deque[_Piece], list[HubFile]]:
-        """The pieces that are to be fetched, and the files that have all and were not checked."""
+        """Returns the pieces to fetch, and the complete files that were not checked yet."""
         row = self._row
         async with self._context.database.reading() as session:
             upload = await self._upload(session)
             if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
-                # Completed before its server ended.
+                # The session was completed before its server stopped.
                 return deque(), []
-            there = {
+            received_parts = {
                 (part.path, part.number) for part in await uploads.parts(session, row.upload_id)
             }
             known = await uploads.files(session, row.upload_id)
@@ -152,7 +152,7 @@ class _Fetching:
             digest = self._digests[file.path] = Digest(file)
             lacking: list[_Piece] = []
             for piece in _pieces(file, upload.part_size):
-                if (file.path, piece.number) in there:
+                if (file.path, piece.number) in received_parts:
                     self._received += piece.length
                     digest.add(piece.start, piece.end)
                 else:
@@ -176,7 +176,7 @@ class _Fetching:
                 await self._check(piece.file)
 
     async def _fetch(self, piece: _Piece) -> None:
-        """Receive a piece, again where the hub breaks off."""
+        """Receives a piece. Retries if the hub breaks off."""
         for attempt in range(TRIES):
             try:
                 await self._receive(piece)
@@ -203,9 +203,14 @@ class _Fetching:
         async with self._context.hub.content(
             row.repo_id, row.commit, file, start=piece.start, end=piece.end, token=self._token
         ) as chunks:
-            given = ContentRange(piece.start, piece.end, file.size) if piece.length else None
+            content_range = (
+                ContentRange(piece.start, piece.end, file.size) if piece.length else None
+            )
             message = Message(
-                chunks=self._told(piece, chunks), length=piece.length, range=given, digest=None
+                chunks=self._told(piece, chunks),
+                length=piece.length,
+                range=content_range,
+                digest=None,
             )
             if piece.length:
                 await receiving.put_part(self._context, address, piece.number, message)
@@ -221,14 +226,18 @@ class _Fetching:
             yield chunk
 
     async def _check(self, file: HubFile) -> None:
-        """Compare what was received with what the hub's list says, and note that it was."""
-        found = await self._received_file(file.path)
-        sha256 = await self._digests[file.path].sha256(self._reading(found))
+        """Compares the received bytes with the digest in the hub's list, and records the file as
+        checked.
+        """
+        received_file = await self._received_file(file.path)
+        sha256 = await self._digests[file.path].sha256(self._reading(received_file))
         async with self._context.database.transaction() as session:
-            await uploads.note_digest(session, found, sha256)
+            await uploads.note_digest(session, received_file, sha256)
 
     async def _received_file(self, path: str) -> UploadFile:
-        """Raises `ConflictError` where the session was closed meanwhile."""
+        """Returns the row of a received file. Raises `ConflictError` if the session was closed in
+        the meantime.
+        """
         async with self._context.database.reading() as session:
             artifacts.refuse_closed(await self._upload(session))
             return await session.get_one(UploadFile, (self._row.upload_id, path))
@@ -244,7 +253,7 @@ class _Fetching:
         async def read(start: int, end: int, take: Callable[[bytes], None]) -> None:
             async with self._context.database.reading() as session:
                 rows = await uploads.parts(session, file.upload_id, file.path)
-            parts = [PartOfFile(one.number, one.size, one.sha256) for one in rows]
+            parts = [PartOfFile(row.number, row.size, row.sha256) for row in rows]
             with lost_store_reported():
                 await self._context.blobs.follow(file.blob_key, parts, start, end, take)
 
@@ -252,17 +261,17 @@ class _Fetching:
 
 
 def _token(context: ImportContext, row: Import) -> str | None:
-    """The caller's."""
+    """Returns the caller's hub token, or None if the import has none."""
     if row.token is None:
         return None
-    found = context.secret.unseal(row.token)
-    if found is None:
+    token = context.secret.unseal(row.token)
+    if token is None:
         raise InternalError("The token was sealed by another server's secret. Import again.")
-    return found.decode()
+    return token.decode()
 
 
 def _pieces(file: HubFile, part_size: int) -> Iterator[_Piece]:
-    """A file's parts; of an empty one a single empty piece."""
+    """Yields a file's parts. An empty file has a single empty piece."""
     starts = range(0, file.size, part_size) if file.size else (0,)
     for number, start in enumerate(starts, 1):
         yield _Piece(file, number, start, min(start + part_size, file.size))

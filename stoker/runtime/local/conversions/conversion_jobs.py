@@ -1,4 +1,4 @@
-"""The processes that convert models for OpenVINO and try what was converted, one at a time."""
+"""Processes that convert models for OpenVINO and test the conversions, one at a time."""
 
 import contextlib
 import logging
@@ -30,48 +30,49 @@ from stoker.wire.protocol import Cell, Conversion, Execution, Trial, WeightForma
 log = logging.getLogger(__name__)
 
 _THREADS = 1
-"""Of a conversion. A trial has as many as it will serve with."""
+"""Threads of a conversion. A trial has as many threads as a replica will serve with."""
 _WEIGHTS_HELD = 4
-"""How many times the weights lie in memory, at worst, while a model is converted."""
+"""Copies of the weights in memory, at worst, while a model is converted."""
 _ROUNDED_HELD = 2
-"""And how many times more while they are rounded: NNCF keeps what it measures."""
+"""Additional copies of the weights while they are rounded: NNCF keeps its measurements."""
 _DEQUANTIZED = 8
-"""How much larger the weights of a GGUF file are in memory: four bits become 32."""
+"""Factor by which the weights of a GGUF file grow in memory: four bits become 32."""
 _WORKING_BYTES = 128 << 20
-"""And what it takes beside them."""
+"""Additional memory of a job in bytes."""
 _TOTAL_S = 3600.0
-"""Longest time that a conversion or a trial may take."""
+"""Maximum duration of a conversion or a trial in seconds."""
 _PUT_OFF_S = 60.0
-"""After one that had to go, so long is none begun."""
+"""Pause in seconds before the next job after a job that was evicted."""
 
 OnGivenUp = Callable[[str, str], None]
-"""Is notified of the deployment whose model could not be converted, and why."""
+"""Receives the deployment with a model that could not be converted, and the reason."""
 OnRejected = Callable[[str, Execution, str], None]
-"""Is notified of the deployment whose trial was not passed, of what was tried, and why."""
+"""Receives the deployment with a failed trial, the tested execution and the reason."""
 
 
 @dataclass(eq=False)
 class _Job:
-    """The process at work."""
+    """The running process."""
 
     id: str
     cell: Cell
     folder: Path
-    """Of the conversion that is made or tried."""
+    """Folder of the conversion that is made or tested."""
     deployment_id: str
     begun_at: float
     need: int
-    """What it has claimed of memory, bytes."""
+    """Claimed memory in bytes."""
     execution: Execution | None
-    """What is tried; None: it is a conversion."""
+    """Execution under test. None means that the job is a conversion."""
     sign_of_life: int = 0
-    """Of a trial, when it last gave one, nanoseconds; 0: it has not begun to run the model. Of a
-    conversion, for how long it has computed, ticks."""
+    """Last sign of life. For a trial, a time in nanoseconds; 0 means that it has not begun to run
+    the model. For a conversion, its computing time in ticks.
+    """
     killed_because: str = ""
     inherited: int | None = None
-    """Bytes of memory that it was forked with."""
+    """Bytes of memory that the process inherited from the fork."""
     is_put_off: bool = False
-    """It was ended for others, and may be begun again."""
+    """True if the job was evicted for others and may start again."""
 
     def __post_init__(self) -> None:
         self.last_progress_at = self.begun_at
@@ -95,7 +96,7 @@ class ConversionJobs:
     ) -> None:
         """
         Args:
-            threads: of a trial.
+            threads: number of threads of a trial.
         """
         self._host = host
         self._cells = cells
@@ -112,20 +113,21 @@ class ConversionJobs:
         self._job: _Job | None = None
         self._given_up: dict[Path, str] = {}
         self._begun: dict[str, int] = {}
-        """Accounts → the number of the last job that was begun for them."""
+        """Maps an account to the number of the last job that was started for it."""
 
     @property
     def is_busy(self) -> bool:
         return self._job is not None
 
     def last_turn(self, account_id: str) -> int:
-        """The lower it is, the longer ago an account had the place."""
+        """Returns the number of the account's last job. A lower number means a longer wait."""
         return self._begun.get(account_id, 0)
 
     def given_up(self, path: Path) -> str | None:
-        """How a conversion's folder or a trial's verdict came to nothing: not again by this server.
+        """Returns why this server does not repeat a failed conversion (its folder) or trial (its
+        verdict).
 
-        Empty where that was not of the process' own doing, and None for one that may be tried.
+        Empty if the process was not at fault. None if it may be tried.
         """
         return self._given_up.get(path)
 
@@ -138,7 +140,7 @@ class ConversionJobs:
         *,
         in_int8: bool = False,
     ) -> None:
-        """Begin a conversion into the folder, where there is memory and no other job."""
+        """Starts a conversion into the folder if memory is free and no other job runs."""
         if folder in self._given_up:
             return
         rounding = _ROUNDED_HELD if in_int8 or weight_format else 0
@@ -162,7 +164,7 @@ class ConversionJobs:
         )
 
     def try_out(self, spec: DeploymentSpec, model_dir: Path, execution: Execution) -> None:
-        """Begin a trial, where there is memory and no other job."""
+        """Starts a trial if memory is free and no other job runs."""
         if not (job := self._begin(Path(execution.folder), spec, model_dir, execution)):
             return
         log.info(
@@ -184,7 +186,9 @@ class ConversionJobs:
         )
 
     def forget(self, folder: Path) -> None:
-        """The folder, in which conversions of one source lie, is about to be removed."""
+        """Stops the job in a folder with the conversions of one source. The folder is about to be
+        removed.
+        """
         if self._job and self._job.folder.parent == folder:
             self._host.kill(self._job.id)
         self._given_up = {
@@ -192,19 +196,21 @@ class ConversionJobs:
         }
 
     def evictable(self) -> list[Candidate]:
-        """The job at work: as a cold model of its account that nobody has ever used."""
+        """Returns the running job as a cold model of its account that was never used."""
         job = self._job
         return [Candidate(job.id, is_warm=False, since=-math.inf)] if job else []
 
     def evict(self, job_id: str) -> None:
-        """End the job, so that others get its memory. It is begun again when there is some."""
+        """Ends the job to free its memory for others. It starts again when memory is available."""
         if self._job and self._job.id == job_id:
             self._job.is_put_off = True
             self._not_before = self._clock() + _PUT_OFF_S
             self._host.kill(job_id)
 
     def kill_hung(self) -> None:
-        """End a job that does not get on, or takes too long in all, or far too much memory."""
+        """Kills a job that makes no progress, exceeds the total time or uses far too much
+        memory.
+        """
         job = self._job
         if job is None or job.killed_because or job.is_put_off:
             return
@@ -218,10 +224,10 @@ class ConversionJobs:
         if job.execution:
             sign_of_life = _touched(self._sign_path(job.execution))
             if not sign_of_life:
-                # It compiles, which says nothing.
+                # The trial compiles and gives no sign of life meanwhile.
                 limit_s = limits.load_timeout_s
         else:
-            # What it does is done by libraries that say nothing, but they compute.
+            # The libraries that do the work report nothing, but they compute.
             sign_of_life = computed(self._host.pid(job.id) or 0)
         if sign_of_life != job.sign_of_life:
             job.sign_of_life, job.last_progress_at = sign_of_life, now
@@ -233,12 +239,12 @@ class ConversionJobs:
 
     def _why_too_large(self, job: _Job) -> str:
         pid = self._host.pid(job.id)
-        found = own_bytes(pid) if pid else None
-        if found is None:
+        process_bytes = own_bytes(pid) if pid else None
+        if process_bytes is None:
             return ""
         if job.inherited is None:
-            job.inherited = min(found, own_bytes(self._host.own_pid) or 0)
-        used = max(0, found - job.inherited)
+            job.inherited = min(process_bytes, own_bytes(self._host.own_pid) or 0)
+        used = max(0, process_bytes - job.inherited)
         most = max(job.need * ALWAYS_TIMES + AT_ONCE_BYTES, self._memory.main.room_of(job.id))
         if used > most:
             return (
@@ -249,7 +255,7 @@ class ConversionJobs:
         return ""
 
     def exited(self, job_id: str, status: int) -> None:
-        """A process of the host has ended; nothing, where it was none of these."""
+        """Handles the end of one of the host's processes. Ignores processes that are not jobs."""
         job = self._job
         if job is None or job.id != job_id:
             return
@@ -287,17 +293,18 @@ class ConversionJobs:
         *,
         more: int = 0,
     ) -> _Job | None:
-        """None where there is another one, or no memory for it now.
+        """Starts a job. Returns None if another job runs or no memory is free now.
 
         Args:
-            more: how many times the weights lie in memory beside what every job takes.
+            more: additional copies of the weights in memory, on top of those of every job.
         """
         if self._job or self._clock() < self._not_before:
             return None
         need = _needed(model_dir, _WEIGHTS_HELD + more)
         name = new_id(Prefix.REPLICA)
         try:
-            # Not in the deployment's name: what is kept for a hot one is kept for its replicas.
+            # Not in the deployment's name: memory reserved for a hot deployment is kept for its
+            # replicas.
             has_memory = need < psutil.virtual_memory().available and self._memory.take(
                 name, Need(name, need, spec.account_id)
             )
@@ -320,14 +327,16 @@ class ConversionJobs:
 
 
 def _why(status: int) -> str:
-    """What an early end says of a model: nothing where it was somebody else's doing, such as the
-    kernel's for want of memory.
+    """Returns the reason for an early end. Empty if the process was not at fault, such as a kill by
+    the kernel for lack of memory.
     """
     return f"It ended by {how_it_ended(status)}." if is_crash(status) else ""
 
 
 def _touched(path: Path) -> int:
-    """When, in nanoseconds of whatever epoch; 0: never."""
+    """Returns the time of the last change in nanoseconds, in the epoch of the file system. 0 means
+    never.
+    """
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -335,7 +344,7 @@ def _touched(path: Path) -> int:
 
 
 def _needed(model_dir: Path, held: int) -> int:
-    """What a job may take of memory that holds the weights so many times, bytes."""
+    """Returns the bytes of memory that a job may use, with `held` copies of the weights."""
     weights = sum(
         path.stat().st_size * times
         for suffix, times in (("safetensors", 1), ("gguf", _DEQUANTIZED))

@@ -1,7 +1,8 @@
-"""Which models are converted for OpenVINO, and what replicas run on: a conversion, or torch.
+"""Decides which models are converted for OpenVINO, and whether replicas run on a conversion or
+torch.
 
-A conversion is made of files and libraries alone. How it may be run here is another question, which
-a trial answers for each way (`Trials`): the first that passed is taken, and torch where none did.
+A conversion depends only on files and libraries. A trial (`Trials`) finds out for each execution
+whether it runs on this machine. The first execution that passed is used, and torch if none did.
 """
 
 import hashlib
@@ -32,35 +33,35 @@ from stoker.wire.protocol import VERDICT, Execution, Precision, WeightFormat
 
 _LIBRARIES = ("openvino", "torch", "transformers")
 _FORMAT = 3
-"""Of what a conversion's folder holds."""
+"""Format version of a conversion's folder."""
 _WORTH = 1.05
-"""How much faster than torch it has to be, where nobody asked for OpenVINO."""
+"""Minimum speedup over torch if OpenVINO was not requested."""
 
 _ROUNDING = "nncf"
-"""The library that rounds what is to have fewer bits."""
+"""The library that rounds weights to fewer bits."""
 
 _PRECISIONS: Mapping[str, Sequence[Precision]] = {
     "bfloat16": ("bf16",),
     "float32": ("f32",),
     INT8: ("i8",),
 }
-"""A deployment's `dtype` → what its model may be computed in."""
+"""Maps a deployment's `dtype` to the precisions that its model may be computed in."""
 _OF_SINGLE: Sequence[Precision] = ("f32",)
 _OF_HALF: Sequence[Precision] = ("bf16", "f32")
-"""Where `dtype` is `auto`, by what the weights are stored in, the preferred one first."""
+"""Precisions if `dtype` is `auto`, by the stored weights, the preferred one first."""
 _NAMES: Mapping[Precision, str] = {"bf16": "bfloat16", "f32": "float32", "i8": INT8}
 
 OnQuarantined = Callable[[str, str], None]
-"""Is notified of a deployment that goes without something on OpenVINO, and why."""
+"""Receives a deployment that does not use a form of OpenVINO, and the reason."""
 
 
 @dataclass
 class Conversions:
-    """Converted models, kept with the source and the pipeline that they were made of.
+    """Converted models, stored by the source and the pipeline that they were made from.
 
-    A model is converted when its replica has spent `after_s` in forward passes: what is hardly used
-    is not worth the half minute of a core. `engine="openvino"` asks for it at once, and so does a
-    format of its weights.
+    A model is converted after its replica has spent `after_s` in forward passes: a rarely used
+    model is not worth half a minute of a core. `engine="openvino"` or a weight format requests the
+    conversion at once.
     """
 
     folder: Path
@@ -93,8 +94,10 @@ class Conversions:
         self._versions = [importlib.metadata.version(name) for name in _LIBRARIES]
 
     def place(self, spec: DeploymentSpec, model_dir: Path) -> Path:
-        """Where the conversion of a model is kept. Other files, sizes or times: another place."""
-        # No folders: their times change as the links in them do.
+        """Returns the folder of a model's conversion. Other files, sizes or times result in another
+        folder.
+        """
+        # Skip folders: their times change with the links in them.
         files = sorted(
             (str(path.relative_to(model_dir)), path.stat())
             for path in model_dir.rglob("*")
@@ -103,20 +106,20 @@ class Conversions:
         made_of = [
             *(spec.pipeline, *self._versions, f"format {_FORMAT}"),
             *_rounding(spec),
-            *(f"{name} {found.st_size} {found.st_mtime_ns}" for name, found in files),
+            *(f"{name} {file_stat.st_size} {file_stat.st_mtime_ns}" for name, file_stat in files),
         ]
         return self._of_source(spec.source) / _digest("\n".join(made_of))
 
     def forget(self, source: str) -> None:
-        """Remove what was made of a source that no deployment uses any more."""
+        """Removes the conversions of a source that no deployment uses any more."""
         folder = self._of_source(source)
         self._jobs.forget(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
-    # --- what replicas are to run on ---
+    # --- executions of replicas ---
 
     def chosen(self, spec: DeploymentSpec, folder: Path) -> Execution | None:
-        """What a replica that starts now should run on; none: torch."""
+        """Returns the execution for a replica that starts now. None means torch."""
         if not may_convert(spec.engine) or not _exportable(folder):
             return None
         for execution in self._executions(spec, folder):
@@ -128,8 +131,8 @@ class Conversions:
         return None
 
     def problem(self, spec: DeploymentSpec, folder: Path) -> str | None:
-        """Why a deployment that asks for OpenVINO cannot have it, and what to set; none: it can,
-        or nobody knows yet.
+        """Returns why a deployment that requests OpenVINO cannot use it, and which setting to
+        change. None if it can, or if that is not known yet.
         """
         if not is_conversion(spec.engine) and spec.dtype != INT8:
             return None
@@ -137,23 +140,27 @@ class Conversions:
             return f"It cannot be converted for OpenVINO. {why} {_otherwise(spec)}."
         if not _exportable(folder):
             return None
-        found: list[str] = []
+        reasons: list[str] = []
         for execution in self._executions(spec, folder):
             why = self._why_not(execution)
             if why is None:
                 return None
-            found.append(f"In {_NAMES[execution.precision]}: {why}")
-        return f"OpenVINO cannot run it on this machine. {' '.join(found)} {_otherwise(spec)}."
+            reasons.append(f"In {_NAMES[execution.precision]}: {why}")
+        return f"OpenVINO cannot run it on this machine. {' '.join(reasons)} {_otherwise(spec)}."
 
     def in_turn(self, residents: Iterable[Resident]) -> list[Resident]:
-        """First those of the account for which nothing has been converted or tried for longest."""
-        return sorted(residents, key=lambda one: self._jobs.last_turn(one.spec.account_id))
+        """Sorts residents by their accounts' last conversion or trial, the longest ago first."""
+        return sorted(
+            residents, key=lambda resident: self._jobs.last_turn(resident.spec.account_id)
+        )
 
     def offer(
         self, replica: ReplicaHandle, spec: DeploymentSpec, model_dir: Path, folder: Path
     ) -> None:
-        """Give a ready replica the best that has passed its trial of a `folder` that `place` named
-        when it was started, or have it made and tried where that is worth it.
+        """Offers a ready replica the best execution that passed its trial, or starts a conversion
+        or trial if worthwhile.
+
+        `folder` is the result of `place` when the replica was started.
         """
         if not replica.convertible or not may_convert(spec.engine):
             return
@@ -164,7 +171,7 @@ class Conversions:
                     spec, model_dir, folder, _weight_format(spec), in_int8=spec.dtype == INT8
                 )
         if not _exportable(folder):
-            # Nothing to ask about again.
+            # Do not ask again.
             replica.convertible = not self._why_not_converted(folder)
             return
         for execution in self._executions(spec, folder):
@@ -183,7 +190,7 @@ class Conversions:
         replica.convertible = False
 
     def quarantine(self, execution: Execution, reason: str) -> str:
-        """Have later replicas go without it. Returns that in words."""
+        """Excludes the execution for later replicas. Returns a message that says so."""
         self._trials.fail(execution, reason)
         return (
             f"{reason} OpenVINO in {_NAMES[execution.precision]} is set aside on this machine: the "
@@ -191,21 +198,21 @@ class Conversions:
         )
 
     def _executions(self, spec: DeploymentSpec, folder: Path) -> list[Execution]:
-        """All that it may be run on, the preferred one first."""
+        """Returns all executions that the deployment may run on, the preferred one first."""
         precisions = _by_itself(spec, folder) if spec.dtype == AUTO else _PRECISIONS.get(spec.dtype)
-        return [self._trials.execution(folder, one) for one in precisions or ()]
+        return [self._trials.execution(folder, precision) for precision in precisions or ()]
 
     def _why_not(self, execution: Execution) -> str | None:
-        """None: it has passed, or was not tried yet."""
+        """Returns why the trial failed. None if it passed or was not run yet."""
         verdict = self._trials.verdict(execution)
         return verdict.reason if verdict and not verdict.passed else None
 
     def _why_not_converted(self, folder: Path) -> str | None:
-        """None: it is, or was not tried yet."""
+        """Returns why the conversion failed. None if it exists or was not tried yet."""
         if why := self._jobs.given_up(folder):
             return why
-        found = _made(folder)
-        return found["reason"] if found and not found["forms"] else None
+        verdict = _made(folder)
+        return verdict["reason"] if verdict and not verdict["forms"] else None
 
     def _is_worth_it(self, spec: DeploymentSpec, speedup: float | None) -> bool:
         return _is_asked_for(spec) or speedup is None or speedup >= _WORTH
@@ -216,7 +223,9 @@ class Conversions:
         self._jobs.kill_hung()
 
     def exited(self, process_id: str, status: int) -> None:
-        """A process of the host has ended; nothing, where it was no conversion and no trial."""
+        """Handles the end of one of the host's processes. Ignores processes that are not
+        conversions or trials.
+        """
         self._jobs.exited(process_id, status)
 
     # --- memory (see `Background`) ---
@@ -241,7 +250,7 @@ class Conversions:
 
 
 def _otherwise(spec: DeploymentSpec) -> str:
-    """What to set where OpenVINO cannot run it, though it was asked for."""
+    """Returns the setting to change if OpenVINO was requested but cannot run the deployment."""
     if spec.dtype == INT8:
         return "Set 'dtype' to 'auto'"
     other = "Set 'engine' to 'auto' or 'torch'"
@@ -249,7 +258,7 @@ def _otherwise(spec: DeploymentSpec) -> str:
 
 
 def _is_asked_for(spec: DeploymentSpec) -> bool:
-    """And not only good to have, where it is faster."""
+    """Returns True if OpenVINO was requested, so it is used even if it is not faster."""
     return is_conversion(spec.engine) or bool(_rounding(spec))
 
 
@@ -258,7 +267,7 @@ def _weight_format(spec: DeploymentSpec) -> WeightFormat | None:
 
 
 def _rounding(spec: DeploymentSpec) -> list[str]:
-    """What makes a conversion another one than the plain one: how it is rounded, and by what."""
+    """Returns how weights are rounded and by which version. Empty for a plain conversion."""
     if spec.dtype == INT8:
         how = "in int8"
     elif (weight_format := _weight_format(spec)) is not None:
@@ -272,16 +281,16 @@ def _rounding(spec: DeploymentSpec) -> list[str]:
 
 
 def _by_itself(spec: DeploymentSpec, folder: Path) -> Sequence[Precision]:
-    """What a model is computed in where nobody says: see `engines.precision`."""
+    """Returns the precisions for an `auto` dtype: see `engines.precision`."""
     stored = (_made(folder) or {}).get("stored", "")
     if _weight_format(spec) or not stored:
-        # It is rounded anyway, or its weights were, as those of a GGUF file.
+        # The model is rounded anyway, or its weights were, such as those of a GGUF file.
         return _OF_HALF if spec.pipeline in GENERATING else _OF_SINGLE
     return _OF_SINGLE if stored == "float32" else _OF_HALF
 
 
 def _made(folder: Path) -> dict[str, Any] | None:
-    """The verdict of a conversion: `forms`, or the `reason` that there are none."""
+    """Returns the verdict of a conversion: `forms`, or the `reason` that it has none."""
     try:
         return json.loads(read_bounded(folder / VERDICT))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Makes the first start of deployments shorter, before anyone waits for it."""
+"""Shortens the first start of deployments by preparing it before a request arrives."""
 
 import asyncio
 import json
@@ -15,17 +15,17 @@ from stoker.wire.host_messages import Preload
 log = logging.getLogger(__name__)
 
 _LONGEST_S = 300.0
-"""A disk that does not answer must not hold up what comes next."""
+"""Timeout in seconds. A disk that does not answer must not delay the next preparations."""
 
 
 OnMissing = Callable[[str, LoadError], None]
-"""Receives a source whose files cannot be read here, and why."""
+"""Receives a source with files that cannot be read here, and the error."""
 
 
 class Preparations:
-    """One after another, so that thousands of deployments hold up nothing.
+    """Prepares deployments one after another, so that thousands of them delay nothing.
 
-    Each also checks that the model's files are there.
+    Each preparation also checks that the model's files exist.
     """
 
     def __init__(self, folders: ModelLocator, host: EngineHost, on_missing: OnMissing) -> None:
@@ -34,7 +34,7 @@ class Preparations:
         self._on_missing = on_missing
         self._waiting: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
         self._known: set[str] = set()
-        """Sources; deployments of the same one have the same model."""
+        """Sources. Deployments with the same source have the same model."""
 
     def add(self, spec: DeploymentSpec) -> None:
         if spec.source not in self._known:
@@ -54,7 +54,7 @@ class Preparations:
                 self._known.discard(spec.source)
                 self._on_missing(spec.source, error)
             except Exception:
-                # The load itself will meet the same fault, and report it to the owner.
+                # The load itself will fail with the same error and report it to the owner.
                 log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})
 
     async def _prepare(self, spec: DeploymentSpec) -> None:
@@ -64,7 +64,7 @@ class Preparations:
 
 
 def _code_of(folder: Path) -> Preload:
-    """What to import before the first fork that needs it."""
+    """Returns the code to import before the first fork that needs it."""
     index = folder / "model_index.json"
     if index.exists():
         name = json.loads(index.read_bytes()).get("_class_name", "")

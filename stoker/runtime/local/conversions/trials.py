@@ -1,7 +1,7 @@
-"""What was found of converted models when they were run as this machine runs them.
+"""Results of converted models that were run with the settings of this machine.
 
-A verdict holds for the processor, the number of threads and the precision that it was found with: a
-data folder that is moved to another machine, or a server with other settings, begins anew.
+A verdict holds for the processor, the number of threads and the precision of its trial. A data
+folder on another machine, or a server with other settings, starts without verdicts.
 """
 
 import hashlib
@@ -17,16 +17,19 @@ from stoker.wire.protocol import Execution, Precision, TrialVerdict
 log = logging.getLogger(__name__)
 
 _MOST_BYTES = 256 << 10
-"""Of a verdict, which is a page long. Parsing it holds the event loop."""
+"""Maximum size of a verdict in bytes. A verdict is a page long. Parsing it blocks the event
+loop.
+"""
 
 _decode = msgspec.json.Decoder(TrialVerdict).decode
 
 
 class Trials:
-    """They lie in the folder of the conversion, and go with it."""
+    """Trial verdicts. They are stored in the folder of the conversion and deleted with it."""
 
     def __init__(self, threads: int) -> None:
-        # As many as there are cores, whatever is asked for: one core is one thread.
+        # At most one thread runs per core, even if more are configured, so the key includes the
+        # number of cores.
         cores = len(os.sched_getaffinity(0))
         self._place = _digest(f"{processor()}\n{threads} threads of {cores}")
 
@@ -35,30 +38,30 @@ class Trials:
         return Execution(str(folder), precision, str(cache))
 
     def path(self, execution: Execution) -> Path:
-        """Where the verdict of an execution is kept."""
+        """Returns the path of an execution's verdict."""
         return Path(execution.folder) / f"trial-{execution.precision}-{self._place}.json"
 
     def verdict(self, execution: Execution) -> TrialVerdict | None:
-        """None where it was not tried, or what is there cannot be read."""
+        """Returns the verdict. None if the execution was not tested or the file cannot be read."""
         try:
             return _decode(read_bounded(self.path(execution)))
         except (OSError, msgspec.DecodeError):
             return None
 
     def fail(self, execution: Execution, reason: str) -> None:
-        """Quarantine an execution, whatever its verdict was."""
+        """Quarantines an execution, regardless of its previous verdict."""
         path = self.path(execution)
         part = path.with_suffix(".part")
         try:
             part.write_bytes(msgspec.json.encode(TrialVerdict(passed=False, reason=reason)))
             part.replace(path)
         except OSError:
-            # The folder went with the last deployment of the model.
+            # The folder was deleted with the last deployment of the model.
             log.warning("trial result could not be stored", exc_info=True)
 
 
 def read_bounded(path: Path) -> bytes:
-    """What code of a replica's kind has written, of which nothing is expected. Raises `OSError`."""
+    """Reads a file that was written by untrusted code, such as a replica. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         return file.read(_MOST_BYTES) or b""

@@ -1,7 +1,7 @@
-"""One budget of bytes and the claims on it: of the machine's memory, or of one graphics device's.
+"""Budget of bytes and the claims on it, for the machine's memory or one GPU's memory.
 
-It says what fits, what is kept for `hot` deployments, and who would have to go for a claim. Whose
-turn it is, and what of several books a replica gets, is decided by `Memory`.
+A budget knows the free space, the reservations of `hot` deployments and the evictions for a claim.
+`Memory` decides the order of claims and the share of several budgets that a replica gets.
 """
 
 import time
@@ -14,16 +14,18 @@ from stoker.runtime.local.memory.candidates import Candidate, Candidates
 from stoker.runtime.local.memory.devices import Device
 
 LENT_IDLE_S = 30.0
-"""Seconds without a request after which others' replicas give way to a hot one on lent memory."""
+"""Seconds without a request before replicas of others are evicted for a hot replica on lent
+memory.
+"""
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one replica needs of a book."""
+    """Bytes that one replica needs of a budget."""
 
     deployment_id: str
     size: int
-    """Bytes."""
+    """Size in bytes."""
     account: str = ""
 
 
@@ -48,10 +50,10 @@ class Budget:
     ) -> None:
         """
         Args:
-            name: what it is a budget of, in words.
-            total: bytes.
-            hot_share: the part of it that one account may keep `hot` beside others.
-            device: whose memory it is; None: the machine's.
+            name: name of the memory, for messages.
+            total: size in bytes.
+            hot_share: the fraction that one account may keep `hot` next to others.
+            device: owner of the memory. None means the machine.
         """
         self.name = name
         self.total = total
@@ -62,7 +64,7 @@ class Budget:
         self._claims: dict[str, _Claim] = {}
         self._reserved: dict[str, int] = {}
         self._owners: dict[str, str] = {}
-        """Deployments with reserved memory → their accounts."""
+        """Maps each deployment with reserved memory to its account."""
 
     # --- claims ---
 
@@ -70,7 +72,9 @@ class Budget:
         self._claims[replica_id] = _Claim(need.deployment_id, need.size, need.account)
 
     def resize(self, replica_id: str, size: int) -> bool:
-        """A replica was measured. Whether it has a claim here, of another size until now."""
+        """Sets the measured size of a replica. Returns True if it has a claim here and the size
+        changed.
+        """
         claim = self._claims.get(replica_id)
         if claim is None or claim.size == size:
             return False
@@ -78,19 +82,19 @@ class Budget:
         return True
 
     def ending(self, replica_id: str) -> None:
-        """A replica is about to end: its memory will be free."""
+        """Marks a replica that is about to end: its memory will be free."""
         if claim := self._claims.get(replica_id):
             claim.is_ending = True
 
     def strike(self, replica_id: str) -> bool:
-        """Whether there was a claim of it."""
+        """Removes a replica's claim. Returns True if it existed."""
         return self._claims.pop(replica_id, None) is not None
 
     def has(self, replica_id: str) -> bool:
         return replica_id in self._claims
 
     def size(self, replica_id: str) -> int:
-        """What a replica has claimed, bytes; 0: nothing."""
+        """Returns the bytes that a replica has claimed. 0 means no claim."""
         claim = self._claims.get(replica_id)
         return claim.size if claim else 0
 
@@ -100,52 +104,58 @@ class Budget:
 
     @property
     def leaving(self) -> int:
-        """What those hold that are about to end."""
+        """Bytes held by replicas that are about to end."""
         return sum(claim.size for claim in self._claims.values() if claim.is_ending)
 
     def by_account(self, *, with_ending: bool = False) -> dict[str, int]:
-        """What accounts hold."""
-        held: dict[str, int] = {}
+        """Returns the bytes that each account holds."""
+        held_by_account: dict[str, int] = {}
         for claim in self._claims.values():
             if with_ending or not claim.is_ending:
-                held[claim.account] = held.get(claim.account, 0) + claim.size
-        return held
+                held_by_account[claim.account] = held_by_account.get(claim.account, 0) + claim.size
+        return held_by_account
 
-    # --- what fits ---
+    # --- capacity ---
 
     def room(self, deployment_id: str, account: str = "") -> int:
-        """What a deployment could take now without an eviction, bytes; may be negative."""
+        """Returns the bytes that a deployment could claim now without an eviction. May be
+        negative.
+        """
         return self.total - self._kept_from(deployment_id, account) - self._held_by(deployment_id)
 
     def room_of(self, replica_id: str) -> int:
-        """What one replica could hold if all that are idle made room for it, bytes."""
-        own = self._claims.get(replica_id)
-        if own is None:
+        """Returns the bytes that one replica could hold if all idle replicas were evicted for
+        it.
+        """
+        own_claim = self._claims.get(replica_id)
+        if own_claim is None:
             return 0
-        idle = {one.replica_id for one in self._candidates.idle() if not one.is_hot}
+        idle = {
+            candidate.replica_id for candidate in self._candidates.idle() if not candidate.is_hot
+        }
         leaving = sum(
             claim.size
             for other, claim in self._claims.items()
-            if claim is not own and (claim.is_ending or other in idle)
+            if claim is not own_claim and (claim.is_ending or other in idle)
         )
-        return self.room(own.deployment_id, own.account) + own.size + leaving
+        return self.room(own_claim.deployment_id, own_claim.account) + own_claim.size + leaving
 
     def check(self, need: Need) -> None:
-        """Raises `CapacityError` where so much cannot fit beside what is reserved for others."""
+        """Raises `CapacityError` if the need cannot fit next to the reservations of others."""
         kept_for = self._reserved_by_account(need.deployment_id)
         reserved = kept_for.pop(need.account, 0)
         reserved += sum(min(size, self._hot_share) for size in kept_for.values())
         if need.size > self.total - reserved:
-            kept = f", {in_words(reserved)} of it reserved for hot deployments" if reserved else ""
+            note = f", {in_words(reserved)} of it reserved for hot deployments" if reserved else ""
             raise CapacityError(
                 f"The model needs about {in_words(need.size)} of {self.name} and cannot fit: all "
-                f"models together may take {in_words(self.total)}{kept}.",
+                f"models together may take {in_words(self.total)}{note}.",
                 code="insufficient_memory",
                 retry_after_s=60,
             )
 
     def check_hot(self, need: Need, *, is_alone: bool) -> None:
-        """Raises `CapacityError` where so much cannot be kept for a deployment of the account.
+        """Raises `CapacityError` if the memory cannot be reserved for a deployment of the account.
 
         Args:
             is_alone: no other account has deployments.
@@ -153,55 +163,59 @@ class Budget:
         self.check(need)
         if is_alone or need.size <= self.reserved_for(need.deployment_id):
             return
-        kept = self._reserved_by_account(need.deployment_id).get(need.account, 0)
-        if kept + need.size > self._hot_share:
+        reserved = self._reserved_by_account(need.deployment_id).get(need.account, 0)
+        if reserved + need.size > self._hot_share:
             raise CapacityError(
                 f"The model needs about {in_words(need.size)} of {self.name}, which cannot be kept "
                 f"for it: beside others, an account may keep {in_words(self._hot_share)} for its "
-                f"hot deployments, and this one keeps {in_words(kept)}. Let it be warm.",
+                f"hot deployments, and this one keeps {in_words(reserved)}. Let it be warm.",
                 code="insufficient_memory",
                 retry_after_s=60,
             )
 
     def shortage(self, need: Need) -> str:
-        """Why a deployment's claim waits, in words."""
+        """Returns why a deployment's claim waits, in words."""
         room = max(0, self.room(need.deployment_id, need.account))
         return (
             f"The model needs about {in_words(need.size)} of {self.name} and {in_words(room)} of "
             f"{in_words(self.total)} are free: the rest is held by models that are busy."
         )
 
-    # --- what is kept ---
+    # --- reservations ---
 
     @property
     def reserved(self) -> int:
-        """What is kept for `hot` deployments, loaded or not, bytes."""
+        """Bytes reserved for `hot` deployments, loaded or not."""
         return sum(self._reserved.values())
 
     def reserved_for(self, deployment_id: str) -> int:
         return self._reserved.get(deployment_id, 0)
 
     def unclaimed(self, deployment_id: str) -> int:
-        """What is kept for a deployment and not held by its replicas, bytes; may be negative."""
+        """Returns the bytes that are reserved for a deployment and not held by its replicas. May be
+        negative.
+        """
         return self.reserved_for(deployment_id) - self._held_by(deployment_id)
 
     def reserve(self, need: Need) -> None:
-        """Keep memory for a `hot` deployment, whether it is loaded or not."""
+        """Reserves memory for a `hot` deployment, whether it is loaded or not."""
         self._reserved[need.deployment_id] = need.size
         self._owners[need.deployment_id] = need.account
 
     def unreserve(self, deployment_id: str) -> bool:
-        """Whether there was something kept for it."""
+        """Removes a deployment's reservation. Returns True if it existed."""
         self._owners.pop(deployment_id, None)
         return self._reserved.pop(deployment_id, None) is not None
 
     def is_lent(self, need: Need) -> bool:
-        """Whether a claim is for what an account keeps hot beyond its share."""
+        """Returns True if a `hot` deployment's claim exceeds the share that its account may keep
+        hot.
+        """
         if need.deployment_id not in self._reserved:
             return False
         return self._hot_held().get(need.account, 0) + need.size > self._hot_share
 
-    # --- who would have to go ---
+    # --- evictions ---
 
     def victims(
         self,
@@ -212,13 +226,13 @@ class Budget:
         is_patient: bool,
         beside: Collection[str] = (),
     ) -> list[Candidate] | None:
-        """Those whose ends give a claim what it misses; None: not even all of them would do.
+        """Returns the replicas to evict for a claim. None if evicting all of them is not enough.
 
         Args:
-            missing: bytes; none and less: nobody has to go.
-            wanted_by: the accounts that wait for something of this book.
-            is_patient: it has waited for so long that those that work are drained for it.
-            beside: replicas that are to go anyway.
+            missing: missing bytes. No eviction is needed if this is 0 or less.
+            wanted_by: the accounts that wait for this budget.
+            is_patient: the claim has waited so long that working replicas are drained for it.
+            beside: replicas that are evicted anyway.
         """
         chosen: list[Candidate] = []
         for candidate in self._evictable(need, wanted_by, is_patient=is_patient):
@@ -229,97 +243,105 @@ class Budget:
                 missing -= self._size(candidate)
         if missing > 0:
             return None
-        found: list[Candidate] = []
+        victims: list[Candidate] = []
         for candidate in reversed(chosen):
             if missing + self._size(candidate) <= 0:
                 missing += self._size(candidate)
             else:
-                found.append(candidate)
-        return found
+                victims.append(candidate)
+        return victims
 
     @property
     def excess(self) -> int:
-        """Replicas may grow: so much more is held than there is, bytes; 0 and less: none."""
+        """Bytes held beyond the total, because replicas may grow. 0 or less means none."""
         return self.held - self.leaving - self.total
 
     def surplus(self, wanted_by: Collection[str]) -> list[Candidate]:
-        """The idle ones that are to go, until the rest fits again."""
+        """Returns the idle replicas to evict until the rest fits again."""
         excess = self.excess
-        found: list[Candidate] = []
-        idle = [one for one in self._here(self._candidates.idle()) if not one.is_hot]
+        victims: list[Candidate] = []
+        idle = [replica for replica in self._here(self._candidates.idle()) if not replica.is_hot]
         for candidate in self._in_order(idle, wanted_by):
             if excess <= 0:
                 break
             excess -= self._size(candidate)
-            found.append(candidate)
-        return found
+            victims.append(candidate)
+        return victims
 
     def _evictable(
         self, need: Need, wanted_by: Collection[str], *, is_patient: bool
     ) -> list[Candidate]:
-        """Who may be evicted for a claim, in order."""
+        """Returns the replicas that may be evicted for a claim, in order."""
         idle = self._here(self._candidates.idle())
         if self.is_lent(need):
-            # Neither does it take back at once what was just taken back from it.
+            # A claim on lent memory does not immediately take back memory that was just reclaimed
+            # from it.
             before = self._clock() - LENT_IDLE_S
-            own = need.account
+            account = need.account
             return self._in_order(
                 (
-                    one
-                    for one in idle
-                    if not one.is_hot and (self._account(one) == own or one.since <= before)
+                    candidate
+                    for candidate in idle
+                    if not candidate.is_hot
+                    and (self._account(candidate) == account or candidate.since <= before)
                 ),
                 wanted_by,
             )
-        found = self._in_order((one for one in idle if not one.is_hot), wanted_by)
-        found += self._lent_to_others(need, [one for one in idle if one.is_hot], wanted_by)
+        evictable = self._in_order(
+            (candidate for candidate in idle if not candidate.is_hot), wanted_by
+        )
+        evictable += self._lent_to_others(
+            need, [candidate for candidate in idle if candidate.is_hot], wanted_by
+        )
         if is_patient:
-            found += self._in_order(self._here(self._candidates.working()), wanted_by)
-        return found
+            evictable += self._in_order(self._here(self._candidates.working()), wanted_by)
+        return evictable
 
     def _lent_to_others(
         self, need: Need, hot: list[Candidate], wanted_by: Collection[str]
     ) -> list[Candidate]:
-        """Those of idle `hot` replicas whose memory is lent, and due to the account that waits."""
+        """Returns the idle `hot` replicas on lent memory that is due to the waiting account."""
         has = self.by_account().get(need.account, 0)
         if has + need.size > self._fair_share(wanted_by):
             return []
-        lent = {account: held - self._hot_share for account, held in self._hot_held().items()}
-        found: list[Candidate] = []
+        lent = {account: size - self._hot_share for account, size in self._hot_held().items()}
+        lent_candidates: list[Candidate] = []
         for candidate in self._in_order(hot, wanted_by):
             account = self._account(candidate)
             if account != need.account and lent.get(account, 0) > 0:
                 lent[account] -= self._size(candidate)
-                found.append(candidate)
-        return found
+                lent_candidates.append(candidate)
+        return lent_candidates
 
     def _in_order(
         self, candidates: Iterable[Candidate], wanted_by: Collection[str]
     ) -> list[Candidate]:
-        """In the order in which they are evicted."""
-        left = sorted(candidates, key=_eviction_order)
+        """Sorts candidates by the order of eviction."""
+        remaining = sorted(candidates, key=_eviction_order)
         has = self.by_account()
         if len(has) < 2:
-            return left
-        fair, found = self._fair_share(wanted_by), list[Candidate]()
-        while left:
-            # Of those above their share by as much, it is the first by the order above.
-            chosen = max(left, key=lambda one: max(0, has.get(self._account(one), 0) - fair))
-            left.remove(chosen)
-            found.append(chosen)
+            return remaining
+        fair, ordered = self._fair_share(wanted_by), list[Candidate]()
+        while remaining:
+            # Among accounts with the same excess over their share, the order above decides.
+            chosen = max(
+                remaining, key=lambda candidate: max(0, has.get(self._account(candidate), 0) - fair)
+            )
+            remaining.remove(chosen)
+            ordered.append(chosen)
             account = self._account(chosen)
             has[account] = has.get(account, 0) - self._size(chosen)
-        return found
+        return ordered
 
     def _fair_share(self, wanted_by: Collection[str]) -> int:
-        """What each account would have if all that want memory now had as much."""
+        """Returns the bytes per account if all accounts that want memory now had an equal share."""
         accounts = {claim.account for claim in self._claims.values()}
         accounts |= set(wanted_by) | set(self._owners.values())
         return self.total // max(1, len(accounts))
 
     def _here(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those whose ends would free something of this book."""
-        return [one for one in candidates if self._size(one)]
+        """Returns the candidates that hold memory of this budget."""
+        return [candidate for candidate in candidates if self._size(candidate)]
 
     def _size(self, candidate: Candidate) -> int:
         claim = self._claims.get(candidate.replica_id)
@@ -330,21 +352,21 @@ class Budget:
         return claim.account if claim else ""
 
     def _hot_held(self) -> dict[str, int]:
-        """What replicas of `hot` deployments hold, by account."""
-        held: dict[str, int] = {}
+        """Returns the bytes held by replicas of `hot` deployments, by account."""
+        held_by_account: dict[str, int] = {}
         for claim in self._claims.values():
             if not claim.is_ending and claim.deployment_id in self._reserved:
-                held[claim.account] = held.get(claim.account, 0) + claim.size
-        return held
+                held_by_account[claim.account] = held_by_account.get(claim.account, 0) + claim.size
+        return held_by_account
 
     def _reserved_by_account(self, beside: str) -> dict[str, int]:
-        """What is reserved, one deployment's left out."""
-        found: dict[str, int] = {}
+        """Returns the reserved bytes by account, without one deployment."""
+        reserved: dict[str, int] = {}
         for deployment_id, size in self._reserved.items():
             if deployment_id != beside:
                 account = self._owners[deployment_id]
-                found[account] = found.get(account, 0) + size
-        return found
+                reserved[account] = reserved.get(account, 0) + size
+        return reserved
 
     def _held_by(self, deployment_id: str) -> int:
         return sum(
@@ -352,22 +374,26 @@ class Budget:
         )
 
     def _kept_from(self, deployment_id: str, account: str) -> int:
-        """What others hold, and what is kept for them: of other accounts, no more than a share."""
-        taken: dict[str, int] = {}
+        """Returns the bytes held by others and reserved for them. Reservations of other accounts
+        count up to their share.
+        """
+        held_by_deployment: dict[str, int] = {}
         for claim in self._claims.values():
-            taken[claim.deployment_id] = taken.get(claim.deployment_id, 0) + claim.size
-        taken.pop(deployment_id, None)
+            held_by_deployment[claim.deployment_id] = (
+                held_by_deployment.get(claim.deployment_id, 0) + claim.size
+            )
+        held_by_deployment.pop(deployment_id, None)
         loaded: dict[str, int] = {}
         free: dict[str, int] = {}
         for other, reserved in self._reserved.items():
             if other != deployment_id:
-                owner, held = self._owners[other], taken.get(other, 0)
-                loaded[owner] = loaded.get(owner, 0) + held
-                free[owner] = free.get(owner, 0) + max(0, reserved - held)
-        kept = sum(taken.values()) + free.pop(account, 0)
+                owner, held_size = self._owners[other], held_by_deployment.get(other, 0)
+                loaded[owner] = loaded.get(owner, 0) + held_size
+                free[owner] = free.get(owner, 0) + max(0, reserved - held_size)
+        unavailable = sum(held_by_deployment.values()) + free.pop(account, 0)
         for owner, size in free.items():
-            kept += min(size, max(0, self._hot_share - loaded[owner]))
-        return kept
+            unavailable += min(size, max(0, self._hot_share - loaded[owner]))
+        return unavailable
 
 
 def _eviction_order(candidate: Candidate) -> tuple[bool, float]:

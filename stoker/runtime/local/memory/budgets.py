@@ -1,4 +1,4 @@
-"""All books of this machine, and where of them a claim is served: which devices, who has to go."""
+"""Memory budgets of the machine and its GPUs. Chooses devices and evictions for a claim."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -11,14 +11,14 @@ from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.memory.waiting import Asked, Line, Waiter
 
 WantedBy = Callable[[Budget], Collection[str]]
-"""The accounts that wait for something of a book."""
+"""Returns the accounts that wait for a budget."""
 
 
 class Plan(NamedTuple):
     books: list[Budget]
-    """That a claim waits for."""
+    """Budgets that a claim waits for."""
     victims: list[Candidate]
-    """Whose ends give it what it lacks of them; none, where that is out of reach."""
+    """Replicas to evict for the missing bytes. Empty if evictions are not enough."""
 
 
 class Budgets:
@@ -34,9 +34,9 @@ class Budgets:
     ) -> None:
         """
         Args:
-            total: the budget of the machine's memory, bytes.
-            hot_share: the part of each budget that one account may keep `hot` beside others.
-            device_share: the part of each device's memory that replicas may take.
+            total: the budget of the machine's memory in bytes.
+            hot_share: the fraction of each budget that one account may keep `hot` next to others.
+            device_share: the fraction of each device's memory that replicas may use.
         """
         self._device_totals = [int(device.total_bytes * device_share) for device in devices]
         self.main = Budget("memory", total, candidates, clock, hot_share=hot_share)
@@ -54,18 +54,19 @@ class Budgets:
         self.all = [self.main, *self.devices]
 
     def found(self, devices: Sequence[Device]) -> bool:
-        """The devices that are there now, of those that were there at the start: nothing is given
-        out of one that is gone. Whether that has changed."""
-        there = {device.uuid for device in devices}
+        """Updates which of the devices present at the start are still present. Missing devices
+        serve no claims. Returns True if this changed.
+        """
+        present_uuids = {device.uuid for device in devices}
         before = [book.total for book in self.devices]
         for book, budget in zip(self.devices, self._device_totals, strict=True):
-            book.total = budget if book.device and book.device.uuid in there else 0
+            book.total = budget if book.device and book.device.uuid in present_uuids else 0
         return before != [book.total for book in self.devices]
 
-    # --- what can be had ---
+    # --- capacity ---
 
     def eligible(self, asked: Asked) -> list[Budget]:
-        """The devices that would do, of those that are there."""
+        """Returns the present devices that a claim may use."""
         if asked.wanted is None:
             return []
         index = asked.wanted.index
@@ -76,13 +77,13 @@ class Budgets:
         ]
 
     def possible(self, asked: Asked) -> Asked:
-        """What a claim is to have: nothing of the devices, where it can never fit and need not.
+        """Returns the claim, without devices if they are optional and it can never fit on them.
 
-        Raises `CapacityError` where it can never fit.
+        Raises `CapacityError` if it can never fit.
         """
         self.main.check(asked.need)
-        wanted = asked.wanted
-        if wanted is None or not self.devices:
+        device_need = asked.wanted
+        if device_need is None or not self.devices:
             return Asked(asked.need)
         places, refused = self.eligible(asked), list[CapacityError]()
         for book in sorted(places, key=asked.room):
@@ -90,16 +91,16 @@ class Budgets:
                 book.check(asked.of(book))
             except CapacityError as error:
                 refused.append(error)
-        if len(places) - len(refused) >= wanted.count:
+        if len(places) - len(refused) >= device_need.count:
             return asked
-        if wanted.is_optional:
+        if device_need.is_optional:
             return Asked(asked.need)
         if refused:
-            # Of the one with most room.
+            # The error of the device with most room.
             raise refused[-1]
-        which = "a GPU" if wanted.count == 1 else f"{wanted.count} GPUs"
-        if wanted.index is not None:
-            which = f"GPU {wanted.index}"
+        which = "a GPU" if device_need.count == 1 else f"{device_need.count} GPUs"
+        if device_need.index is not None:
+            which = f"GPU {device_need.index}"
         raise CapacityError(
             f"The model wants {which}, and this machine has {_counted(self.devices)}.",
             code="insufficient_memory",
@@ -107,7 +108,9 @@ class Budgets:
         )
 
     def places(self, asked: Asked, line: Line) -> list[Budget] | None:
-        """The devices that a claim can have now, beside its memory; None: it has to wait."""
+        """Returns the devices that a claim can get now, in addition to its memory. None means that
+        it has to wait.
+        """
         if line.lacks(asked, self.main) > 0:
             return None
         if asked.wanted is None:
@@ -118,23 +121,26 @@ class Budgets:
         return places[:count] if len(places) >= count else None
 
     def is_vain(self, asked: Asked, line: Line) -> bool:
-        """Whether somebody stands before a claim for all that it may have."""
-        return line.is_short(self.main) and all(line.is_short(one) for one in self.eligible(asked))
+        """Returns True if earlier claims wait for every budget that a claim may use."""
+        return line.is_short(self.main) and all(
+            line.is_short(book) for book in self.eligible(asked)
+        )
 
     def plan(self, waiter: Waiter, line: Line, wanted_by: WantedBy) -> Plan:
-        """How a claim comes to what it lacks: with as few evictions as can be, on the devices where
-        it takes least."""
-        asked = waiter.asked
+        """Plans how a claim gets its missing memory. Evicts as little as possible, on the devices
+        that need the fewest bytes freed.
+        """
+        claim = waiter.asked
         options: list[tuple[tuple[bool, int, int], Budget, list[Candidate]]] = []
-        for book in self.eligible(asked):
+        for book in self.eligible(claim):
             victims = _victims(waiter, book, line, wanted_by)
             if victims is not None:
                 cost = sum(book.size(one.replica_id) for one in victims)
-                rank = (_is_elsewhere(asked, book), cost, -asked.room(book))
+                rank = (_is_elsewhere(claim, book), cost, -claim.room(book))
                 options.append((rank, book, victims))
-        count = asked.wanted.count if asked.wanted else 0
+        count = claim.wanted.count if claim.wanted else 0
         if len(options) < count:
-            return Plan([self.main, *self.eligible(asked)], [])
+            return Plan([self.main, *self.eligible(claim)], [])
         chosen = sorted(options, key=lambda one: one[0])[:count]
         gone = {one.replica_id: one for *_, victims in chosen for one in victims}
         freed = sum(self.main.size(replica_id) for replica_id in gone)
@@ -143,46 +149,51 @@ class Budgets:
         return Plan(books, [] if more is None else [*gone.values(), *more])
 
     def is_lent(self, asked: Asked) -> bool:
-        """Whether a claim is for what an account keeps hot beyond its share."""
+        """Returns True if a `hot` deployment's claim exceeds the share that its account may keep
+        hot.
+        """
         of_devices = [book.is_lent(asked.of(book)) for book in self.eligible(asked)]
         return self.main.is_lent(asked.need) or (bool(of_devices) and all(of_devices))
 
     def shortage(self, asked: Asked) -> str:
-        """Why a claim waits, in words."""
+        """Returns why a claim waits, in words."""
         places = self.eligible(asked)
         if places and asked.need.size <= asked.room(self.main):
             book = max(places, key=asked.room)
             return book.shortage(asked.of(book))
         return self.main.shortage(asked.need)
 
-    # --- what is kept ---
+    # --- reservations ---
 
     def kept(self, asked: Asked, replicas: int) -> dict[Budget, int]:
-        """Where memory of devices is kept for so many replicas of a deployment: where it is
-        already, else where most is not kept for others."""
-        kept: dict[Budget, int] = {}
-        own = asked.need.deployment_id
+        """Chooses the devices that reserve memory for `replicas` replicas of a deployment. Prefers
+        devices that already reserve it, then those with the least reserved for others.
+        """
+        reserved_by_book: dict[Budget, int] = {}
+        deployment_id = asked.need.deployment_id
         if asked.wanted is None:
-            return kept
+            return reserved_by_book
         for _ in range(replicas):
 
             def rank(book: Budget) -> tuple[bool, int]:
-                need, taken = asked.of(book).size, kept.get(book, 0)
-                reserved = book.reserved_for(own)
-                return reserved < taken + need, taken - (book.total - book.reserved + reserved)
+                need, already_reserved = asked.of(book).size, reserved_by_book.get(book, 0)
+                reserved = book.reserved_for(deployment_id)
+                return reserved < already_reserved + need, already_reserved - (
+                    book.total - book.reserved + reserved
+                )
 
             for book in sorted(self.eligible(asked), key=rank)[: asked.wanted.count]:
-                kept[book] = kept.get(book, 0) + asked.of(book).size
-        return kept
+                reserved_by_book[book] = reserved_by_book.get(book, 0) + asked.of(book).size
+        return reserved_by_book
 
-    # --- who holds what ---
+    # --- shares of accounts ---
 
     def shares(self) -> "Shares":
         return Shares(self)
 
 
 class Shares:
-    """What accounts hold, as the part that they have of what they hold most of."""
+    """Shares of accounts: each account's largest fraction of any kind of memory."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
@@ -200,7 +211,7 @@ class Shares:
         )
 
     def add(self, asked: Asked) -> None:
-        """As if it had what it asks for."""
+        """Counts a claim as if it were granted."""
         account = asked.need.account
         self._main[account] = self._main.get(account, 0) + asked.need.size
         if asked.wanted:
@@ -218,10 +229,11 @@ def _victims(
     freed: int = 0,
     beside: Collection[str] = (),
 ) -> list[Candidate] | None:
-    """Who has to go for a claim in a book; None: it cannot be had there now.
+    """Returns the replicas to evict for a claim on a budget. None if the claim cannot be met there
+    now.
 
     Args:
-        freed: what becomes free by those who go already, `beside`.
+        freed: bytes that become free when the replicas in `beside` are evicted.
     """
     lacks = line.lacks(waiter.asked, book)
     if lacks <= 0:
@@ -238,10 +250,10 @@ def _victims(
 
 
 def _is_elsewhere(asked: Asked, book: Budget) -> bool:
-    """Whether a book keeps nothing for one more replica of the deployment."""
+    """Returns True if a budget reserves nothing for one more replica of the deployment."""
     return book.unclaimed(asked.need.deployment_id) < asked.of(book).size
 
 
 def _counted(devices: Sequence[Budget]) -> str:
-    there = [str(book.device.index) for book in devices if book.total and book.device]
-    return f"GPU {', '.join(there)}" if there else "none now"
+    indices = [str(book.device.index) for book in devices if book.total and book.device]
+    return f"GPU {', '.join(indices)}" if indices else "none now"

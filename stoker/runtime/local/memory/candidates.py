@@ -1,4 +1,4 @@
-"""Which replicas may be evicted, as the memory's budget wants to know it."""
+"""Describes the replicas that may be evicted, for the memory budget."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,20 +12,22 @@ class Candidate:
     replica_id: str
     is_warm: bool
     since: float
-    """An idle one: its last request; one that works: since when it is ready. Monotonic, seconds."""
+    """Time of an idle replica's last request, or of the moment a working one became ready.
+    Monotonic, seconds.
+    """
     is_hot: bool = False
-    """Evicted only where its memory is lent."""
+    """True if the replica is only evicted when its memory is lent."""
 
 
 class Candidates(Protocol):
-    """The replicas, as the runtime knows them."""
+    """Replicas of the runtime that may be evicted."""
 
     def idle(self) -> Iterable[Candidate]: ...
 
     def working(self) -> Iterable[Candidate]:
-        """None of `hot` deployments is among them."""
+        """Returns working replicas, without those of `hot` deployments."""
         ...
 
     def evict(self, replica_id: str) -> None:
-        """Give it no further requests; once it has finished what it has, it ends."""
+        """Stops sending requests to the replica. It ends after its current requests."""
         ...

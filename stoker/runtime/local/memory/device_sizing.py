@@ -1,4 +1,6 @@
-"""What replicas need of the graphics devices: asked by their engines, or measured for the next."""
+"""Estimates the GPU memory of replicas: from their engines, or from measurements of earlier
+replicas.
+"""
 
 from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
@@ -8,29 +10,32 @@ from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.specification import DeploymentSpec
 
 HEADROOM = 1.1
-"""Memory is measured now and then; between two measurements a replica may need more."""
+"""Factor for growth. Memory is measured periodically, and a replica may need more between two
+measurements.
+"""
 CONTEXT_BYTES = 512 * MIB
-"""What CUDA and its libraries keep for each process, of which torch does not know."""
+"""Bytes that CUDA and its libraries keep for each process. torch does not count them."""
 TOO_LITTLE_TIMES = 2
-"""So many times the estimate of one that has found too little while it loaded is the next one."""
+"""Factor by which the estimate grows after a replica ran out of memory while it loaded."""
 
 
 class DeviceSizing:
     def __init__(self, settings: Settings, findings: Measurements, largest: int) -> None:
         """
         Args:
-            largest: the budget of the largest device, bytes; 0: there are none.
+            largest: the budget of the largest device in bytes. 0 means no devices.
         """
         self._settings = settings
         self._findings = findings
         self._largest = largest
         self._estimates: dict[tuple[str, str], int] = {}
-        """Source and how it runs → bytes of each device, until that was measured."""
+        """Maps the source and its settings to estimated bytes per device, until they were
+        measured.
+        """
         self._measured: dict[tuple[str, str], int] = {}
 
     def wanted(self, spec: DeploymentSpec) -> Wanted | None:
-        """What one replica wants of the devices; None: nothing, as there are none, or it runs on
-        the CPU."""
+        """Returns the GPU needs of one replica. None if no devices exist or it runs on the CPU."""
         if not self._largest or (graphics := graphics_of(spec)) is None:
             return None
         return Wanted(
@@ -42,9 +47,9 @@ class DeviceSizing:
         )
 
     def measure(self, spec: DeploymentSpec, held: int) -> tuple[int, bool]:
-        """A replica that has answered holds so much of each of its devices, bytes.
+        """Records that a replica that answered holds `held` bytes of each of its devices.
 
-        Returns what one like it needs at most, and whether that is new.
+        Returns the maximum that a replica like it needs, and whether that is new.
         """
         needed = int(held * HEADROOM) + CONTEXT_BYTES if held else 0
         key = self._key(spec)
@@ -56,13 +61,13 @@ class DeviceSizing:
         return needed, True
 
     def was_short(self, spec: DeploymentSpec) -> None:
-        """A replica has found too little memory on its device while it loaded."""
+        """Raises the estimate: a replica ran out of device memory while it loaded."""
         more = max(1, self._known(spec)) * TOO_LITTLE_TIMES
         self._measured.pop(self._key(spec), None)
         self._estimates[self._key(spec)] = min(more, self._largest)
 
     def forget(self, source: str) -> None:
-        """No deployment uses it any more."""
+        """Forgets a source that no deployment uses any more."""
         for known in (self._estimates, self._measured):
             for key in [key for key in known if key[0] == source]:
                 del known[key]
@@ -70,12 +75,12 @@ class DeviceSizing:
     def _known(self, spec: DeploymentSpec) -> int:
         key = self._key(spec)
         if key not in self._measured and key not in self._estimates:
-            found = self._findings.device_bytes(*key)
-            if found is not None:
-                self._measured[key] = found
+            measured = self._findings.device_bytes(*key)
+            if measured is not None:
+                self._measured[key] = measured
             else:
-                # The first one stays: what is needed of the machine's memory is soon measured, and
-                # says nothing of the weights, which lie elsewhere.
+                # The first estimate stays. The machine's memory is soon measured, but says nothing
+                # of the weights, which are in device memory.
                 self._estimates[key] = spec.memory_bytes + CONTEXT_BYTES
         return self._measured.get(key, self._estimates.get(key, 0))
 

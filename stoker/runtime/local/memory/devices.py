@@ -1,7 +1,7 @@
-"""The machine's graphics devices, as their driver names them, and what a replica wants of them.
+"""GPUs of the machine as reported by their driver, and the GPU needs of a replica.
 
-Nothing here imports torch: the gateway asks the driver's own program, once at the start, and where
-that has found devices, each minute whether they are still there.
+This module does not import torch. The gateway runs the driver's own program once at the start. If
+that finds devices, the gateway checks them every minute.
 """
 
 import csv
@@ -21,22 +21,24 @@ log = logging.getLogger(__name__)
 _PROGRAM = "nvidia-smi"
 _ASKS = ("--query-gpu=uuid,name,memory.total", "--format=csv,noheader,nounits")
 _ANSWER_S = 20.0
-"""A driver that wakes its devices up takes some seconds."""
+"""Timeout of the driver's program in seconds. A driver that wakes its devices needs some
+seconds.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
     index: int
-    """As a deployment's `cuda:N` names it: its place among those that the server may use."""
+    """Index in a deployment's `cuda:N`: the position among the devices that the server may use."""
     uuid: str
-    """As CUDA_VISIBLE_DEVICES names it, which does not change with the others that are there."""
+    """UUID as in CUDA_VISIBLE_DEVICES. It does not depend on the other devices."""
     name: str
     total_bytes: int
 
 
 class Devices(Protocol):
     def table(self) -> Sequence[Device]:
-        """Those that the server may use, as of now; none, also where nobody can tell.
+        """Returns the devices that the server may use now. Empty if none can be detected.
 
         Takes up to half a minute.
         """
@@ -44,9 +46,10 @@ class Devices(Protocol):
 
 
 class DriverDevices:
-    """NVIDIA's, by the program that comes with their driver.
+    """NVIDIA devices, as reported by the driver's own program.
 
-    Its library is not asked within this process: a driver that hangs holds up a program alone.
+    The driver's library is not loaded into this process, because a driver that hangs then blocks
+    only the program.
     """
 
     def table(self) -> Sequence[Device]:
@@ -65,19 +68,21 @@ class DriverDevices:
         except (OSError, subprocess.SubprocessError, UnicodeError):
             log.exception("GPU driver does not answer")
             return ()
-        # Those that it could read, also where it has failed over one that is broken.
+        # Use the devices that were read, even if the program failed on a broken one.
         return read_table(answer.stdout, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def read_table(answer: str, visible: str | None) -> Sequence[Device]:
-    """What the driver's program has written: lines of UUID, name and MiB.
+    """Parses the output of the driver's program: lines of UUID, name and MiB.
 
     Args:
-        visible: CUDA_VISIBLE_DEVICES of the server: the numbers or UUIDs of those that it may use,
-            as CUDA reads it; None: all.
+        visible: CUDA_VISIBLE_DEVICES of the server: the numbers or UUIDs of the devices that it may
+            use, as CUDA reads it. None means all.
     """
-    found = [row for row in csv.reader(answer.splitlines(), skipinitialspace=True) if _is_good(row)]
-    rows = found[:MOST_DEVICES] if visible is None else _named(found, visible)
+    valid_rows = [
+        row for row in csv.reader(answer.splitlines(), skipinitialspace=True) if _is_good(row)
+    ]
+    rows = valid_rows[:MOST_DEVICES] if visible is None else _named(valid_rows, visible)
     return [
         Device(index=index, uuid=uuid, name=name.strip()[:100], total_bytes=int(mib) * MIB)
         for index, (uuid, name, mib) in enumerate(rows)
@@ -89,10 +94,11 @@ def _is_good(row: Sequence[str]) -> bool:
 
 
 def _named(rows: Sequence[list[str]], visible: str) -> list[list[str]]:
-    """In the order in which they are named; CUDA ignores what stands behind one that is not there,
-    and parts of a device (MIG) are not counted."""
+    """Returns the rows in the order of `visible`. CUDA ignores all entries after a missing device.
+    Parts of a device (MIG) are not counted.
+    """
     named: list[list[str]] = []
-    for name in (one.strip() for one in visible.split(",")):
+    for name in (entry.strip() for entry in visible.split(",")):
         if name.isdecimal():
             row = rows[int(name)] if len(name) < 3 and int(name) < len(rows) else None
         else:
@@ -106,26 +112,30 @@ def _named(rows: Sequence[list[str]], visible: str) -> list[list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a replica wants of the devices, beside the machine's memory."""
+    """GPU needs of one replica, in addition to the machine's memory."""
 
     size: int = 0
-    """Bytes of each device, where `share` does not say it."""
+    """Bytes of each device if `share` is None."""
     share: float | None = None
-    """The part of a device's memory that its engine takes when it starts; None: as it needs."""
+    """Fraction of a device's memory that the engine allocates when it starts. None means as
+    needed.
+    """
     count: int = 1
-    """Over so many devices it is spread, and holds so much of each."""
+    """Number of devices that the replica is spread over. It holds the same amount of each."""
     index: int | None = None
-    """The only device that will do; None: any."""
+    """Index of the only acceptable device. None means any."""
     is_optional: bool = False
-    """Where it can never fit, it runs on the CPU."""
+    """True if the replica runs on the CPU when it can never fit on a device."""
 
     def of(self, device: Device, budget: int) -> int:
-        """Bytes of a device of which all replicas together may take `budget`."""
+        """Returns the needed bytes of a device. All replicas together may use `budget` bytes of
+        it.
+        """
         if self.share is not None:
             return max(1, min(budget, int(self.share * device.total_bytes)))
         return max(1, self.size)
 
 
 def visible(devices: Iterable[Device]) -> str:
-    """CUDA_VISIBLE_DEVICES of a replica that has these."""
+    """Returns the CUDA_VISIBLE_DEVICES of a replica that has these devices."""
     return ",".join(device.uuid for device in devices)

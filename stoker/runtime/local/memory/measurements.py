@@ -1,7 +1,7 @@
-"""What replicas have calibrated of a model, kept for the next ones.
+"""Calibrations of a model by its replicas, stored for later replicas.
 
-Writing it is best effort: a full disk costs the next replicas a calibration, and changes nothing
-that happens now. What was not written is known here meanwhile, and is written later.
+Writes are best effort: a full disk costs later replicas a calibration, and affects nothing else.
+Values that could not be written stay in memory and are written later.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from stoker.wire.protocol import Sharing
 log = logging.getLogger(__name__)
 
 _LIBRARIES = ("torch", "transformers")
-"""Whose code decides what may share a pass."""
+"""Libraries with code that decides which samples may share a pass."""
 
 
 class Measurements:
-    """Measured batch budgets and memory of graphics devices, and what samples may share."""
+    """Measured batch budgets, measured GPU memory and batch sharing of each model."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -29,10 +29,10 @@ class Measurements:
         versions = [importlib.metadata.version(name) for name in _LIBRARIES]
         self._versions = "-".join(versions)
         self._unwritten: dict[str, dict[str, int | str]] = {}
-        """Source → what its file lacks."""
+        """Maps a source to the values that its file lacks."""
 
     def budgets(self, source: str, key: str) -> dict[str, int]:
-        """Engine → budget, of the keys `ENGINE-{key}`."""
+        """Maps each engine to its budget, from the keys `ENGINE-{key}`."""
         return {
             name.removesuffix(f"-{key}"): budget
             for name, budget in self._read(source).items()
@@ -43,18 +43,20 @@ class Measurements:
         self._keep(source, key, budget)
 
     def sharing(self, source: str, key: str) -> Sharing | None:
-        """None where it was not looked for yet."""
-        found = self._read(source).get(self._sharing_key(key))
-        return Sharing(found) if found in list(Sharing) else None
+        """Returns the batch sharing. None if it was not determined yet."""
+        value = self._read(source).get(self._sharing_key(key))
+        return Sharing(value) if value in list(Sharing) else None
 
     def keep_sharing(self, source: str, key: str, sharing: Sharing) -> None:
         if self.sharing(source, key) is not sharing:
             self._keep(source, self._sharing_key(key), sharing)
 
     def device_bytes(self, source: str, key: str) -> int | None:
-        """What one replica needs of each of its graphics devices; None: it was not measured yet."""
-        found = self._read(source).get(f"device-{key}-bytes")
-        return found if isinstance(found, int) and 0 <= found < 1 << 50 else None
+        """Returns the bytes that one replica needs of each of its GPUs. None if not measured
+        yet.
+        """
+        size = self._read(source).get(f"device-{key}-bytes")
+        return size if isinstance(size, int) and 0 <= size < 1 << 50 else None
 
     def keep_device_bytes(self, source: str, key: str, size: int) -> None:
         self._keep(source, f"device-{key}-bytes", size)
@@ -67,7 +69,7 @@ class Measurements:
             log.warning("model's measurements could not be deleted", exc_info=True)
 
     def write_unwritten(self) -> None:
-        """Writes what could not be written before."""
+        """Writes the values that could not be written before."""
         for source in [*self._unwritten]:
             self._write(source)
 
@@ -75,7 +77,7 @@ class Measurements:
         return f"sharing-{key}-{self._versions}"
 
     def _keep(self, source: str, key: str, value: int | str) -> None:
-        """Never raises: callers are in the middle of a change of state."""
+        """Stores a value. Never raises, because callers are in the middle of a change of state."""
         is_first = source not in self._unwritten
         self._unwritten.setdefault(source, {})[key] = value
         if not self._write(source) and is_first:
@@ -83,7 +85,7 @@ class Measurements:
 
     def _write(self, source: str) -> bool:
         path = self._path(source)
-        # Whole, or not at all: a full disk must not cost what was there.
+        # Write atomically, so that a full disk does not destroy the old file.
         part = path.with_suffix(".part")
         try:
             part.write_text(json.dumps(self._read(source)))
@@ -96,10 +98,10 @@ class Measurements:
         return True
 
     def _read(self, source: str) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
+        stored: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
-            kept = json.loads(self._path(source).read_text())
-        return kept | self._unwritten.get(source, {})
+            stored = json.loads(self._path(source).read_text())
+        return stored | self._unwritten.get(source, {})
 
     def _path(self, source: str) -> Path:
         return self._folder / f"batch-{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"

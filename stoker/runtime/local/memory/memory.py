@@ -1,16 +1,19 @@
-"""Who gets memory next: of the machine's, and of its graphics devices'.
+"""Allocates the memory of the machine and of its GPUs to claims.
 
-There is a book of the machine's memory and one of each device's. A claim gets what it needs of
-all of them at once, or waits: nobody holds a part of what it needs while it waits for the rest.
-Accounts that wait take turns: the next claim is that of the account that holds least, of what it
-holds most of (Dominant Resource Fairness; Ghodsi et al., NSDI 2011), and its own claims are first
-come, first served. Where there is no room, idle replicas are evicted: of the account that is
-furthest above its fair share first; then of `cold` deployments before `warm` ones, least recently
-used first. One that works is never killed for it; but where claims have waited for `PATIENCE_S`, it
-is drained, so that it ends once it has finished, and the deployments take turns.
+The machine's memory and each device's memory have a budget. A claim gets its needs from all budgets
+at once, or waits: no claim holds a part of its needs while it waits for the rest.
 
-An account may keep all memory `hot` while it is alone. What it keeps beyond its `hot_share` is
-lent: it is taken back, once idle, for an account that has less than its fair share.
+Waiting accounts take turns. The next claim is that of the account with the smallest dominant share
+(Dominant Resource Fairness; Ghodsi et al., NSDI 2011). Claims of one account are served first come,
+first served.
+
+If no room is left, idle replicas are evicted. The account furthest above its fair share comes
+first. Then `cold` deployments come before `warm` ones, least recently used first. A working replica
+is never killed for a claim. After claims have waited for `PATIENCE_S`, it is drained, so that it
+ends when it has finished, and the deployments take turns.
+
+An account may keep all memory `hot` while it is alone. The memory that it keeps beyond its
+`hot_share` is lent. Once idle, it is taken back for an account that has less than its fair share.
 """
 
 import asyncio
@@ -27,7 +30,7 @@ from stoker.runtime.local.memory.waiting import Asked, Line, Waiter
 
 
 class Memory:
-    """The machine's memory and that of its devices. All of it runs on the event loop."""
+    """Memory of the machine and its devices. All methods run on the event loop."""
 
     def __init__(
         self,
@@ -41,9 +44,9 @@ class Memory:
     ) -> None:
         """
         Args:
-            total: the budget of the machine's memory, bytes.
-            hot_share: the part of each budget that one account may keep `hot` beside others.
-            device_share: the part of each device's memory that replicas may take.
+            total: the budget of the machine's memory in bytes.
+            hot_share: the fraction of each budget that one account may keep `hot` next to others.
+            device_share: the fraction of each device's memory that replicas may use.
         """
         self._candidates = candidates
         self._clock = clock
@@ -59,19 +62,23 @@ class Memory:
         self.devices: Sequence[Budget] = self._budgets.devices
         self._waiters: list[Waiter] = []
         self._got_at: dict[str, float] = {}
-        """When accounts that wait were last given memory."""
+        """Maps each account to the time when its last waiting claim was granted."""
 
-    # --- what is known ---
+    # --- queries ---
 
     def waiting(self) -> list[tuple[str, int, str]]:
-        """The claims that wait, in turn: deployment, bytes, and why, in words."""
+        """Returns the waiting claims in order: deployment, bytes and reason in words."""
         return [
-            (one.asked.need.deployment_id, one.asked.need.size, self._budgets.shortage(one.asked))
-            for one in self._in_turn()
+            (
+                waiter.asked.need.deployment_id,
+                waiter.asked.need.size,
+                self._budgets.shortage(waiter.asked),
+            )
+            for waiter in self._in_turn()
         ]
 
     def devices_of(self, replica_id: str) -> list[tuple[Device, int]]:
-        """The devices that a replica has claimed, and how much of each, bytes."""
+        """Returns the devices that a replica has claimed, with the bytes of each."""
         return [
             (book.device, book.size(replica_id))
             for book in self.devices
@@ -79,36 +86,38 @@ class Memory:
         ]
 
     def has_room(self, need: Need, wanted: Wanted | None = None) -> bool:
-        """Whether a replica would fit without an eviction."""
+        """Returns True if a replica would fit without an eviction."""
         try:
-            asked = self._budgets.possible(Asked(need, wanted))
+            claim = self._budgets.possible(Asked(need, wanted))
         except CapacityError:
             return False
-        return self._budgets.places(asked, Line(self._clock())) is not None
+        return self._budgets.places(claim, Line(self._clock())) is not None
 
     def shortage(self, need: Need, wanted: Wanted | None = None) -> str:
-        """Why a deployment's claim waits, in words."""
+        """Returns why a deployment's claim waits, in words."""
         return self._budgets.shortage(Asked(need, wanted))
 
-    # --- what is kept ---
+    # --- reservations ---
 
     def reserve(self, need: Need, wanted: Wanted | None = None, replicas: int = 1) -> None:
-        """Keep memory for a `hot` deployment, whether it is loaded or not.
+        """Reserves memory for a `hot` deployment, whether it is loaded or not.
 
         Args:
-            need: of all its replicas together.
-            wanted: of each of them.
+            need: need of all its replicas together.
+            wanted: GPU needs of each replica.
         """
         self.main.reserve(need)
         try:
-            kept = self._budgets.kept(self._budgets.possible(Asked(need, wanted)), replicas)
+            reserved_by_book = self._budgets.kept(
+                self._budgets.possible(Asked(need, wanted)), replicas
+            )
         except CapacityError:
-            # It was checked before it came to this: a device may be gone.
-            kept = dict[Budget, int]()
+            # The need was checked before, so a device may have disappeared since.
+            reserved_by_book = dict[Budget, int]()
         for book in self.devices:
             book.unreserve(need.deployment_id)
-            if book in kept:
-                book.reserve(Need(need.deployment_id, kept[book], need.account))
+            if book in reserved_by_book:
+                book.reserve(Need(need.deployment_id, reserved_by_book[book], need.account))
         self.settle()
 
     def unreserve(self, deployment_id: str) -> None:
@@ -119,32 +128,32 @@ class Memory:
     def check_hot(
         self, need: Need, wanted: Wanted | None = None, replicas: int = 1, *, is_alone: bool
     ) -> None:
-        """Raises `CapacityError` where so much cannot be kept for a deployment of the account.
+        """Raises `CapacityError` if the memory cannot be reserved for a deployment of the account.
 
         Args:
             is_alone: no other account has deployments.
         """
         self.main.check_hot(need, is_alone=is_alone)
-        kept = self._budgets.kept(self._budgets.possible(Asked(need, wanted)), replicas)
-        for book, size in kept.items():
+        reserved_by_book = self._budgets.kept(self._budgets.possible(Asked(need, wanted)), replicas)
+        for book, size in reserved_by_book.items():
             book.check_hot(Need(need.deployment_id, size, need.account), is_alone=is_alone)
 
     # --- claims ---
 
     async def claim(self, replica_id: str, need: Need, wanted: Wanted | None = None) -> None:
-        """Wait until a replica may take what it needs, evicting others for it.
+        """Waits until the claim of a replica is granted, and evicts others for it.
 
-        Raises `CapacityError` where it can never fit.
+        Raises `CapacityError` if it can never fit.
         """
-        asked = self._budgets.possible(Asked(need, wanted))
+        claim = self._budgets.possible(Asked(need, wanted))
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(replica_id, asked, self._clock(), granted)
+        waiter = Waiter(replica_id, claim, self._clock(), granted)
         self._waiters.append(waiter)
         self.settle()
         try:
             await waiter.granted
         except asyncio.CancelledError:
-            # It may have been granted and cancelled at once.
+            # The claim may have been granted and cancelled at the same time.
             self.release(replica_id)
             raise
         finally:
@@ -152,30 +161,31 @@ class Memory:
                 self._waiters.remove(waiter)
 
     def take(self, replica_id: str, need: Need, wanted: Wanted | None = None) -> bool:
-        """Claim what is free without passing a claim that waits; False where that is too little.
+        """Claims free memory without overtaking a waiting claim. Returns False if not enough is
+        free.
 
-        Raises `CapacityError` where it can never fit.
+        Raises `CapacityError` if the claim can never fit.
         """
-        asked = self._budgets.possible(Asked(need, wanted))
-        places = None if self._waiters else self._budgets.places(asked, Line(self._clock()))
+        claim = self._budgets.possible(Asked(need, wanted))
+        places = None if self._waiters else self._budgets.places(claim, Line(self._clock()))
         if places is None:
             return False
-        self._enter(replica_id, asked, places)
+        self._enter(replica_id, claim, places)
         return True
 
     def resize(self, replica_id: str, size: int) -> None:
-        """What a replica holds of the machine's memory was measured."""
+        """Sets the measured size of a replica in the machine's memory."""
         if self.main.resize(replica_id, size):
             self.settle()
 
     def resize_devices(self, replica_id: str, size: int) -> None:
-        """What a replica holds of each of its devices was measured."""
+        """Sets the measured size of a replica on each of its devices."""
         resized = [book.resize(replica_id, size) for book in self.devices]
         if any(resized):
             self.settle()
 
     def ending(self, replica_id: str) -> None:
-        """A replica is about to end: its memory will be free."""
+        """Marks a replica that is about to end: its memory will be free."""
         for book in self._budgets.all:
             book.ending(replica_id)
 
@@ -185,8 +195,8 @@ class Memory:
             self.settle()
 
     def found(self, devices: Sequence[Device]) -> bool:
-        """The devices that are there now, of those that were there at the start: nothing is given
-        out of one that is gone, and who waits for what was there only is refused. Whether that has
+        """Updates which of the devices present at the start are still present. Missing devices
+        serve no claims, and claims that can only fit on them are rejected. Returns True if this
         changed.
         """
         if not self._budgets.found(devices):
@@ -201,7 +211,7 @@ class Memory:
         return True
 
     def settle(self) -> None:
-        """Grant what fits, and make room for those whose turn it is."""
+        """Grants the claims that fit, and evicts replicas for the next claims."""
         for book in self._budgets.all:
             for candidate in book.surplus(self._wanted_by(book)) if book.excess > 0 else ():
                 self._evict(candidate)
@@ -218,27 +228,31 @@ class Memory:
             books, victims = self._budgets.plan(waiter, line, self._wanted_by)
             for candidate in victims:
                 self._evict(candidate)
-            # Who waits for what was lent holds nobody up.
+            # A claim on lent memory delays no other claim.
             if not self._budgets.is_lent(waiter.asked):
                 line.stand(waiter, books)
 
     def _in_turn(self) -> list[Waiter]:
-        """Those who wait: the next is of the account that holds least, with what it got before."""
+        """Sorts the waiting claims. The account that holds least comes first, counting its claims
+        earlier in the queue.
+        """
         if len({waiter.account for waiter in self._waiters}) < 2:
-            return sorted(self._waiters, key=lambda one: self._budgets.is_lent(one.asked))
+            return sorted(self._waiters, key=lambda entry: self._budgets.is_lent(entry.asked))
         has = self._budgets.shares()
         ranked: list[tuple[bool, float, float, Waiter]] = []
         for waiter in self._waiters:
-            # Of those that hold as much, the one that has got nothing for longer.
+            # Among accounts with equal shares, the one that waited longest since its last grant.
             got_at = self._got_at.get(waiter.account, -math.inf)
             is_lent = self._budgets.is_lent(waiter.asked)
             ranked.append((is_lent, has.of(waiter.account), got_at, waiter))
             has.add(waiter.asked)
-        return [waiter for *_, waiter in sorted(ranked, key=lambda one: one[:3])]
+        return [waiter for *_, waiter in sorted(ranked, key=lambda entry: entry[:3])]
 
     def _wanted_by(self, book: Budget) -> set[str]:
-        """The accounts that wait for something of a book."""
-        return {one.account for one in self._waiters if book is self.main or one.asked.wanted}
+        """Returns the accounts that wait for a budget."""
+        return {
+            waiter.account for waiter in self._waiters if book is self.main or waiter.asked.wanted
+        }
 
     def _grant(self, waiter: Waiter, places: Sequence[Budget]) -> None:
         self._enter(waiter.replica_id, waiter.asked, places)

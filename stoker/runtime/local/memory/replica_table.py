@@ -1,4 +1,4 @@
-"""The replicas that have a process here, and which of them may be evicted for others."""
+"""Table of the replicas with a process here, and which of them may be evicted for others."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,21 +17,23 @@ class Resident:
     replica: ReplicaHandle
     pool: DeploymentPool
     spec: DeploymentSpec
-    """What it was started as; the pool's may have been changed since."""
+    """Specification at the start. The pool's specification may have changed since."""
     model_dir: Path
     conversion: Path
     inherited: int | None = None
-    """Bytes of memory that it was forked with, which it shares with all; None: not measured yet."""
+    """Bytes of memory inherited from the fork and shared with all replicas. None if not measured
+    yet.
+    """
     used: int = 0
-    """Bytes that it and the processes below it hold beside those, as they were last measured."""
+    """Last measured bytes held by the replica and its descendants, without the inherited ones."""
     below: int = 0
-    """Bytes that the processes below it hold."""
+    """Bytes held by the replica's descendant processes."""
     may_write: int | None = None
-    """Bytes that its own folder may hold; None: not looked at yet."""
+    """Maximum bytes of the replica's own folder. None if not determined yet."""
 
 
 class Background(Protocol):
-    """Work that holds memory and may be put off."""
+    """Work that holds memory and may be postponed."""
 
     def evictable(self) -> Iterable[Candidate]: ...
 
@@ -39,35 +41,35 @@ class Background(Protocol):
 
 
 class ReplicaTable(dict[str, Resident]):
-    """By the replica's id. They are the `Candidates` of the memory's budget."""
+    """Maps replica ids to residents. Provides the `Candidates` of the memory's budget."""
 
     background: Background | None = None
-    """What may have to go for them."""
+    """Background work that may be evicted for replicas."""
 
     def idle(self) -> Iterable[Candidate]:
-        others = self.background.evictable() if self.background else ()
+        background_work = self.background.evictable() if self.background else ()
         return [
-            *others,
+            *background_work,
             *self._idle(),
         ]
 
     def _idle(self) -> Iterable[Candidate]:
         return [
             Candidate(
-                one.replica.id,
-                _is_warm(one.pool.spec),
-                one.replica.last_used,
-                is_hot=_is_hot(one.pool.spec),
+                resident.replica.id,
+                _is_warm(resident.pool.spec),
+                resident.replica.last_used,
+                is_hot=_is_hot(resident.pool.spec),
             )
-            for one in self._ready()
-            if one.pool.is_idle(one.replica)
+            for resident in self._ready()
+            if resident.pool.is_idle(resident.replica)
         ]
 
     def working(self) -> Iterable[Candidate]:
         return [
-            Candidate(one.replica.id, _is_warm(one.pool.spec), one.replica.ready_at)
-            for one in self._ready()
-            if not one.pool.is_idle(one.replica) and not _is_hot(one.pool.spec)
+            Candidate(resident.replica.id, _is_warm(resident.pool.spec), resident.replica.ready_at)
+            for resident in self._ready()
+            if not resident.pool.is_idle(resident.replica) and not _is_hot(resident.pool.spec)
         ]
 
     def evict(self, replica_id: str) -> None:
@@ -77,7 +79,7 @@ class ReplicaTable(dict[str, Resident]):
             self.background.evict(replica_id)
 
     def _ready(self) -> list[Resident]:
-        return [one for one in self.values() if one.replica.status is Status.READY]
+        return [resident for resident in self.values() if resident.replica.status is Status.READY]
 
 
 def _is_warm(spec: DeploymentSpec) -> bool:

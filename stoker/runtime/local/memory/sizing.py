@@ -1,4 +1,4 @@
-"""What replicas need of memory: measured in those that run, for the next ones."""
+"""Memory needs of replicas, measured in running replicas and used for later ones."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.specification import DeploymentSpec, Readiness
 
 UNKNOWN_BYTES = 512 * MIB
-"""The estimate for a model of which nothing is known, until it was measured."""
+"""Estimated bytes for an unknown model, until it was measured."""
 
 
 class Sizing:
@@ -27,15 +27,15 @@ class Sizing:
         self._meter = meter
         self._listener = listener
         self._measured: dict[str, int] = {}
-        """Deployment → what one replica has needed of memory, at most."""
+        """Maps a deployment to the highest measured bytes of one replica."""
 
     # --- deployments ---
 
     def with_memory(self, spec: DeploymentSpec, before: DeploymentSpec | None) -> DeploymentSpec:
-        """A specification with the best known estimate of its memory.
+        """Returns the specification with the best known estimate of its memory.
 
         Args:
-            before: the deployment's specification until now, if it is not new.
+            before: the deployment's previous specification, if it is not new.
         """
         if before and not spec.runs_like(before):
             self._measured.pop(spec.id, None)
@@ -43,14 +43,16 @@ class Sizing:
         return spec if known == spec.memory_bytes else replace(spec, memory_bytes=known)
 
     def reserve(self, spec: DeploymentSpec, *, running: bool) -> None:
-        """Keep memory for a deployment that is `hot`, and for no other."""
+        """Reserves memory for a deployment if it is `hot` and running, and removes the reservation
+        otherwise.
+        """
         if running and spec.readiness is Readiness.HOT:
             self._memory.reserve(_reserved(spec), self._devices.wanted(spec), _replicas(spec))
         else:
             self._memory.unreserve(spec.id)
 
     def check_fits(self, spec: DeploymentSpec, *, is_alone: bool) -> None:
-        """Raises `CapacityError` where a `hot` deployment's memory could not be kept for it.
+        """Raises `CapacityError` if a `hot` deployment's memory could not be kept for it.
 
         Args:
             is_alone: no other account has deployments.
@@ -61,15 +63,15 @@ class Sizing:
             )
 
     def check_beside(self, spec: DeploymentSpec, live: DeploymentSpec) -> None:
-        """Raises `CapacityError` where a version cannot be loaded while the live one stays so."""
+        """Raises `CapacityError` if a version cannot be loaded while the live one stays loaded."""
         spec = self.with_memory(spec, None)
-        own, other = _reserved(spec).size, _reserved(live).size
+        need, other = _reserved(spec).size, _reserved(live).size
         try:
-            # As the live one, for which memory may be reserved: it is counted here.
-            self._memory.main.check(Need(live.id, own + other, spec.account_id))
+            # Use the live version's id: a reservation for it is already counted in this need.
+            self._memory.main.check(Need(live.id, need + other, spec.account_id))
         except CapacityError as error:
             raise CapacityError(
-                f"The version needs about {in_words(own)} of memory and cannot be loaded beside "
+                f"The version needs about {in_words(need)} of memory and cannot be loaded beside "
                 f"the live one, which needs {in_words(other)}: all models together may take "
                 f"{in_words(self._memory.main.total)}. With the strategy 'in_place', the live one "
                 "makes room for it first.",
@@ -84,16 +86,16 @@ class Sizing:
     # --- replicas ---
 
     def measure(self, resident: Resident) -> None:
-        """Meter what a replica holds; what it has needed is the estimate for the next one."""
+        """Meters the memory of a replica, and uses its need as the estimate for the next one."""
         replica, pool, spec = resident.replica, resident.pool, resident.spec
-        held = (replica.vitals.memory_bytes or spec.memory_bytes) + resident.below
-        self._meter.resize(replica.id, held)
+        held_bytes = (replica.vitals.memory_bytes or spec.memory_bytes) + resident.below
+        self._meter.resize(replica.id, held_bytes)
         self._measure_devices(resident)
         if not replica.vitals.own_bytes or not replica.answered:
             return
         needed = int(replica.vitals.own_bytes * HEADROOM)
         if not spec.runs_like(pool.spec):
-            # The deployment was changed: its next replicas are not like this one.
+            # The deployment was changed, so its next replicas differ from this one.
             self._memory.resize(replica.id, max(needed, resident.used))
             return
         if needed > self._measured.get(pool.spec.id, 0):
@@ -101,9 +103,10 @@ class Sizing:
         self._memory.resize(replica.id, max(pool.spec.memory_bytes, resident.used))
 
     def raise_estimate(self, resident: Resident) -> None:
-        """The kernel has killed a replica for want of memory: the next one needs more.
+        """Raises the estimate after the kernel killed a replica for lack of memory.
 
-        Not more than all models may take together: no estimate alone may keep one from being tried.
+        The estimate stays within the total of all models: an estimate alone must not prevent a
+        start.
         """
         pool = resident.pool
         if resident.spec.runs_like(pool.spec):
@@ -112,16 +115,16 @@ class Sizing:
 
     def _measure_devices(self, resident: Resident) -> None:
         replica, pool = resident.replica, resident.pool
-        held = replica.vitals.device_bytes
-        if held is None or not replica.answered:
+        held_bytes = replica.vitals.device_bytes
+        if held_bytes is None or not replica.answered:
             return
-        needed, is_new = self._devices.measure(resident.spec, held)
+        needed, is_new = self._devices.measure(resident.spec, held_bytes)
         self._memory.resize_devices(replica.id, needed)
         if is_new:
             self.reserve(pool.spec, running=pool.running)
 
     def _learn(self, pool: DeploymentPool, needed: int) -> None:
-        """What one replica of a deployment needs."""
+        """Stores the memory that one replica of a deployment needs."""
         self._measured[pool.spec.id] = needed
         pool.set_memory(needed)
         self.reserve(pool.spec, running=pool.running)
@@ -129,7 +132,7 @@ class Sizing:
 
 
 def _reserved(spec: DeploymentSpec) -> Need:
-    """What is kept for a `hot` deployment."""
+    """Returns the memory to reserve for a `hot` deployment."""
     return Need(spec.id, spec.memory_bytes * _replicas(spec), spec.account_id)
 
 

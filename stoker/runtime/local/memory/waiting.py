@@ -1,4 +1,4 @@
-"""Claims that wait, and what is left for them by those behind them."""
+"""Waiting claims, and the memory that later claims must leave for them."""
 
 import asyncio
 from collections.abc import Collection
@@ -8,17 +8,17 @@ from stoker.runtime.local.memory.budget import Budget, Need
 from stoker.runtime.local.memory.devices import Wanted
 
 PATIENCE_S = 3.0
-"""Seconds that a claim waits before replicas that work are drained for it."""
+"""Seconds that a claim waits before working replicas are drained for it."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a replica needs of all books together."""
+    """Needs of one replica across all budgets."""
 
     need: Need
-    """Of the machine's memory."""
+    """Need of the machine's memory."""
     wanted: Wanted | None = None
-    """Of the devices; None: nothing."""
+    """Need of the devices. None means none."""
 
     def of(self, book: Budget) -> Need:
         if book.device is None or self.wanted is None:
@@ -27,7 +27,7 @@ class Asked:
         return Need(self.need.deployment_id, size, self.need.account)
 
     def room(self, book: Budget) -> int:
-        """What there is of a book for it, bytes; may be negative."""
+        """Returns the bytes of a budget that are available for the claim. May be negative."""
         return book.room(self.need.deployment_id, self.need.account)
 
 
@@ -44,36 +44,41 @@ class Waiter:
 
 
 class Line:
-    """Who was passed over while claims are looked at in their turn.
+    """Claims that were passed over while the queue is processed in order.
 
-    Those behind may go first where there is enough for them, but not for ever: from then on they
-    leave, of each book, what the first who needs it needs, and the first who lacks something of it.
-    So a claim that waits for a device keeps its memory from nobody else's turn, and its own.
+    Later claims may go first if enough is left for them, but only until the earlier claim has
+    waited for `PATIENCE_S`. From then on they must leave enough for it. In each budget, that is the
+    need of the first claim that waits for it and of the first that lacks some of it. So a claim
+    that waits for a device does not take memory from the turn of others, and keeps its own turn.
     """
 
     def __init__(self, now: float) -> None:
         self._now = now
         self._kept: dict[Budget, int] = {}
-        """Books that somebody waits for → what is left of them for those who have waited long."""
+        """Maps each budget with waiting claims to the bytes that are left for the patient ones."""
         self._short: set[Budget] = set()
 
     def is_patient(self, waiter: Waiter) -> bool:
-        """Whether it has waited for so long that others are held up for it."""
+        """Returns True if the claim has waited so long that others are delayed for it."""
         return self._now - waiter.since >= PATIENCE_S
 
     def lacks(self, asked: Asked, book: Budget) -> int:
-        """How much more a claim would need of a book, bytes; 0 and less: there is enough."""
+        """Returns the bytes of a budget that a claim lacks. 0 or less means that enough is
+        available.
+        """
         return asked.of(book).size + self._kept.get(book, 0) - asked.room(book)
 
     def is_short(self, book: Budget) -> bool:
-        """Whether somebody waits for this book already: nobody else is made room for in it."""
+        """Returns True if an earlier claim lacks memory of this budget. No replica is evicted for
+        another claim on it.
+        """
         return book in self._short
 
     def stand(self, waiter: Waiter, books: Collection[Budget]) -> None:
-        """It waits for these."""
+        """Registers a claim that waits for these budgets."""
         short = {book for book in books if self.lacks(waiter.asked, book) > 0}
         for book in books:
             if book not in self._kept or book in short - self._short:
-                kept = waiter.asked.of(book).size if self.is_patient(waiter) else 0
-                self._kept[book] = self._kept.get(book, 0) + kept
+                reserved_size = waiter.asked.of(book).size if self.is_patient(waiter) else 0
+                self._kept[book] = self._kept.get(book, 0) + reserved_size
         self._short |= short

@@ -1,9 +1,9 @@
-"""Shares the machine's cores out between accounts: who has long used more than a share of them
-gives way to the others.
+"""Shares the machine's cores between accounts. Accounts that exceeded their share for long get a
+lower priority.
 
-An account alone has all cores. With others, whoever computes on more than its share is given a
-lower priority, with all of its replicas, until it is below again: no core is idle for that, and a
-call of another account's does not wait for it.
+A single account has all cores. Among several, an account that computes on more than its share gets
+a lower priority. This applies to all of its replicas until it is below the share again. No core
+stays idle for that, and calls of other accounts do not wait for it.
 """
 
 import math
@@ -16,11 +16,13 @@ from stoker.runtime.local.processes.machine import computed
 from stoker.sandbox.priority import set_nice
 
 NICE = 15
-"""Of a nice value of 15, the kernel's weight is a twenty-eighth of what it is of 0."""
+"""Lowered nice value. With 15, the kernel's weight is a twenty-eighth of the weight with 0."""
 MEMORY_S = 5.0
-"""How long what was used counts: its weight falls to a third in that time."""
+"""Time constant of the usage average in seconds: old usage decays to a third in this time."""
 ABOVE, BELOW = 1.1, 0.9
-"""Shares above which an account is lowered, and below which that ends."""
+"""Multiples of the fair share. Above `ABOVE` an account is lowered, below `BELOW` it is raised
+again.
+"""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -37,9 +39,10 @@ class Cores:
     ) -> None:
         """
         Args:
-            pid: the process of a replica; None: there is none.
-            ticks: how long a process has computed, in the kernel's ticks.
-            give_way: set the nice value of a process and its session; whether that is done.
+            pid: returns the process of a replica. None means no process.
+            ticks: returns the computing time of a process in the kernel's ticks.
+            give_way: sets the nice value of a process and its session. Returns True if that
+                succeeded.
         """
         self._residents = residents
         self._pid = pid
@@ -49,22 +52,28 @@ class Cores:
         self._clock = clock
         self._looked_at = clock()
         self._known: dict[str, tuple[int, int]] = {}
-        """Replica → ticks that it had computed, and its nice value."""
+        """Maps a replica to its last known ticks and its nice value."""
         self._used: dict[str, float] = {}
-        """Account → cores that it has used lately."""
+        """Maps an account to the number of cores that it used recently."""
         self._lowered: set[str] = set()
 
     def look(self) -> None:
-        """Measure all replicas, and lower or raise the accounts whose share that changes."""
+        """Measures all replicas, and lowers or raises the priority of accounts with a changed
+        share.
+        """
         now = self._clock()
         elapsed, self._looked_at = now - self._looked_at, now
         if elapsed <= 0:
             return
         computed_s = self._computed_s()
-        self._known = {one: seen for one, seen in self._known.items() if one in self._residents}
-        kept = math.exp(-elapsed / MEMORY_S)
+        self._known = {
+            known_id: state
+            for known_id, state in self._known.items()
+            if known_id in self._residents
+        }
+        decay = math.exp(-elapsed / MEMORY_S)
         self._used = {
-            account: kept * self._used.get(account, 0) + (1 - kept) * seconds / elapsed
+            account: decay * self._used.get(account, 0) + (1 - decay) * seconds / elapsed
             for account, seconds in computed_s.items()
         }
         self._judge()
@@ -72,18 +81,18 @@ class Cores:
             self._set(replica_id, NICE if resident.spec.account_id in self._lowered else 0)
 
     def _computed_s(self) -> dict[str, float]:
-        """Account → seconds of a core since the last look."""
-        found: dict[str, float] = {}
+        """Returns the core seconds of each account since the last call."""
+        seconds_by_account: dict[str, float] = {}
         for replica_id, resident in self._residents.items():
             account, pid = resident.spec.account_id, self._pid(replica_id)
-            found.setdefault(account, 0)
+            seconds_by_account.setdefault(account, 0)
             if pid is None:
                 continue
             ticks = self._ticks(pid)
             before, nice = self._known.get(replica_id, (ticks, 0))
             self._known[replica_id] = (ticks, nice)
-            found[account] += max(0, ticks - before) / _TICKS
-        return found
+            seconds_by_account[account] += max(0, ticks - before) / _TICKS
+        return seconds_by_account
 
     def _judge(self) -> None:
         self._lowered &= self._used.keys()

@@ -1,4 +1,4 @@
-"""The gateway's end of an engine host: starts it, has it fork, is notified of exits."""
+"""Gateway side of an engine host: starts it, requests forks and receives exits."""
 
 import asyncio
 import contextlib
@@ -34,27 +34,29 @@ log = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder(HostEvent).decode
 _encode = msgspec.json.Encoder().encode
 
-# A replica is not trusted: it gets no database URL, no keys, nothing but what libraries need.
+# A replica is not trusted: it gets no database URL and no keys, only the variables that libraries
+# need.
 _KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "OMP_", "GOMP_", "PYTHON")
 SPINS = {"GOMP_SPINCOUNT": "5000"}
-"""How often a thread of torch's looks whether the others are done, before it sleeps: a quarter of a
-millisecond. A BERT-base in bfloat16 takes 36 ms without, 24 so, and 21 with the library's own
-300,000; beside a neighbour that is always busy 37, 54 and 320. On two cores.
+"""Number of times that a torch thread polls the other threads before it sleeps: a quarter of a
+millisecond. Measured on two cores with a BERT-base in bfloat16: 36 ms without spinning, 24 ms with
+this value, 21 ms with the library's default of 300,000. Next to a process that is always busy: 37,
+54 and 320 ms.
 """
 _MOST_PRELOADS = 1000
-"""Names come from models' files: there are some hundreds that mean something."""
+"""Maximum number of preloads. Names come from models' files, and only some hundreds are valid."""
 _PING_S = 10.0
-"""Between two signs of life that it is asked for."""
+"""Interval between heartbeat requests in seconds."""
 _SILENCE_S = 120.0
-"""Without a sign of life for so long, it hangs: importing an architecture takes ten seconds."""
+"""Heartbeat timeout in seconds. Importing an architecture takes ten seconds."""
 _IMPORTS_S = 300.0
-"""Longest time that its own imports may take."""
+"""Timeout of the host's own imports in seconds."""
 _RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class EngineHost:
-    """Keeps one host process alive. `on_exit(replica_id, status)` is called on the event loop."""
+    """Keeps one host process alive. Calls `on_exit(replica_id, status)` on the event loop."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class EngineHost:
         self._clock = clock
         self._started_at = 0.0
         self._asked_at: float | None = None
-        """When it was asked for a sign of life that it has not given yet."""
+        """Time of the unanswered heartbeat request. None if none is pending."""
         self._heard_at = 0.0
         self._log_path = log_path
         self._on_exit = on_exit
@@ -87,10 +89,10 @@ class EngineHost:
         return "The engine host keeps ending; its log is host.log in the data folder's logs."
 
     def look(self) -> None:
-        """Ask for a sign of life now and then; end the process where none comes.
+        """Requests a heartbeat periodically, and kills the process if none arrives in time.
 
-        It forks and reaps: where it hangs, no replica starts, and none that is killed is missed.
-        All replicas end with it, and another one is started.
+        The host forks and reaps. If it hangs, no replica starts and no exit is reported. All
+        replicas end with it, and a new host is started.
         """
         if self._process is None or self._process.returncode is not None:
             return
@@ -111,7 +113,7 @@ class EngineHost:
                 self._process.kill()
 
     def start(self) -> None:
-        """Start the process where it was not started before."""
+        """Starts the process if it was not started before."""
         if self._task is None:
             self._task = asyncio.create_task(self._keep_running())
 
@@ -125,10 +127,12 @@ class EngineHost:
             await asyncio.gather(self._task, return_exceptions=True)
         if process := self._process:
             if process.stdin:
-                # The end of its input ends the host; PR_SET_PDEATHSIG ends what it forked.
+                # Closing its input ends the host. PR_SET_PDEATHSIG ends the processes that it
+                # forked.
                 process.stdin.close()
             if not self.ready and process.returncode is None:
-                # Busy importing, it would not notice for seconds, and has no children yet.
+                # A host that is busy importing would not notice for seconds. It has no children
+                # yet.
                 process.kill()
             try:
                 await asyncio.wait_for(process.wait(), 5)
@@ -140,22 +144,24 @@ class EngineHost:
         await self._ready.wait()
 
     def fork(self, spec: ReplicaSpec) -> None:
-        """Fork a replica. Its end, however soon, is reported through `on_exit`."""
+        """Forks a replica. Its end, however early, is reported through `on_exit`."""
         self._pids[spec.id] = 0
         self._send(Fork(spec))
 
     def convert(self, job: Conversion) -> None:
-        """Convert a model for OpenVINO. Its end is reported through `on_exit`, by the job's id."""
+        """Converts a model for OpenVINO. Its end is reported through `on_exit` with the job's
+        id.
+        """
         self._pids[job.id] = 0
         self._send(Convert(job))
 
     def try_out(self, job: Trial) -> None:
-        """Try a converted model. Its end is reported through `on_exit`, by the job's id."""
+        """Tests a converted model. Its end is reported through `on_exit` with the job's id."""
         self._pids[job.id] = 0
         self._send(Try(job))
 
     def preload(self, wanted: Preload) -> None:
-        """Have an architecture's code imported before the first fork that needs it."""
+        """Has the host import an architecture's code before the first fork that needs it."""
         if wanted not in self._preloads and len(self._preloads) < _MOST_PRELOADS:
             self._preloads[wanted] = None
             if self.ready:
@@ -167,7 +173,7 @@ class EngineHost:
 
     @property
     def own_pid(self) -> int:
-        """Of the process that forks; 0: there is none."""
+        """Process id of the host that forks. 0 means that it does not run."""
         return self._process.pid if self._process else 0
 
     def pid(self, replica_id: str) -> int | None:
@@ -202,7 +208,7 @@ class EngineHost:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=host_log,
                 env=_environment(),
-                # Out of the terminal's process group: Ctrl-C is the gateway's business.
+                # Keep it out of the terminal's process group: the gateway handles Ctrl-C.
                 start_new_session=True,
             )
         output = self._process.stdout
@@ -221,8 +227,8 @@ class EngineHost:
                 _warn_of_threads(event.threads)
                 self._failures = 0
                 self._ready.set()
-                for wanted in self._preloads:
-                    self._send(wanted)
+                for preload in self._preloads:
+                    self._send(preload)
             case Preloaded():
                 _warn_of_threads(event.threads)
             case Pong():
@@ -238,7 +244,7 @@ class EngineHost:
             try:
                 self._on_exit(replica_id, status)
             except Exception:
-                # Raised further, it would end the host, and all replicas with it.
+                # An error raised from here would end the host and all replicas with it.
                 log.exception("exit of a process could not be handled")
 
 
@@ -248,20 +254,20 @@ def _warn_of_threads(count: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if name in _KEPT_ENV or name.startswith(_KEPT_PREFIXES)
     }
-    # An operator's own setting wins, of which this one would take the place.
+    # An operator's own setting takes precedence over `SPINS`.
     return (
-        ({} if "OMP_WAIT_POLICY" in kept else SPINS)
-        | kept
+        ({} if "OMP_WAIT_POLICY" in inherited else SPINS)
+        | inherited
         | {
             "HF_HUB_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
-            # NNCF would tell of its use, too, and has no other switch.
+            # NNCF would also report its use, and has no other switch.
             "NNCF_CI": "1",
             "TRANSFORMERS_VERBOSITY": "error",
             "TOKENIZERS_PARALLELISM": "false",

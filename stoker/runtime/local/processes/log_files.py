@@ -1,4 +1,4 @@
-"""Where replicas write their output: one file a deployment, which never grows long."""
+"""Log files of the replicas: one file of limited size per deployment."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 LIMIT_BYTES = 8 * 1024 * 1024
 TAIL_BYTES = 256 * 1024
-"""As much is read of a file's end."""
+"""Maximum bytes that are read from a file's end."""
 
 
 class LogFiles:
@@ -20,7 +20,7 @@ class LogFiles:
         return self.folder / f"{deployment_id}.log"
 
     def append(self, deployment_id: str, line: str) -> None:
-        """Append a line with the time, as replicas write theirs. Best effort."""
+        """Appends a line with a timestamp in the replicas' format. Best effort."""
         now = datetime.now().astimezone()
         stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
         with contextlib.suppress(OSError), self.path(deployment_id).open("a") as file:
@@ -33,9 +33,10 @@ class LogFiles:
             return False
 
     def cut(self, path: Path) -> None:
-        """Keep the end of a long file beside it, in place of what was kept before, and empty it.
+        """Moves the end of a long file to a second file, replacing its old content, and empties the
+        first.
 
-        Whoever writes to it goes on with the same file: all open it to append. A line written in
+        Writers continue with the same file, because all open it to append. A line written in
         between may be lost.
         """
         with path.open("r+b") as file:
@@ -44,37 +45,39 @@ class LogFiles:
             file.truncate(0)
 
     def tail(self, deployment_id: str, lines: int) -> list[str]:
-        """The last lines of a deployment's file, oldest first; none where there is no file.
+        """Returns the last lines of a deployment's file, oldest first. Empty if no file exists.
 
-        Of a line longer than what is read there is its end, if nothing comes after it.
+        If the last line is longer than the read bytes, its end is returned.
         """
         path = self.path(deployment_id)
         content, is_whole = _end(path, TAIL_BYTES)
         if is_whole:
-            # It may have just been cut.
+            # The file may have just been cut.
             before, is_whole = _end(_older(path), TAIL_BYTES - len(content))
             content = before + content
-        found = content.decode(errors="replace").splitlines()
+        tail_lines = content.decode(errors="replace").splitlines()
         if not is_whole:
-            # Where reading began, a line may have been cut in two.
-            found = found[1:] or [f"…{line}" for line in found]
-        return found[-lines:]
+            # The first line may be incomplete.
+            tail_lines = tail_lines[1:] or [f"…{line}" for line in tail_lines]
+        return tail_lines[-lines:]
 
     def remove(self, deployment_id: str) -> None:
         path = self.path(deployment_id)
-        for one in (path, _older(path)):
-            # Those that stay are found by their names, and removed later (`sweep_strays`).
+        for log_path in (path, _older(path)):
+            # Remaining files are found by name and removed later (`sweep_strays`).
             with contextlib.suppress(OSError):
-                one.unlink(missing_ok=True)
+                log_path.unlink(missing_ok=True)
 
     def deployments(self) -> set[str]:
-        """Those that have files."""
+        """Returns the ids of the deployments that have files."""
         ours = {self.host.stem, self.conversions.stem}
         return {path.name.partition(".")[0] for path in self.folder.iterdir()} - ours
 
 
 def _end(path: Path, most: int) -> tuple[bytes, bool]:
-    """The last bytes of a file, and whether they are all of it; of none, nothing is all."""
+    """Returns the last bytes of a file, and True if they are the whole file. A missing file counts
+    as empty.
+    """
     try:
         with path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - most)

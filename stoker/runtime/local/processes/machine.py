@@ -1,4 +1,4 @@
-"""The machine's processes and processor, as the kernel shows them."""
+"""Reads the machine's processes and processor from the kernel."""
 
 import contextlib
 import math
@@ -15,18 +15,18 @@ from stoker.runtime.machine_memory import control_groups
 
 _WEIGHTS = frozenset({".safetensors", ".gguf"})
 _READ_AHEAD_TIMES = 4
-"""Weights are read ahead where so many times their size is free."""
+"""Weights are read ahead if this multiple of their size is free."""
 _JUST_NOW_S = 5.0
-"""A process that the kernel kills has ended by then, however much memory it had."""
+"""Seconds within which a process killed by the kernel has ended, however much memory it held."""
 
 _OWN_SHARES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+([0-9]+) kB$", re.MULTILINE)
 _OWN_PAGES = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+([0-9]+) kB$", re.MULTILINE)
 
 
 def own_bytes(pid: int) -> int | None:
-    """What a process holds that is in no file: bytes; None where it is gone.
+    """Returns the bytes that a process holds outside of files. None if it has ended.
 
-    Pages that it was forked with count, too, as long as it shares them.
+    Includes inherited pages as long as the process shares them.
     """
     try:
         content = Path(f"/proc/{pid}/status").read_bytes()
@@ -36,36 +36,38 @@ def own_bytes(pid: int) -> int | None:
 
 
 def descendants(pids: Collection[int]) -> dict[int, list[int]]:
-    """The processes below each of these, at any depth.
+    """Returns all descendants of each of these processes.
 
-    A process that leaves its session is among them; the host ends one that leaves its parent.
+    A process that leaves its session is included. The host ends a process that leaves its parent.
     """
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - names alone, and often
         if name.isdecimal() and (parent := _parent(name)):
             children.setdefault(parent, []).append(int(name))
-    found: dict[int, list[int]] = {}
+    below_by_pid: dict[int, list[int]] = {}
     for pid in pids:
         below = list(children.get(pid, ()))
-        for one in below:
-            below += children.get(one, ())
-        found[pid] = below
-    return found
+        for descendant in below:
+            below += children.get(descendant, ())
+        below_by_pid[pid] = below
+    return below_by_pid
 
 
 def _parent(pid: str) -> int:
-    """0 for a process that is gone."""
+    """Returns the parent's id. 0 if the process has ended."""
     try:
         content = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return 0
-    # Its name, which may hold anything, ends with the last bracket; see proc(5).
+    # The name may contain any character and ends with the last bracket; see proc(5).
     return int(content.rpartition(b")")[2].split()[1])
 
 
 def private_bytes(pid: int) -> int:
-    """What a process holds that is in no file, bytes, shared pages by their share; 0 if that cannot
-    be read. It takes milliseconds for each gigabyte.
+    """Returns the bytes that a process holds outside of files. Shared pages count by their share. 0
+    if they cannot be read.
+
+    Takes milliseconds for each gigabyte.
     """
     try:
         content = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
@@ -75,7 +77,9 @@ def private_bytes(pid: int) -> int:
 
 
 def folder_bytes(folder: Path, most_files: int) -> tuple[int, int]:
-    """What lies in a folder: bytes on the disk, and how many files, of which it counts so many."""
+    """Returns the bytes on disk and the number of files in a folder. Stops after `most_files`
+    files.
+    """
     size = count = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -88,23 +92,24 @@ def folder_bytes(folder: Path, most_files: int) -> tuple[int, int]:
 
 
 def computed(pid: int) -> int:
-    """How long a process has computed, in ticks of the kernel's; 0 where it is gone."""
+    """Returns the computing time of a process in the kernel's ticks. 0 if it has ended."""
     try:
         content = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return 0
-    # Its name, which may hold anything, ends with the last bracket; see proc(5).
+    # The name may contain any character and ends with the last bracket; see proc(5).
     fields = content.rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 def kernel_kills() -> int:
-    """How many processes the kernel has killed for want of memory, here and around.
+    """Returns the number of processes that the kernel has killed for lack of memory, here and
+    elsewhere.
 
-    Counted by this process' control group and by the whole machine: growth means that there was
-    one, not which.
+    Sums the counts of this process' control group and of the whole machine. Growth shows that a
+    kill happened, but not of which process.
     """
-    counted = [Path("/proc/vmstat"), *(one / "memory.events" for one in control_groups())]
+    counted = [Path("/proc/vmstat"), *(folder / "memory.events" for folder in control_groups())]
     total = 0
     for path in counted:
         try:
@@ -116,10 +121,10 @@ def kernel_kills() -> int:
 
 
 class KernelKills:
-    """Whether the kernel has killed a process for want of memory just now.
+    """Detects whether the kernel has just killed a process for lack of memory.
 
-    A kill says nothing of what ends long after it, however that ends: others are ended by their
-    users, and run beside us.
+    A kill does not explain an exit long after it. Processes can end for other reasons, and other
+    processes run on the same machine.
     """
 
     def __init__(
@@ -132,7 +137,9 @@ class KernelKills:
         self._grew_at = -math.inf
 
     def look(self) -> None:
-        """Often, or the time of a kill is that of the question."""
+        """Updates the count. Call it often, because the time of a kill is only known as the time of
+        this call.
+        """
         total = self._count()
         if total > self._total:
             self._total, self._grew_at = total, self._clock()
@@ -143,12 +150,12 @@ class KernelKills:
 
 
 def weights(folder: Path) -> list[Path]:
-    """The files of a model that hold its weights."""
+    """Returns a model's weight files."""
     return [path for path in folder.rglob("*") if path.suffix in _WEIGHTS and path.is_file()]
 
 
 def read_ahead(folder: Path) -> None:
-    """Have the kernel read a model's weights where there is much free memory to keep them in."""
+    """Has the kernel read a model's weights if much memory is free to keep them."""
     files = weights(folder)
     if sum(path.stat().st_size for path in files) * _READ_AHEAD_TIMES > (
         psutil.virtual_memory().available
@@ -163,8 +170,11 @@ def read_ahead(folder: Path) -> None:
 
 
 def host_id() -> str:
-    """Identifies the memory that this process shares with others: its kernel's boot and its control
-    group namespace, as a container has memory of its own. Empty if the kernel shows neither.
+    """Returns an id of the memory that this process shares with others. Empty if the kernel does
+    not show it.
+
+    The id consists of the kernel's boot id and the control group namespace, because a container has
+    its own memory.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -174,7 +184,7 @@ def host_id() -> str:
 
 
 def processor_name() -> str:
-    """What the processor is sold as."""
+    """Returns the processor's model name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -184,12 +194,12 @@ def processor_name() -> str:
 
 
 def processor() -> str:
-    """The processor's kind and what it can: where this differs, libraries choose other kernels."""
-    kept = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")
+    """Returns the processor's kind and features. If they differ, libraries choose other kernels."""
+    fields = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")
     try:
-        # Those of one core: all are alike where it matters.
+        # Read one core only: all cores are alike in these fields.
         core, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
-    lines = [line for line in core.splitlines() if line.partition("\t")[0].strip(": ") in kept]
+    lines = [line for line in core.splitlines() if line.partition("\t")[0].strip(": ") in fields]
     return "\n".join([platform.machine(), *lines])

@@ -1,8 +1,9 @@
-"""Holds replicas to their memory: what takes far more than it claims is ended before others pay.
+"""Ends replicas that use far more memory than they claim, before others suffer.
 
-Measured from outside, as the kernel counts: a call of C may take gigabytes while the replica says
-nothing. The limits are wide. What a model needs is an estimate until it was measured, and grows
-with its inputs: its claim grows with it where there is memory, for which idle models make room.
+Memory is measured from outside, as counted by the kernel: C code may allocate gigabytes without a
+report by the replica. The limits are wide. A model's need is an estimate until it was measured, and
+it grows with the inputs. Its claim grows with it if memory is available, and idle models are
+evicted for it.
 """
 
 import asyncio
@@ -28,23 +29,28 @@ from stoker.runtime.specification import DeploymentSpec
 from stoker.sandbox.written import most_written
 
 LOOK_S = 0.25
-"""Between two looks: a process may take about half a gigabyte meanwhile."""
+"""Seconds between two checks. A process may allocate about half a gigabyte in that time."""
 _BELOW_EVERY = 4
-"""Looks between two at the processes below replicas, for which all of the machine are listed."""
+"""Number of checks per check of the replicas' descendants, which lists all processes of the
+machine.
+"""
 _SMALL_BYTES = 32 * MIB
-"""What a process below a replica may hold uncounted: measuring it takes longer."""
+"""Bytes that a replica's descendant may hold uncounted, because measuring takes longer."""
 
 AT_ONCE_TIMES, AT_ONCE_BYTES = 4, 1024 * MIB
-"""So many times what is known of a model, and so much beside it, however much memory is free."""
+"""Multiple of a model's known memory, and bytes on top, that a replica may hold even if more memory
+is free.
+"""
 ALWAYS_TIMES, ALWAYS_BYTES = 2, 256 * MIB
-"""So many times what it was granted, and so much beside it, however little is free: loading holds
-some weights twice, and an estimate is one."""
+"""Multiple of the granted memory, and bytes on top, that a replica may always hold. Loading holds
+some weights twice, and an estimate may be wrong.
+"""
 FILES = 20_000
-"""Most files in a replica's own folder."""
+"""Maximum number of files in a replica's own folder."""
 FOLDERS_S = 5.0
-"""Between two looks at these folders."""
+"""Seconds between two checks of these folders."""
 DEVICE_BYTES = 4096 * MIB
-"""What the libraries of a GPU hold in the machine's memory."""
+"""Bytes of the machine's memory that the libraries of a GPU hold."""
 _DEVICE = Path("/dev/nvidiactl")
 
 
@@ -61,9 +67,10 @@ class MemoryWatchdog:
     ) -> None:
         """
         Args:
-            measure: the bytes that a process holds beside its files; None: it is gone.
-            below: the processes below some.
-            measure_below: the same as `measure` for one of those, which shares pages with others.
+            measure: returns the bytes that a process holds outside of files. None means that it has
+                ended.
+            below: returns the descendants of processes.
+            measure_below: as `measure`, for a descendant that shares pages with others.
         """
         self._host = host
         self._residents = residents
@@ -75,7 +82,9 @@ class MemoryWatchdog:
         self._has_device = _DEVICE.exists()
 
     def look(self) -> None:
-        """Measure all replicas, raise claims of those that grow, and end what takes too much."""
+        """Measures all replicas, raises the claims of growing ones, and ends those beyond their
+        limit.
+        """
         if self._looks % _BELOW_EVERY == 0:
             self._look_below()
         self._looks += 1
@@ -83,8 +92,9 @@ class MemoryWatchdog:
             self._look_at(resident)
 
     def _look_below(self) -> None:
-        """Measure the processes below replicas. vLLM's process is its engine, of which nothing is
-        known: it is not among them."""
+        """Measures the replicas' descendants. Skips vLLM: its process is the engine, and its memory
+        is unknown.
+        """
         pids = {
             pid: resident
             for resident in self._residents.values()
@@ -93,27 +103,29 @@ class MemoryWatchdog:
         }
         if not pids:
             return
-        found = self._list_below(pids)
+        below_by_pid = self._list_below(pids)
         for pid, resident in pids.items():
-            resident.below = sum(map(self._size_below, found[pid]))
+            resident.below = sum(map(self._size_below, below_by_pid[pid]))
 
     def _size_below(self, pid: int) -> int:
-        """What it was forked with is the host's or its replica's, and counts there."""
+        """Returns the bytes of a descendant without its inherited memory, which counts at the host
+        or the replica.
+        """
         more = (self._measure(pid) or 0) - (self._measure(self._host.own_pid) or 0)
         if more <= _SMALL_BYTES:
             return 0
-        # A process may hide its maps.
+        # A process may hide its memory maps.
         return self._measure_below(pid) or more
 
     def _look_at(self, resident: Resident) -> None:
         pid = self._host.pid(resident.replica.id)
-        found = self._measure(pid) if pid else None
-        if found is None:
+        process_bytes = self._measure(pid) if pid else None
+        if process_bytes is None:
             return
         if resident.inherited is None:
-            # What it was forked with: the host's, shared with all.
-            resident.inherited = min(found, self._measure(self._host.own_pid) or 0)
-        used = resident.used = max(0, found - resident.inherited) + resident.below
+            # Inherited from the host and shared with all replicas.
+            resident.inherited = min(process_bytes, self._measure(self._host.own_pid) or 0)
+        used = resident.used = max(0, process_bytes - resident.inherited) + resident.below
         claim = self._memory.main.size(resident.replica.id)
         if used <= claim:
             return
@@ -124,26 +136,26 @@ class MemoryWatchdog:
             self._memory.resize(resident.replica.id, used)
 
     async def look_at_folders(self, folder: Callable[[str], Path]) -> None:
-        """End replicas that have written too much into their own folders.
+        """Ends replicas that have written too much into their own folders.
 
         Args:
-            folder: of a replica, by its id.
+            folder: returns the folder of a replica by its id.
         """
         for resident in list(self._residents.values()):
             if resident.may_write is None:
                 resident.may_write = await asyncio.to_thread(most_written, resident.model_dir)
-            own = folder(resident.replica.id)
-            size, count = await asyncio.to_thread(folder_bytes, own, FILES)
+            own_folder = folder(resident.replica.id)
+            size, count = await asyncio.to_thread(folder_bytes, own_folder, FILES)
             if size > resident.may_write or count > FILES:
                 why = (
                     f"its folder held {in_words(size)} in {count} files, and may hold "
                     f"{in_words(resident.may_write)} in {FILES} at most"
                 )
-                # On many machines temporary files are memory.
+                # On many machines temporary files are stored in memory.
                 resident.pool.end(resident.replica, Reason.MEMORY_EXCEEDED, why)
 
     def _most(self, resident: Resident) -> int:
-        """What a replica may hold now."""
+        """Returns the bytes that a replica may hold now."""
         spec, now = resident.spec, resident.pool.spec
         granted = spec.memory_bytes
         known = max(granted, now.memory_bytes) if spec.runs_like(now) else granted
@@ -153,7 +165,7 @@ class MemoryWatchdog:
         return max(min(at_once, room), always) + self._beside(spec)
 
     def _beside(self, spec: DeploymentSpec) -> int:
-        """What is in no estimate."""
+        """Returns the bytes that no estimate includes."""
         cache = most_cache_bytes(self._memory.main.total)
         device = DEVICE_BYTES if self._has_device and spec.device != "cpu" else 0
         return device + (cache if spec.pipeline in GENERATING else 0)

@@ -1,4 +1,4 @@
-"""The life of replicas' processes: forked, connected, killed, ended."""
+"""Life cycle of the replicas' processes: fork, connect, kill, exit."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from stoker.wire.protocol import ReplicaSpec
 
 
 class FlightFile:
-    """A flight record as the replica's process has left it on this machine."""
+    """Flight record that a replica's process wrote on this machine."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class FlightFile:
         return flight.read_slots(self._path)
 
     def remove(self) -> None:
-        # It goes with the replica's folder at the latest.
+        # The file is deleted with the replica's folder at the latest.
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
 
@@ -59,7 +59,7 @@ class Processes:
             self._clean_up(resident)
 
     async def connect(self, replica_id: str, generation: int) -> ReplicaHandle:
-        """The gateway's end of a replica to come, once the host can fork it."""
+        """Returns the gateway's handle of a new replica as soon as the host can fork it."""
         await self._host.wait_ready()
         secret = self._cells.new_secret(replica_id)
         return ReplicaHandle(
@@ -70,7 +70,7 @@ class Processes:
         )
 
     def fork(self, resident: Resident, replica_spec: ReplicaSpec) -> None:
-        """Begin its life: it is known, and billed, until `exited`."""
+        """Forks a replica. It is registered and billed until `exited`."""
         spec = resident.spec
         self.residents[resident.replica.id] = resident
         self._meter.begin(
@@ -91,23 +91,27 @@ class Processes:
         self._host.kill(replica_id)
 
     def look_for_kills(self) -> None:
-        """Often enough to know when the kernel has killed for want of memory."""
+        """Checks for kills by the kernel for lack of memory. Call it often, so that the time of a
+        kill is known.
+        """
         self._kernel_kills.look()
 
     def exited(self, replica_id: str, status: int) -> None:
         if resident := self.residents.get(replica_id):
             is_out_of_memory = self._ended_by_kernel(replica_id, status)
             try:
-                # First, while the flight record is there: it names the requests that had begun.
+                # First, while the flight record exists: it names the requests that had begun.
                 resident.pool.exited(resident.replica, status, out_of_memory=is_out_of_memory)
                 if is_out_of_memory:
                     self._sizing.raise_estimate(resident)
             finally:
-                # Whatever fails, its memory is free.
+                # Its memory is free even if a step above failed.
                 self._clean_up(resident)
 
     def _ended_by_kernel(self, replica_id: str, status: int) -> bool:
-        """Whether it was for want of memory; where the host ended, with it ended all replicas."""
+        """Returns True if the kernel killed the replica for lack of memory. False if the host
+        ended, because all replicas end with it.
+        """
         was_killed = status == -signal.SIGKILL and replica_id not in self._killed
         self._killed.discard(replica_id)
         return was_killed and self._host.ready and self._kernel_kills.just_now()
@@ -120,15 +124,17 @@ class Processes:
         self._cells.remove(resident.replica.id)
 
     async def wait_gone(self, seconds: float, pool: DeploymentPool | None = None) -> None:
-        """Wait for stopping replicas, of one pool or of all; then kill what is left."""
+        """Waits for stopping replicas of one pool or of all pools, then kills the remaining
+        ones.
+        """
         deadline = asyncio.get_running_loop().time() + seconds
-        while left := [
+        while remaining := [
             replica_id
             for replica_id, resident in self.residents.items()
             if pool is None or resident.pool is pool
         ]:
             if asyncio.get_running_loop().time() > deadline:
-                for replica_id in left:
+                for replica_id in remaining:
                     self._host.kill(replica_id)
                 await asyncio.sleep(0.2)
                 return

@@ -1,4 +1,6 @@
-"""What each process that runs a model has to itself: a folder, and a user where root serves."""
+"""Private resources of each process that runs a model: a folder, and a user if the server runs as
+root.
+"""
 
 import asyncio
 import logging
@@ -20,22 +22,24 @@ _SOCKET, _SECRET, _FLIGHT = "socket", "secret", "flight"
 
 
 class Sandboxes:
-    """By the process' id. The folders lie in one that ends with the server."""
+    """Sandboxes by process id. Their folders are in a folder that is removed when the server
+    ends.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._kept_back = str(settings.data_dir.resolve())
         self._users = settings.replica_users
-        # Another server here may count in the same range.
+        # Another server on this machine may use the same range.
         self._next = random.randrange(len(self._users)) if self._users else 0  # noqa: S311
         self._made: dict[str, int | None] = {}
-        """Process → its user."""
+        """Maps a process to its user."""
 
     def open(self) -> None:
-        # A short path of its own: the kernel takes at most 107 bytes of a socket's path.
+        # A separate, short path: the kernel allows at most 107 bytes for a socket's path.
         self._temporary = TemporaryFolder(_PREFIX)
         self._root = self._temporary.path
         if os.geteuid() == 0:
-            # Each user finds its own folder below, and may not list it.
+            # Each user can open its own folder below, but cannot list this one.
             self._root.chmod(0o711)
             self._look_at_users()
         if not landlock.version():
@@ -48,16 +52,17 @@ class Sandboxes:
         self._temporary.remove()
 
     def make(self, name: str) -> Cell:
-        """Begin one; `remove` ends it."""
+        """Creates a sandbox. `remove` deletes it."""
         self.folder(name).mkdir(mode=0o700)
         user = self._made[name] = self._free_user()
         return Cell(str(self.folder(name)), user, self._kept_back)
 
     def new_secret(self, name: str) -> bytes:
-        """By which the gateway is to know the process, who reads it and removes it.
+        """Creates the secret that identifies the process to the gateway. The process reads and
+        deletes it.
 
-        In a file and not in the command: what the engine host has had in its memory, all replicas
-        that it forks later have, too.
+        The secret is in a file and not in the command. Replicas inherit the memory of the engine
+        host, and would get the secrets of earlier replicas from it.
         """
         secret = secrets.token_bytes(32)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -67,7 +72,9 @@ class Sandboxes:
         return secret
 
     def remove(self, name: str) -> None:
-        """Nothing, where there is none. The files go in a thread: they may be many."""
+        """Removes a sandbox if it exists. The files are deleted in a thread, because they may be
+        many.
+        """
         if name not in self._made:
             return
         del self._made[name]
@@ -92,11 +99,11 @@ class Sandboxes:
     def _free_user(self) -> int | None:
         if os.geteuid() != 0 or not self._users:
             return None
-        taken = {*self._made.values()}
+        used_users = {*self._made.values()}
         for _ in self._users:
             user = self._users[self._next]
             self._next = (self._next + 1) % len(self._users)
-            if user not in taken:
+            if user not in used_users:
                 return user
         return None
 

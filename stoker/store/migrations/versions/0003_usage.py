@@ -14,7 +14,9 @@ branch_labels: Sequence[str] | None = None
 depends_on: Sequence[str] | None = None
 
 DEFAULT_PRICE = 1_000_000
-"""Micro-credits: one credit buys a GiB of memory for an hour, or of storage for a month."""
+"""Price in micro-credits: one credit buys a GiB of memory for an hour, or of storage for a
+month.
+"""
 
 
 def upgrade() -> None:
@@ -118,7 +120,7 @@ def upgrade() -> None:
     op.bulk_insert(
         prices, [{**first, "memory": DEFAULT_PRICE, "storage": DEFAULT_PRICE, "created_at": now}]
     )
-    # The row that is locked by whoever writes to the ledger.
+    # Every writer to the ledger locks this row.
     op.bulk_insert(books, [{"name": "operator:memory", "microcredits": 0, "carry": 0}])
 
 

@@ -1,4 +1,4 @@
-"""what a deployment needs of memory"""
+"""memory requirements of deployments"""
 
 from collections.abc import Sequence
 

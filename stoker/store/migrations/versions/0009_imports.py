@@ -1,4 +1,4 @@
-"""imports from a hub, and where an artifact's files come from"""
+"""imports from a hub, and the origin of an artifact's files"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""what deployments are expected to answer"""
+"""expected answers of deployments"""
 
 from collections.abc import Sequence
 

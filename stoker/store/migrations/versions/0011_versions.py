@@ -76,7 +76,7 @@ def upgrade() -> None:
     )
     for column in ("artifact_id", "status"):
         op.create_index(op.f(f"ix_deployment_versions_{column}"), "deployment_versions", [column])
-    # What has run until now is each one's first version.
+    # The current configuration of each deployment becomes its first version.
     op.execute("UPDATE deployments SET live_version_id = 'ver_' || substr(id, 5)")
     op.execute(
         """

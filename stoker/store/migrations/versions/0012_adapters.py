@@ -12,8 +12,8 @@ depends_on: Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    # Not by making the table anew, as alembic's batches do on SQLite: what refers to it would go
-    # with the old one.
+    # Does not rebuild the table, as alembic's batches do on SQLite: rows that refer to it would be
+    # deleted with the old table.
     op.execute(
         "ALTER TABLE deployments ADD COLUMN adapter_of VARCHAR(40) "
         "CONSTRAINT fk_deployments_adapter_of_deployments REFERENCES deployments (id)"

@@ -1,4 +1,4 @@
-"""browsers that are signed in, and the links that sign them in"""
+"""signed-in browsers, and the links that sign them in"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""usage by version, copies that mirrors got, and how versions' answers compare"""
+"""usage by version, copies sent to mirrors, and comparisons of versions' answers"""
 
 from collections.abc import Sequence
 

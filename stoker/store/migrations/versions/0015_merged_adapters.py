@@ -1,4 +1,4 @@
-"""adapters that are merged into replicas of their own"""
+"""adapters that are merged into separate replicas"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""calls counted by the key that made them"""
+"""calls counted per API key"""
 
 from collections.abc import Sequence
 

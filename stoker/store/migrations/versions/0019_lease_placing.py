@@ -1,4 +1,4 @@
-"""leases that are placed by others than those who take them"""
+"""leases that a separate placer assigns to nodes"""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
-"""what release a server runs
+"""release of each server
 
-What is still written by servers of before says nothing: they leave these out.
+Servers of older releases do not write these columns and leave them empty.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""leases that only a node with a graphics device can have"""
+"""leases that require a node with a graphics device"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""what replicas say of a model when they have loaded it"""
+"""notices that replicas report after loading a model"""
 
 from collections.abc import Sequence
 

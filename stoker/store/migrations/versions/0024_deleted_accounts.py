@@ -1,4 +1,4 @@
-"""accounts can be deleted: they say so meanwhile, and the ledger keeps sums without a name"""
+"""deletion of accounts: a mark during the deletion, and anonymous sums in the ledger"""
 
 from collections.abc import Sequence
 

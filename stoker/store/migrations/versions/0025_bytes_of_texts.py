@@ -1,4 +1,4 @@
-"""checks, agents and what runs were given count for the storage of their account"""
+"""checks, agents and inputs of runs count for the storage of their account"""
 
 from collections.abc import Sequence
 
@@ -26,5 +26,5 @@ def upgrade() -> None:
             column = sa.Column("stored_bytes", sa.BigInteger(), nullable=False, server_default="0")
             table.add_column(column)
         op.execute(f"UPDATE {name} SET stored_bytes = {size}")  # noqa: S608
-        # Sums are read from the index: rows are large.
+        # Sums are read from the index, because rows are large.
         op.create_index(f"ix_{name}_stored_bytes", name, [owner, "stored_bytes"])

@@ -25,7 +25,7 @@ router = APIRouter(
 async def put_checks(
     deployment_id: str, body: ChecksUpdate, account_id: AccountId, context: ContextDep
 ) -> Checks:
-    """Say what a deployment is expected to answer, in place of what was said before."""
+    """Set the expected answers of a deployment, in place of earlier ones."""
     async with context.database.reading() as session:
         row = await deployments.get(session, account_id, deployment_id)
     await asyncio.to_thread(service.check, row.pipeline, body.checks)
@@ -36,7 +36,7 @@ async def put_checks(
 
 @router.get("", responses=responses(NotFoundError))
 async def get_checks(deployment_id: str, account_id: AccountId, session: ReadSession) -> Checks:
-    """Get a deployment's checks, and the report of their last run."""
+    """Get a deployment's checks and the report of their last run."""
     return await service.get(session, account_id, deployment_id)
 
 
@@ -46,5 +46,5 @@ async def get_checks(deployment_id: str, account_id: AccountId, session: ReadSes
     dependencies=[Depends(funded)],
 )
 async def run_checks(deployment_id: str, account_id: AccountId, context: ContextDep) -> Report:
-    """Ask all of a deployment's checks now; a model that is not loaded is waited for."""
+    """Run all of a deployment's checks now. Waits for a model that is not loaded."""
     return await service.run(context, account_id, deployment_id)

@@ -1,8 +1,8 @@
-"""Whether an answer is as expected, and in words what it is instead.
+"""Compares an answer with its expectations and describes the differences in words.
 
-It compiles a caller's schema and applies it to a model's answer. This native code may not end, and
-lets no other thread run: `stoker.workloads.evaluation.checks.process` alone calls it, in a process
-of its own.
+This module compiles a caller's schema and applies it to a model's answer. This native code may not
+end, and lets no other thread run. Only `stoker.workloads.evaluation.checks.process` calls it, in a
+separate process.
 """
 
 import json
@@ -26,7 +26,9 @@ _SHOWN_CHARS = 200
 
 
 def why_no_schema(schema: dict[str, Any]) -> str:
-    """Returns why a schema cannot be used, as the rest of a sentence; empty if it can."""
+    """Returns why a schema cannot be used, as the rest of a sentence. Returns an empty text if it
+    can.
+    """
     if why := excess(schema):
         return why
     try:
@@ -37,7 +39,8 @@ def why_no_schema(schema: dict[str, Any]) -> str:
 
 
 def failing(expect: Mapping[str, Any], content: bytes, *, is_written: bool) -> str:
-    """Returns what is not as expected of an answer with status 200; empty if all is.
+    """Returns how an answer with status 200 differs from its expectations. Returns an empty text if
+    it does not.
 
     Args:
         expect: an `Expect` (see schemas.py) as JSON, without the fields that are not set.
@@ -46,27 +49,27 @@ def failing(expect: Mapping[str, Any], content: bytes, *, is_written: bool) -> s
     try:
         answer = json.loads(content)
     except ValueError:
-        # A text, or a file.
+        # Not JSON: a text or a file.
         answer = content.decode(errors="replace")
     texts = list(_texts(answer))
     written = next(iter(texts), "") if is_written else None
     cosine_min, schema = expect.get("cosine_min"), expect.get("json_schema")
     top_label, contained = expect.get("top_label"), expect.get("contains")
-    found = [
+    differences = [
         _unequal(expect["equal"], answer, written) if "equal" in expect else "",
         _other_label(top_label, answer) if top_label is not None else "",
         _lacking(contained, texts) if contained is not None else "",
         _far(cosine_min["vector"], cosine_min["min"], answer) if cosine_min else "",
         _unfit(schema, answer, written) if schema is not None else "",
     ]
-    return " ".join(one for one in found if one)
+    return " ".join(difference for difference in differences if difference)
 
 
 def _unequal(expected: Any, answer: Any, written: str | None) -> str:
-    found = written if written is not None and isinstance(expected, str) else answer
-    if _is_equal(expected, found):
+    actual = written if written is not None and isinstance(expected, str) else answer
+    if _is_equal(expected, actual):
         return ""
-    return f"It is {_shown(json.dumps(found))} and not {_shown(json.dumps(expected))}."
+    return f"It is {_shown(json.dumps(actual))} and not {_shown(json.dumps(expected))}."
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -89,39 +92,39 @@ def _other_label(expected: str, answer: Any) -> str:
     labels = _labels(answer)
     if not labels:
         return "It has no labels."
-    top = max(labels, key=lambda one: one[1])[0]
+    top = max(labels, key=lambda labelled: labelled[1])[0]
     return "" if top == expected else f"The top label is '{_shown(top)}' and not '{expected}'."
 
 
 def _labels(answer: Any) -> list[tuple[str, float]]:
-    """Labels and scores of the answer, of the first input where it is for several."""
+    """Returns labels and scores of the answer, or of its first input if it has several."""
     if not isinstance(answer, list):
         return []
     entries = cast("list[Any]", answer)
     if entries and isinstance(entries[0], list):
         return _labels(entries[0])
-    named = ((label_of(one), one) for one in entries)
+    named = ((label_of(entry), entry) for entry in entries)
     return [
-        (label, float(one["score"]))
-        for label, one in named
-        if label is not None and is_number(one.get("score"))
+        (label, float(entry["score"]))
+        for label, entry in named
+        if label is not None and is_number(entry.get("score"))
     ]
 
 
 def _lacking(expected: str, texts: Sequence[str]) -> str:
-    if any(expected in one for one in texts):
+    if any(expected in text for text in texts):
         return ""
     shown = _shown(" … ".join(texts))
     return f"No text of it contains '{_shown(expected)}': {shown}"
 
 
 def _texts(answer: Any) -> Iterator[str]:
-    """The texts of an answer, in order, but for what names it."""
+    """Yields the texts of an answer in order, without ids and other metadata."""
     if isinstance(answer, str):
         yield answer
     elif isinstance(answer, list):
-        for one in cast("list[Any]", answer):
-            yield from _texts(one)
+        for item in cast("list[Any]", answer):
+            yield from _texts(item)
     elif isinstance(answer, dict):
         for name, value in cast("dict[str, Any]", answer).items():
             if name not in UNCOMPARED:
@@ -134,17 +137,17 @@ def _far(expected: list[float], least: float, answer: Any) -> str:
         return "It has no vector."
     if len(vector) != len(expected):
         return f"The vector has {len(vector)} numbers and not {len(expected)}."
-    found = cosine(vector, expected)
-    return "" if found >= least else f"The cosine is {found:.6f}, below {least:g}."
+    similarity = cosine(vector, expected)
+    return "" if similarity >= least else f"The cosine is {similarity:.6f}, below {least:g}."
 
 
 def _vector(answer: Any) -> list[float] | None:
-    """The first list of numbers."""
+    """Returns the first list of numbers."""
     if isinstance(answer, list):
-        found = cast("list[Any]", answer)
-        if len(found) > 1 and all(map(is_number, found)):
-            return found
-        return next(filter(None, map(_vector, found)), None)
+        items = cast("list[Any]", answer)
+        if len(items) > 1 and all(map(is_number, items)):
+            return items
+        return next(filter(None, map(_vector, items)), None)
     if isinstance(answer, dict):
         values = cast("dict[str, Any]", answer).values()
         return next(filter(None, map(_vector, values)), None)

@@ -1,4 +1,4 @@
-"""The gateway's side of checks: a caller's schema is compiled and applied in a worker process."""
+"""Gateway's side of checks. A caller's schema is compiled and applied in a worker process."""
 
 import json
 import logging
@@ -12,13 +12,15 @@ from stoker.base.workers import WorkerDeadlineError, WorkerError, WorkerMemoryEr
 from stoker.workloads.evaluation.checks.questions import Answer, Schemas
 
 CPU_S = 2.0
-"""CPU time of all schemas of a request, or of one answer; ordinary ones take milliseconds."""
+"""CPU time in seconds for all schemas of a request, or for one answer. Ordinary ones take
+milliseconds.
+"""
 DEADLINE_S = 60.0
-"""Wall time of the same, on a machine that is busy with other things."""
+"""Wall time in seconds for the same work, on a machine that is busy."""
 MEMORY_BYTES = 1 << 30
-"""Address space of one process; it takes 100 MiB before it reads anything."""
+"""Address space in bytes of one process. It uses 100 MiB before it reads anything."""
 MOST_BYTES = 16 << 20
-"""Largest answer that a check reads."""
+"""Largest answer in bytes that a check reads."""
 _KEPT = 2
 
 log = logging.getLogger(__name__)
@@ -36,13 +38,13 @@ class Judges:
         """Raises `InvalidRequestError` for a schema that cannot be used.
 
         Args:
-            schemas: by their places in the request.
+            schemas: the schemas by their places in the request.
         """
         if not schemas:
             return
         question = Schemas(json.dumps([*schemas.values()]).encode())
         try:
-            found = await self._ask(account, question)
+            reasons = await self._ask(account, question)
         except WorkerError as error:
             place = next(iter(schemas))
             raise InvalidRequestError(
@@ -50,17 +52,18 @@ class Judges:
                 "shorter or fewer patterns.",
                 param=place,
             ) from error
-        for (place, _), why in zip(schemas.items(), found, strict=True):
+        for (place, _), why in zip(schemas.items(), reasons, strict=True):
             if why:
                 raise InvalidRequestError(f"'{place}' {why}", param=place)
 
     async def failing(
         self, account: str, expect: Mapping[str, Any], content: bytes, *, is_written: bool
     ) -> str:
-        """Returns what is not as expected of an answer with status 200; empty if all is.
+        """Returns how an answer with status 200 differs from its expectations. Returns an empty
+        text if it does not.
 
         Args:
-            expect: an `Expect`, as JSON, without what was not given.
+            expect: an `Expect`, as JSON, without fields that are not set.
         """
         if expect.keys() <= {"status"}:
             return ""
@@ -68,16 +71,16 @@ class Judges:
             return f"The answer has {len(content)} bytes; a check reads at most {MOST_BYTES}."
         question = Answer(json.dumps(expect).encode(), content, is_written)
         try:
-            (found,) = await self._ask(account, question)
+            (difference,) = await self._ask(account, question)
         except WorkerError as error:
             return f"Comparing the answer with what is expected {_why(error)}."
-        return found
+        return difference
 
     async def close(self) -> None:
         await self._workers.close()
 
     async def _ask(self, account: str, question: Schemas | Answer) -> Sequence[str]:
-        """Raises `WorkerError`."""
+        """Sends a question to a worker process. Raises `WorkerError`."""
         try:
             return json.loads(await self._workers.ask(account, msgspec.msgpack.encode(question)))
         except WorkerError as error:

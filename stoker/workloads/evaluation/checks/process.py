@@ -11,15 +11,15 @@ from stoker.workloads.evaluation.checks.questions import Answer, Schemas
 
 
 def answer(question: bytes, _: Fetch) -> bytes:
-    asked: Schemas | Answer = msgspec.msgpack.decode(question, type=Schemas | Answer)
-    found: list[str]
-    if isinstance(asked, Schemas):
-        schemas: list[Any] = json.loads(asked.schemas)
-        found = [why_no_schema(one) for one in schemas]
+    request: Schemas | Answer = msgspec.msgpack.decode(question, type=Schemas | Answer)
+    replies: list[str]
+    if isinstance(request, Schemas):
+        schemas: list[Any] = json.loads(request.schemas)
+        replies = [why_no_schema(schema) for schema in schemas]
     else:
-        expect: dict[str, Any] = json.loads(asked.expect)
-        found = [failing(expect, asked.content, is_written=asked.is_written)]
-    return json.dumps(found).encode()
+        expect: dict[str, Any] = json.loads(request.expect)
+        replies = [failing(expect, request.content, is_written=request.is_written)]
+    return json.dumps(replies).encode()
 
 
 if __name__ == "__main__":

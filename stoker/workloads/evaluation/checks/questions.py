@@ -1,19 +1,21 @@
-"""Questions to the process that judges answers. Light: the gateway imports it."""
+"""Questions to the process that judges answers. Imports little, because the gateway imports it."""
 
 import msgspec
 
 
 class Schemas(msgspec.Struct, frozen=True, tag=True):
-    """Which of these cannot be used? The answer is a list of reasons, empty if there is none."""
+    """Asks which schemas cannot be used. The answer is a list of reasons, empty if all can be
+    used.
+    """
 
     schemas: bytes
-    """A list, as JSON."""
+    """List of schemas as JSON."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """What is not as expected of this answer? The answer is a list of one text."""
+    """Asks how an answer differs from its expectations. The answer is a list of one text."""
 
     expect: bytes
-    """As JSON."""
+    """The `Expect` as JSON."""
     content: bytes
     is_written: bool

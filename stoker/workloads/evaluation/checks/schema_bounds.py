@@ -1,8 +1,8 @@
-"""Cheap bounds on a caller's JSON schema, tried before anything compiles it.
+"""Cheap limits on a caller's JSON schema, checked before it is compiled.
 
-A schema of two kilobytes may ask for 2**64 steps: by definitions that refer to each other twice, or
-by counted repetitions within counted repetitions. Whatever these bounds do not see meets the limits
-of the process that compiles.
+A schema of two kilobytes may need 2**64 steps: by definitions that refer to each other twice, or by
+counted repetitions within counted repetitions. The limits of the compiling process apply to schemas
+that these checks miss.
 """
 
 import re
@@ -11,11 +11,11 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 MAX_STEPS = 100_000
-"""Subschemas that apply to one value, each `$ref` replaced by its target."""
+"""Maximum number of subschemas that apply to one value, with each `$ref` replaced by its target."""
 MAX_REPEATED = 20_000
-"""Size of all patterns together, each counted repetition written out."""
+"""Maximum size of all patterns together, with each counted repetition expanded."""
 MAX_DEPTH = 100
-"""Of the schema as it is written."""
+"""Maximum nesting depth of the schema's source."""
 _MAX_EXPANDED_DEPTH = 300
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _VALUES = frozenset({"const", "enum", "default", "examples"})
@@ -23,7 +23,9 @@ _COUNT = re.compile(r"\{(\d{1,9})(,(\d{0,9}))?\}")
 
 
 def excess(schema: dict[str, Any]) -> str:
-    """Returns what is too much in a schema, as the rest of a sentence; empty if nothing is."""
+    """Returns which limit a schema exceeds, as the rest of a sentence. Returns an empty text if it
+    exceeds none.
+    """
     try:
         repeated = sum(map(_repeated, _patterns(schema)))
         steps = _Steps(schema).of(schema, 0)
@@ -41,7 +43,7 @@ class _TooDeepError(Exception):
 
 
 class _Steps:
-    """Counts the subschemas that one value meets. Each target of a `$ref` is counted once."""
+    """Counts the subschemas that apply to one value. Each target of a `$ref` is counted once."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -52,7 +54,7 @@ class _Steps:
             raise _TooDeepError("is nested too deep once its references are expanded")
         if isinstance(value, list):
             items = cast("list[Any]", value)
-            return sum([self.of(one, depth + 1) for one in items])
+            return sum([self.of(item, depth + 1) for item in items])
         if not isinstance(value, dict):
             return 0
         members = cast("dict[str, Any]", value)
@@ -76,17 +78,17 @@ def _resolved(root: Any, reference: str) -> Any:
     """Returns the target of a JSON pointer (RFC 6901), or None for any other reference."""
     if not reference.startswith("#"):
         return None
-    found = root
+    target = root
     for part in unquote(reference[1:]).split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict):
-            found = cast("dict[str, Any]", found).get(name)
-        elif isinstance(found, list) and name.isdecimal() and len(name) < 7:
-            items = cast("list[Any]", found)
-            found = items[int(name)] if int(name) < len(items) else None
+        if isinstance(target, dict):
+            target = cast("dict[str, Any]", target).get(name)
+        elif isinstance(target, list) and name.isdecimal() and len(name) < 7:
+            items = cast("list[Any]", target)
+            target = items[int(name)] if int(name) < len(items) else None
         else:
             return None
-    return found
+    return target
 
 
 def _patterns(schema: Any) -> Iterator[str]:
@@ -96,22 +98,22 @@ def _patterns(schema: Any) -> Iterator[str]:
         if depth > MAX_DEPTH:
             raise _TooDeepError(f"is nested more than {MAX_DEPTH} levels deep")
         if isinstance(value, list):
-            pending += [(one, depth + 1) for one in cast("list[Any]", value)]
+            pending += [(item, depth + 1) for item in cast("list[Any]", value)]
         elif isinstance(value, dict):
             members = cast("dict[str, Any]", value)
             if isinstance(pattern := members.get("pattern"), str):
                 yield pattern
             if isinstance(named := members.get("patternProperties"), dict):
                 yield from cast("dict[str, Any]", named)
-            pending += [(one, depth + 1) for one in members.values()]
+            pending += [(item, depth + 1) for item in members.values()]
 
 
 def _repeated(pattern: str) -> int:
-    """Returns the size of a regular expression with its counted repetitions written out."""
+    """Returns the size of a regular expression with its counted repetitions expanded."""
     open_groups: list[int] = []
-    """Sizes before each group that is open."""
+    """Sizes before each open group."""
     size = last = 0
-    """Of the innermost group, and of its last item."""
+    """Sizes of the innermost group and of its last item."""
     at = 0
     while at < len(pattern):
         if counted := _COUNT.match(pattern, at):
@@ -134,12 +136,12 @@ def _repeated(pattern: str) -> int:
             at += char == "\\"
             size, last = size + 1, 1
         at += 1
-    # Groups that are still open: the pattern is refused when it is compiled.
+    # Groups that are still open: compiling the pattern will reject it.
     return size + sum(open_groups)
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Returns the place of the bracket that closes the class which begins here."""
+    """Returns the position of the bracket that closes the class."""
     at += 2 if pattern[at + 1 : at + 2] != "^" else 3
     while at < len(pattern) and pattern[at] != "]":
         at += 1 + (pattern[at] == "\\")

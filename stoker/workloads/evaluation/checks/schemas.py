@@ -17,7 +17,7 @@ class CosineMin(RequestModel):
 
 
 class Expect(RequestModel):
-    """Conditions for a response; all that are given must hold."""
+    """Conditions for a response. All conditions that are set must hold."""
 
     status: int = Field(200, ge=100, le=599, description="The HTTP status that a client would get.")
     equal: Any = Field(
@@ -69,8 +69,8 @@ class ChecksUpdate(RequestModel):
 
     @model_validator(mode="after")
     def _differ(self) -> "ChecksUpdate":
-        names = [one.name for one in self.checks]
-        if twice := next((one for one in names if names.count(one) > 1), None):
+        names = [item.name for item in self.checks]
+        if twice := next((item for item in names if names.count(item) > 1), None):
             raise ValueError(f"two checks have the name '{twice}'")
         return self
 
@@ -85,7 +85,7 @@ class Result(ResponseModel):
 
 
 class Report(ResponseModel):
-    """What became of a deployment's checks."""
+    """Results of a deployment's checks."""
 
     object: Literal["deployment.check_report"] = "deployment.check_report"
     deployment_id: str

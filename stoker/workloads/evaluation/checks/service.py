@@ -1,4 +1,4 @@
-"""Checks: requests with what is expected of their answers, kept with a deployment."""
+"""Checks: requests with expected answers, stored with a deployment."""
 
 import asyncio
 import time
@@ -24,22 +24,24 @@ from stoker.workloads.evaluation.replay import examples
 from stoker.workloads.evaluation.replay.internal_client import InternalClient
 
 AT_ONCE = 4
-"""Checks that are asked at the same time, so that a batch of them is one."""
+"""Number of checks that run concurrently, so that they can share one batch."""
 
 
 def check(pipeline: str, given: Sequence[schemas.Check]) -> None:
-    """Raises `InvalidRequestError` for a request that would be refused, unless that is expected."""
-    for index, one in enumerate(given):
-        if one.expect.status == 200:
-            examples.check(pipeline, [one.request], [f"checks[{index}].request"])
+    """Raises `InvalidRequestError` for a request that would be rejected, unless its rejection is
+    expected.
+    """
+    for index, item in enumerate(given):
+        if item.expect.status == 200:
+            examples.check(pipeline, [item.request], [f"checks[{index}].request"])
 
 
 def schemas_of(given: Sequence[schemas.Check]) -> dict[str, dict[str, Any]]:
-    """Returns the JSON schemas that are expected, by their places in the request."""
+    """Returns the expected JSON schemas, by their places in the request."""
     return {
-        f"checks[{index}].expect.json_schema": one.expect.json_schema
-        for index, one in enumerate(given)
-        if one.expect.json_schema is not None
+        f"checks[{index}].expect.json_schema": item.expect.json_schema
+        for index, item in enumerate(given)
+        if item.expect.json_schema is not None
     }
 
 
@@ -50,12 +52,12 @@ async def put(
     deployment_id: str,
     given: Sequence[schemas.Check],
 ) -> schemas.Checks:
-    """Keep these in place of those that there were, with whose report nothing can be begun."""
+    """Replaces a deployment's checks. The report of the earlier checks no longer applies."""
     await deployments.get(session, account_id, deployment_id, lock=True)
     before = await session.get(DeploymentChecks, deployment_id)
     row = DeploymentChecks(
         deployment_id=deployment_id,
-        checks=[one.model_dump(mode="json", exclude_unset=True) for one in given],
+        checks=[item.model_dump(mode="json", exclude_unset=True) for item in given],
         report=None,
         updated_at=db.now(),
     )
@@ -67,7 +69,7 @@ async def put(
 
 
 def _size(row: DeploymentChecks) -> int:
-    """In bytes, as JSON."""
+    """Size in bytes as JSON."""
     return len(msgspec.json.encode([row.checks, row.report]))
 
 
@@ -77,10 +79,10 @@ async def get(session: Session, account_id: str, deployment_id: str) -> schemas.
 
 
 async def run(context: CheckContext, account_id: str, deployment_id: str) -> schemas.Report:
-    """Ask all of them now. Raises `ConflictError` where there are none."""
+    """Runs all checks now. Raises `ConflictError` if none exist."""
     async with context.database.reading() as session:
-        kept = await get(session, account_id, deployment_id)
-    if not kept.checks:
+        stored = await get(session, account_id, deployment_id)
+    if not stored.checks:
         raise ConflictError(
             "The deployment has no checks: PUT some first.", code="no_checks", param="checks"
         )
@@ -92,18 +94,18 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
         InternalClient(context.calls, entry, entry.version_id),
         context.judges,
         entry,
-        [schemas.Check.model_validate(one) for one in kept.checks],
+        [schemas.Check.model_validate(item) for item in stored.checks],
     )
     report = schemas.Report(
         deployment_id=deployment_id,
-        is_passed=all(one.is_passed for one in results),
+        is_passed=all(item.is_passed for item in results),
         results=results,
         created_at=db.now(),
     )
     async with context.database.transaction() as session:
         row = await session.get(DeploymentChecks, deployment_id)
-        # Others may have been put meanwhile.
-        if row is not None and row.updated_at == kept.updated_at:
+        # The checks may have been replaced meanwhile.
+        if row is not None and row.updated_at == stored.updated_at:
             row.report = report.model_dump(mode="json")
             row.stored_bytes = _size(row)
     return report
@@ -112,14 +114,14 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
 async def results_of(
     inside: InternalClient, judges: Judges, entry: Entry, given: Sequence[schemas.Check]
 ) -> list[schemas.Result]:
-    """What becomes of checks, in their order."""
+    """Returns the results of checks, in their order."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def ask(one: schemas.Check) -> schemas.Result:
         async with places:
             return await _result(inside, judges, entry, one)
 
-    return await asyncio.gather(*(ask(one) for one in given))
+    return await asyncio.gather(*(ask(item) for item in given))
 
 
 async def _result(

@@ -1,6 +1,6 @@
-"""Compares answers without holding up the event loop: large ones in a worker process.
+"""Compares answers without blocking the event loop. Large answers are compared in a worker process.
 
-Parsing JSON keeps the interpreter's lock until it is done: 41 MB took 2.6 s of everybody's time.
+Parsing JSON holds the interpreter's lock until it is done: 41 MB blocked all threads for 2.6 s.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from stoker.workloads.evaluation.replay.comparison import Comparison
 from stoker.workloads.evaluation.replay.pairs import Pair, compared
 
 SMALL_BYTES = 256 << 10
-"""Two answers of that size together are compared here."""
+"""Maximum size in bytes of two answers together that are compared in this process."""
 MOST_BYTES = 32 << 20
-"""Beyond it the digests of two answers are compared, and nothing in them."""
+"""Maximum size in bytes of two answers that are parsed. Larger ones are compared by digest only."""
 MEMORY_BYTES = 2 << 30
 CPU_S, DEADLINE_S = 10.0, 120.0
-"""Of one pair."""
+"""Limits in seconds of CPU time and wall time for one pair."""
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +33,10 @@ class Comparer:
     async def compare(
         self, account: str, reference: bytes, found: bytes, *, is_streamed: bool = False
     ) -> Comparison:
-        """Returns how far two answers are from one another.
+        """Returns how much two answers differ.
 
-        Answers that are too large, or take too long, are compared as a whole: the comparison says
-        so (`unread`).
+        Answers that are too large, or take too long, are compared as a whole. The comparison
+        reports this (`unread`).
         """
         pair = Pair(reference, found, is_streamed)
         try:

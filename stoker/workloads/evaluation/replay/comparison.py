@@ -1,4 +1,4 @@
-"""How far two answers to the same request are from one another, whatever endpoint gave them."""
+"""Measures how much two answers to the same request differ, for any endpoint."""
 
 import json
 import math
@@ -9,11 +9,14 @@ from typing import Any, Literal, cast
 Measure = Literal["top_labels", "cosine", "texts"]
 
 BOUNDS: dict[Measure, float] = {"top_labels": 1.0, "cosine": 0.99, "texts": 0.5}
-"""What agrees less answers otherwise. A text goes its own way from the first token that two
-precisions rank in another order, which is often no worse."""
+"""Minimum agreement per measure. Below it, an answer counts as different. Texts diverge from the
+first token that two precisions rank in another order, which is often no worse.
+"""
 _LABELS = ("label", "entity", "entity_group", "token_str")
 _PLACES = frozenset({"start", "index", "box", "mask", "timestamp"})
-"""Labels with one of these are of a part of the input; others are ranked, the likeliest first."""
+"""Fields of labels that belong to a part of the input. Other labels are ranked, the most likely
+first.
+"""
 EACH_TIME = frozenset(
     {
         "id",
@@ -26,24 +29,26 @@ EACH_TIME = frozenset(
         "system_fingerprint",
     }
 )
-"""Of an answer, and not of what the model said."""
+"""Fields that belong to the response and not to the model's output."""
 UNCOMPARED = EACH_TIME | {"start", "end", "index", "token", "role", "type", "finish_reason"}
-"""Those, and what follows from a text beside it."""
+"""Fields that are not compared: fields of the response, and fields that follow from a text next to
+them.
+"""
 
 
 @dataclass
 class Comparison:
-    """Of all answers that were added."""
+    """Comparison of all answer pairs that were added."""
 
     difference: float = 0.0
-    """The largest between two numbers in the same place."""
+    """Largest difference between two numbers in the same place."""
     cosines: list[float] = field(default_factory=list[float])
     labels: list[bool] = field(default_factory=list[bool])
-    """Whether each top label is equal."""
+    """For each top label, True if it is equal."""
     texts: list[bool] = field(default_factory=list[bool])
-    """Whether each text is equal."""
+    """For each text, True if it is equal."""
     unread: int = 0
-    """Answers that were too large to be read: of these the digests were compared."""
+    """Number of answers that were too large to parse. Their digests were compared."""
 
     @property
     def measure(self) -> Measure:
@@ -55,8 +60,8 @@ class Comparison:
     def agreement(self) -> float:
         if self.measure == "cosine":
             return min(self.cosines)
-        found = self.labels or self.texts
-        return sum(found) / len(found) if found else 1.0
+        matches = self.labels or self.texts
+        return sum(matches) / len(matches) if matches else 1.0
 
     @property
     def differs(self) -> bool:
@@ -64,17 +69,17 @@ class Comparison:
 
     @property
     def caution(self) -> str:
-        """Says how many answers were compared as a whole only; empty if none was."""
-        what = "answer was" if self.unread == 1 else "answers were"
+        """Number of answers that were compared only as a whole, in words. Empty if none were."""
+        subject = "answer was" if self.unread == 1 else "answers were"
         return (
-            f"{self.unread} {what} too large to be compared number by number: only the digest "
+            f"{self.unread} {subject} too large to be compared number by number: only the digest "
             "was compared."
             if self.unread
             else ""
         )
 
     def merge(self, other: "Comparison") -> None:
-        """Adds what another comparison has found."""
+        """Adds the results of another comparison."""
         self._widen(other.difference)
         self.cosines += other.cosines
         self.labels += other.labels
@@ -82,7 +87,7 @@ class Comparison:
         self.unread += other.unread
 
     def in_words(self) -> str:
-        """What is not as it should be, of a `differs`."""
+        """Describes in words how a `differs` differs."""
         return f"{self._what_differs()} {self.caution}".strip()
 
     def _what_differs(self) -> str:
@@ -90,12 +95,14 @@ class Comparison:
             return "Some of its numbers are none."
         if self.measure == "cosine":
             return f"The least cosine between two vectors is {self.agreement:.4f}."
-        found = self.labels or self.texts
-        what = "top labels" if self.labels else "texts"
-        return f"{found.count(False)} of {len(found)} {what} are others."
+        matches = self.labels or self.texts
+        noun = "top labels" if self.labels else "texts"
+        return f"{matches.count(False)} of {len(matches)} {noun} are others."
 
     def add(self, reference: bytes, found: bytes) -> None:
-        """Compare an answer with the reference's: JSON, or whatever else, as a whole."""
+        """Compares an answer with the reference's. JSON is compared by its fields, other content as
+        a whole.
+        """
         try:
             pair = json.loads(reference), json.loads(found)
         except ValueError:
@@ -119,37 +126,37 @@ class Comparison:
         self._widen(abs(ours - theirs))
 
     def _widen(self, distance: float) -> None:
-        # A NaN is never the larger one.
+        # max() would never choose a NaN.
         self.difference = distance if math.isnan(distance) else max(self.difference, distance)
 
     def _lists(self, ours: list[Any], theirs: Any) -> None:
-        others = cast("list[Any]", theirs) if isinstance(theirs, list) else []
-        if len(ours) > 1 and all(map(is_number, [*ours, *others])):
-            for pair in zip(ours, others, strict=False):
+        their_items = cast("list[Any]", theirs) if isinstance(theirs, list) else []
+        if len(ours) > 1 and all(map(is_number, [*ours, *their_items])):
+            for pair in zip(ours, their_items, strict=False):
                 self._number(*pair)
-            self.cosines.append(cosine(ours, others))
+            self.cosines.append(cosine(ours, their_items))
             return
-        if ours and all(label_of(one) is not None for one in ours):
-            self._labelled(ours, others)
+        if ours and all(label_of(item) is not None for item in ours):
+            self._labelled(ours, their_items)
             return
-        if len(ours) != len(others):
+        if len(ours) != len(their_items):
             self.texts.append(False)
-        for one, other in zip(ours, others, strict=False):
-            self._walk(one, other)
+        for item, other in zip(ours, their_items, strict=False):
+            self._walk(item, other)
 
     def _labelled(self, ours: list[dict[str, Any]], theirs: list[Any]) -> None:
-        """Ranked labels, or the labels of a text's or an image's parts."""
-        labels = [label_of(one) for one in theirs]
+        """Compares ranked labels, or the labels of parts of a text or an image."""
+        labels = [label_of(entry) for entry in theirs]
         if not _PLACES & ours[0].keys() or "relevance_score" in ours[0]:
             self.labels.append(bool(labels) and labels[0] == label_of(ours[0]))
-            scores: dict[str | None, Any] = {label_of(one): one for one in theirs}
-            for one in ours:
-                self._scores(one, scores.get(label_of(one), {}))
+            scores: dict[str | None, Any] = {label_of(entry): entry for entry in theirs}
+            for entry in ours:
+                self._scores(entry, scores.get(label_of(entry), {}))
             return
-        for at, one in enumerate(ours):
-            self.labels.append(at < len(labels) and labels[at] == label_of(one))
+        for at, entry in enumerate(ours):
+            self.labels.append(at < len(labels) and labels[at] == label_of(entry))
             if self.labels[-1]:
-                self._scores(one, theirs[at])
+                self._scores(entry, theirs[at])
         self.labels += [False] * (len(theirs) - len(ours))
 
     def _scores(self, ours: dict[str, Any], theirs: Any) -> None:
@@ -158,32 +165,34 @@ class Comparison:
                 self._number(ours[name], theirs[name])
 
     def _objects(self, ours: dict[str, Any], theirs: Any) -> None:
-        others = cast("dict[str, Any]", theirs) if isinstance(theirs, dict) else {}
-        for name in ours.keys() | others.keys():
+        their_fields = cast("dict[str, Any]", theirs) if isinstance(theirs, dict) else {}
+        for name in ours.keys() | their_fields.keys():
             if name not in UNCOMPARED:
-                self._walk(ours.get(name), others.get(name))
+                self._walk(ours.get(name), their_fields.get(name))
 
 
 def is_number(value: Any) -> bool:
-    """Of JSON: true and false are none."""
+    """True for a number of JSON. Booleans are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def label_of(value: Any) -> str | None:
-    """The label of an entry of an answer; None where it has none."""
+    """Returns the label of an entry of an answer, or None."""
     if not isinstance(value, dict):
         return None
-    found = cast("dict[str, Any]", value)
-    if "relevance_score" in found:
-        return str(found.get("index"))
-    return next((found[name] for name in _LABELS if isinstance(found.get(name), str)), None)
+    entry = cast("dict[str, Any]", value)
+    if "relevance_score" in entry:
+        return str(entry.get("index"))
+    return next((entry[name] for name in _LABELS if isinstance(entry.get(name), str)), None)
 
 
 def cosine(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """0 for vectors of other lengths, and for a zero beside what is none."""
+    """Returns the cosine of two vectors. Returns 0 if their lengths differ or only one of them is
+    zero.
+    """
     if len(ours) != len(theirs):
         return 0.0
     norms = math.hypot(*ours) * math.hypot(*theirs)
     if norms == 0:
         return float(list(ours) == list(theirs))
-    return math.fsum(map(lambda one, other: one * other, ours, theirs)) / norms
+    return math.fsum(map(lambda number, other: number * other, ours, theirs)) / norms

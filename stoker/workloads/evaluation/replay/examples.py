@@ -1,4 +1,4 @@
-"""What a deployment is tried on: bodies of its first endpoint, the caller's or made up here."""
+"""Example requests for a deployment's first endpoint, from the caller or made up here."""
 
 import base64
 import io
@@ -19,24 +19,28 @@ from stoker.media.media import MediaKind
 from stoker.models.tasks.registry import GENERATING, TASKS, VIDEO, endpoints
 
 LONGER = 12
-"""A made-up text is tried as it is, and so many times as long."""
+"""Factor by which a made-up text is repeated for the long example. The text is also tried as it
+is.
+"""
 MADE_TOKENS = 32
 _SIDE = 256
 _RATE, _SECONDS = 16_000, 4
 
-SHAPES: Mapping[str, Any] = {one.path: one for one in (*TASKS.values(), *CONVENTIONS)}
-"""Path → what its endpoint takes."""
+SHAPES: Mapping[str, Any] = {entry.path: entry for entry in (*TASKS.values(), *CONVENTIONS)}
+"""Maps a path to the description of its endpoint's request."""
 HANDLERS: Mapping[str, Any] = {
     route.path: route.endpoint
     for router in (tasks, *ROUTERS)
     for route in router.routes
     if isinstance(route, APIRoute)
 }
-"""Path → what answers its calls, given a `Calling`."""
+"""Maps a path to the handler of its calls, which accepts a `Calling`."""
 
 
 def path_of(pipeline: str) -> str:
-    """The first endpoint of a pipeline. Raises `InvalidRequestError` where it answers by jobs."""
+    """Returns the first endpoint of a pipeline. Raises `InvalidRequestError` if it answers with
+    jobs.
+    """
     path = next(iter(endpoints(pipeline)), "")
     if pipeline in VIDEO or path not in HANDLERS:
         raise InvalidRequestError(
@@ -48,10 +52,10 @@ def path_of(pipeline: str) -> str:
 def check(
     pipeline: str, examples: Sequence[Mapping[str, Any]], places: Sequence[str] | None = None
 ) -> None:
-    """Raise `InvalidRequestError` for an example that the endpoint would refuse.
+    """Raises `InvalidRequestError` for an example that the endpoint would reject.
 
     Args:
-        places: where each stands in what was given; by default, in its `examples`.
+        places: the place of each example in the request. Default: its index in `examples`.
     """
     path = path_of(pipeline)
     model = SHAPES[path].request
@@ -63,31 +67,35 @@ def check(
         try:
             model.model_validate({**example, "model": "m"})
         except ValidationError as error:
-            found = from_validation(error, model.model_fields)
+            cause = from_validation(error, model.model_fields)
             raise InvalidRequestError(
-                f"'{place}' is no input of {path}: {found.message}", param=place
+                f"'{place}' is no input of {path}: {cause.message}", param=place
             ) from error
 
 
 def prepared(pipeline: str, given: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
-    """The caller's examples, or those that are made up. Texts are short and written greedily where
-    nothing else is said: drawn ones would differ anyway.
+    """Returns the caller's examples, or made-up ones.
+
+    Generated texts are short and use greedy decoding unless the example says otherwise. Sampled
+    texts would differ in any case.
     """
-    found = given if given is not None else made_up(pipeline)
+    bodies = given if given is not None else made_up(pipeline)
     if pipeline not in GENERATING:
-        return list(found)
+        return list(bodies)
     return [
         {
             "temperature": 0,
-            **({} if "max_completion_tokens" in one else {"max_tokens": MADE_TOKENS}),
-            **one,
+            **({} if "max_completion_tokens" in body else {"max_tokens": MADE_TOKENS}),
+            **body,
         }
-        for one in found
+        for body in bodies
     ]
 
 
 def made_up(pipeline: str) -> list[dict[str, Any]]:
-    """Examples of any model of a pipeline: the one of its documentation, and a longer one."""
+    """Returns examples for any model of a pipeline: the one from its documentation, and a longer
+    one.
+    """
     shape = SHAPES[path_of(pipeline)]
     example = {name: value for name, value in shape.example.items() if name != "model"}
     for name, kind in shape.media.items():
@@ -101,7 +109,7 @@ def made_up(pipeline: str) -> list[dict[str, Any]]:
 
 
 def _made(kind: MediaKind) -> str:
-    """A picture or a recording as a data URI. Raises `InvalidRequestError` for a film."""
+    """Returns an image or a recording as a data URI. Raises `InvalidRequestError` for a video."""
     if kind == "image":
         return _data("image/png", _picture())
     if kind == "audio":
@@ -116,7 +124,7 @@ def _data(content_type: str, content: bytes) -> str:
 
 
 def _picture() -> bytes:
-    """A disc before a gradient, as PNG."""
+    """Returns a PNG image of a disc in front of a gradient."""
     rows = bytearray()
     for y in range(_SIDE):
         rows.append(0)
@@ -132,7 +140,7 @@ def _picture() -> bytes:
 
 
 def _recording() -> bytes:
-    """A tone that rises, one channel of 16 bits, as WAV."""
+    """Returns a WAV recording of a rising tone, one channel of 16 bits."""
     samples = (
         int(12_000 * math.sin(2 * math.pi * (200 + 60 * at / _RATE) * at / _RATE))
         for at in range(_RATE * _SECONDS)
@@ -142,5 +150,5 @@ def _recording() -> bytes:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(_RATE)
-        file.writeframes(b"".join(struct.pack("<h", one) for one in samples))
+        file.writeframes(b"".join(struct.pack("<h", sample) for sample in samples))
     return out.getvalue()

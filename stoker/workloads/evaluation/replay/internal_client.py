@@ -1,4 +1,4 @@
-"""Calls of one deployment that no client makes: the server tries it, or checks what it answers."""
+"""Internal calls of one deployment, made by the server to try it or to check its answers."""
 
 import json
 import math
@@ -16,10 +16,11 @@ from stoker.workloads.evaluation.replay.examples import HANDLERS
 
 
 class InternalClient:
-    """
+    """Client for the server's own calls of one deployment.
+
     Args:
-        entry: what is called; nothing else can be.
-        version_id: which version of it, whatever its traffic is.
+        entry: the deployment. No other one can be called.
+        version_id: the version that is called, regardless of the deployment's traffic.
     """
 
     def __init__(self, calls: Calls, entry: Entry, version_id: str) -> None:
@@ -33,12 +34,14 @@ class InternalClient:
         self._caller = Principal("", "", Scope.ACCOUNT, entry.account_id, frozenset())
 
     def body(self, example: Mapping[str, Any]) -> bytes:
-        """An example as a request's body."""
+        """Returns an example as a request's body."""
         return json.dumps({**example, "model": self._entry.model}).encode()
 
     async def answer(self, path: str, body: bytes) -> bytes:
-        """What the endpoint answers; a model that is not loaded is waited for, as long as calls
-        may. Raises the `StokerError` that a client would get.
+        """Returns the endpoint's answer.
+
+        Waits for a model that is not loaded, as long as calls may wait. Raises the `StokerError`
+        that a client would receive.
         """
         wait = f"wait={math.ceil(self._calls.settings.wait_max_s)}"
         calling = Calling(request_of(path, body), self._caller, self._calls, wait)

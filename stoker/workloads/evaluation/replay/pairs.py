@@ -1,4 +1,4 @@
-"""Two answers to the same request, as the process that compares them is given them. Light."""
+"""Two answers to the same request, as sent to the comparing process. Imports little."""
 
 import msgspec
 
@@ -10,16 +10,16 @@ class Pair(msgspec.Struct, frozen=True):
     reference: bytes
     found: bytes
     is_streamed: bool = False
-    """Both are server-sent events."""
+    """True if both answers are server-sent events."""
 
     @property
     def size(self) -> int:
-        """Bytes of both."""
+        """Size of both answers in bytes."""
         return len(self.reference) + len(self.found)
 
 
 def compared(pair: Pair) -> Comparison:
-    """Raises `RecursionError` for an answer that is nested too deep."""
+    """Compares a pair. Raises `RecursionError` for an answer that is nested too deep."""
     comparison = Comparison()
     if pair.is_streamed:
         comparison.add(folded(pair.reference), folded(pair.found))

@@ -1,4 +1,4 @@
-"""An answer that came in parts, as one document: so that two can be compared."""
+"""Folds an answer that was streamed in parts into one document, so that it can be compared."""
 
 import json
 from typing import Any, cast
@@ -7,10 +7,10 @@ _END = b"[DONE]"
 
 
 def folded(content: bytes) -> bytes:
-    """Server-sent events as one JSON document: what their texts come to, in each place.
+    """Folds server-sent events into one JSON document, with the texts of each place joined.
 
-    The parts of two equal answers need not be cut alike. Whatever else is streamed, as sound, stays
-    as it is. See https://html.spec.whatwg.org/multipage/server-sent-events.html
+    Two equal answers may be split into different parts. Other streamed content, such as sound,
+    stays unchanged. See https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
     if not content.lstrip().startswith((b"data:", b"event:", b":")):
         return content
@@ -47,16 +47,18 @@ def _add(whole: dict[str, Any], part: dict[str, Any]) -> None:
 
 
 def _extend(whole: list[Any], part: list[Any]) -> None:
-    """What names its place in the list goes on there; all else follows."""
-    for one in part:
-        place = _place(one)
+    """Adds a list's entries. An entry with an index extends the entry with the same index; others
+    are appended.
+    """
+    for entry in part:
+        place = _place(entry)
         known: Any = next(
             (other for other in whole if place is not None and _place(other) == place), None
         )
         if known is None:
-            whole.append(one)
+            whole.append(entry)
         else:
-            _add(known, one)
+            _add(known, entry)
 
 
 def _place(value: Any) -> Any:

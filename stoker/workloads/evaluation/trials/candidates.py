@@ -1,4 +1,6 @@
-"""The ways of running a deployment's model that are worth a trial: the catalogue's records say."""
+"""Engines and precisions that are worth a trial for a deployment's model, from the catalogue's
+records.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -16,9 +18,11 @@ from stoker.store.tables.deployments import Deployment
 from stoker.wire.protocol import WeightFormat
 
 REFERENCE = "float32"
-"""The dtype whose answers the others' are held against."""
+"""Dtype with the answers that the other candidates are compared with."""
 _SELDOM = ("float16",)
-"""Tried where it is asked for: processors emulate it, and the range is too small for many."""
+"""Dtypes that are tried only on request: processors emulate float16, and its range is too small for
+many models.
+"""
 _WEIGHT_FORMAT = "weight_format"
 
 
@@ -29,7 +33,7 @@ class Candidate:
     weight_format: str | None = None
 
     def applied(self, row: Deployment) -> dict[str, Any]:
-        """The fields of a deployment that is to run this way."""
+        """Returns the fields of a deployment that runs this way."""
         config = {name: value for name, value in row.config.items() if name != _WEIGHT_FORMAT}
         if self.weight_format:
             config[_WEIGHT_FORMAT] = self.weight_format
@@ -43,7 +47,7 @@ def candidates(
     only_engines: Collection[str] | None,
     only_dtypes: Collection[str] | None,
 ) -> list[Candidate]:
-    """Those of a deployment, what the others are compared with first.
+    """Returns the candidates of a deployment. The reference for comparison comes first.
 
     Raises `InvalidRequestError` for an engine that does not serve the deployment's pipeline.
     """
@@ -55,20 +59,20 @@ def candidates(
                 f"{' and '.join(served)}.",
                 param=f"engines[{index}]",
             )
-    found = [
-        one
+    ways = [
+        way
         for name in served
-        for one in _of(settings, ENGINES[name], row)
-        if _is_wanted(one, only_engines, only_dtypes)
+        for way in _of(settings, ENGINES[name], row)
+        if _is_wanted(way, only_engines, only_dtypes)
     ]
     plain = [name for name in served if not ENGINES[name].converts and not _lacks(settings, name)]
     reference = Candidate(plain[0], REFERENCE) if plain else None
-    return [*([reference] if reference else []), *(one for one in found if one != reference)]
+    return [*([reference] if reference else []), *(way for way in ways if way != reference)]
 
 
 def _of(settings: Settings, record: EngineRecord, row: Deployment) -> Iterator[Candidate]:
     if _lacks(settings, record.name):
-        # Once, to say so.
+        # Listed once, to report that the engine is unavailable.
         yield Candidate(record.name, AUTO)
         return
     kind = SERVED[row.pipeline].kind
@@ -97,7 +101,7 @@ def _is_wanted(
 
 
 def why_not(settings: Settings, row: Deployment, candidate: Candidate) -> str | None:
-    """Why the server cannot run a deployment this way; None: it can be tried."""
+    """Returns why the server cannot run a deployment this way, or None if it can be tried."""
     changed = Deployment(pipeline=row.pipeline, device=row.device, **candidate.applied(row))
     try:
         engines.check(settings, changed)

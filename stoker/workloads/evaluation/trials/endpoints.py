@@ -39,8 +39,9 @@ async def create_trial(
     context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
-    """Measure the model on each engine and in each precision: a job that is durable from this
-    answer on, and gives way to calls."""
+    """Measure the model on each engine and in each precision. The trial is a job that is durable
+    once this response is sent. Its work yields to calls.
+    """
     async with context.database.reading() as session:
         row = await deployments.get(session, account_id, deployment_id)
     examples.path_of(row.pipeline)
@@ -65,7 +66,7 @@ async def list_trials(
     context: ContextDep,
     paging: Paging,
 ) -> ListResponse[Trial]:
-    """List a deployment's trials; the last twenty are kept."""
+    """List a deployment's trials. The last twenty are kept."""
     await deployments.get(session, account_id, deployment_id)
     page = await repository.page(session, deployment_id, paging)
     return page.response(lambda row: service.response(context, row))
@@ -79,6 +80,6 @@ async def get_trial(
     session: ReadSession,
     context: ContextDep,
 ) -> Trial:
-    """Get a trial: what was measured so far."""
-    found = await service.get(session, account_id, deployment_id, trial_id)
-    return service.response(context, found)
+    """Get a trial with its measurements so far."""
+    trial = await service.get(session, account_id, deployment_id, trial_id)
+    return service.response(context, trial)

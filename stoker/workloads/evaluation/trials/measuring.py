@@ -1,8 +1,8 @@
-"""Runs a model in one way, calls it with the examples, and measures.
+"""Runs a model in one configuration, calls it with the examples, and measures.
 
-Beside the deployment, as another one that nobody can name: it is loaded, converted, tried, called
-and ended as all are, so that what is measured is what would serve. Between any two passes it waits
-until nobody else's calls are at work.
+The trial runs next to the deployment, as a separate one that clients cannot call. It is loaded,
+converted, tried, called and ended like any other, so that the measurement applies to serving.
+Between any two passes it waits until no other calls are active.
 """
 
 import asyncio
@@ -29,49 +29,52 @@ from stoker.workloads.evaluation.trials.schemas import Row, RowStatus
 MODEL_CHARS = 100
 """Characters of the model id that usage and events show for a trial."""
 AT_ONCE = 16
-"""Examples of a batch."""
+"""Number of examples in a batch."""
 ROUNDS, ROUNDS_S = 5, 8.0
-"""Passes over all examples, or fewer where they take longer than so many seconds."""
+"""Number of passes over all examples, and the seconds after which passes end early."""
 LEAST_S = 2.0
-"""Further ones until they have taken so long: what is over in a moment is noise."""
+"""Minimum measuring time in seconds. Passes continue until it is reached, as very short
+measurements are noise.
+"""
 CONVERTED_S = 1800.0
-"""Longest wait for a conversion and its trial."""
+"""Longest wait in seconds for a conversion and its trial."""
 SETTLED_S = 60.0
-"""Longest wait for what a replica measures in its idle moments."""
+"""Longest wait in seconds for a replica's measurements in its idle time."""
 GIVE_WAY_S = 10.0
-"""Longest wait for others' calls before each pass."""
+"""Longest wait in seconds for others' calls before each pass."""
 REST_S = 0.001
-"""Between an answer and the next call of one caller: a client's comes no sooner, and finds the
-engine's threads asleep."""
+"""Seconds between an answer and the next call of one caller. A client's call comes no sooner, and
+finds the engine's threads asleep.
+"""
 _WEIGHED_S = 5.0
 _LOOK_S = 0.05
 
 
 class NotRunError(Exception):
-    """The model does not run this way; the message tells why."""
+    """The model does not run this way. The message contains the reason."""
 
 
 @dataclass(kw_only=True)
 class Subject:
-    """What is tried."""
+    """The deployment and examples of a trial."""
 
     trial_id: str
     entry: Entry
-    """Of the deployment."""
+    """Entry of the deployment."""
     path: str
     examples: list[Mapping[str, Any]]
     may_drop: bool
-    """Whether examples that the model refuses are left out: made-up ones may be too long for it."""
+    """True if examples that the model rejects are left out: made-up ones may be too long for it."""
     still_wanted: Callable[[], bool]
 
 
 class TrialConfiguration:
-    """A model at work in one way, until it is closed."""
+    """A model that runs in one configuration until it is closed."""
 
     def __init__(self, calls: Calls, subject: Subject, spec: DeploymentSpec) -> None:
         """
         Args:
-            spec: of the deployment as it would be; it gets an id of its own.
+            spec: the deployment's specification in this configuration. It receives a separate id.
         """
         self._subject = subject
         self._runtime = calls.runtime
@@ -82,33 +85,33 @@ class TrialConfiguration:
             # Usage of all rows of a trial is counted under the trial, not under the deployment.
             deployment_id=subject.trial_id,
             model=f"{spec.model[:MODEL_CHARS]} (trial)",
-            # The first to go where others need the memory.
+            # Evicted first when others need the memory.
             readiness=Readiness.COLD,
             min_replicas=0,
             max_replicas=1,
             idle_timeout_s=CONVERTED_S,
             max_queue=max(spec.max_queue, AT_ONCE),
-            # Engines that take none are tried, too: what they say may be worth a copy.
+            # Engines without adapter support are tried, too: their results may justify a copy.
             has_adapters=False,
         )
         self._inside = InternalClient(calls, subject.entry, self._spec.id)
         self._bodies: list[bytes] = []
 
     async def measured(self) -> tuple[Row, list[bytes]]:
-        """A row without a comparison, and the answer to each example.
+        """Returns a row without a comparison, and the answer to each example.
 
-        Raises `NotRunError`, and `StokerError` where the trial has to end.
+        Raises `NotRunError`, and `StokerError` if the trial must end.
         """
         self._runtime.apply(self._spec, running=True)
         try:
             await self._taken()
             await self._converted()
-            # Of what it is converted into.
+            # Answers of the converted model.
             answers = [await self._pass(body) for body in self._bodies]
             await self._settled()
             alone_s = await self._alone()
             items_per_s = await self._together()
-            found = Row(
+            row = Row(
                 engine=self._spec.engine,
                 dtype=self._spec.dtype,
                 weight_format=self._spec.config.get("weight_format"),
@@ -117,12 +120,12 @@ class TrialConfiguration:
                 items_per_s=round(items_per_s, 2),
                 memory_bytes=await self._memory(),
             )
-            return found, answers
+            return row, answers
         finally:
             await self._runtime.remove(self._spec.id)
 
     async def _taken(self) -> None:
-        """Find the examples that it takes: all of them, but for made-up ones."""
+        """Finds the examples that the model accepts. Only made-up examples may be rejected."""
         for example in list(self._subject.examples):
             body = self._inside.body(example)
             try:
@@ -134,15 +137,15 @@ class TrialConfiguration:
                 self._subject.examples.remove(example)
             else:
                 self._bodies.append(body)
-        # The others are compared with the same.
+        # The other configurations are compared with the same examples.
         self._subject.may_drop = False
 
     async def _alone(self) -> float:
-        """Seconds that an example takes on average.
+        """Returns the mean seconds per example.
 
-        A median of all would be that of one or two examples where these are of different lengths;
-        of each example's own it would leave out the slow calls, which a client's average has: 3 to
-        8 % of it, for a model that takes 4 to 7 ms.
+        A median of all calls would reflect only one or two examples if these have different
+        lengths. A median per example would leave out slow calls, which are part of a client's
+        average. They are 3 to 8 % of it, for a model that takes 4 to 7 ms.
         """
         times: list[float] = []
         for _ in self._rounds(2):
@@ -155,16 +158,18 @@ class TrialConfiguration:
         return statistics.fmean(times)
 
     async def _together(self) -> float:
-        """Inputs a second of so many callers, each of whom asks again once it is answered."""
+        """Returns inputs per second for concurrent callers that each call again once they are
+        answered.
+        """
         ended: list[tuple[float, int]] = []
-        """When an example was answered, and how many inputs it has."""
+        """Time of each answer, and its number of inputs."""
         counts = self._inputs()
-        asked = itertools.cycle(zip(self._bodies, counts, strict=True))
-        turns = (one for _ in self._rounds(3) for one in range(AT_ONCE))
+        requests = itertools.cycle(zip(self._bodies, counts, strict=True))
+        turns = (item for _ in self._rounds(3) for item in range(AT_ONCE))
 
         async def ask() -> None:
             for _ in turns:
-                body, count = next(asked)
+                body, count = next(requests)
                 await self._give_way()
                 await self._call(body)
                 ended.append((time.perf_counter(), count))
@@ -173,8 +178,8 @@ class TrialConfiguration:
         try:
             await asyncio.gather(*callers)
         finally:
-            for one in callers:
-                one.cancel()
+            for item in callers:
+                item.cancel()
             await asyncio.gather(*callers, return_exceptions=True)
         return steady_rate(ended, AT_ONCE)
 
@@ -189,16 +194,16 @@ class TrialConfiguration:
             yield number
 
     def _inputs(self) -> list[int]:
-        """How many each example has."""
+        """Returns the number of inputs of each example."""
         shape = SHAPES[self._subject.path]
         names = getattr(shape.request, "input_fields", ())[:1]
-        given = [one.get(name) for one in self._subject.examples for name in names]
-        if not given:
+        values = [item.get(name) for item in self._subject.examples for name in names]
+        if not values:
             return [1] * len(self._subject.examples)
-        return [len(cast("list[Any]", one)) if isinstance(one, list) else 1 for one in given]
+        return [len(cast("list[Any]", item)) if isinstance(item, list) else 1 for item in values]
 
     async def _pass(self, body: bytes) -> bytes:
-        """As `_call`, for a model that may have to be loaded before."""
+        """Calls the model like `_call`, and waits if it has to be loaded first."""
         deadline = time.monotonic() + self._settings.load_timeout_s
         while True:
             await self._give_way()
@@ -212,14 +217,15 @@ class TrialConfiguration:
 
     @property
     def _has_failed(self) -> bool:
-        """Whether it could not be loaded, rather than that it takes long."""
+        """True if loading failed, and is not merely slow."""
         stats = self._runtime.stats(self._spec.id)
         return stats is not None and stats.status is Status.FAILED
 
     async def _give_way(self) -> None:
-        """Let others' calls go first, for so long that a server that is always busy measures, too.
+        """Waits for others' calls. The wait is limited, so that a permanently busy server measures,
+        too.
 
-        Raises `NotFoundError` where nobody wants to know any more.
+        Raises `NotFoundError` if the trial is no longer wanted.
         """
         deadline = time.monotonic() + GIVE_WAY_S
         while True:
@@ -231,14 +237,16 @@ class TrialConfiguration:
             await asyncio.sleep(_LOOK_S)
 
     async def _call(self, body: bytes) -> bytes:
-        """The answer to a body. Raises `NotRunError`, `InsufficientCreditsError`."""
+        """Returns the answer to a body. Raises `NotRunError`, `InsufficientCreditsError`."""
         try:
             return await self._inside.answer(self._subject.path, body)
         except StokerError as error:
             raise NotRunError(error.message) from error
 
     async def _converted(self) -> None:
-        """Wait until an engine that converts models runs it. Raises `NotRunError`."""
+        """Waits until an engine that converts models runs the converted model. Raises
+        `NotRunError`.
+        """
         record = ENGINES.get(self._spec.engine)
         if record is None or not record.converts:
             return
@@ -247,51 +255,54 @@ class TrialConfiguration:
             stats = self._runtime.stats(self._spec.id)
             if stats and stats.status is Status.FAILED:
                 raise NotRunError(stats.message)
-            if stats and any(one.engine == record.name for one in stats.replicas):
+            if stats and any(replica.engine == record.name for replica in stats.replicas):
                 return
             if not self._subject.still_wanted():
                 raise NotFoundError("Deployment not found", code="deployment_not_found")
             if not (stats and stats.replicas):
-                # It had to go for others.
+                # The replica was unloaded for others.
                 await self._pass(self._bodies[0])
             await asyncio.sleep(_LOOK_S)
         raise NotRunError(f"It was not converted within {CONVERTED_S:g} s.")
 
     async def _settled(self) -> None:
-        """Leave it alone until it has found out how large its batches had best be."""
+        """Waits while the replica determines its best batch size."""
         deadline = time.monotonic() + SETTLED_S
         while time.monotonic() < deadline:
             stats = self._runtime.stats(self._spec.id)
-            if stats and any(one.is_settled for one in stats.replicas):
+            if stats and any(replica.is_settled for replica in stats.replicas):
                 return
             if not self._subject.still_wanted():
                 return
             await asyncio.sleep(_LOOK_S)
 
     async def _memory(self) -> int | None:
-        """What its replica holds, once somebody has looked."""
+        """Returns the memory of the replica in bytes, once it has been measured."""
         deadline = time.monotonic() + _WEIGHED_S
         while time.monotonic() < deadline:
             stats = self._runtime.stats(self._spec.id)
-            found = (
-                [one.memory_bytes for one in stats.replicas if one.memory_bytes] if stats else []
+            sizes = (
+                [replica.memory_bytes for replica in stats.replicas if replica.memory_bytes]
+                if stats
+                else []
             )
-            if found:
-                return found[0]
+            if sizes:
+                return sizes[0]
             await asyncio.sleep(_LOOK_S)
         return None
 
 
 def steady_rate(ended: Sequence[tuple[float, int]], callers: int) -> float:
-    """Inputs a second of callers who each ask again once they are answered.
+    """Returns inputs per second of callers that each call again once they are answered.
 
-    Not of the first ones, who come in a crowd, nor of the last ones, of whom there are ever fewer.
-    It is counted from the last of a crowd to the last of another, as those who begin together may
-    end so: a batch of all of them, again and again.
+    The first calls are excluded because they arrive together. The last calls are excluded because
+    fewer and fewer callers remain. Time is counted from the last answer of one group to the last
+    answer of another. Calls that begin together may end together: a batch of all of them, again and
+    again.
 
     Args:
-        ended: three times as many as callers at least, in order: the second at which an answer
-            came, and how many inputs it was for.
+        ended: at least three times as many entries as callers, in order. Each holds the second at
+            which an answer came, and its number of inputs.
     """
     counted = ended[callers:-callers]
     seconds = counted[-1][0] - ended[callers - 1][0]
@@ -301,7 +312,7 @@ def steady_rate(ended: Sequence[tuple[float, int]], callers: int) -> float:
 async def compared(
     comparer: Comparer, account: str, row: Row, reference: Sequence[bytes], answers: Sequence[bytes]
 ) -> Row:
-    """The row, with what its answers are beside the reference's."""
+    """Returns the row with a comparison of its answers to the reference's."""
     comparison = Comparison()
     for pair in zip(reference, answers, strict=True):
         comparison.merge(await comparer.compare(account, *pair))

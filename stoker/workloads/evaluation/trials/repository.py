@@ -19,20 +19,20 @@ async def page(session: Session, deployment_id: str, query: PageQuery) -> Page[T
 
 
 async def keep_rows(session: Session, row: Trial, rows: Sequence[dict[str, Any]]) -> None:
-    """Note what was measured so far; nothing, where the job is another server's by now."""
-    held = (Trial.id == row.id) & (Trial.lock_token == row.lock_token)
-    await session.execute(update(Trial).where(held).values(rows=list(rows)))
+    """Stores the measurements so far. Does nothing if another server has taken over the job."""
+    holds_lease = (Trial.id == row.id) & (Trial.lock_token == row.lock_token)
+    await session.execute(update(Trial).where(holds_lease).values(rows=list(rows)))
 
 
 async def drop_examples(session: Session, trial_id: str) -> None:
-    """They are nobody's business once they have been measured with."""
+    """Deletes the examples, which are private and no longer needed after the measurement."""
     await session.execute(update(Trial).where(Trial.id == trial_id).values(examples=None))
 
 
 async def forget_older(session: Session, deployment_id: str, kept: int) -> None:
-    """Delete a deployment's trials but the last ones."""
+    """Deletes all but the last trials of a deployment."""
     newest = select(Trial.id).where(Trial.deployment_id == deployment_id).order_by(Trial.id.desc())
-    for one in (
+    for trial in (
         await session.scalars(select(Trial).where(Trial.id.in_(newest.offset(kept))))
     ).all():
-        await session.delete(one)
+        await session.delete(trial)

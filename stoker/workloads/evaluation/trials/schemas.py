@@ -38,11 +38,11 @@ class TrialCreate(RequestModel):
 class RowStatus(StrEnum):
     MEASURED = "measured"
     DIFFERS = "differs"
-    """It answers the examples otherwise: another top label, vectors far away, other texts."""
+    """The answers to the examples differ: another top label, distant vectors or other texts."""
     FAILED = "failed"
-    """It could not be run; `reason` tells why."""
+    """The model could not be run. `reason` contains the cause."""
     UNAVAILABLE = "unavailable"
-    """The server has no such engine, or lacks what it needs."""
+    """The server has no such engine, or lacks its requirements."""
 
     @property
     def was_run(self) -> bool:
@@ -50,7 +50,7 @@ class RowStatus(StrEnum):
 
 
 class Row(ResponseModel):
-    """One way of running the model: what a deployment may be changed to."""
+    """Configuration of the model that can be applied to a deployment."""
 
     engine: str
     dtype: str
@@ -88,7 +88,7 @@ class TrialError(ResponseModel):
 
 
 class Trial(ResponseModel):
-    """Ways of running a deployment's model, measured on the same inputs."""
+    """Measurements of several configurations of a deployment's model on the same inputs."""
 
     id: str
     object: Literal["deployment.trial"] = "deployment.trial"

@@ -33,9 +33,9 @@ from stoker.workloads.evaluation.trials.measuring import NotRunError, Subject, T
 from stoker.workloads.evaluation.trials.schemas import Row, RowStatus
 
 QUEUED = 4
-"""Most trials of a deployment that wait or run."""
+"""Maximum number of queued and running trials of a deployment."""
 KEPT = 20
-"""Of a deployment's trials the last ones."""
+"""Number of a deployment's latest trials that are kept."""
 
 
 async def create(
@@ -45,7 +45,9 @@ async def create(
     deployment_id: str,
     body: schemas.TrialCreate,
 ) -> Trial:
-    """The examples are to be checked before. Raises what an unknown engine does, too."""
+    """Creates a trial. The caller must check the examples first. Raises also the errors of an
+    unknown engine.
+    """
     deployment = await deployments.get(session, account_id, deployment_id, lock=True)
     adapters.refuse(deployment, "It runs as its base does: try that one.")
     ways = candidates(
@@ -89,7 +91,7 @@ def response(context: TrialContext, row: Trial) -> schemas.Trial:
         status=JobStatus(row.status),
         progress=context.jobs.shown(row),
         examples=row.example_count,
-        rows=[Row.model_validate(one) for one in row.rows],
+        rows=[Row.model_validate(item) for item in row.rows],
         error=error,
         created_at=row.created_at,
         completed_at=row.completed_at,
@@ -113,8 +115,9 @@ class TrialJob:
         self._context = context
 
     async def perform(self, row: Trial, on_progress: OnProgress) -> list[dict[str, Any]]:
-        """Rows that an earlier worker has kept are not measured again, but for the first, which
-        the others are compared with.
+        """Measures the rows that no earlier worker has stored.
+
+        The first row is always measured again, because the others are compared with it.
         """
         CURRENT_CALLER.set(Party(row.account_id))
         deployment, ways = await self._ways(row)
@@ -122,21 +125,21 @@ class TrialJob:
         if entry is None:
             raise NotFoundError("Deployment not found", code="deployment_not_found")
         subject = self._subject(row, entry)
-        rows = {_way_of(one): one for one in row.rows}
+        rows = {_way_of(item): item for item in row.rows}
         reference: list[bytes] | None = None
         for number, (way, spec) in enumerate(ways):
             if reference is not None and way in rows:
                 continue
-            found, answers = await self._measured(deployment, subject, way, spec)
+            result, answers = await self._measured(deployment, subject, way, spec)
             if answers is not None:
                 reference = answers if reference is None else reference
-                found = await measuring.compared(
-                    self._context.comparer, row.account_id, found, reference, answers
+                result = await measuring.compared(
+                    self._context.comparer, row.account_id, result, reference, answers
                 )
-            rows[way] = found.model_dump(mode="json")
+            rows[way] = result.model_dump(mode="json")
             on_progress((number + 1) / len(ways))
-            await self._keep(row, [rows[one] for one, _ in ways if one in rows])
-            # Behind the first row, which each turn has to measure again.
+            await self._keep(row, [rows[item] for item, _ in ways if item in rows])
+            # Yields only after the first row, which each turn has to measure again.
             is_last = all(other in rows for other, _ in ways[number + 1 :])
             if number and not is_last and self._context.jobs.should_yield(row):
                 raise YieldedError
@@ -171,7 +174,7 @@ class TrialJob:
     async def _measured(
         self, deployment: Deployment, subject: Subject, way: Candidate, spec: DeploymentSpec
     ) -> tuple[Row, list[bytes] | None]:
-        """A row, with the answers where there are any."""
+        """Returns a row, with the answers if it has any."""
 
         def without(status: RowStatus, reason: str) -> tuple[Row, None]:
             row = Row(
@@ -198,13 +201,13 @@ class TrialJob:
         return Outcome({"rows": made})
 
     async def keep(self, session: Session, row: Trial, made: list[dict[str, Any]]) -> None:
-        """All of it is in the row."""
+        """Does nothing: all results are in the row."""
 
     async def ended(self, session: Session, row: Trial, error: StokerError | None) -> None:
         await repository.drop_examples(session, row.id)
 
     async def discard(self, made: list[dict[str, Any]]) -> None:
-        """Nothing lies anywhere."""
+        """Does nothing: no other data exists."""
 
 
 def _way_of(row: Mapping[str, Any]) -> Candidate:
@@ -214,7 +217,7 @@ def _way_of(row: Mapping[str, Any]) -> Candidate:
 async def _spec(
     session: Session, deployment: Deployment, way: Candidate, folder: SourceFolder | None
 ) -> DeploymentSpec:
-    """Of the deployment, run this way."""
+    """Returns the specification of the deployment in this configuration."""
     changed = versions.applied(deployment, way.applied(deployment))
     changed.memory_bytes = await estimates.again(session, changed, folder)
     return spec_of(changed)

@@ -35,7 +35,9 @@ class Sink(Protocol):
     """The number of calls that have begun."""
 
     def check(self, quoted: str) -> None:
-        """Raises `MalformedCallError` if no function's name begins so, in JSON's quotes."""
+        """Raises `MalformedCallError` if no function's name begins with this text in JSON's
+        quotes.
+        """
         ...
 
     def begin(self, name: str) -> None:
@@ -75,7 +77,9 @@ class Arguments(Protocol):
 
 
 def begin(sink: Sink, name: str) -> None:
-    """Begins a call whose name was read. Raises `MalformedCallError` for what is no name."""
+    """Begins a call with a name that was read. Raises `MalformedCallError` if the name is
+    invalid.
+    """
     if not name or len(name) > _MOST_NAME or any(map(str.isspace, name)) or not encodable(name):
         raise MalformedCallError
     sink.begin(name)
@@ -108,15 +112,16 @@ class Parameters:
     """The literal before a name."""
     between: str
     """The literal between the name and the value. In it, `§type` stands for the value's type, and
-    `§string` for whether the value is a text."""
+    `§string` for a flag that is true for texts.
+    """
     after: str
-    """The literal behind the value."""
+    """The literal after the value."""
     newline: bool = False
-    """Whether the value has lines of its own."""
+    """True if the value stands on separate lines."""
     python: bool = False
-    """Whether lists and objects are Python literals."""
+    """True if lists and objects are Python literals."""
     cdata: bool = False
-    """Whether a text may be a CDATA section."""
+    """True if a text may be a CDATA section."""
 
     @property
     def opens(self) -> Sequence[str]:
@@ -134,28 +139,28 @@ class Parameters:
         count = 0
         while (yield from self._next(source, after)):
             key = (yield from source.until([self.between.split()[0]], _MOST_NAME)).strip()
-            given = yield from self._type(source)
+            value_type = yield from self._type(source)
             sink.write(f"{', ' if count else ''}{json.dumps(key, ensure_ascii=False)}: ")
             allowed = types(schemas[key], parameters) if key in schemas else _ANY
-            if given is not None:
-                allowed = frozenset({"string"}) if given == "string" else _ANY - {"string"}
+            if value_type is not None:
+                allowed = frozenset({"string"}) if value_type == "string" else _ANY - {"string"}
             yield from self._value(source, sink, allowed, after)
             count += 1
         sink.write("}")
 
     def _next(self, source: Source, after: Sequence[str]) -> Steps[bool]:
-        """Goes to the next argument. Returns False if there is none."""
+        """Goes to the next argument. Returns False if none follows."""
         yield from source.skip_space()
         ends = [*after, self.before]
         yield from source.until(ends)
-        found = yield from source.starts(ends)
-        if found != self.before:
+        following = yield from source.starts(ends)
+        if following != self.before:
             return False
         source.at += len(self.before)
         return True
 
     def _type(self, source: Source) -> Steps[str | None]:
-        """Reads what stands between a name and its value. Returns the type that it names."""
+        """Reads the literal between a name and its value. Returns the type that it names."""
         first, mark, rest = self.between.partition("§")
         for place, word in enumerate(first.split()):
             if place:
@@ -167,16 +172,16 @@ class Parameters:
             return None
         kind = "string" if rest.startswith("string") else "type"
         last = rest.removeprefix(kind)
-        given = yield from source.until([last], _MOST_NAME)
+        type_text = yield from source.until([last], _MOST_NAME)
         source.at += len(last)
         if kind == "string":
-            return "string" if given == "true" else "other"
-        return given
+            return "string" if type_text == "true" else "other"
+        return type_text
 
     def _value(
         self, source: Source, sink: Sink, allowed: frozenset[str], after: Sequence[str]
     ) -> Steps[None]:
-        """Reads a value to behind its last mark, and writes it as JSON."""
+        """Reads a value including its final mark, and writes it as JSON."""
         if self.newline and (yield from source.starts(["\n"])):
             source.at += 1
         if self.cdata and (yield from self._cdata(source, sink)):
@@ -200,7 +205,7 @@ class Parameters:
         return True
 
     def _text(self, source: Source, after: Sequence[str], emit: Emit) -> Steps[None]:
-        """Emits the text before the mark that ends the value, and goes behind the mark.
+        """Emits the text before the mark that ends the value, and moves past the mark.
 
         The mark ends it only if another argument, or the end of the call, follows it.
         """
@@ -237,7 +242,7 @@ def _inner(text: str) -> str:
 
 @dataclass(frozen=True)
 class KeywordArguments:
-    """Python's keyword arguments, whose values are literals."""
+    """Python's keyword arguments with literals as values."""
 
     opens: Sequence[str] = ()
 
@@ -396,7 +401,7 @@ class NestedArguments:
         return (f"{self.mark}<",)
 
     def read(self, source: Source, sink: Sink, name: str, after: Sequence[str]) -> Steps[None]:
-        text = yield from source.until([one for one in after if len(one) > 1])
+        text = yield from source.until([end for end in after if len(end) > 1])
         parameters = sink.parameters(name)
         pieces = re.split(f"{re.escape(self.mark)}<(/?)([^>]*)>", text)
         value, rest = self._element(pieces, 0, {"type": "object", **_object(parameters)}, None, 0)
@@ -409,7 +414,7 @@ class NestedArguments:
     def _element(
         self, pieces: Sequence[str], at: int, schema: Any, tag: str | None, depth: int
     ) -> tuple[Any, int]:
-        """Returns an element's value, and the place behind its end.
+        """Returns an element's value, and the position after its end.
 
         Args:
             pieces: texts, each followed by a slash or nothing, and by a tag's name.

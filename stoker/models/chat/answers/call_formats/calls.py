@@ -36,7 +36,7 @@ def arguments_text(arguments: Any) -> str:
 
 
 def encodable(text: str) -> bool:
-    """Returns whether the text is valid Unicode, without half of a surrogate pair."""
+    """Returns True if the text is valid Unicode, without half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -14,14 +14,14 @@ from stoker.models.chat.answers.call_formats.source import Source, Steps
 _PLACES = re.compile("(§name|§args|§id|§object)")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w.]*")
 _MOST = 256
-"""Longest name or identifier, in characters."""
+"""Maximum length of a name or identifier in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """How one family of models writes calls.
+    """Notation of calls in one family of models.
 
-    Literals may have white space within and around them, which is optional in an answer.
+    Literals may contain white space inside and around them, which is optional in an answer.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Format:
     section: tuple[str, str] = ("", "")
     """The texts before and after all calls of an answer."""
     again: bool = False
-    """Whether an answer may have several such sections."""
+    """True if an answer may have several such sections."""
     separator: str = "\n"
     """The text between two calls."""
     arguments: Arguments = field(default_factory=JsonArguments)
@@ -44,21 +44,21 @@ class Format:
     in_header: str = ""
     """If calls are messages: a regular expression of the name in a message's header."""
     at_start: bool = False
-    """Whether calls begin without a mark, at the start of the answer."""
+    """True if calls begin without a mark, at the start of the answer."""
     several: bool = True
-    """Whether an answer may hold more than one call."""
+    """True if an answer may hold more than one call."""
     in_template: str = ""
     """Selects the format by a regular expression if the chat template renders no calls.
     Empty: never."""
     enforced: bool = True
-    """Whether a grammar may keep the model to this format."""
+    """True if a grammar may enforce this format."""
     why_free: str = ""
-    """The reason why a grammar may not."""
+    """The reason why a grammar may not enforce it."""
 
     @cached_property
     def elements(self) -> Sequence[str]:
         """The literals and places of the layout, in order."""
-        return [one for one in _PLACES.split(self.layout) if one]
+        return [element for element in _PLACES.split(self.layout) if element]
 
     @cached_property
     def openings(self) -> Sequence[str]:
@@ -70,7 +70,9 @@ class Format:
 
     @cached_property
     def closing(self) -> str | None:
-        """What ends the calls that a mark has begun; None: nothing that no text has, too."""
+        """The literal that ends the calls after a mark. None if ordinary text may contain it
+        too.
+        """
         last = self.section[1] or self.elements[-1]
         words = [] if last.startswith("§") else last.split()
         word = words[-1].lstrip("]") if words else ""
@@ -88,15 +90,15 @@ class Format:
         Usually these are first words of literals. Arguments may be followed by any word of the next
         literal, because some models leave out its first words.
         """
-        for one in self.elements[place + 1 :]:
-            if one == "§args":
-                return [*self.arguments.opens, *self.after(self.elements.index(one))]
-            if one.startswith("§"):
+        for element in self.elements[place + 1 :]:
+            if element == "§args":
+                return [*self.arguments.opens, *self.after(self.elements.index(element))]
+            if element.startswith("§"):
                 return []
-            if words := one.split():
+            if words := element.split():
                 return words if self.elements[place] == "§args" else words[:1]
         ends = [self.separator, self.section[1], self.section[0] or self.elements[0]]
-        return [words[0] for one in ends if (words := one.split())]
+        return [words[0] for element in ends if (words := element.split())]
 
     def read(self, source: Source, sink: Sink, opening: str) -> Steps[None]:
         """Reads all calls after a mark.
@@ -167,7 +169,7 @@ class Format:
     def _name(self, source: Source, ends: Sequence[str]) -> Steps[str]:
         if ends != ["("]:
             return (yield from source.until(ends, _MOST)).strip()
-        # A name before a bracket can be checked at once.
+        # A name before a bracket can be checked immediately.
         begun = source.at
         while True:
             match = _IDENTIFIER.match(source.text, begun)
@@ -176,7 +178,7 @@ class Format:
                 return source.text[begun : source.at]
 
     def _object(self, source: Source, sink: Sink) -> Steps[None]:
-        """Reads a JSON object whose members are the name and the arguments, in any order."""
+        """Reads a JSON object with the name and the arguments as members, in any order."""
         yield from source.literal("{")
         name: str | None = None
         pending: str | None = None
@@ -220,7 +222,7 @@ def behind(literal: str, opening: str) -> str:
 
 
 def _whole(text: str | None) -> str:
-    """Returns a call's arguments that were read before its name, or as a text."""
+    """Returns a call's arguments, read before its name or written as a JSON text."""
     value: Any = {}
     try:
         value = json.loads(text) if text is not None else {}

@@ -44,7 +44,7 @@ class Framing:
 @dataclass(frozen=True, kw_only=True)
 class _Row:
     shown: Sequence[str]
-    """Texts that identify a chat template with these marks. It contains all of them."""
+    """Texts that identify a chat template with these marks. It must contain all of them."""
     framing: Framing = field(default_factory=Framing)
 
 
@@ -126,7 +126,7 @@ def framing_of(chat_template: str, *, thinks: bool) -> Framing:
     """Returns the marks that a chat template writes around the parts of answers.
 
     Args:
-        thinks: whether the tokenizer has a token that ends reasoning.
+        thinks: True if the tokenizer has a token that ends reasoning.
     """
     rows = [
         row.framing

@@ -1,7 +1,7 @@
-"""An answer's text while it is written, for readers that are generators.
+"""Text of an answer while it is written, for readers that are generators.
 
-A reader is a generator of `Steps`: it yields if it needs more text, and goes on if some was added.
-What it reads never depends on the pieces in which the text comes.
+A reader is a generator of `Steps`. It yields if it needs more text, and continues after text was
+added. Its result never depends on how the text is split into pieces.
 """
 
 import json
@@ -60,7 +60,7 @@ class Source:
         self.text, self.at = self.text[self.at :], 0
 
     def more(self) -> Steps[bool]:
-        """Waits for more text. Returns False if there is none."""
+        """Waits for more text. Returns False at the end."""
         if self.ended:
             return False
         yield
@@ -84,9 +84,11 @@ class Source:
         """Returns the longest literal that comes next, or None."""
         while True:
             rest = self.text[self.at : self.at + max(map(len, literals), default=0)]
-            waits = any(len(one) > len(rest) and one.startswith(rest) for one in literals)
+            waits = any(
+                len(literal) > len(rest) and literal.startswith(rest) for literal in literals
+            )
             if not waits or not (yield from self.more()):
-                matches = [one for one in literals if rest.startswith(one)]
+                matches = [literal for literal in literals if rest.startswith(literal)]
                 return max(matches, key=len) if matches else None
 
     def literal(self, text: str) -> Steps[None]:
@@ -104,17 +106,19 @@ class Source:
     def until(self, literals: Sequence[str], most: int | None = None) -> Steps[str]:
         """Returns the text before the first of some literals, which is left unread.
 
-        Raises `MalformedCallError` if there is none, or none within `most` characters.
+        Raises `MalformedCallError` if none follows, or none within `most` characters.
         """
         begin = self.at
         while True:
-            places = [place for one in literals if (place := self.text.find(one, self.at)) >= 0]
+            places = [
+                place for literal in literals if (place := self.text.find(literal, self.at)) >= 0
+            ]
             if places:
                 end = min(places)
                 if most is not None and end - begin > most:
                     raise MalformedCallError
-                found, self.at = self.text[begin:end], end
-                return found
+                before, self.at = self.text[begin:end], end
+                return before
             if most is not None and len(self.text) - begin > most + max(map(len, literals)):
                 raise MalformedCallError
             self.at = max(begin, len(self.text) - max(map(len, literals)) + 1)
@@ -128,7 +132,7 @@ class Source:
         """Reads a JSON string. Raises `MalformedCallError`.
 
         Args:
-            check: is called with the beginning of the string, and raises for a wrong one.
+            check: called with the beginning of the string. Raises if it is wrong.
         """
         if (yield from self.need()) != '"':
             raise MalformedCallError
@@ -146,15 +150,16 @@ class Source:
             raise MalformedCallError from error
 
     def json_value(self) -> Steps[str]:
-        """Reads a JSON value and returns its text, not checked. Raises `CutError`."""
+        """Reads a JSON value and returns its text without checking it. Raises `CutError`."""
         parts: list[str] = []
         yield from self.json_text(parts.append)
         return "".join(parts)
 
     def json_text(self, emit: Emit) -> Steps[None]:
-        """Reads a JSON value and emits its text as it comes, with what JSON lacks replaced.
+        """Reads a JSON value and emits its text as it arrives. Replaces parts that are invalid in
+        JSON.
 
-        Raises `CutError`, or `MalformedCallError` if there is no value.
+        Raises `CutError`, or `MalformedCallError` if no value comes next.
         """
         depth = 0
         while True:
@@ -202,7 +207,7 @@ class Source:
                 emit('"')
                 return
             if character < " ":
-                # JSON wants control characters escaped.
+                # JSON requires control characters to be escaped.
                 self.at += 1
                 emit(json.dumps(character)[1:-1])
 

@@ -1,7 +1,7 @@
 # ruff: noqa: RUF001 (marks of models that are written with unusual characters)
-"""The formats of calls that are known.
+"""Known formats of calls.
 
-Of several that read a chat template's calls equally well, the first is chosen.
+If several formats read a chat template's calls equally well, the first is chosen.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def _invoke(
 
     Args:
         section: the name of the element around all calls.
-        before: what the names of the other elements begin with.
+        before: prefix of the names of the other elements.
     """
     return Format(
         name=name,
@@ -284,7 +284,7 @@ FORMATS: Sequence[Format] = (
         arguments=NestedArguments(_MINIMAX),
         in_template=r"\]<\]minimax\[>\[",
     ),
-    # --- notations of their own ---
+    # --- special notations ---
     Format(
         name="gemma-4",
         layout="<|tool_call>call:§name§args<tool_call|>",

@@ -23,7 +23,7 @@ _NAMES: Mapping[type, str] = {
 }
 TEXT_ONLY = frozenset({"string"})
 DEEPEST = 8
-"""The most references and combinations that are followed one within another."""
+"""Maximum depth of nested references and combinations."""
 
 
 def property_schemas(parameters: Any) -> Mapping[str, Any]:
@@ -31,9 +31,9 @@ def property_schemas(parameters: Any) -> Mapping[str, Any]:
     if not isinstance(parameters, dict):
         return {}
     schema = cast("dict[str, Any]", parameters)
-    found: dict[str, Any] = {}
-    _collect(schema, schema, found, {}, 0)
-    return found
+    schemas: dict[str, Any] = {}
+    _collect(schema, schema, schemas, {}, 0)
+    return schemas
 
 
 def _collect(
@@ -72,14 +72,14 @@ def _parts(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def resolved(reference: str, root: Mapping[str, Any]) -> Any:
-    """Returns the part of a schema that a reference names; None if there is no such part."""
+    """Returns the part of a schema that a reference names. None if it does not exist."""
     if not reference.startswith("#"):
         return None
-    found: Any = root
+    target: Any = root
     for part in reference[1:].split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
-        found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
-    return found
+        target = cast("dict[str, Any]", target).get(name) if isinstance(target, dict) else None
+    return target
 
 
 def types(schema: Any, root: Any) -> frozenset[str]:
@@ -102,24 +102,24 @@ def _types(
     if not isinstance(schema, dict) or depth > DEEPEST:
         return _ALL
     body = cast("dict[str, Any]", schema)
-    found = _own_types(body)
+    allowed = _own_types(body)
     whole = cast("dict[str, Any]", root) if isinstance(root, dict) else {}
     for key in ("anyOf", "oneOf"):
         if isinstance(body.get(key), list):
             members: list[Any] = body[key]
-            either = [_types(one, whole, known, depth + 1) for one in members]
-            found &= frozenset[str]().union(*either)
+            either = [_types(member, whole, known, depth + 1) for member in members]
+            allowed &= frozenset[str]().union(*either)
     parts: list[Any] = body["allOf"] if isinstance(body.get("allOf"), list) else []
     for part in parts:
-        found &= _types(part, whole, known, depth + 1)
+        allowed &= _types(part, whole, known, depth + 1)
     if isinstance(reference := body.get("$ref"), str):
         if (reference, depth) not in known:
             target = resolved(reference, whole)
             known[reference, depth] = _types(target, whole, known, depth + 1)
-        found &= known[reference, depth]
+        allowed &= known[reference, depth]
     if body.get("nullable") is True:
-        found |= {"null"}
-    return found
+        allowed |= {"null"}
+    return allowed
 
 
 def _kind(value: Any) -> str:
@@ -130,31 +130,31 @@ def _kind(value: Any) -> str:
 def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
     declared: Any = schema.get("type")
     if isinstance(declared, str):
-        found = frozenset({declared})
+        kinds = frozenset({declared})
     elif isinstance(declared, list):
-        found = frozenset(str(one) for one in cast("list[Any]", declared))
+        kinds = frozenset(str(item) for item in cast("list[Any]", declared))
     elif isinstance(schema.get("enum"), list):
         values: list[Any] = schema["enum"]
-        found = frozenset(_kind(one) for one in values)
+        kinds = frozenset(_kind(item) for item in values)
     elif "const" in schema:
-        found = frozenset({_kind(schema["const"])})
+        kinds = frozenset({_kind(schema["const"])})
     elif isinstance(schema.get("properties"), dict):
-        found = frozenset({"object"})
+        kinds = frozenset({"object"})
     elif "items" in schema:
-        found = frozenset({"array"})
+        kinds = frozenset({"array"})
     else:
         return _ALL
-    return found | {"integer"} if "number" in found else found
+    return kinds | {"integer"} if "number" in kinds else kinds
 
 
 def typed(text: str, allowed: frozenset[str], *, python: bool = True) -> Any:
-    """Returns the value that a text without quotes stands for.
+    """Returns the value of a text without quotes.
 
     A text stays a text if only texts are allowed, or if it is no value of another allowed type.
 
     Args:
         allowed: JSON types.
-        python: whether Python's spelling of a value is read, too.
+        python: True if Python's spelling of a value is also accepted.
     """
     if allowed == TEXT_ONLY:
         return text
@@ -189,7 +189,7 @@ def _no_constant(name: str) -> Any:
 
 
 def python_value(node: ast.expr) -> Any:
-    """Returns the value of a Python literal that JSON has, too. Nothing is run.
+    """Returns the value of a Python literal, if JSON can express it. Executes no code.
 
     Raises `MalformedCallError`.
     """

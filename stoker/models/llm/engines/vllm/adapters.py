@@ -1,7 +1,7 @@
-"""Adapters that vLLM itself loads: looked at here, before it is told of one.
+"""Adapters that vLLM itself loads. They are checked here before vLLM receives them.
 
-vLLM takes one scale for all matrices of an adapter, from `r` and `lora_alpha`, and ends where it
-cannot load one in a step.
+vLLM uses one scale for all matrices of an adapter, from `r` and `lora_alpha`. It exits if it cannot
+load an adapter during a step.
 """
 
 import math
@@ -12,12 +12,12 @@ from stoker.models.adapters.lora import Lora
 from stoker.models.llm.checkpoint import load_skeleton
 
 MAX_RANK = 64
-"""vLLM keeps room for so much in each layer, for each adapter of a batch."""
+"""Maximum rank. vLLM reserves room for it in each layer, for each adapter of a batch."""
 _NOT_THERE = frozenset({"embed_out", "embed_tokens", "lm_head"})
 
 
 class VllmAdapters(Adapters):
-    """Those that are named to vLLM; nothing of them is kept here."""
+    """Adapters that are only named to vLLM. No weights are kept here."""
 
     def __init__(self, base: Path, folder: Path) -> None:
         super().__init__(load_skeleton(base), folder, 0)
@@ -27,13 +27,14 @@ class VllmAdapters(Adapters):
             raise UnfitError("vLLM takes no layers that an adapter keeps whole (modules_to_save).")
         if settings.rank > MAX_RANK:
             raise UnfitError(f"On vLLM it may have a rank of {MAX_RANK}; it has {settings.rank}.")
-        first, *others = settings.modules.values()
+        first, *rest = settings.modules.values()
         if any(
-            one.rank != first.rank or not math.isclose(one.scale, first.scale) for one in others
+            module.rank != first.rank or not math.isclose(module.scale, first.scale)
+            for module in rest
         ):
             raise UnfitError("vLLM takes one rank and one scale for all modules of an adapter.")
-        if found := _NOT_THERE.intersection(settings.kinds):
-            raise UnfitError(f"vLLM takes no adapted {sorted(found)[0]}.")
+        if unsupported := _NOT_THERE.intersection(settings.kinds):
+            raise UnfitError(f"vLLM takes no adapted {sorted(unsupported)[0]}.")
 
     def _kept_of(self, one: Adapter) -> Adapter:
         return Adapter(one.name, {}, {})

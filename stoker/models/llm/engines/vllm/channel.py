@@ -1,7 +1,8 @@
-"""What a replica and its vLLM child say to each other: msgpack over a socket pair, never pickles.
+"""Messages between a replica and its vLLM child: msgpack over a socket pair, never pickles.
 
-A message is four bytes with its length, little-endian, and so many of msgpack. Both sides import
-this, the child from another Python environment: nothing here but the standard library and msgspec.
+A message is its length in four bytes, little-endian, followed by that many bytes of msgpack. Both
+sides import this module, the child from another Python environment. It may import only the standard
+library and msgspec.
 """
 
 import socket
@@ -19,70 +20,70 @@ _LENGTH = struct.Struct("<I")
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
-    """The first message."""
+    """First message to the child: load a model."""
 
     folder: str
     device: str
-    """`auto`, `cpu` or `cuda`: which one, the environment of the process says."""
+    """`auto`, `cpu` or `cuda`. The environment of the process selects the GPU."""
     dtype: str
     cache_bytes: int
-    """What the key-value cache may take on a CPU."""
+    """Maximum bytes of the key-value cache on a CPU."""
     gpu_share: float
-    """The part of a GPU's memory that weights, work and cache may take."""
+    """Share of a GPU's memory for weights, computation and cache."""
     adapters: str = ""
-    """A folder of those that sequences may have; empty: none."""
+    """Folder of the adapters that sequences may use. Empty means none."""
     max_rank: int = 0
-    """Of adapters."""
+    """Maximum rank of adapters."""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
-    """The answer to `Ready`."""
+    """The replica's reply to `Ready`."""
 
     ends: list[int]
     """Tokens by which the model ends its answer."""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
-    """Add a sequence; it takes part from the next step on."""
+    """Adds a sequence. It takes part from the next step on."""
 
     id: int
     prompt: list[int]
     sampling: Sampling
     grammar: str = ""
-    """The form that the answer has to have, in llguidance's own JSON."""
+    """Required form of the answer, in llguidance's own JSON."""
     after: int | None = None
-    """The form begins behind this token."""
+    """Token after which the form begins."""
     plain: list[int] = []
-    """Added tokens that are text within the form."""
+    """Added tokens that count as text within the form."""
     adapter: str = ""
-    """The folder in `Load.adapters` of what is added to the model for it."""
+    """Folder of its adapter in `Load.adapters`."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """Forget a sequence; an unknown one is no error."""
+    """Removes a sequence. An unknown sequence is no error."""
 
     id: int
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """The model is loaded: most tokens of a sequence, and the width of its logits."""
+    """The model is loaded. States the maximum tokens of a sequence and the width of its logits."""
 
     max_length: int
     vocabulary: int
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The model cannot be loaded; nothing follows."""
+    """The model cannot be loaded. No message follows."""
 
     message: str
 
 
 class Stepped(msgspec.Struct, frozen=True, tag="stepped"):
-    """One step was computed, whether or not it gave anything."""
+    """Result of a step, which may be empty."""
 
     outputs: list[Output]
     usage: float
-    """The share of the key-value cache that sequences hold, 0 to 1."""
+    """Share of the key-value cache that sequences hold, 0 to 1."""
 
 
 ToChild = Load | Begin | Submit | Abort
@@ -92,12 +93,12 @@ Incoming = TypeVar("Incoming")
 
 
 class Channel(Generic[Incoming]):
-    """One end. Any thread may send; one thread receives."""
+    """Endpoint of the connection. Any thread may send; one thread receives."""
 
     def __init__(self, end: socket.socket, incoming: Any) -> None:
         """
         Args:
-            incoming: the type of what comes.
+            incoming: type of the received messages.
         """
         self._socket = end
         self._file = end.makefile("rb")
@@ -106,7 +107,9 @@ class Channel(Generic[Incoming]):
         self._lock = threading.Lock()
 
     def send(self, message: ToChild | FromChild) -> None:
-        """Raises `OSError` where the other end is gone, `ValueError` for what is too large."""
+        """Sends a message. Raises `OSError` if the other end is closed, and `ValueError` if the
+        message is too large.
+        """
         content = self._encode(message)
         if len(content) > MAX_BYTES:
             raise ValueError(f"a message has {len(content)} bytes")
@@ -114,9 +117,9 @@ class Channel(Generic[Incoming]):
             self._socket.sendall(_LENGTH.pack(len(content)) + content)
 
     def receive(self) -> Incoming | None:
-        """The next message, waiting for it; None at the end.
+        """Waits for the next message and returns it. None at the end.
 
-        Raises `ValueError` (msgspec's errors are such) for what is none.
+        Raises `ValueError` for an invalid message (msgspec's errors are subclasses).
         """
         head = self._read(_LENGTH.size)
         if head is None:
@@ -133,7 +136,7 @@ class Channel(Generic[Incoming]):
 
     def _read(self, size: int) -> bytes | None:
         try:
-            found = self._file.read(size)
+            received = self._file.read(size)
         except ConnectionError:
             return None
-        return found if len(found) == size else None
+        return received if len(received) == size else None

@@ -1,7 +1,8 @@
-"""The process below a replica that runs vLLM: tokens in, tokens out, step by step.
+"""Child process of a replica that runs vLLM: tokens in, tokens out, step by step.
 
-Its interpreter is that of vLLM's environment. Of ours it imports what needs the standard library,
-msgspec, torch and llguidance only, which vLLM brings too. It fetches nothing and listens nowhere.
+It runs on the interpreter of vLLM's environment. From Stoker, it imports only modules that need the
+standard library, msgspec, torch and llguidance, which vLLM also installs. It fetches nothing and
+listens on no port.
 """
 
 import importlib
@@ -34,7 +35,9 @@ log = logging.getLogger(__name__)
 
 
 class Inbox:
-    """What the replica says, read and prepared on a thread of its own beside the steps."""
+    """Messages of the replica, read and prepared on a separate thread in parallel with the
+    steps.
+    """
 
     def __init__(self, channel: Channel[ToChild], folder: str, vocabulary: int) -> None:
         self._channel = channel
@@ -46,11 +49,11 @@ class Inbox:
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def take(self, *, wait: bool) -> list[tuple[Begin | Submit | Abort, Any]]:
-        """Messages, a `Submit` with its matcher or with the error that there is none."""
-        found = [self._found.get()] if wait else []
+        """Returns messages. A `Submit` comes with its matcher or with the error of creating it."""
+        messages = [self._found.get()] if wait else []
         while not self._found.empty():
-            found.append(self._found.get())
-        return found
+            messages.append(self._found.get())
+        return messages
 
     def _read(self) -> None:
         try:
@@ -59,7 +62,7 @@ class Inbox:
                     self._found.put((message, self._prepared(message)))
         except Exception:
             log.exception("messages cannot be read any more")
-        # The replica is gone, or cannot be understood: nobody is left to work for.
+        # The replica has ended or sends invalid messages, so no caller remains.
         os._exit(0)
 
     def _prepared(self, message: Begin | Submit | Abort) -> Any:
@@ -99,7 +102,7 @@ def _serve(channel: Channel[ToChild], engine: ChildEngine, inbox: Inbox) -> None
 
 
 def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Output]:
-    """Give a sequence to the engine; the output that reports the error where that fails."""
+    """Submits a sequence to the engine. Returns an output with the error if that fails."""
     if isinstance(prepared, Exception):
         error = f"The form of the answer {prepared}."
         return [Output(message.id, [], [], error=error, form=True)]
@@ -112,7 +115,7 @@ def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Outp
 
 
 def _stop_listening() -> None:
-    """Close what gloo listens on: nothing ever connects to a group of one."""
+    """Closes the sockets on which gloo listens. A group of one process receives no connections."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for place in Path("/proc/self/fd").iterdir():
         descriptor = int(place.name)
@@ -120,12 +123,13 @@ def _stop_listening() -> None:
             if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 continue
         except OSError:
-            # The descriptor of this very listing.
+            # This is the descriptor of the directory listing itself.
             continue
-        with socket.socket(fileno=os.dup(descriptor)) as one:
-            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+            listens = duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         if listens:
-            # Not merely closed: the library's descriptor must not become another file's.
+            # Replaced rather than closed, so that the library's descriptor does not become another
+            # file's.
             os.dup2(nothing, descriptor)
     os.close(nothing)
 

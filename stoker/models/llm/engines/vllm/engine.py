@@ -1,6 +1,6 @@
-"""vLLM's engine in our terms. Its own are the internal ones of the version that is installed.
+"""Wraps vLLM's engine in Stoker's types. It uses internal APIs of the installed vLLM version.
 
-Imported by vLLM's child alone.
+Imported only by vLLM's child process.
 """
 
 import importlib
@@ -15,40 +15,46 @@ from stoker.models.llm.engines.vllm.channel import Load, Ready, Submit
 from stoker.models.llm.interface import Finish, Logprob, Output
 
 BLOCK_TOKENS = 32
-"""Of the cache on a CPU, where vLLM's own are of 128: prompts share whole blocks."""
+"""Tokens per block of the cache on a CPU. vLLM's default is 128; prompts share only whole
+blocks.
+"""
 STEP_TOKENS = 256
-"""Most tokens of a step on a CPU, as with our own engines. GPUs keep vLLM's number."""
+"""Maximum tokens per step on a CPU, as in Stoker's own engines. GPUs use vLLM's number."""
 MAX_RUNNING = 256
 MAX_ADAPTERS = 8
-"""Of one step; vLLM has room for so many in each layer, and others wait."""
+"""Maximum adapters per step. vLLM reserves room for that number in each layer; other adapters
+wait.
+"""
 KEPT_ADAPTERS = 64
-"""Adapters that stay in memory, the least recently used give way."""
+"""Maximum adapters in memory. The least recently used are evicted."""
 _SEED_MASK = (1 << 64) - 1
 
 
 @dataclass(eq=False)
 class Answer:
-    """A sequence in the engine's hands."""
+    """Sequence that the engine continues."""
 
     stops: frozenset[int]
     top: int
-    """How many of the likeliest tokens to report in each place."""
+    """Number of likeliest tokens to report at each position."""
     prompt: Sequence[int] = ()
-    """Its tokens, where their log probabilities are wanted."""
+    """Tokens of the prompt, if their log probabilities are requested."""
     silent: bool = False
-    """Whether no answer is wanted: vLLM draws at least one token."""
+    """True if no answer is requested. vLLM draws at least one token anyway."""
     matcher: Any = None
     error: Exception | None = None
-    """Why no token can be drawn for it."""
+    """Reason why no token can be drawn for it."""
     cached_reported: bool = False
-    """Whether the tokens that were found computed have been reported."""
+    """True if the number of cached tokens has been reported."""
 
 
 class ChildEngine:
-    """vLLM's engine, and what it does not do: forms with our limits, ends without their token."""
+    """vLLM's engine with features that it lacks: forms with Stoker's limits, and answers without
+    their end token.
+    """
 
     def __init__(self, load: Load) -> None:
-        """Load the model. Raises whatever vLLM raises."""
+        """Loads the model. Raises any error of vLLM."""
         self._vllm, self._answers = _engine(load)
         config = self._vllm.vllm_config.model_config
         self.facts = Ready(max_length=config.max_model_len, vocabulary=config.get_vocab_size())
@@ -57,7 +63,7 @@ class ChildEngine:
         self.ends: Sequence[int] = ()
         self._adapters = load.adapters
         self._added: dict[str, Any] = {}
-        """Adapter → vLLM's own request for it."""
+        """Maps an adapter to vLLM's request for it."""
 
     @property
     def busy(self) -> bool:
@@ -68,27 +74,27 @@ class ChildEngine:
         return self._core.scheduler.kv_cache_manager.usage
 
     def submit(self, message: Submit, matcher: Any) -> None:
-        """Raises `ValueError` for what vLLM does not take."""
-        wanted = message.sampling
-        stops = {*wanted.stop_token_ids, *(() if wanted.ignore_eos else self.ends)}
-        most = max(1, wanted.max_tokens or 0)
+        """Submits a sequence. Raises `ValueError` if vLLM rejects it."""
+        sampling = message.sampling
+        stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else self.ends)}
+        most = max(1, sampling.max_tokens or 0)
         params = self._params.SamplingParams(
             max_tokens=most,
-            min_tokens=min(wanted.min_tokens or 0, most),
-            temperature=_or(wanted.temperature, 1.0),
-            top_p=_or(wanted.top_p, 1.0),
-            top_k=_or(wanted.top_k, 0),
-            min_p=_or(wanted.min_p, 0.0),
-            # As torch itself takes negative ones; -1 would be none to vLLM.
-            seed=None if wanted.seed is None else wanted.seed & _SEED_MASK,
-            frequency_penalty=wanted.frequency_penalty,
-            presence_penalty=wanted.presence_penalty,
-            repetition_penalty=_or(wanted.repetition_penalty, 1.0),
-            logit_bias=wanted.logit_bias or None,
-            allowed_token_ids=wanted.allowed_tokens or None,
-            logprobs=wanted.logprobs,
-            prompt_logprobs=wanted.prompt_logprobs,
-            # All ends are given by their tokens.
+            min_tokens=min(sampling.min_tokens or 0, most),
+            temperature=_or(sampling.temperature, 1.0),
+            top_p=_or(sampling.top_p, 1.0),
+            top_k=_or(sampling.top_k, 0),
+            min_p=_or(sampling.min_p, 0.0),
+            # torch accepts negative seeds. To vLLM, -1 means no seed.
+            seed=None if sampling.seed is None else sampling.seed & _SEED_MASK,
+            frequency_penalty=sampling.frequency_penalty,
+            presence_penalty=sampling.presence_penalty,
+            repetition_penalty=_or(sampling.repetition_penalty, 1.0),
+            logit_bias=sampling.logit_bias or None,
+            allowed_token_ids=sampling.allowed_tokens or None,
+            logprobs=sampling.logprobs,
+            prompt_logprobs=sampling.prompt_logprobs,
+            # All ends are passed as tokens.
             stop_token_ids=sorted(stops),
             ignore_eos=True,
             detokenize=False,
@@ -97,9 +103,9 @@ class ChildEngine:
         )
         self._answers[message.id] = Answer(
             frozenset(stops),
-            wanted.logprobs or wanted.prompt_logprobs or 0,
-            prompt=() if wanted.prompt_logprobs is None else message.prompt,
-            silent=wanted.max_tokens == 0,
+            sampling.logprobs or sampling.prompt_logprobs or 0,
+            prompt=() if sampling.prompt_logprobs is None else message.prompt,
+            silent=sampling.max_tokens == 0,
             matcher=matcher,
         )
         try:
@@ -114,7 +120,9 @@ class ChildEngine:
             raise
 
     def _adapter(self, name: str) -> Any:
-        """None where there is none. Raises `ValueError` for one that vLLM does not take."""
+        """Returns the adapter, or None for an empty name. Raises `ValueError` if vLLM rejects
+        it.
+        """
         if not name:
             return None
         if name not in self._added:
@@ -122,7 +130,7 @@ class ChildEngine:
             path = str(Path(self._adapters) / name)
             made = kind(lora_name=name, lora_int_id=len(self._added) + 1, lora_path=path)
             try:
-                # In a step, a failure would be the end of all sequences.
+                # During a step, a failure would end all sequences.
                 self._vllm.add_lora(made)
             except Exception as error:
                 raise ValueError(f"the adapter cannot be loaded: {error}") from error
@@ -135,33 +143,35 @@ class ChildEngine:
 
     def step(self) -> list[Output]:
         outputs: list[Output] = []
-        for found in self._vllm.step():
-            identifier = int(found.request_id)
+        for result in self._vllm.step():
+            identifier = int(result.request_id)
             if answer := self._answers.get(identifier):
-                output = _output(identifier, answer, found)
+                output = _output(identifier, answer, result)
                 if output.finish or output.error:
-                    # Also where vLLM does not know yet that it has ended.
+                    # Also needed if vLLM does not know yet that the sequence has ended.
                     self.abort(identifier)
                 outputs.append(output)
         return outputs
 
 
 def _output(identifier: int, answer: Answer, found: Any) -> Output:
-    """What a step gave a sequence, in our terms."""
+    """Returns a step's result for one sequence."""
     if answer.error:
         form = type(answer.error).__name__ == "FormError"
         return Output(identifier, [], [], error=str(answer.error), form=form)
-    one = found.outputs[0]
+    completion = found.outputs[0]
     prompt = _scored(answer, found)
-    tokens = [int(token) for token in one.token_ids]
-    if one.finish_reason not in (None, "stop", "length"):
+    tokens = [int(token) for token in completion.token_ids]
+    if completion.finish_reason not in (None, "stop", "length"):
         return Output(identifier, [], [], error="The model failed while it wrote this answer.")
     if answer.silent:
-        return Output(identifier, [], [], "length" if one.finish_reason else None, prompt=prompt)
-    finish: Finish | None = one.finish_reason
+        return Output(
+            identifier, [], [], "length" if completion.finish_reason else None, prompt=prompt
+        )
+    finish: Finish | None = completion.finish_reason
     logprobs = [
         _logprob(token, place, answer.top)
-        for token, place in zip(tokens, one.logprobs or (), strict=False)
+        for token, place in zip(tokens, completion.logprobs or (), strict=False)
     ]
     end: Logprob | None = None
     if finish == "stop" and tokens and tokens[-1] in answer.stops:
@@ -175,7 +185,9 @@ def _output(identifier: int, answer: Answer, found: Any) -> Output:
 
 
 def _scored(answer: Answer, found: Any) -> list[Logprob]:
-    """Of the prompt's tokens, once vLLM has computed all of it: the first has none."""
+    """Returns the log probabilities of the prompt's tokens once vLLM has computed all of it. The
+    first token has none.
+    """
     prompt, answer.prompt = answer.prompt, () if found.prompt_logprobs else answer.prompt
     return [
         _logprob(token, place, answer.top)
@@ -185,9 +197,11 @@ def _scored(answer: Answer, found: Any) -> list[Logprob]:
 
 
 def _logprob(token: int, place: Any, top: int) -> Logprob:
-    """Of vLLM's mapping of tokens: the likeliest, and the token itself where it is not of them."""
+    """Converts vLLM's mapping of tokens: the token itself, and the likeliest tokens at its
+    position.
+    """
     ranked = sorted(place.items(), key=lambda pair: pair[1].rank)[:top]
-    likeliest = [(int(other), float(one.logprob)) for other, one in ranked]
+    likeliest = [(int(other), float(entry.logprob)) for other, entry in ranked]
     return Logprob(token, float(place[token].logprob), likeliest)
 
 
@@ -198,7 +212,8 @@ def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
     if load.device == "cuda" and platform.is_cpu():
         raise ValueError("The vLLM that is installed here is built for CPUs.")
     if platform.is_cpu():
-        # Compiling takes minutes and a C++ compiler; models of a CPU's size gain little by it.
+        # Compilation takes minutes and needs a C++ compiler. Models of a CPU's size gain little
+        # from it.
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
     arguments: Any = importlib.import_module("vllm.engine.arg_utils")
     engine: Any = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine
@@ -207,13 +222,13 @@ def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
     made = engine.from_engine_args(
         arguments.EngineArgs(
             model=load.folder,
-            # No pickles, and no code that a model brings.
+            # Excludes pickles and code from the model's folder.
             load_format="safetensors",
             trust_remote_code=False,
-            # Texts are the replica's business, and so are the model's own ways of drawing.
+            # The replica handles texts and the model's own sampling defaults.
             skip_tokenizer_init=True,
             generation_config="vllm",
-            # As long as the model goes, or as the cache has room for.
+            # As long as the model supports or the cache has room for.
             max_model_len=-1,
             enable_prefix_caching=True,
             # Forms need each token before the next step begins.
@@ -241,9 +256,9 @@ def _with_adapters(load: Load) -> dict[str, Any]:
 
 def _on_cpu(load: Load) -> dict[str, Any]:
     torch: Any = importlib.import_module("torch")
-    own = "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
+    dtype = "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
     return {
-        "dtype": own if load.dtype == "auto" else load.dtype,
+        "dtype": dtype if load.dtype == "auto" else load.dtype,
         "enforce_eager": True,
         "kv_cache_memory_bytes": load.cache_bytes,
         "block_size": BLOCK_TOKENS,

@@ -1,7 +1,8 @@
-"""Forms in vLLM: rules tokens out of the rows whose answers have to have one.
+"""Enforces forms in vLLM: excludes tokens from the logits of answers that require a form.
 
-Imported by vLLM's child alone. vLLM's own guidance knows neither our limits nor a form that begins
-behind a token, and a form that cannot be followed ends the answer there as if it were complete.
+Imported only by vLLM's child process. vLLM's own guidance supports neither Stoker's limits nor a
+form that begins after a token. If a form cannot be followed, it ends the answer as if it were
+complete.
 """
 
 import importlib
@@ -18,16 +19,16 @@ _builtin: Any = importlib.import_module("vllm.v1.sample.logits_processor.builtin
 
 
 def processor(answers: Mapping[int, Any]) -> type[Any]:
-    """A class for vLLM to make its processor of logits of.
+    """Returns a class from which vLLM creates its logits processor.
 
     Args:
-        answers: the sequences by their numbers, with `matcher` and `error`; it is read each step.
+        answers: maps numbers to sequences with `matcher` and `error`. It is read at each step.
     """
 
     class Forms(_processing.LogitsProcessor):
         def __init__(self, *_arguments: Any) -> None:
             self._rows: dict[int, Any] = {}
-            """Row of the logits → the answer, of those with a form."""
+            """Maps a row of the logits to its answer, for answers with a form."""
 
         def is_argmax_invariant(self) -> bool:
             return False
@@ -42,7 +43,7 @@ def processor(answers: Mapping[int, Any]) -> type[Any]:
                     if not torch.isfinite(logits[row].max()):
                         raise DrawError(NOTHING)
                 except DrawError as error:
-                    # Whoever takes the step's tokens finds it, and ends the answer.
+                    # The code that processes the step's tokens finds the error and ends the answer.
                     answer.error = error
             return logits
 

@@ -1,7 +1,7 @@
 """Runs a language model on vLLM, in a child process with vLLM's own Python environment.
 
-vLLM has its own loop and cache, and wants other versions of our libraries. What surrounds it
-(templates, tools, stop strings, text) stays in the replica; tokens go down and come up.
+vLLM has its own loop and cache, and needs other versions of Stoker's libraries. The replica handles
+templates, tools, stop strings and text. Only tokens pass between the two processes.
 """
 
 import logging
@@ -33,7 +33,8 @@ from stoker.wire.protocol import BYTECODE, Execution, OwnEnvironment, ReplicaSpe
 
 log = logging.getLogger(__name__)
 
-# The package's own modules, and nothing that lies beside them: the environment here is another one.
+# Imports only the package's own modules and no installed ones next to them, because this
+# environment is a different one.
 _START = """\
 import runpy, sys, types
 package = sys.modules["stoker"] = types.ModuleType("stoker")
@@ -48,16 +49,16 @@ _KEPT_PREFIXES = ("CUDA_", "NVIDIA_")
 
 
 class ChildLostError(Exception):
-    """The process that runs the model has ended."""
+    """Raised if the process that runs the model has ended."""
 
 
 class Child:
-    """The process that runs the model. `load` ends when it is ready."""
+    """Process that runs the model. `load` returns when it is ready."""
 
     def __init__(self, environment: OwnEnvironment, device: str, threads: int) -> None:
         """
         Args:
-            device: a deployment's `device`.
+            device: `device` of the deployment.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -73,7 +74,7 @@ class Child:
         self.channel: Channel[FromChild] = Channel(ours, FromChild)
 
     def load(self, wanted: Load) -> Ready:
-        """Raises `RuntimeError` with the reason where the model cannot be loaded."""
+        """Loads the model. Raises `RuntimeError` with the reason if that fails."""
         self.channel.send(wanted)
         match self.channel.receive():
             case Ready() as ready:
@@ -86,7 +87,9 @@ class Child:
 
 
 class VllmEngine:
-    """See `LanguageEngine`. It has a loop of its own, and finds out itself what may share it."""
+    """Implements `LanguageEngine` on vLLM, which has its own loop and decides itself what sequences
+    share.
+    """
 
     sharing = None
     convertible = False
@@ -117,19 +120,19 @@ class VllmEngine:
         return VllmModel(self._child, self._ready, ends)
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
-        """There is nothing better than what is loaded."""
+        """Does nothing: vLLM's models have no conversion."""
         return lambda: None
 
 
 class VllmModel:
-    """See `LanguageModel`."""
+    """Implements `LanguageModel` on vLLM."""
 
     name = "vllm"
 
     def __init__(self, child: Child, ready: Ready, ends: Iterable[int]) -> None:
         """
         Args:
-            ready: what the child has said of the model that it has loaded.
+            ready: the child's report about the loaded model.
             ends: tokens by which the model ends its answer.
         """
         self.max_length = ready.max_length
@@ -141,17 +144,17 @@ class VllmModel:
         self._running: set[int] = set()
         self._woken = False
         self._is_owed = False
-        """Whether the child was told something that no step of it has followed yet."""
+        """True if a message was sent to the child and no step has followed yet."""
         self._steps: queue.SimpleQueue[list[Output] | None] = queue.SimpleQueue()
-        """What the child has computed; None wakes whoever waits for it."""
-        self._channel.send(Begin(ends=sorted(one for one in ends if one < ready.vocabulary)))
+        """Outputs of the child's steps. None wakes a waiting reader."""
+        self._channel.send(Begin(ends=sorted(end for end in ends if end < ready.vocabulary)))
         threading.Thread(target=self._receive, name="vllm", daemon=True).start()
 
     def enter_thread(self) -> None: ...
 
     @property
     def speculated(self) -> tuple[int, int]:
-        """It guesses nothing."""
+        """Returns zeros, because this model does not speculate."""
         return 0, 0
 
     @property
@@ -160,13 +163,13 @@ class VllmModel:
 
     @property
     def at_work(self) -> bool:
-        # Also while it has only been told to drop what it had: until then it may hang in that.
+        # Also true after an abort until the next step, because the child may hang in it.
         return self.alive and (self._is_owed or bool(self._running))
 
     def submit(self, submission: Submission) -> None:
         self._running.add(submission.id)
         matcher = submission.matcher
-        # `after` is left out: the same prompt's blocks are shared from the first step on.
+        # `after` is omitted: vLLM shares the same prompt's blocks from the first step on.
         self._send(
             Submit(
                 id=submission.id,
@@ -185,25 +188,25 @@ class VllmModel:
             self._send(Abort(identifier))
 
     def step(self) -> list[Output] | None:
-        found = self._steps.get() if self.alive else None
+        step_outputs = self._steps.get() if self.alive else None
         if not self.alive:
             raise ChildLostError("the process that runs vLLM has ended")
-        if found is None:
+        if step_outputs is None:
             self._woken = False
             return None
-        # Those of sequences that were cancelled meanwhile are nobody's.
-        outputs = [one for one in found if one.id in self._running]
-        self._running -= {one.id for one in outputs if one.finish or one.error}
+        # Drops the outputs of sequences that were cancelled meanwhile.
+        outputs = [output for output in step_outputs if output.id in self._running]
+        self._running -= {output.id for output in outputs if output.finish or output.error}
         return outputs
 
     def wake(self) -> None:
-        # One is enough: whoever is woken looks at all that is new.
+        # A single wake-up is enough, because the reader then handles all news.
         if not self._woken:
             self._woken = True
             self._steps.put(None)
 
     def abandon(self, why: str) -> list[Output]:
-        outputs = [Output(one, [], [], error=why) for one in sorted(self._running)]
+        outputs = [Output(identifier, [], [], error=why) for identifier in sorted(self._running)]
         for output in outputs:
             self.cancel(output.id)
         return outputs
@@ -217,11 +220,11 @@ class VllmModel:
         try:
             self._channel.send(message)
         except OSError:
-            # Its end is noticed where its messages are read.
+            # The thread that reads the child's messages detects its end.
             log.info("vLLM accepts no more messages")
 
     def _receive(self) -> None:
-        """On a thread of its own: what the child says, to its end."""
+        """Reads the child's messages until the end. Runs on a separate thread."""
         try:
             while (message := self._channel.receive()) is not None:
                 if isinstance(message, Stepped):
@@ -238,8 +241,8 @@ class VllmModel:
 
 
 def _environment(environment: OwnEnvironment, device: str, threads: int) -> Mapping[str, str]:
-    """What the child gets to know: no setting of ours, and nothing that reaches out."""
-    kept = {
+    """Returns the child's environment variables: no settings of Stoker, and no network access."""
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if name in _KEPT_ENV or name.startswith(_KEPT_PREFIXES)
@@ -248,9 +251,10 @@ def _environment(environment: OwnEnvironment, device: str, threads: int) -> Mapp
     compiled = environment.compiled_dir or str(Path.home() / "vllm")
     _, _, index = device.partition(":")
     return (
-        kept
+        inherited
         | ({"CUDA_VISIBLE_DEVICES": index} if index else {})
-        # Importing vLLM takes three times as long without. No replica may write what others run.
+        # Without the bytecode, the import of vLLM takes three times as long. No replica may write
+        # files that others execute.
         | ({"PYTHONPYCACHEPREFIX": str(bytecode)} if bytecode.is_dir() else {})
         | {
             "HF_HUB_OFFLINE": "1",
@@ -263,13 +267,14 @@ def _environment(environment: OwnEnvironment, device: str, threads: int) -> Mapp
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",
-            # The engine runs in the child itself: no further processes, no sockets between them.
+            # The engine runs in the child itself, without further processes or sockets between
+            # them.
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            # Plug-ins are other people's code that vLLM would import by itself.
+            # Plug-ins are third-party code that vLLM would import automatically.
             "VLLM_PLUGINS": "",
-            # The runner whose processors of logits see every row before a token is drawn.
+            # Selects the runner with logits processors that see every row before a token is drawn.
             "VLLM_USE_V2_MODEL_RUNNER": "0",
-            # The kernel shares out the cores; pinned, two models would share one.
+            # The kernel distributes the cores. With pinning, two models could share one core.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         }
     )
