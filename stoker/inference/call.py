@@ -31,7 +31,7 @@ from stoker.platform.web.http import ClientGoneError
 from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.deployments import traffic
 from stoker.registry.deployments.directory import Directory, Entry
-from stoker.runtime.interface import KEEP_ALIVE, Call
+from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.tenancy.keys.auth import ModelCaller, on_behalf
 from stoker.tenancy.usage.balances import Credits
 from stoker.wire.generation_request import Generation
@@ -78,9 +78,21 @@ class Mirror(Protocol):
     ) -> None: ...
 
 
+ChooseVersion = Callable[[Entry], str]
+"""Returns the id of the version that answers a call."""
+
+
+def live_version(entry: Entry) -> str:
+    return entry.version_id
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calls(Platform):
-    """Services that calls need, for any caller."""
+    """The only way to run a model, for any caller: HTTP requests, agents and jobs.
+
+    Only this class knows when a call must wait for a change of versions, which adapter it needs,
+    and which answers are mirrored.
+    """
 
     directory: Directory
     credits: Credits
@@ -109,7 +121,90 @@ class Calls(Platform):
             )
         return entry
 
-    async def until_released(self, entry: Entry, wait_s: float) -> float:
+    async def run(
+        self,
+        entry: Entry,
+        call: Call | Generation,
+        choose: ChooseVersion = live_version,
+        *,
+        wait_s: float,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        is_mirrored: bool = False,
+    ) -> bytes:
+        """Returns the answer of one version of a deployment: see `Runtime.call`.
+
+        Waits while a version makes room for another. Applies the deployment's adapter.
+
+        Args:
+            timeout_s: time limit of the answer. None means the server's limit for inference.
+            is_mirrored: True offers the answer to the deployment's mirrors.
+
+        Raises `ModelLoadingError` if the change of versions takes longer than the wait, and the
+        errors of `choose` and `Runtime.call`.
+        """
+        wait_s = await self._until_released(entry, wait_s)
+        version_id = choose(self._current(entry))
+        began = time.perf_counter()
+        content = await self.runtime.call(
+            version_id,
+            _adapted(entry, call),
+            wait_s=wait_s,
+            timeout_s=timeout_s or self.settings.inference_timeout_s,
+            on_progress=on_progress,
+        )
+        if is_mirrored and entry.mirrors and self.mirror:
+            self.mirror(entry, version_id, call, content, time.perf_counter() - began)
+        return content
+
+    def stream(
+        self,
+        entry: Entry,
+        call: Call | Generation,
+        choose: ChooseVersion = live_version,
+        *,
+        wait_s: float,
+        timeout_s: float | None = None,
+        keep_alive: bytes = KEEP_ALIVE,
+        is_mirrored: bool = False,
+    ) -> AsyncGenerator[bytes]:
+        """Yields the answer in parts: see `Runtime.stream` and `run`.
+
+        Args:
+            timeout_s: the longest silence. None means the server's limit for inference.
+
+        Raises the errors of `choose` at once, unless the call waits for a change of versions.
+        """
+        call = _adapted(entry, call)
+
+        def begin(wait_s: float) -> AsyncGenerator[bytes]:
+            version_id = choose(self._current(entry))
+            parts = self.runtime.stream(
+                version_id,
+                call,
+                wait_s=wait_s,
+                timeout_s=timeout_s or self.settings.inference_timeout_s,
+                keep_alive=keep_alive,
+            )
+            if is_mirrored and entry.mirrors and self.mirror:
+                return _offered(parts, partial(self.mirror, entry, version_id, call))
+            return parts
+
+        async def begin_later() -> AsyncGenerator[bytes]:
+            remaining_s = await self._until_released(entry, wait_s)
+            async with aclosing(begin(remaining_s)) as parts:
+                async for part in parts:
+                    yield part
+
+        return begin_later() if self.directory.held(entry) else begin(wait_s)
+
+    def _current(self, entry: Entry) -> Entry:
+        """Returns the entry of the same deployment as it is now: it may have changed while media
+        were fetched.
+        """
+        return self.directory.find(entry.deployment_id) or entry
+
+    async def _until_released(self, entry: Entry, wait_s: float) -> float:
         """Waits until no version makes room for another. Returns the rest of the wait in seconds.
 
         Raises `ModelLoadingError` if that takes longer than the wait.
@@ -188,10 +283,15 @@ class Calling:
         Args:
             timeout_s: the longest silence. None means the server's limit for inference.
         """
-        call = adapted(entry, call)
-        if self.calls.directory.held(entry):
-            return self._stream_later(entry, call, timeout_s, keep_alive)
-        return self._stream(entry, call, self._wait_s, timeout_s, keep_alive)
+        return self.calls.stream(
+            entry,
+            call,
+            self._choose_version,
+            wait_s=self._wait_s,
+            timeout_s=timeout_s,
+            keep_alive=keep_alive,
+            is_mirrored=True,
+        )
 
     async def joined(self, parts: AsyncGenerator[bytes]) -> bytes:
         """Joins the parts of an answer with a time limit on silence only.
@@ -205,53 +305,15 @@ class Calling:
     ) -> bytes:
         if asked is not None:
             await self.calls.media.collect(asked)
-        wait_s = await self.calls.until_released(entry, self._wait_s)
-        version_id = self._version(entry)
-        began = time.perf_counter()
-        content = await self.calls.runtime.call(
-            version_id,
-            adapted(entry, call),
-            wait_s=wait_s,
-            timeout_s=self.settings.inference_timeout_s,
+        return await self.calls.run(
+            entry, call, self._choose_version, wait_s=self._wait_s, is_mirrored=True
         )
-        if entry.mirrors and self.calls.mirror:
-            self.calls.mirror(entry, version_id, call, content, time.perf_counter() - began)
-        return content
 
-    def _stream(
-        self,
-        entry: Entry,
-        call: Call | Generation,
-        wait_s: float,
-        timeout_s: float | None,
-        keep_alive: bytes,
-    ) -> AsyncGenerator[bytes]:
-        version_id = self._version(entry)
-        parts = self.calls.runtime.stream(
-            version_id,
-            call,
-            wait_s=wait_s,
-            timeout_s=timeout_s or self.settings.inference_timeout_s,
-            keep_alive=keep_alive,
-        )
-        if entry.mirrors and self.calls.mirror:
-            return _offered(parts, partial(self.calls.mirror, entry, version_id, call))
-        return parts
+    def _choose_version(self, entry: Entry) -> str:
+        """Returns the version that the request names, or the one that traffic rules select.
 
-    async def _stream_later(
-        self, entry: Entry, call: Call | Generation, timeout_s: float | None, keep_alive: bytes
-    ) -> AsyncGenerator[bytes]:
-        wait_s = await self.calls.until_released(entry, self._wait_s)
-        async with aclosing(self._stream(entry, call, wait_s, timeout_s, keep_alive)) as parts:
-            async for part in parts:
-                yield part
-
-    def _version(self, entry: Entry) -> str:
-        """Returns the version that the runtime must call. Raises `ForbiddenError` and
-        `NotFoundError`.
+        Raises `ForbiddenError` and `NotFoundError` for a named version.
         """
-        # The entry may have changed while media were fetched.
-        entry = self.calls.directory.find(entry.deployment_id) or entry
         pinned = self.request.headers.get(VERSION)
         if pinned is None and len(entry.callable_versions) < 2:
             return entry.version_id
@@ -292,7 +354,7 @@ class Calling:
         return wait_seconds(self.settings, self._prefer)
 
 
-def adapted(entry: Entry, call: Call | Generation) -> Call | Generation:
+def _adapted(entry: Entry, call: Call | Generation) -> Call | Generation:
     """Returns the call with the adapter's name for the replicas of its base. Other calls are
     returned unchanged.
     """

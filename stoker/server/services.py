@@ -250,7 +250,7 @@ def build_services(settings: Settings) -> Services:
     metrics.add(loop_watch.collect)
     filmed = VideoContext(
         **vars(platform),
-        directory=directory,
+        calls=calls,
         jobs=Runner(
             database,
             lease_s=settings.job_lease_s,

@@ -22,6 +22,7 @@ from stoker.store.tables.files import File
 from stoker.store.tables.videos import Video
 from stoker.workloads.videos import service
 from tests.deployments.support import key_for
+from tests.support.deploying import deploy
 from tests.support.server import Server
 from tests.videos.conftest import LIMIT, QUICK, SLOW, decoded
 
@@ -308,6 +309,34 @@ class TestRunning:
         for one in made:
             client.delete(f"{VIDEOS}/{one}").raise_for_status()
         create(client, **QUICK)
+
+
+class TestVersions:
+    def test_jobs_wait_while_a_version_makes_room(
+        self, client: Any, folders: dict[str, Path]
+    ) -> None:
+        """The live version is unloaded first. No job fails, before, during or after that."""
+        made = deploy(client, folders["film"], "replaced")
+        path = f"/v1/deployments/{made['id']}"
+        videos = [create(client, "replaced", **QUICK)]
+        assert ended(client, videos[0]["id"])["status"] == "completed"
+        videos.append(create(client, "replaced", **QUICK | {"num_inference_steps": 40}))
+        changed = {"dtype": "bfloat16", "strategy": "in_place"}
+        version = client.post(f"{path}/versions", json=changed).raise_for_status().json()
+        deadline = time.monotonic() + 120
+        while version["status"] in ("preparing", "checking"):
+            assert time.monotonic() < deadline, version
+            if len(videos) < LIMIT:
+                videos.append(create(client, "replaced", **QUICK))
+            time.sleep(0.1)
+            place = f"{path}/versions/{version['id']}"
+            version = client.get(place).raise_for_status().json()
+        assert version["status"] == "live"
+        results = [ended(client, video["id"]) for video in videos]
+        assert [(video["status"], video["error"]) for video in results] == [
+            ("completed", None)
+        ] * len(videos)
+        client.delete(path).raise_for_status()
 
 
 class TestScope:

@@ -14,12 +14,12 @@ import orjson
 from pydantic import ValidationError
 
 from stoker.base.errors import InferenceError, from_validation
-from stoker.inference.call import adapted
 from stoker.inference.openai.chat import ChatRequest
 from stoker.inference.openai.generation import CHAT, prepare
 from stoker.models.tasks.registry import GENERATING
 from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.deployments import traffic
+from stoker.registry.deployments.directory import Entry
 from stoker.workloads.agents.context import AgentContext
 
 _LOOK_AGAIN_S = 1.0
@@ -37,7 +37,7 @@ OnText = Callable[[bool, str], None]
 class Answer:
     """An assistant's message, accumulated from the chunks of a stream."""
 
-    version_id: str
+    version_id: str = ""
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -108,16 +108,15 @@ async def ask(
     entry = await context.calls.target(caller, request.model, GENERATING)
     generation = prepare(entry, CHAT, request)
     await context.media.collect(generation)
-    wait_s = await context.calls.until_released(entry, context.settings.load_timeout_s)
-    version_id = traffic.picked(entry, caller.key_id)
-    parts = context.runtime.stream(
-        version_id,
-        adapted(entry, generation),
-        wait_s=wait_s,
-        timeout_s=context.settings.inference_timeout_s,
-        keep_alive=b"",
+    answer = Answer()
+
+    def choose(current: Entry) -> str:
+        answer.version_id = traffic.picked(current, caller.key_id)
+        return answer.version_id
+
+    parts = context.calls.stream(
+        entry, generation, choose, wait_s=context.settings.load_timeout_s, keep_alive=b""
     )
-    answer = Answer(version_id)
     async with aclosing(parts):
         async for part in parts:
             for chunk in _chunks(part):

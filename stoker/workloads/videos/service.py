@@ -231,8 +231,11 @@ class VideoJob:
             parameters=row.parameters,
             single=True,
         )
-        content = await context.runtime.call(
-            context.directory.live(row.deployment_id),
+        entry = context.calls.directory.find(row.deployment_id)
+        if entry is None:
+            raise NotFoundError("Deployment not found", code="deployment_not_found")
+        content = await context.calls.run(
+            entry,
             call,
             wait_s=settings.load_timeout_s,
             timeout_s=settings.job_timeout_s,
