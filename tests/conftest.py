@@ -17,14 +17,14 @@ from tests.support.examples import ALWAYS_THE_SAME
 from tests.support.server import NAMES, ON_NODES, PAGES, WITHOUT_MODELS, Server, running
 from tests.support.tracing import Collector, collecting
 
-# Before torch is loaded anywhere. The models are so small that threads would only wait for one
-# another, which takes twice as much of the cores; spinning takes more of them still.
+# Must be set before torch is loaded. With such small models, threads would only wait for each
+# other, which costs twice as much processor time. Spinning costs even more.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sandbox.tell_nobody()
-# Whoever starts the tests may be in real time.
+# The process that starts the tests may have a real-time policy.
 share_cores()
-# What is tried is the same each time, and a machine that others use may be slow at making it up.
+# Generated inputs are the same in each run, and a shared machine may be slow at generating them.
 settings.register_profile(
     "tests",
     deadline=None,
@@ -58,7 +58,7 @@ SHARING: Mapping[str, Sequence[str]] = {
         "tests/engines/test_sharing.py",
         "tests/tasks/test_embeddings",
         "tests/tasks/test_openai_embeddings.py",
-        # They need no server, but the library of the three before, which takes long to import.
+        # These need no server, but the same library as the previous three, which is slow to import.
         "tests/tasks/test_rerank.py",
         "tests/tasks/test_sentence_transformers.py",
         "tests/tasks/test_similarity.py",
@@ -75,8 +75,9 @@ SHARING: Mapping[str, Sequence[str]] = {
         "tests/videos/test_videos.py",
     ),
 }
-"""Group → how the names of its files begin. All of them run in one process, one after another, as
-they share servers and the models on them: one with models takes ten seconds of a core to start.
+"""Maps each group to the prefixes of its files. A group runs in one process, file by file, because
+its files share servers and loaded models. Starting a server with models takes ten seconds of a
+core.
 """
 SLOW = (
     INSTALL,
@@ -108,11 +109,13 @@ SLOW = (
     "tests/keys/",
     "tests/server/",
 )
-"""Begun first, so that no process is left with them when the other has finished."""
+"""Files that start first, so that none of them still runs in one process after the other has
+finished.
+"""
 
 
 def pytest_collection() -> None:
-    # What is imported stays: looking for garbage among it takes a fifth of the time.
+    # Imported objects stay alive. Collecting garbage among them takes a fifth of the time.
     gc.disable()
 
 
@@ -135,9 +138,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole files to each process, and to one of them each group of `SHARING`.
+    """Assigns whole files to each process, and each group of `SHARING` to one of them.
 
-    (pytest-xdist's own groups do not work with this pytest: they go by an attribute that is gone.)
+    (pytest-xdist's own groups do not work with this pytest, because they depend on a removed
+    attribute.)
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -155,7 +159,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_runtest_makereport(
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Says, of a test that failed, what the server answered and what servers logged meanwhile."""
+    """Adds the server's answer and the servers' log lines to the report of a failed test."""
     report = yield
     if report.failed and call.excinfo:
         error = call.excinfo.value
@@ -170,8 +174,9 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(autouse=True)
 def takes_turns() -> Iterator[None]:
-    """SVT-AV1 gives the thread that calls it to real time where it may, and leaves it there: what
-    runs after it, and the servers that it starts, would keep everyone else from the cores.
+    """Restores the ordinary scheduling policy after each test. SVT-AV1 sets its calling thread to
+    real time if it may, and does not reset it. Later tests and their servers would keep all other
+    processes from the cores.
     """
     yield
     share_cores()
@@ -179,16 +184,16 @@ def takes_turns() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def loop_was_not_held() -> Iterator[None]:
-    """Fails where a step of a server's event loop has computed for too long meanwhile."""
+    """Fails a test during which a server's event loop step computed for too long."""
     yield
-    held = [line for server in Server.started for line in server.held_loop()]
-    assert not held, "\n".join(held)
+    lines = [line for server in Server.started for line in server.held_loop()]
+    assert not lines, "\n".join(lines)
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One real server, shared by the tests that do not harm it."""
-    # Some of them do not read what they asked for.
+    """A real server, shared by tests that do not damage it."""
+    # Some of them do not read their answers.
     env = {"STOKER_ANSWER_TIMEOUT_S": "5"}
     with running(tmp_path_factory.mktemp("server") / "data", **env) as server:
         yield server
@@ -196,7 +201,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def restartable(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Iterator[Server]:
-    """One that tests kill, and start again where it listened; with settings that users can see."""
+    """A server that tests kill and restart on the same port, with settings that users can see."""
     env = {
         "STOKER_TOOL_PRIVATE_HOSTS": '["127.0.0.1"]',
         "STOKER_TOOL_TIMEOUT_S": "3",
@@ -211,7 +216,9 @@ def restartable(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Iter
 
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as an operator names it: a model below it, and a link that leads out of it."""
+    """A source folder as an operator configures it, with a model inside and a link that leads
+    outside.
+    """
     named = tmp_path_factory.mktemp("sources")
     outside = tmp_path_factory.mktemp("outside") / "model"
     outside.symlink_to(bert())
@@ -233,7 +240,7 @@ def collector() -> Iterator[Collector]:
 def traced_server(
     collector: Collector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """One whose files and traces are searched: only tests that do so may write there."""
+    """A server with files and traces that tests search. Only such tests may write to it."""
     with running(tmp_path_factory.mktemp("traced") / "data", **collector.env) as server:
         server.wait_ready()
         yield server
@@ -241,7 +248,7 @@ def traced_server(
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that runs no model, has low limits, and answers some names and pages only."""
+    """A server without models, with low limits, that accepts only some hosts and pages."""
     with running(
         tmp_path_factory.mktemp("gateway") / "data",
         STOKER_LOG_LEVEL="debug",
@@ -257,8 +264,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def mortal_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that runs no model, to be harmed and started again. Its parts are small, so that there
-    are many.
+    """A server without models that tests may damage and restart. Its upload parts are small, so
+    that files have many of them.
     """
     data_dir = tmp_path_factory.mktemp("mortal") / "data"
     with running(data_dir, STOKER_UPLOAD_PART_MIB="1", **WITHOUT_MODELS) as server:

@@ -1,4 +1,4 @@
-"""Benchmarks measure what a user gets, and say all that they have set."""
+"""Benchmarks measure a user's experience and report all of their settings."""
 
 import ast
 import http.server
@@ -38,7 +38,7 @@ WHAT_OTHERS_SET = {
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One in which all that would change a figure is set."""
+    """A shell environment that sets every variable that could change a figure."""
     for name, value in WHAT_OTHERS_SET.items():
         monkeypatch.setenv(name, value)
 
@@ -52,20 +52,20 @@ def report() -> Report:
 def test_what_is_measured_gets_only_the_variables_that_the_report_tells(
     report: Report, tmp_path: Path
 ) -> None:
-    told = {"STOKER_MEMORY_BUDGET_MIB": "500", "HF_HUB_OFFLINE": "1"}
+    environment = {"STOKER_MEMORY_BUDGET_MIB": "500", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
-    with launching.started(report, "peer", command, told, tmp_path / "log") as process:
+    with launching.started(report, "peer", command, environment, tmp_path / "log") as process:
         process.wait(60)
     got = json.loads((tmp_path / "log").read_text())
-    assert {name: got[name] for name in got if name.startswith(launching.TELLING)} == told
-    assert report.settings["peer"]["environment"] == told
+    assert {name: got[name] for name in got if name.startswith(launching.TELLING)} == environment
+    assert report.settings["peer"]["environment"] == environment
     assert got["PATH"] == os.environ["PATH"]
     assert set(WHAT_OTHERS_SET) <= set(machine.facts()["withheld"])
 
 
 @pytest.mark.usefixtures("shell")
 def test_our_server_is_started_as_its_user_would(report: Report, tmp_path: Path) -> None:
-    # Without engines, as none is asked for here: they take ten seconds to import.
+    # Starts without engines, because none is needed here and they take ten seconds to import.
     with running(report, tmp_path, preload=False) as server:
         got = psutil.Process(server.pid).environ()
     ours = {name: got[name] for name in got if name.startswith(launching.TELLING)}
@@ -79,23 +79,25 @@ def test_our_server_is_started_as_its_user_would(report: Report, tmp_path: Path)
 
 
 def test_benchmarks_use_nothing_of_the_tests() -> None:
-    """Above all not how they start the server."""
+    """Benchmarks import nothing from the tests, in particular not their way of starting the
+    server.
+    """
     for path in BENCH.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names: list[object] = []
             if isinstance(node, ast.Import):
-                names = [one.name for one in node.names]
+                names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 names = [node.module]
             elif isinstance(node, ast.Constant):
-                # Of a module that is run.
+                # A string may name a module that is run.
                 names = [node.value]
             assert not any(re.match(r"tests(\.\w+)*$", str(name)) for name in names), path
 
 
 def test_settings_are_told_with_their_defaults_where_they_differ() -> None:
-    given = {"memory_budget_mib": 500, "log_level": "info", "tool_private_hosts": ["127.0.0.1"]}
-    assert settings.of_server(given) == {
+    chosen = {"memory_budget_mib": 500, "log_level": "info", "tool_private_hosts": ["127.0.0.1"]}
+    assert settings.of_server(chosen) == {
         "memory_budget_mib": {"value": 500, "default": 0},
         "tool_private_hosts": {"value": ["127.0.0.1"], "default": []},
     }
@@ -107,17 +109,17 @@ def test_settings_are_told_with_their_defaults_where_they_differ() -> None:
 
 
 def test_settings_reach_the_server_by_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "memory_budget_mib": 500,
         "tool_private_hosts": ["127.0.0.1"],
         "preload": False,
         "log_level": "error",
         "data_dir": Path("/somewhere"),
     }
-    for name, value in settings.variables(given).items():
+    for name, value in settings.variables(chosen).items():
         monkeypatch.setenv(name, value)
-    found = Settings(_env_file=None)  # type: ignore[call-arg]
-    assert {name: getattr(found, name) for name in given} == given
+    loaded = Settings(_env_file=None)  # type: ignore[call-arg]
+    assert {name: getattr(loaded, name) for name in chosen} == chosen
 
 
 def test_a_setting_that_there_is_not_is_refused() -> None:
@@ -135,18 +137,18 @@ def test_a_result_tells_settings_machine_spread_and_client(
         report.add("ours", "req/s", value, aim="≥ 10", meets=common.at_least(10))
     report.settings["ours"] = {"settings": {"port": {"value": 0, "default": 8000}}}
     report.client.add("ours", cpu_seconds=0.5, seconds=2.0)
-    found = common.document(report, machine.facts(), Plan())
-    path = common.keep(found)
-    kept = json.loads(path.read_text())
-    assert kept["settings"] == report.settings
-    (series,) = kept["series"]
+    document = common.document(report, machine.facts(), Plan())
+    path = common.keep(document)
+    stored = json.loads(path.read_text())
+    assert stored["settings"] == report.settings
+    (series,) = stored["series"]
     assert (series["median"], series["min"], series["max"]) == (10, 9, 12)
     assert series["spread"] == pytest.approx(0.3)
     assert series["verdict"] == "unclear"
-    assert kept["client"]["loads"]["ours"]["share_of_cores"] == pytest.approx(
+    assert stored["client"]["loads"]["ours"]["share_of_cores"] == pytest.approx(
         0.25 / len(os.sched_getaffinity(0))
     )
-    facts = kept["machine"]
+    facts = stored["machine"]
     assert facts["cores"] == len(os.sched_getaffinity(0))
     assert set(facts["flags"]) <= machine.cpu_flags()
     assert len(facts["load"]) == 3
@@ -172,7 +174,7 @@ def test_who_wants_a_peer_that_is_not_there_is_told_what_makes_it(
     assert "make bench-peers PEERS=litserve" in str(caught.value)
     report.left_out("LitServe", caught.value)
     assert "make bench-peers PEERS=litserve" in report.notes[0]
-    # One that was made of something else is not there either.
+    # An environment that was made from another recipe counts as missing.
     litserve = ENVIRONMENTS["litserve"]
     litserve.folder.mkdir()
     litserve.mark()
@@ -184,15 +186,15 @@ def test_who_wants_a_peer_that_is_not_there_is_told_what_makes_it(
 
 def test_every_version_of_a_peer_is_pinned() -> None:
     assert {path.stem for path in CONSTRAINTS.iterdir()} == set(ENVIRONMENTS)
-    for one in ENVIRONMENTS.values():
-        lines = one.constraints.read_text().split()
-        assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines), one.name
-        assert (environments.TORCH in lines) is one.has_torch
-        assert not any(line.startswith(one.without) for line in lines), one.name
+    for environment in ENVIRONMENTS.values():
+        lines = environment.constraints.read_text().split()
+        assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines), environment.name
+        assert (environments.TORCH in lines) is environment.has_torch
+        assert not any(line.startswith(environment.without) for line in lines), environment.name
 
 
 class Asked(http.server.BaseHTTPRequestHandler):
-    """Answers what it was asked, a refusal where that is `{"n": 3}`, and streams of events."""
+    """Echoes a posted body, rejects the body `{"n": 3}` with 503, and streams events for GET."""
 
     protocol_version = "HTTP/1.1"
     seen: list[tuple[bytes, str]]
@@ -210,7 +212,7 @@ class Asked(http.server.BaseHTTPRequestHandler):
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         text = b"".join(b'event: step\ndata: {"n": %d}\n\n' % number for number in range(3))
-        # Chunks end where they like, not where events do.
+        # Chunk boundaries are independent of event boundaries.
         for part in (text[:20], text[20:21], text[21:]):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
             self.wfile.flush()
@@ -221,14 +223,14 @@ class Asked(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def asked() -> Iterator[tuple[str, list[tuple[bytes, str]]]]:
-    """An address, and what was posted there with which key."""
-    seen: list[tuple[bytes, str]] = []
-    handler = type("Handler", (Asked,), {"seen": seen})
+    """Yields an address and the list of bodies and keys that were posted to it."""
+    posted: list[tuple[bytes, str]] = []
+    handler = type("Handler", (Asked,), {"seen": posted})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    # Those whose client has gone away.
+    # Ignores errors of disconnected clients.
     server.handle_error = lambda *_: None  # type: ignore[method-assign]
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", seen
+    yield f"http://127.0.0.1:{server.server_port}", posted
     server.shutdown()
     server.server_close()
 
@@ -240,20 +242,20 @@ def test_wrk_posts_all_bodies_in_turn_and_tells_refusals_apart(
         wrk.version()
     except wrk.MissingError:
         pytest.skip("wrk is not installed")
-    url, seen = asked
+    url, posted = asked
     began = time.monotonic()
-    found = wrk.run(f"{url}/v1", "secret", [b'{"n": %d}' % number for number in range(5)], 2, 1)
+    result = wrk.run(f"{url}/v1", "secret", [b'{"n": %d}' % number for number in range(5)], 2, 1)
     took_s = time.monotonic() - began
-    assert {key for _, key in seen} == {"Bearer secret"}
-    turn = [json.loads(body)["n"] for body, _ in seen]
-    # Two clients may overtake each other by one, and that one's last may not have been read.
+    assert {key for _, key in posted} == {"Bearer secret"}
+    turn = [json.loads(body)["n"] for body, _ in posted]
+    # Two clients may overtake each other by one, and the last answer may not have been read.
     assert all(abs(turn.count(number) - turn.count(0)) <= 2 for number in range(5))
-    assert found.failure == '503: {"n": 3}'
-    assert 0 <= len(seen) - found.answered - found.failed <= 2
-    assert found.failed == pytest.approx(len(seen) / 5, abs=2)
-    assert 0 < found.p50_ms <= found.p99_ms
-    assert 0 < found.seconds < took_s
-    assert found.cpu_seconds > 0
+    assert result.failure == '503: {"n": 3}'
+    assert 0 <= len(posted) - result.answered - result.failed <= 2
+    assert result.failed == pytest.approx(len(posted) / 5, abs=2)
+    assert 0 < result.p50_ms <= result.p99_ms
+    assert 0 < result.seconds < took_s
+    assert result.cpu_seconds > 0
 
 
 def test_who_has_no_wrk_is_told_how_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,11 +267,11 @@ def test_who_has_no_wrk_is_told_how_it_comes(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_bare_client_reads_answers_refusals_and_events(
     asked: tuple[str, list[tuple[bytes, str]]],
 ) -> None:
-    url, seen = asked
+    url, posted = asked
     with Connection(url, "/v1", "secret") as connection:
         assert connection.post_json("/v1", {"n": 1}) == {"n": 1}
         with pytest.raises(HttpError, match="503"):
             connection.post(b'{"n": 3}')
         assert list(connection.events("/v1/events")) == [{"n": 0}, {"n": 1}, {"n": 2}]
         assert json.loads(connection.post(b'{"n": 4}')) == {"n": 4}
-    assert [json.loads(body)["n"] for body, _ in seen] == [1, 3, 4]
+    assert [json.loads(body)["n"] for body, _ in posted] == [1, 3, 4]

@@ -1,4 +1,4 @@
-"""Documentation is tested: a setting, an error or a route that the docs do not name fails here."""
+"""Tests of the documentation: a setting, error or route that the docs do not name fails here."""
 
 import importlib
 import json
@@ -33,7 +33,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 
 def settings_table() -> str:
-    """docs/settings.md as it must be: `python -m tests.test_docs` writes it."""
+    """Returns the required content of docs/settings.md. `python -m tests.test_docs` writes it."""
     rows = ["| setting | default | meaning |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = field.get_default(call_default_factory=True)
@@ -52,7 +52,7 @@ def settings_table() -> str:
 
 
 def tasks_page() -> str:
-    """docs/tasks.md as it must be: `python -m tests.test_docs` writes it."""
+    """Returns the required content of docs/tasks.md. `python -m tests.test_docs` writes it."""
     rows = [
         "| task | endpoint | model families tested | input forms | parameters and their defaults |",
         "|---|---|---|---|---|",
@@ -96,13 +96,13 @@ some of other servers and APIs.
 
 
 def fields_page() -> str:
-    """docs/fields.md as it must be: `python -m tests.test_docs` writes it."""
+    """Returns the required content of docs/fields.md. `python -m tests.test_docs` writes it."""
     rows: dict[str, tuple[KnownField, list[str]]] = {}
     for endpoint in ENDPOINTS:
-        own = REQUESTS[endpoint][0].model_fields
-        taken = {field.alias or name for name, field in own.items()}
+        model_fields = REQUESTS[endpoint][0].model_fields
+        known_names = {field.alias or name for name, field in model_fields.items()}
         for name, row in FIELDS[endpoint].items():
-            if row.effect == "honoured" and (name not in taken or "OpenAI" in DIALECTS[name]):
+            if row.effect == "honoured" and (name not in known_names or "OpenAI" in DIALECTS[name]):
                 continue
             shown = replace(row, dialects=DIALECTS[name])
             rows.setdefault(repr(shown), (shown, []))[1].append(endpoint)
@@ -133,16 +133,16 @@ def _language_table() -> list[str]:
 
 def _media_table() -> list[str]:
     rows = ["| pipeline | endpoints | model families tested |", "|---|---|---|"]
-    for one in MEDIA.values():
-        paths = ", ".join(f"`{path}`" for path in one.paths)
-        rows.append(f"| `{one.name}` | {paths} | {', '.join(one.families)} |")
+    for pipeline in MEDIA.values():
+        paths = ", ".join(f"`{path}`" for path in pipeline.paths)
+        rows.append(f"| `{pipeline.name}` | {paths} | {', '.join(pipeline.families)} |")
     return [MEDIA_HEAD, *rows, ""]
 
 
 def _engine_table() -> list[str]:
     rows = ["| engine | pipelines | device | dtype | config |", "|---|---|---|---|---|"]
-    for one in ENGINES.values():
-        rows += [_engine_row(one, kind) for kind in one.serves]
+    for engine in ENGINES.values():
+        rows += [_engine_row(engine, kind) for kind in engine.serves]
     return [ENGINES_HEAD, *rows, ""]
 
 
@@ -160,11 +160,11 @@ def _engine_row(engine: EngineRecord, kind: ModelKind) -> str:
 def _of_kind(kind: ModelKind) -> str:
     if kind is ModelKind.PASSES:
         return "all that are not named below"
-    return ", ".join(f"`{name}`" for name, one in SERVED.items() if one.kind is kind)
+    return ", ".join(f"`{name}`" for name, pipeline in SERVED.items() if pipeline.kind is kind)
 
 
 def _company() -> str:
-    """The section that is written by hand, as it is."""
+    """Returns the handwritten section unchanged."""
     page = (DOCS / "tasks.md").read_text()
     return page[page.index("## Company") : page.index("## Calls")]
 
@@ -233,7 +233,7 @@ def _defaults(task: Task) -> str:
 
 
 def _shown(default: Any) -> str:
-    """A default as JSON has it."""
+    """Returns a default as JSON."""
     return json.dumps(round(default, 4) if isinstance(default, float) else default)
 
 
@@ -252,7 +252,7 @@ def test_errors_are_listed(error: type[errors.StokerError]) -> None:
 
 
 def test_codes_are_listed() -> None:
-    """Every code that is raised anywhere in the code."""
+    """Every error code in the source is documented."""
     text = (DOCS / "errors.md").read_text()
     source = "\n".join(path.read_text() for path in (ROOT / "stoker").rglob("*.py"))
     codes = set(re.findall(r'code="([a-z_]+)"', source))

@@ -1,4 +1,4 @@
-"""The command that adds an extra works for how Stoker was installed."""
+"""The command that adds an extra fits the way in which Stoker was installed."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from stoker.base import extras
 
 
 class Installed:
-    """As `importlib.metadata` describes a package that is installed."""
+    """An installed package as `importlib.metadata` describes it."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files

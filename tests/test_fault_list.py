@@ -1,4 +1,4 @@
-"""docs/faults.md tells which tests try which fault, and every fault is tried."""
+"""docs/faults.md lists the tests of each fault, and every fault is tested."""
 
 from tools.faults import FAULTS, MARKER, PAGE, page
 from tools.marks import marked

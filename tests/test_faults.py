@@ -1,4 +1,4 @@
-"""Replicas, hosts and clients that die or hang: every request ends cleanly, the next one works."""
+"""Replicas, hosts and clients die or hang. Every request ends cleanly, and the next one works."""
 
 import contextlib
 import json
@@ -29,9 +29,9 @@ NEVER = "86400"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server to be harmed."""
+    """A server that tests may damage."""
     data_dir = tmp_path_factory.mktemp("faults") / "data"
-    # Work enough for a conversion, which nothing here looks at.
+    # The load would suffice for a conversion, which these tests do not need.
     with running(data_dir, STOKER_HEARTBEAT_TIMEOUT_S="3", STOKER_CONVERT_AFTER_S=NEVER) as server:
         server.wait_ready()
         yield server
@@ -46,16 +46,16 @@ def client(server: Server) -> httpx.Client:
 
 
 def worker(client: Any) -> dict[str, Any]:
-    """The one ready worker, started by a request where there is none."""
+    """Sends a request, which starts a worker if none is ready, and returns the ready worker."""
     client.post(PATH, json={"inputs": "hello"}).raise_for_status()
     workers = deployment(client, client.deployment)["workers"]
-    return next(one for one in workers if one["status"] == "ready")
+    return next(row for row in workers if row["status"] == "ready")
 
 
 def wait_outstanding(client: Any, count: int) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        if sum(one["outstanding"] for one in deployment(client, client.deployment)["workers"]) == (
+        if sum(row["outstanding"] for row in deployment(client, client.deployment)["workers"]) == (
             count
         ):
             return
@@ -64,19 +64,19 @@ def wait_outstanding(client: Any, count: int) -> None:
 
 
 def computed_s(process: psutil.Process) -> float:
-    """Processor time that a process has taken."""
+    """Returns the processor time of a process in seconds."""
     times = process.cpu_times()
     return times.user + times.system
 
 
 def entries(server: Server) -> list[dict[str, Any]]:
-    """The lines of its log that are whole."""
+    """Returns the complete lines of the server's log."""
     whole, _, _ = server.log.read_text().rpartition("\n")
     return [json.loads(line) for line in whole.splitlines()]
 
 
 def freeze_at_work(victim: dict[str, Any]) -> None:
-    """Stop the worker at a moment when its flight record says that it works on a request."""
+    """Stops the worker at a moment when its flight record shows that it works on a request."""
     record = next(Path(tempfile.gettempdir()).glob(f"stoker-*/{victim['id']}/flight"))
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -96,7 +96,7 @@ class TestKilledReplica:
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(client.post, PATH, json={"inputs": "hello"})
             wait_outstanding(client, 1)
-            # On a busy machine it may have been taken for one that hangs by now.
+            # On a busy machine, the server may already have killed it as hung.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim["pid"], signal.SIGKILL)
             assert asking.result(60).status_code == 200
@@ -125,10 +125,11 @@ class TestKilledReplica:
             pid = None
             while pid is None and time.monotonic() < deadline and not asking.done():
                 workers = deployment(client, client.deployment)["workers"]
-                pid = next((one["pid"] for one in workers if one["pid"]), None)
+                pid = next((row["pid"] for row in workers if row["pid"]), None)
             os.kill(pid, signal.SIGKILL)  # type: ignore[arg-type]
             answer = asking.result(60)
-        # Lost before it was loaded: told so, with the time of the next try. After: retried.
+        # A replica that is lost before it is loaded gives an error with the time of the next
+        # attempt. Afterwards the request is retried.
         assert answer.status_code in (200, 503)
         if answer.status_code == 503:
             assert answer.json()["error"]["code"] in ("model_loading", "worker_lost")
@@ -168,19 +169,19 @@ class TestGoneClient:
         eighth = computed_s(replica) - before
         with pytest.raises(httpx.ReadTimeout):
             client.post(PATH, json=LONG, timeout=httpx.Timeout(60, read=0.5))
-        # Of a request that has come to its replica, if it had not yet.
-        assert eventually(lambda: any(one.get("status") == 499 for one in entries(server)))
+        # Logged once the request has reached its replica.
+        assert eventually(lambda: any(entry.get("status") == 499 for entry in entries(server)))
         wait_outstanding(client, 0)
-        errors = [one for one in entries(server) if one["level"] == "error"]
-        assert [one for one in errors if "ASGI" in one["event"]] == []
+        errors = [entry for entry in entries(server) if entry["level"] == "error"]
+        assert [entry for entry in errors if "ASGI" in entry["event"]] == []
         before = computed_s(replica)
         client.post(PATH, json={"inputs": "hello"}).raise_for_status()
-        # The rest of the abandoned list would have taken much more than one batch.
+        # The rest of the abandoned list would have cost much more than one batch.
         assert computed_s(replica) - before < 4 * eighth
 
 
 class TestKilledServer:
-    # A node that ends with its replicas is fault n1, a gateway that leaves them n3.
+    # Fault n1 covers a node that ends with its replicas, and n3 a gateway that leaves them.
     @pytest.mark.one_machine
     def test_leaves_no_process(self, server: Server, client: Any) -> None:
         replica = worker(client)["pid"]
@@ -198,7 +199,9 @@ class TestKilledServer:
 
 class TestShutdown:
     def test_finishes_what_is_in_flight(self, server: Server, client: Any) -> None:
-        """Last in this file: afterwards the server is gone."""
+        """A stopping server finishes the requests in flight. This test comes last in the file,
+        because the server does not restart.
+        """
         worker(client)
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(client.post, PATH, json={"inputs": [TEXT] * 24})

@@ -1,4 +1,4 @@
-"""Fleets so small that one knows what must come of them."""
+"""Simulated fleets that are small enough to predict their outcomes."""
 
 import pytest
 
@@ -9,7 +9,7 @@ TINY = Scene("tiny", deployments=3, nodes=1, calls_per_s=5.0, seconds=120.0, set
 
 def test_where_all_fits_all_is_found_loaded() -> None:
     outcome = Simulation(TINY).run()
-    # 5 a second for a minute, ± 5 standard deviations.
+    # 5 calls per second for a minute, ± 5 standard deviations.
     assert 213 <= outcome.calls <= 387
     assert (outcome.found_loaded, outcome.starts, outcome.evictions) == (outcome.calls, 0, 0)
     assert max(outcome.waits_s) < 0.1
@@ -19,12 +19,12 @@ def test_where_all_fits_all_is_found_loaded() -> None:
 def test_memory_is_counted() -> None:
     simulation = Simulation(TINY)
     outcome = simulation.run()
-    sizes = sum(one.kind.bytes for one in simulation._deployments)
+    sizes = sum(deployment.kind.bytes for deployment in simulation._deployments)
     assert outcome.byte_s == pytest.approx(60.0 * sizes)
 
 
 def test_two_that_exclude_each_other_take_turns() -> None:
-    largest = max(one.bytes for one in KINDS)
+    largest = max(kind.bytes for kind in KINDS)
     scene = Scene(
         "narrow", deployments=40, nodes=1, node_bytes=largest, calls_per_s=1.0, seconds=400.0
     )

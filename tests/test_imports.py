@@ -8,7 +8,7 @@ HEAVY = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "openvin
 
 
 def test_gateway_imports_no_engine():
-    """The gateway is one event loop: it starts fast, stays small, and computes nothing."""
+    """The gateway is one event loop. It starts fast, stays small and computes nothing."""
     program = (
         "import json, sys, stoker.server.app; from stoker.runtime import choose; "
         "choose.builder('local'); print(json.dumps(sorted(sys.modules)))"
@@ -19,7 +19,7 @@ def test_gateway_imports_no_engine():
     loaded = set(json.loads(result.stdout))
     assert {"stoker.inference.tasks", "stoker.runtime.local.runtime"} <= loaded
     assert loaded & set(HEAVY) == set()
-    # Native code that applies a caller's schema or pattern keeps the interpreter's lock.
+    # Native code that applies a caller's schema or pattern holds the interpreter's lock.
     assert loaded & {"jsonschema_rs", "jsonschema", "regex", "llguidance"} == set()
 
 

@@ -1,4 +1,4 @@
-"""Made and deleted again, objects of all kinds leave nothing: in memory, in tables, in files."""
+"""Created and deleted objects of all kinds leave nothing in memory, tables or files."""
 
 import asyncio
 import threading
@@ -25,20 +25,20 @@ from tests.support.rows import video
 MODELS = Path(stoker.demo.__file__).parent / "models"
 MANY = 15
 BILLED = {"usage_counts", "holdings", "transfers"}
-"""What the bill is made of stays."""
+"""Tables that keep their rows, because the bill consists of them."""
 KEPT = {
     "_keys": "10,000 keys are remembered; those at rest are forgotten for more",
     "_rows": "what a deployment's calls came to this hour, until the hour was written down",
 }
-"""Containers, by how their places end, that are emptied by something else than a deletion."""
+"""Containers, by the suffix of their place, that a deletion does not empty, with the reason."""
 LATER = timedelta(days=40)
-"""When all that is remembered for a while, such as why an upload was closed, is forgotten."""
+"""Time after which temporary records, such as the reason why an upload was closed, are deleted."""
 CONTAINERS = (dict, list, set, deque)
 
 
 @pytest.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    # This machine's runtime; nothing is called, so nothing has to be forked.
+    # Uses the local runtime. No model is called, so that no process needs to be forked.
     monkeypatch.setattr(EngineHost, "start", lambda _self: None)
     async with serving(
         tmp_path / "data", runtime="local", source_dirs=[MODELS], preload=False
@@ -47,11 +47,11 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 class Sight:
-    """What there is at a moment."""
+    """Snapshot of rows, files, descriptors, threads, tasks and container sizes."""
 
     def __init__(self, rows: Counter[str], app: App, data_dir: Path) -> None:
         self.rows = rows
-        self.files = sorted(str(one.relative_to(data_dir)) for one in data_dir.rglob("*"))
+        self.files = sorted(str(path.relative_to(data_dir)) for path in data_dir.rglob("*"))
         self.descriptors = len(list(Path("/proc/self/fd").iterdir()))
         self.threads = threading.active_count()
         self.tasks = len(asyncio.all_tasks())
@@ -71,23 +71,25 @@ class Sight:
 
 
 def sizes(root: object) -> dict[str, int]:
-    """The sizes of all containers that objects of ours hold, by where they were found."""
-    found: dict[str, int] = {}
-    seen: set[int] = set()
+    """Returns the sizes of all containers that Stoker's objects hold, by the place of each
+    container.
+    """
+    lengths: dict[str, int] = {}
+    visited: set[int] = set()
     pending: list[tuple[str, Any]] = [("services", root)]
     while pending:
-        where, one = pending.pop()
-        if id(one) in seen:
+        where, item = pending.pop()
+        if id(item) in visited:
             continue
-        seen.add(id(one))
-        if isinstance(one, CONTAINERS):
-            found[where] = len(one)
-            held = one.values() if isinstance(one, dict) else one
-            pending += [(f"{where}[]", value) for value in list(held)]
-        elif type(one).__module__.startswith("stoker."):
-            names = [*getattr(one, "__dict__", {}), *getattr(type(one), "__slots__", ())]
-            pending += [(f"{where}.{name}", getattr(one, name, None)) for name in names]
-    return found
+        visited.add(id(item))
+        if isinstance(item, CONTAINERS):
+            lengths[where] = len(item)
+            children = item.values() if isinstance(item, dict) else item
+            pending += [(f"{where}[]", value) for value in list(children)]
+        elif type(item).__module__.startswith("stoker."):
+            names = [*getattr(item, "__dict__", {}), *getattr(type(item), "__slots__", ())]
+            pending += [(f"{where}.{name}", getattr(item, name, None)) for name in names]
+    return lengths
 
 
 async def posted(client: httpx.AsyncClient, path: str, **body: Any) -> dict[str, Any]:
@@ -101,7 +103,7 @@ async def deleted(client: httpx.AsyncClient, path: str) -> None:
 
 
 async def live_and_die(app: App, client: httpx.AsyncClient, name: str) -> None:
-    """Objects of every kind, made, looked at and deleted."""
+    """Creates, uses and deletes objects of every kind."""
     source = str(MODELS / "tiny-chat")
     deployment = (await posted(client, "/v1/deployments", model=name, source=source))["id"]
     (await client.get(f"/v1/deployments/{deployment}/logs")).raise_for_status()
@@ -131,7 +133,7 @@ async def live_and_die(app: App, client: httpx.AsyncClient, name: str) -> None:
 
 
 async def film(app: App, client: httpx.AsyncClient, deployment: str) -> None:
-    """A video and a file, as if a model had made them."""
+    """Adds and deletes a video and a file, as if a model had made them."""
     platform, account_id = app.services.platform, client.account_id  # type: ignore[attr-defined]
     (file,) = await files.store(
         platform,
@@ -150,18 +152,18 @@ async def film(app: App, client: httpx.AsyncClient, deployment: str) -> None:
 
 
 async def at_rest(app: App) -> Sight:
-    """Once what goes on behind answers is done: nothing has changed for a moment."""
+    """Returns a snapshot once the background work is done and nothing has changed for a moment."""
     last = await Sight.of(app)
     while True:
         await asyncio.sleep(0.1)
-        found = await Sight.of(app)
-        if (found.files, found.tasks) == (last.files, last.tasks):
-            return found
-        last = found
+        current = await Sight.of(app)
+        if (current.files, current.tasks) == (last.files, last.tasks):
+            return current
+        last = current
 
 
 async def settled(app: App, before: Sight) -> Sight:
-    """Once what goes on behind answers is done, or it never will be."""
+    """Returns a snapshot once the background work is done, or after a timeout."""
     for _ in range(400):
         after = await Sight.of(app)
         if after.tasks <= before.tasks and after.files == before.files:
@@ -172,10 +174,12 @@ async def settled(app: App, before: Sight) -> Sight:
 
 async def test_l6_nothing_is_left(app: App) -> None:
     async with await app.account() as client:
-        # What is made once, such as connections and tables of what is known, is there then.
-        await asyncio.gather(*(live_and_die(app, client, f"first-{one}") for one in range(3)))
+        # Afterwards everything that is created only once exists, such as connections and caches.
+        await asyncio.gather(*(live_and_die(app, client, f"first-{number}") for number in range(3)))
         before = await at_rest(app)
-        await asyncio.gather(*(live_and_die(app, client, f"more-{one}") for one in range(MANY)))
+        await asyncio.gather(
+            *(live_and_die(app, client, f"more-{number}") for number in range(MANY))
+        )
         after = await settled(app, before)
     grown = {
         where: (before.sizes.get(where, 0), size)

@@ -1,4 +1,4 @@
-"""What users may install is pinned, and every file of it by its digest."""
+"""All packages that users may install are pinned, with the digest of every file."""
 
 import re
 import sys
@@ -18,15 +18,15 @@ ENTRY = re.compile(
     re.MULTILINE,
 )
 OF_GPUS = re.compile(r"nvidia-.*|cuda-.*|triton")
-"""What torch's build for GPUs brings, which no machine without one has."""
+"""Packages of torch's GPU build, which a machine without a GPU does not have."""
 
 
 def locked() -> dict[str, re.Match[str]]:
     text = (ROOT / "requirements.lock").read_text()
-    found = {canonicalize_name(one["name"]): one for one in ENTRY.finditer(text)}
+    entries = {canonicalize_name(match["name"]): match for match in ENTRY.finditer(text)}
     lines = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
-    assert len(found) == len(lines), "a line of the lock has no digest"
-    return found
+    assert len(entries) == len(lines), "a line of the lock has no digest"
+    return entries
 
 
 def pinned() -> dict[str, str]:
@@ -41,34 +41,36 @@ def test_the_lock_has_the_pins_and_nothing_else() -> None:
         if name in pins:
             assert entry["version"] == pins[name], f"{name}: make lock"
         elif not OF_GPUS.fullmatch(name):
-            # For another system than the one on which the pins were made.
+            # The entry is for another system than the one on which the pins were made.
             assert entry["marker"], f"{name} is not pinned"
             assert not Marker(entry["marker"]).evaluate() or sys.platform != "linux"
 
 
 def test_the_lock_has_all_that_an_install_takes() -> None:
-    """The project's own requirements with all extras, and theirs, as they are installed here."""
+    """The lock contains the project's requirements with all extras, and their requirements as
+    installed here.
+    """
     extras = [name for name in PROJECT["optional-dependencies"] if name not in ("dev", "all")]
-    wanted = [
+    requirements = [
         *PROJECT["dependencies"],
         *(one for name in extras for one in PROJECT["optional-dependencies"][name]),
     ]
-    waiting = [(Requirement(one), "") for one in wanted]
-    entries, seen = locked(), set[tuple[str, str]]()
+    waiting = [(Requirement(one), "") for one in requirements]
+    entries, visited = locked(), set[tuple[str, str]]()
     while waiting:
         requirement, extra = waiting.pop()
         if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
             continue
         name = canonicalize_name(requirement.name)
         if name == canonicalize_name(PROJECT["name"]):
-            continue  # An extra that has another one, which is in the list by itself.
+            continue  # An extra that includes another extra, which the list contains itself.
         assert name in entries, f"{name}: make lock"
         for one in (*requirement.extras, ""):
-            if (name, one) not in seen:
-                seen.add((name, one))
+            if (name, one) not in visited:
+                visited.add((name, one))
                 try:
                     theirs = metadata.requires(name) or []
                 except metadata.PackageNotFoundError:
                     continue
                 waiting += [(Requirement(line), one) for line in theirs]
-    assert len(seen) > len(wanted)
+    assert len(visited) > len(requirements)

@@ -1,4 +1,4 @@
-"""No text of a client's can look like an entry of the log."""
+"""No client text can imitate a log entry."""
 
 import io
 import json
@@ -28,7 +28,7 @@ HOSTILE = {
 
 
 def written(formatter: logging.Formatter, message: str, error: Any = None, **fields: str) -> str:
-    """What stands in the log, where only UTF-8 can."""
+    """Returns the entry as written to a log that accepts only UTF-8."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)

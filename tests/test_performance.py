@@ -1,4 +1,4 @@
-"""The page of benchmarks and the README's table say what the result files say."""
+"""The benchmark page and the README's table agree with the result files."""
 
 import copy
 import json
@@ -26,9 +26,9 @@ def test_the_readmes_table_is_current() -> None:
 
 
 def test_headlines_name_series_that_there_are() -> None:
-    for one in report.HEADLINES:
-        if result := RESULTS.get(one.result):
-            assert one.label in [series["label"] for series in result["series"]]
+    for headline in report.HEADLINES:
+        if result := RESULTS.get(headline.result):
+            assert headline.label in [series["label"] for series in result["series"]]
 
 
 def test_no_path_of_a_machine_is_kept() -> None:
@@ -43,8 +43,8 @@ def test_plots_are_there() -> None:
 
 
 def result(**changes: Any) -> dict[str, Any]:
-    found = copy.deepcopy(dict(next(iter(RESULTS.values()))))
-    return {**found, "name": "made", "quick": False, "rounds": 3, **changes}
+    base = copy.deepcopy(dict(next(iter(RESULTS.values()))))
+    return {**base, "name": "made", "quick": False, "rounds": 3, **changes}
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,18 @@ def result(**changes: Any) -> dict[str, Any]:
 def test_what_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], is_taken: bool
 ) -> None:
-    new, kept = tmp_path / "new", tmp_path / "kept"
+    new, kept_folder = tmp_path / "new", tmp_path / "kept"
     monkeypatch.setattr(report, "RESULTS", new)
-    monkeypatch.setattr(report, "KEPT", kept)
-    for folder, one in ((new, given), (kept, {"finished_at": "2026-01-01T00:00:00+00:00"})):
+    monkeypatch.setattr(report, "KEPT", kept_folder)
+    for folder, changes in (
+        (new, given),
+        (kept_folder, {"finished_at": "2026-01-01T00:00:00+00:00"}),
+    ):
         folder.mkdir()
-        (folder / "made.json").write_text(json.dumps(result(**one)))
+        (folder / "made.json").write_text(json.dumps(result(**changes)))
     report.take_over()
-    (found,) = report.read().values()
-    assert (found["finished_at"] == given["finished_at"]) is is_taken
+    (stored,) = report.read().values()
+    assert (stored["finished_at"] == given["finished_at"]) is is_taken
     assert report.read()["made"]["name"] == "made"
 
 

@@ -1,6 +1,6 @@
 """Engines and a task of another package: a real server finds, describes and serves them.
 
-They live in tests/support/plugin alone, and nothing else knows of them.
+They exist only in tests/support/plugin, and no other code knows them.
 """
 
 import ast
@@ -36,7 +36,7 @@ TEXTS = ["the room was clean and the staff were friendly", "never again", "a"]
 SCALE = 3.0
 TOYS = ["bag", "successor"]
 SEEN = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
-"""Where a server and its engine host look for packages."""
+"""Search path for packages of a server and its engine host."""
 
 
 def test_the_packages_import_the_plugin_api_alone() -> None:
@@ -112,7 +112,7 @@ def document(world: World) -> dict[str, Any]:
 
 
 def known_labels(text: str) -> list[dict[str, Any]]:
-    """What the bag of words comes to, by torch."""
+    """Returns the result of the bag of words, computed by torch."""
     import torch
     import transformers
 
@@ -123,8 +123,8 @@ def known_labels(text: str) -> list[dict[str, Any]]:
         mean = torch.nn.functional.embedding_bag(ids["input_ids"], words, mode="mean")
         scores = (SCALE * model.classifier(mean)).softmax(-1)[0]
     labels = model.config.id2label
-    found = [{"label": labels[at], "score": float(score)} for at, score in enumerate(scores)]
-    return sorted(found, key=lambda label: -label["score"])
+    scored = [{"label": labels[at], "score": float(score)} for at, score in enumerate(scores)]
+    return sorted(scored, key=lambda label: -label["score"])
 
 
 def known_length(text: str) -> dict[str, float]:
@@ -132,13 +132,15 @@ def known_length(text: str) -> dict[str, float]:
     import transformers
 
     model: Any = transformers.AutoModel.from_pretrained(ENCODER)
-    given = transformers.AutoTokenizer.from_pretrained(ENCODER)(text, return_tensors="pt")
+    tokens = transformers.AutoTokenizer.from_pretrained(ENCODER)(text, return_tensors="pt")
     with torch.no_grad():
-        return {"length": float(model(**given).last_hidden_state[0, 0].norm())}
+        return {"length": float(model(**tokens).last_hidden_state[0, 0].norm())}
 
 
 def engines(client: httpx.Client, deployment_id: str) -> list[str]:
-    """What its workers run on, which each tells with its first sign of life."""
+    """Returns the engines of a deployment's workers. Each worker reports its engine with its first
+    heartbeat.
+    """
 
     def told() -> list[str]:
         workers = wait_for(client, deployment_id, "ready")["workers"]
@@ -160,9 +162,9 @@ class TestEngine:
     def test_a_worker_names_it(self, world: World) -> None:
         world.client.post(CLASSIFY, json={"model": "bag", "inputs": "a"}).raise_for_status()
         data = world.client.get(DEPLOYMENTS).json()["data"]
-        (found,) = (one for one in data if one["model"] == "bag")
-        assert engines(world.client, found["id"]) == ["bag"]
-        assert found["config"]["bag_scale"] == SCALE
+        (deployment,) = (row for row in data if row["model"] == "bag")
+        assert engines(world.client, deployment["id"]) == ["bag"]
+        assert deployment["config"]["bag_scale"] == SCALE
 
     def test_the_automatic_choice_is_ours(self, world: World) -> None:
         made = world.deploy("auto", world.sentiment).raise_for_status().json()
@@ -225,8 +227,8 @@ class TestEngine:
         cli = Cli("http://127.0.0.1:9", settings={"PYTHONPATH": SEEN})
         process = cli.popen("doctor", "--json")
         output, _ = process.communicate(timeout=120)
-        found = {check["name"]: check for check in json.loads(output)["checks"]}
-        assert (found["Bag"]["status"], found["Bag"]["found"]) == ("ok", numpy.__version__)
+        checks = {check["name"]: check for check in json.loads(output)["checks"]}
+        assert (checks["Bag"]["status"], checks["Bag"]["found"]) == ("ok", numpy.__version__)
 
 
 class TestLanguageEngine:
@@ -274,12 +276,12 @@ class TestTask:
             "inputs": "Long is the way."
         }
         answer = operation["responses"]["200"]["content"]["application/json"]
-        one, many = answer["schema"]["anyOf"]
-        assert (one["required"], many["items"]) == (["length"], one)
+        single, many = answer["schema"]["anyOf"]
+        assert (single["required"], many["items"]) == (["length"], single)
 
 
 class TestRemoved:
-    """The package is gone. It comes last: the first server ends."""
+    """Tests after the package was removed. They come last, because the first server ends."""
 
     def test_the_document_is_as_it_was(self, left: World) -> None:
         document = left.client.get("/openapi.json").raise_for_status().json()
@@ -301,15 +303,15 @@ class TestRemoved:
         assert "served by none of this server" in answer.json()["error"]["message"]
 
     def test_deployments_that_are_left(self, left: World) -> None:
-        found = {one["model"]: one for one in left.client.get(DEPLOYMENTS).json()["data"]}
+        deployments = {row["model"]: row for row in left.client.get(DEPLOYMENTS).json()["data"]}
         for model, param in (("bag", "engine"), ("measure", "pipeline")):
-            path = f"{DEPLOYMENTS}/{found[model]['id']}"
+            path = f"{DEPLOYMENTS}/{deployments[model]['id']}"
             answer = left.client.patch(path, json={"idle_timeout_s": 5})
             check_error(answer, 400, "InvalidRequestError", "invalid_request", param)
-        path = f"{DEPLOYMENTS}/{found['bag']['id']}"
+        path = f"{DEPLOYMENTS}/{deployments['bag']['id']}"
         changed = left.client.patch(path, json={"engine": "torch"}).raise_for_status().json()
         assert changed["engine"] == "torch"
-        left.client.delete(f"{DEPLOYMENTS}/{found['measure']['id']}").raise_for_status()
+        left.client.delete(f"{DEPLOYMENTS}/{deployments['measure']['id']}").raise_for_status()
 
     def test_new_deployments(self, left: World) -> None:
         answer = left.deploy("no", left.sentiment, engine="bag")
@@ -320,7 +322,9 @@ class TestRemoved:
 
 
 def test_a_package_can_be_imported_by_itself() -> None:
-    """As its own tests do: what it imports of ours must not look for it again meanwhile."""
+    """A package can be imported alone, as its own tests do. Its imports from Stoker must not search
+    for the package again during the import.
+    """
     for module in ("toys", "toy_engines"):
         environment = {**os.environ, "PYTHONPATH": SEEN}
         subprocess.run([sys.executable, "-c", f"import {module}"], check=True, env=environment)
@@ -368,7 +372,7 @@ class TestBadPackages:
         package.write_text(f"[stoker.{group}]\nbad = {value}\n")
         path = os.pathsep.join([str(package.parents[1]), SEEN])
         process = Cli("http://127.0.0.1:9", settings={"PYTHONPATH": path}).popen("serve")
-        _, said = process.communicate(timeout=60)
+        _, error_output = process.communicate(timeout=60)
         assert process.returncode == 1
-        assert words in " ".join(said.split())
-        assert "Traceback" not in said
+        assert words in " ".join(error_output.split())
+        assert "Traceback" not in error_output

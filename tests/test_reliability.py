@@ -1,4 +1,4 @@
-"""docs/reliability.md says what the reports say."""
+"""docs/reliability.md agrees with the reports."""
 
 from tools.reliability import PAGE, page
 

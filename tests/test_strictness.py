@@ -1,4 +1,4 @@
-"""No value of another JSON type than the document names is taken for one that it names."""
+"""A value of an undocumented JSON type is never converted to a documented one."""
 
 import json
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ from tests.deployments.routes import app
 from tests.server.test_openapi import request_models
 
 VALUES: dict[str, Any] = {"boolean": True, "integer": 1, "string": "1"}
-"""JSON type → a value that Python would make something of another type of."""
+"""Maps each JSON type to a value that Python would convert to another type."""
 
 
 def types(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:
-    """The JSON types that a schema admits; a number is an integer, too."""
+    """Returns the JSON types that a schema admits. A number also counts as an integer."""
     if "$ref" in schema:
         return types(root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
     many = schema.get("anyOf") or schema.get("oneOf")
     if many:
-        return set[str]().union(*(types(one, root) for one in many))
+        return set[str]().union(*(types(option, root) for option in many))
     if "const" in schema or "enum" in schema:
         values = schema.get("enum", [schema.get("const")])
         return {VALUE_TYPES[type(value)] for value in values}
@@ -49,7 +49,7 @@ def cases() -> Iterator[Any]:
         for name, field in schema.get("properties", {}).items():
             refused = set(VALUES) - types(field, schema)
             if issubclass(model, OpenAIRequest):
-                # In its types, numbers may be texts.
+                # OpenAI's types accept numbers as texts.
                 refused -= {"string"}
             for kind in sorted(refused):
                 yield pytest.param(model, name, kind, id=f"{model.__name__}.{name}-{kind}")
@@ -59,7 +59,7 @@ def cases() -> Iterator[Any]:
 def test_other_types_are_refused(model: type[BaseModel], field: str, kind: str) -> None:
     with pytest.raises(ValidationError) as refused:
         model.model_validate_json(json.dumps({field: VALUES[kind]}))
-    places = [one["loc"][:1] for one in refused.value.errors() if one["type"] != "missing"]
+    places = [error["loc"][:1] for error in refused.value.errors() if error["type"] != "missing"]
     assert (field,) in places, refused.value
 
 
@@ -113,11 +113,11 @@ class TestManagement:
         with pytest.raises(ValidationError) as of_json:
             Managed.model_validate_json(json.dumps(given))
         for error in (refused, of_json):
-            assert [one["loc"] for one in error.value.errors()] == [place]
+            assert [detail["loc"] for detail in error.value.errors()] == [place]
 
     def test_taken(self):
-        given = {"count": 5.0, "share": 1, "is_on": True, "until": "2026-11-21T10:00:00Z"}
-        read = Managed.model_validate_json(json.dumps(given | {"many": [1, 2.0]}))
+        values = {"count": 5.0, "share": 1, "is_on": True, "until": "2026-11-21T10:00:00Z"}
+        read = Managed.model_validate_json(json.dumps(values | {"many": [1, 2.0]}))
         assert (read.count, read.share, read.is_on, read.many) == (5, 1.0, True, [1, 2])
         assert read.until == datetime(2026, 11, 21, 10, tzinfo=UTC)
         with pytest.raises(ValidationError, match="less than or equal to 9"):
@@ -132,7 +132,7 @@ class TestManagement:
 
 class TestForms:
     def test_spell_values_out(self):
-        """A form has only texts; what a form is read into is no JSON any more."""
+        """A form has only texts, so that a request read from a form is not checked as JSON."""
         read = Asked.model_validate({"count": "5", "is_on": "true"})
         assert (read.count, read.is_on) == (5, True)
         for wrong in ({"count": "5"}, {"is_on": "true"}):

@@ -24,18 +24,20 @@ def make_old(*paths: Path) -> None:
 
 def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OPEN, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout
-        left = Path(one.stdout.readline().strip())
-        (left / "socket").write_text("x")
-        make_old(left)
-        # It is at work: its folder stays, however old it is.
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        folder = Path(process.stdout.readline().strip())
+        (folder / "socket").write_text("x")
+        make_old(folder)
+        # The process still runs, so its folder stays regardless of its age.
         TemporaryFolder(PREFIX, tmp_path).remove()
-        assert (left / "socket").exists()
-        one.send_signal(signal.SIGKILL)
-        one.wait()
+        assert (folder / "socket").exists()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     following = TemporaryFolder(PREFIX, tmp_path)
-    assert not left.exists()
+    assert not folder.exists()
     following.remove()
     assert list(tmp_path.iterdir()) == []
 

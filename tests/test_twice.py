@@ -1,4 +1,4 @@
-"""What CI tries once more, and what it does not."""
+"""CI repeats some failed tests and not others."""
 
 from pathlib import Path
 
@@ -19,9 +19,9 @@ BROKEN = "def test_broken():\n    assert False\n"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project of its own."""
+    """A separate project folder for pytest."""
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
-    # They take seconds to import.
+    # Plugins take seconds to import.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setattr(twice, "ROOT", tmp_path)
     cache = tmp_path / ".pytest_cache" / "v" / "cache" / "lastfailed"
@@ -59,7 +59,9 @@ def test_many_failures_are_no_accident(folder: Path, capfd: pytest.CaptureFixtur
 def test_tests_that_were_not_run_are_not_forgotten(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Interrupted after a failure: those behind it have said nothing."""
+    """After an interruption, failed tests are not repeated, because the later tests have no
+    result.
+    """
     later = "import pytest\ndef test_end():\n    pytest.exit('over', returncode=2)\n"
     assert ran(folder, one=UNSTEADY, two=later) == 2
     assert "once more" not in capfd.readouterr().out

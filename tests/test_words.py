@@ -17,7 +17,7 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 ASIDE = re.compile(r"schema\.d|performance|faults|security_cases|tasks|soak-\d")
-"""Generated pages, whose sources are elsewhere, and records of what a server once logged."""
+"""Excluded files: generated pages with sources elsewhere, and records of a server's log."""
 TEXTS = ("docs", "frontend/src", "README.md", "CONTRIBUTING.md")
 CODE = ("stoker/cli", "stoker/client", "stoker/base/config.py", "stoker/plugin_api.py")
 
@@ -25,8 +25,8 @@ CODE = ("stoker/cli", "stoker/client", "stoker/base/config.py", "stoker/plugin_a
 def files(*names: str) -> Iterator[Path]:
     for name in names:
         path = ROOT / name
-        found = [path] if path.is_file() else path.rglob("*")
-        for file in found:
+        paths = [path] if path.is_file() else path.rglob("*")
+        for file in paths:
             is_aside = ASIDE.fullmatch(file.stem) or file.parent.name == "performance"
             if file.suffix in {".md", ".py", ".ts", ".tsx"} and not is_aside:
                 yield file

@@ -1,4 +1,4 @@
-"""Limits of accounts over HTTP: what one has used up, another one does not feel."""
+"""Limits of accounts over HTTP. The usage of one account does not affect another."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -38,8 +38,8 @@ def allow(operator: httpx.Client, client: httpx.Client, **quotas: int | None) ->
 
 
 def used(client: httpx.Client, name: str) -> tuple[int, int | None]:
-    found = client.get(QUOTAS).raise_for_status().json()["quotas"][name]
-    return found["used"], found["limit"]
+    quota = client.get(QUOTAS).raise_for_status().json()["quotas"][name]
+    return quota["used"], quota["limit"]
 
 
 def opened(client: httpx.Client, size: int | None = None) -> httpx.Response:
@@ -61,8 +61,8 @@ class TestGet:
 
     def test_operator_acts_for_an_account(self, operator: httpx.Client, one: httpx.Client):
         account: str = one.account_id  # type: ignore[attr-defined]
-        found = operator.get(QUOTAS, headers={"x-stoker-account": account}).json()
-        assert (found["account_id"], found["quotas"]["keys"]["used"]) == (account, 1)
+        answer = operator.get(QUOTAS, headers={"x-stoker-account": account}).json()
+        assert (answer["account_id"], answer["quotas"]["keys"]["used"]) == (account, 1)
         assert operator.get(f"{ACCOUNTS}/{account}").json()["name"] == "one"
 
     def test_unknown(self, operator: httpx.Client):
@@ -128,7 +128,7 @@ class TestM1:
         allow(operator, one, upload_sessions=1)
         first = opened(one).raise_for_status().json()
         check_error(opened(one), 429, "RateLimitError", "quota_exceeded")
-        # One that takes the place of another is none more.
+        # A session that replaces another one does not count again.
         artifact = first["artifact"]["id"]
         assert one.post(f"{ARTIFACTS}/{artifact}/uploads").status_code == 201
 
@@ -157,7 +157,7 @@ class TestM1:
         refused = one.put(f"{path}/b", content=bytes(2 * MIB))
         check_error(refused, 413, "PayloadTooLargeError", "quota_exceeded")
         assert one.put(f"{path}/b", content=bytes(MIB)).status_code == 200
-        # The same once more takes no more.
+        # Sending the same file again uses no more storage.
         assert one.put(f"{path}/b", content=bytes(MIB)).status_code == 200
         assert used(one, "storage_bytes")[0] == 3 * MIB
 
@@ -165,7 +165,7 @@ class TestM1:
         allow(operator, one, storage_bytes=3 * MIB)
         session = opened(one).raise_for_status().json()
         path = f"{ARTIFACTS}/{session['artifact']['id']}/uploads/{session['upload_id']}/files"
-        # Chunked: nobody knows how much there will be.
+        # Chunked: the total size is not known in advance.
         refused = one.put(f"{path}/a", content=(bytes(MIB) for _ in range(6)))
         check_error(refused, 413, "PayloadTooLargeError", "quota_exceeded")
         assert used(one, "storage_bytes")[0] <= 3 * MIB

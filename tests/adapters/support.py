@@ -1,4 +1,4 @@
-"""Adapters as PEFT makes them, and what it computes with them."""
+"""Helpers that create adapters with PEFT and compute expected results with them."""
 
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ def made(
     seed: int = 1,
     **options: Any,
 ) -> Any:
-    """Save an adapter of a base, with matrices at random; the model with it, to compare with."""
+    """Saves an adapter of a base model with random matrices. Returns the adapted model for
+    comparison.
+    """
     import peft
 
     model = getattr(library, loader).from_pretrained(base)
-    given = {"r": 4, "lora_alpha": 16, "init_lora_weights": False, **options}
+    config = {"r": 4, "lora_alpha": 16, "init_lora_weights": False, **options}
     transformers.set_seed(seed)
-    adapted: Any = peft.get_peft_model(model, peft.LoraConfig(**given))
+    adapted: Any = peft.get_peft_model(model, peft.LoraConfig(**config))
     with torch.no_grad():
         for name, value in adapted.named_parameters():
             if "modules_to_save" in name:
@@ -31,7 +33,7 @@ def made(
             elif "lora_" in name:
                 value.normal_(0, 0.3)
             elif name.endswith(".bias") and value.requires_grad:
-                # Of those that are trained.
+                # Trained biases only.
                 value.normal_(0, 0.3)
     adapted.save_pretrained(folder)
     return adapted.eval()

@@ -1,4 +1,4 @@
-"""What replicas compute with adapters, against PEFT's own."""
+"""Compares the results of replicas with adapters with PEFT's own."""
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -55,7 +55,9 @@ class TestEncoders:
     def test_rows_of_one_batch_have_their_own(
         self, tmp_path: Path, base: Path, runs_on: str
     ) -> None:
-        """Of the base and of four adapters, of other ranks, scales and modules."""
+        """Each row of a batch gets its own adapter. The batch mixes the base with four adapters of
+        different ranks, scales and modules.
+        """
         folder = tmp_path / "adapters"
         variants: dict[str, dict[str, Any]] = {
             "attention": {"target_modules": ATTENTION},
@@ -75,24 +77,26 @@ class TestEncoders:
         models |= {"": library.AutoModel.from_pretrained(base)}
         tokenizer: Any = AutoTokenizer.from_pretrained(base)
         local = served("feature-extraction", base, folder, runs_on)
-        asked = [(name, text) for text in TEXTS for name in models]
-        calls = [call("feature-extraction", text, name or None) for name, text in asked]
-        found = [np.array(parsed(one)) for one in local.answers(calls)]
+        pairs = [(name, text) for text in TEXTS for name in models]
+        calls = [call("feature-extraction", text, name or None) for name, text in pairs]
+        embeddings = [np.array(parsed(embedding)) for embedding in local.answers(calls)]
         assert max(local.batches) >= len(models)
         assert local.engine == runs_on
-        for (name, text), ours in zip(asked, found, strict=True):
+        for (name, text), ours in zip(pairs, embeddings, strict=True):
             with torch.inference_mode():
                 hidden = models[name](**tokenizer(text, return_tensors="pt")).last_hidden_state
             expected = hidden.mean(1)[0] if ours.ndim == 1 else hidden[0]
             np.testing.assert_allclose(ours, expected.numpy(), atol=2e-5)
-        distinct = {tuple(np.round(one.ravel()[:8], 4)) for one in found}
-        assert len(distinct) == len(asked)
+        distinct = {tuple(np.round(embedding.ravel()[:8], 4)) for embedding in embeddings}
+        assert len(distinct) == len(pairs)
         local.close()
 
     @RUNS_ON
     @pytest.mark.parametrize("kind", ["Albert", "DistilBert", "ModernBert"])
     def test_of_other_kinds(self, tmp_path: Path, kind: str, runs_on: str) -> None:
-        """One whose layers are called more than once, one with other names, and windows."""
+        """Adapters work with other architectures: one calls its layers more than once, one has
+        other module names, one uses windowed attention.
+        """
         base = tiny_bert(tmp_path / "base", "ForTokenClassification")
         tokenizer: Any = AutoTokenizer.from_pretrained(base)
         sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 3}
@@ -118,12 +122,12 @@ class TestEncoders:
         }
         models[""] = library.AutoModelForTokenClassification.from_pretrained(base)
         local = served("token-classification", base, folder, runs_on)
-        asked = [(text, name) for text in TEXTS[:2] for name in models]
-        answers = local.answers([call("token-classification", *one) for one in asked])
-        for (text, name), answer in zip(asked, answers, strict=True):
+        pairs = [(text, name) for text in TEXTS[:2] for name in models]
+        answers = local.answers([call("token-classification", *item) for item in pairs])
+        for (text, name), answer in zip(pairs, answers, strict=True):
             with torch.inference_mode():
                 logits = models[name](**tokenizer(text, return_tensors="pt")).logits[0, 1:-1]
-            scores = [one["score"] for one in parsed(answer)]
+            scores = [item["score"] for item in parsed(answer)]
             expected = logits.softmax(-1).max(-1).values.tolist()
             assert scores == pytest.approx(expected, abs=2e-5)
         assert local.engine == runs_on
@@ -138,12 +142,12 @@ class TestEncoders:
         plain = getattr(library, loader).from_pretrained(base)
         tokenizer: Any = AutoTokenizer.from_pretrained(base)
         local = served("text-classification", base, folder, runs_on)
-        asked = [(text, adapter) for text in TEXTS for adapter in (None, "one")]
-        answers = local.answers([call("text-classification", *one) for one in asked])
-        for (text, adapter), answer in zip(asked, answers, strict=True):
-            own = model if adapter else plain
+        pairs = [(text, adapter) for text in TEXTS for adapter in (None, "one")]
+        answers = local.answers([call("text-classification", *pair) for pair in pairs])
+        for (text, adapter), answer in zip(pairs, answers, strict=True):
+            expected_model = model if adapter else plain
             with torch.inference_mode():
-                logits = own(**tokenizer(text, return_tensors="pt")).logits[0]
+                logits = expected_model(**tokenizer(text, return_tensors="pt")).logits[0]
             scores = logits.softmax(-1)
             best = parsed(answer)
             best = best[0] if isinstance(best, list) else best
@@ -166,31 +170,34 @@ class TestEncoders:
             def dropped(device: str) -> Any:
                 drop(device)
                 loading.append(threads.submit(adapters.get, "one"))
-                # It waits, or finds neither the model's weights nor the stored ones.
+                # The load must wait. Otherwise it finds neither the model's weights nor the stored
+                # ones.
                 wait(loading, 0.5)
                 return model
 
             model.to = dropped
             adapters.rebase(model, StoredWeights(base), places)
-            found = loading[0].result()
-        assert "classifier" in found.modules
-        assert not found.saved
-        assert all(one.device.type == "cpu" for pair in found.modules.values() for one in pair)
+            adapter = loading[0].result()
+        assert "classifier" in adapter.modules
+        assert not adapter.saved
+        assert all(
+            matrix.device.type == "cpu" for pair in adapter.modules.values() for matrix in pair
+        )
 
     def test_the_least_used_go(self, tmp_path: Path, base: Path) -> None:
         folder = tmp_path / "adapters"
         names = ["a", "b", "c"]
         for seed, name in enumerate(names):
             made(folder / name, base, loader="AutoModel", seed=seed, target_modules=ATTENTION)
-        one = Local("feature-extraction", base, adapters=folder)
-        adapters: Any = one._engine.adapters
+        runner = Local("feature-extraction", base, adapters=folder)
+        adapters: Any = runner._engine.adapters
         size = adapters.get("a").nbytes
-        one.close()
+        runner.close()
         local = Local("feature-extraction", base, adapters=folder, adapter_bytes=2 * size)
         answers: dict[str, Any] = {}
         for name in ["a", "b", "a", "c", "b", "a"]:
-            (found,) = local.answers([call("feature-extraction", TEXTS[0], name)])
-            assert answers.setdefault(name, found) == found
+            (answer,) = local.answers([call("feature-extraction", TEXTS[0], name)])
+            assert answers.setdefault(name, answer) == answer
             adapters = local._engine.adapters
             assert name in adapters._kept
             assert len(adapters._kept) <= 2

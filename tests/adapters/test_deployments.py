@@ -1,4 +1,4 @@
-"""Adapters over HTTP: an artifact of their own, a deployment each, the replicas of their base."""
+"""Adapters over HTTP: each has an artifact and a deployment and uses the replicas of its base."""
 
 import time
 from collections.abc import Iterator
@@ -61,11 +61,11 @@ def adapters(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def served(
     account: httpx.Client, base: Path, adapters: dict[str, tuple[Path, Any]]
 ) -> dict[str, Any]:
-    """The base's deployment, and one of each adapter."""
-    found = {"": deploy(account, base, "base")}
+    """Deploys the base and each adapter."""
+    deployments = {"": deploy(account, base, "base")}
     for name, (folder, _) in adapters.items():
-        found[name] = deploy(account, folder, name, adapter_of="base")
-    return found
+        deployments[name] = deploy(account, folder, name, adapter_of="base")
+    return deployments
 
 
 def completed(client: httpx.Client, model: str) -> dict[str, Any]:
@@ -94,23 +94,26 @@ def test_each_answers_in_its_own_way(
         for name, answer in zip(names, answers, strict=True):
             assert answer["choices"][0]["text"] == expected[name]
             assert answer["model"] == (name or "base")
-    workers = {name: deployment(account, one["id"])["workers"] for name, one in served.items()}
+    workers = {name: deployment(account, item["id"])["workers"] for name, item in served.items()}
     (worker,) = workers[""]
-    assert all([one["pid"] for one in found] == [worker["pid"]] for found in workers.values())
+    assert all(
+        [item["pid"] for item in adapter_workers] == [worker["pid"]]
+        for adapter_workers in workers.values()
+    )
 
 
 def test_what_it_says_of_itself(account: httpx.Client, served: dict[str, Any]) -> None:
-    found = deployment(account, served["attention"]["id"])
-    assert found["adapter_of"] == "base"
-    assert found["pipeline"] == "text-generation"
-    artifact = account.get(f"/v1/model-artifacts/{found['artifact_id']}").json()
+    shown = deployment(account, served["attention"]["id"])
+    assert shown["adapter_of"] == "base"
+    assert shown["pipeline"] == "text-generation"
+    artifact = account.get(f"/v1/model-artifacts/{shown['artifact_id']}").json()
     assert artifact["pipeline"] == "adapter"
     about = artifact["inspection"]["adapter"]
     assert about["rank"] == 4
     assert about["modules"] == ["q_proj", "v_proj"]
-    assert found["memory"] == {"bytes": artifact["inspection"]["weight_bytes"], "is_measured": True}
+    assert shown["memory"] == {"bytes": artifact["inspection"]["weight_bytes"], "is_measured": True}
     assert deployment(account, served[""]["id"])["adapter_of"] is None
-    listed = [one["id"] for one in account.get("/v1/models").json()["data"]]
+    listed = [item["id"] for item in account.get("/v1/models").json()["data"]]
     assert {"base", "attention", "all"} <= {*listed}
 
 
@@ -209,13 +212,13 @@ def test_follows_its_base(account: httpx.Client, served: dict[str, Any]) -> None
     while deployment(account, served[""]["id"])["dtype"] != "float32":
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    found = deployment(account, served["attention"]["id"])
-    assert (found["replicas"]["max"], found["dtype"]) == (2, "float32")
+    adapter = deployment(account, served["attention"]["id"])
+    assert (adapter["replicas"]["max"], adapter["dtype"]) == (2, "float32")
     assert completed(account, "attention")["choices"] == before
 
 
 class TestVersionsOfTheBase:
-    """An adapter is compared with each before it takes over."""
+    """Adapters are compared with each new version of their base before it becomes live."""
 
     def begun(self, account: httpx.Client, served: dict[str, Any], folder: Path) -> dict[str, Any]:
         path = f"/v1/deployments/{served['']['id']}/versions"
@@ -228,11 +231,11 @@ class TestVersionsOfTheBase:
         path = f"/v1/deployments/{served['']['id']}/versions/{version['id']}"
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
-            found = account.get(path).raise_for_status().json()
-            if found["status"] in ("live", "failed"):
-                return found
+            current = account.get(path).raise_for_status().json()
+            if current["status"] in ("live", "failed"):
+                return current
             time.sleep(0.05)
-        raise AssertionError(found)
+        raise AssertionError(current)
 
     def test_of_other_sizes(
         self, account: httpx.Client, served: dict[str, Any], tmp_path: Path
@@ -253,7 +256,9 @@ class TestVersionsOfTheBase:
         served: dict[str, Any],
         tmp_path: Path,
     ) -> None:
-        """It takes over, and the adapters with it: they are added to the new weights."""
+        """A version with other weights becomes live. The adapters stay and are added to the new
+        weights.
+        """
         import peft
 
         first = served[""]["version_id"]
@@ -270,9 +275,9 @@ class TestVersionsOfTheBase:
         adapted = library.PeftModel.from_pretrained(changed, adapters["attention"][0]).eval()
         tokenizer: Any = AutoTokenizer.from_pretrained(base)
         tokens = generated(adapted, tokenizer(TEXT)["input_ids"], TOKENS)
-        found = completed(account, "attention")["choices"]
-        assert found[0]["text"] == tokenizer.decode(tokens, skip_special_tokens=True)
-        assert found != before
+        choices = completed(account, "attention")["choices"]
+        assert choices[0]["text"] == tokenizer.decode(tokens, skip_special_tokens=True)
+        assert choices != before
         path = f"/v1/deployments/{served['']['id']}"
         account.post(f"{path}/versions/{first}/promote").raise_for_status()
         assert self.ended(account, served, {"id": first})["status"] == "live"

@@ -1,4 +1,4 @@
-"""Language models with adapters, token by token against PEFT's own."""
+"""Compares language models with adapters token by token with PEFT's own."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def on_torch(base: Path, folder: Path, _ir: Path) -> Runner:
 
 
 def on_openvino(base: Path, folder: Path, ir: Path) -> Runner:
-    """As a replica begins with what its model was converted into, without a torch model."""
+    """Starts a runner as a replica does: from the converted model, without a torch model."""
     ir.mkdir(exist_ok=True)
     export(base, ir, threads=1)
     spec = ReplicaSpec(
@@ -67,12 +67,12 @@ RUNNERS = [on_torch, on_openvino]
 
 
 def answered(runner: Runner, names: Sequence[str]) -> Answers:
-    """Sequences that run together, each with the adapter of its name."""
+    """Runs sequences together, each with the adapter of its name."""
     assert runner.adapters
     answers = Answers(Scheduler(runner, ()))
     for number, name in enumerate(names):
-        own = runner.adapters.get(name) if name else None
-        answers.scheduler.submit(submission(number, prompt(number), adapter=own))
+        adapter = runner.adapters.get(name) if name else None
+        answers.scheduler.submit(submission(number, prompt(number), adapter=adapter))
     return answers.drain()
 
 
@@ -93,14 +93,14 @@ def test_sequences_of_many_adapters_at_once(tmp_path: Path, made_on: Any) -> Non
             )
     names = [name for _ in range(3) for name in variants]
     runner = made_on(base, folder, tmp_path / "ir")
-    found = answered(runner, names)
+    answers = answered(runner, names)
     for number, name in enumerate(names):
-        assert found.tokens[number] == generated(models[name], prompt(number), 8)
+        assert answers.tokens[number] == generated(models[name], prompt(number), 8)
     plain = [generated(models[""], prompt(number), 8) for number in range(len(names))]
-    changed = [found.tokens[number] != plain[number] for number in range(len(names))]
+    changed = [answers.tokens[number] != plain[number] for number in range(len(names))]
     assert changed == [bool(name) for name in names]
     for name in variants:
-        # Alone, and with prompts that others have left computed.
+        # Alone, and with prompts that other sequences have left in the prefix cache.
         assert answered(runner, [name]).tokens[0] == generated(models[name], prompt(0), 8)
 
 
@@ -109,23 +109,25 @@ def test_sequences_of_many_adapters_at_once(tmp_path: Path, made_on: Any) -> Non
     [*((kind, on_torch) for kind in ("gpt2", "gemma3_text", "mamba")), ("gpt2", on_openvino)],
 )
 def test_of_other_kinds(tmp_path: Path, kind: str, made_on: Any) -> None:
-    """Linear layers that lie the other way; sliding windows; states."""
+    """Adapters work with transposed linear layers, sliding windows and recurrent states."""
     model = causal.model(kind)
     base, folder = tmp_path / "base", tmp_path / "adapters"
     model.save_pretrained(base)
     targets = {"gpt2": ["c_attn", "c_proj"], "mamba": ["in_proj", "x_proj"]}
     options: dict[str, Any] = {"target_modules": targets.get(kind, ["q_proj", "o_proj"])}
-    one = made(folder / "one", base, loader=LOADER, task_type="CAUSAL_LM", **options)
+    adapted = made(folder / "one", base, loader=LOADER, task_type="CAUSAL_LM", **options)
     names = ["one", "", "one", ""]
-    found = answered(made_on(base, folder, tmp_path / "ir"), names)
+    answers = answered(made_on(base, folder, tmp_path / "ir"), names)
     for number, name in enumerate(names):
-        expected = generated(one if name else model, prompt(number), 8)
-        assert found.tokens[number] == expected
+        expected = generated(adapted if name else model, prompt(number), 8)
+        assert answers.tokens[number] == expected
 
 
 class TestOpenVino:
     def test_a_prompt_is_computed_again_with_another_adapter(self, tmp_path: Path) -> None:
-        """The same tokens come to other keys and values: each adapter has its own blocks."""
+        """A prompt is computed again for another adapter. Its keys and values differ, so each
+        adapter has separate cache blocks.
+        """
         base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
         models: dict[str, Any] = {"": load(base, torch.float32, torch.device("cpu"))}
         for seed, name in enumerate("ab"):
@@ -135,8 +137,8 @@ class TestOpenVino:
         answers = Answers(Scheduler(runner, ()))
         assert runner.adapters
         for number, name in enumerate(["", "a", "b", "", "a", "b"]):
-            own = runner.adapters.get(name) if name else None
-            answers.scheduler.submit(submission(number, long, adapter=own))
+            adapter = runner.adapters.get(name) if name else None
+            answers.scheduler.submit(submission(number, long, adapter=adapter))
             answers.drain()
             assert answers.tokens[number] == generated(models[name], long, 8)
             assert answers.cached[number] == (64 if number > 2 else 0)
@@ -145,7 +147,9 @@ class TestOpenVino:
     def test_more_than_are_laid_out_at_once(
         self, tmp_path: Path, most_bytes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Twenty take turns in twos: those that were used last stay, and all answer right."""
+        """Twenty adapters take turns in pairs. The most recently used ones stay, and all answer
+        correctly.
+        """
         monkeypatch.setattr(graph, "KEPT_BYTES", most_bytes)
         base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
         names = [f"{number}" for number in range(20)]
@@ -155,24 +159,24 @@ class TestOpenVino:
         runner = on_openvino(base, folder, tmp_path / "ir")
         for start in (*range(0, 20, 2), 3, 0):
             pair = names[start : start + 2]
-            found = answered(runner, pair)
+            answers = answered(runner, pair)
             for number, name in enumerate(pair):
-                assert found.tokens[number] == generated(models[name], prompt(number), 8)
+                assert answers.tokens[number] == generated(models[name], prompt(number), 8)
             inner: Any = runner
-            held = [*inner._stack._places]
-            assert {one.name for one in held[-2:]} == {*pair}
-            assert len(held) <= graph.KEPT
-            assert len(held) == 2 or sum(one.nbytes for one in held) <= most_bytes
+            loaded = [*inner._stack._places]
+            assert {adapter.name for adapter in loaded[-2:]} == {*pair}
+            assert len(loaded) <= graph.KEPT
+            assert len(loaded) == 2 or sum(adapter.nbytes for adapter in loaded) <= most_bytes
 
     def test_a_layer_of_its_own(self, tmp_path: Path) -> None:
-        """One that takes the place of the base's is added as what it differs by."""
+        """A module that replaces one of the base is applied as its difference from the base's."""
         base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
         model = made(folder / "one", base, loader=LOADER, modules_to_save=["up_proj"], **KEYS)
         runner = on_openvino(base, folder, tmp_path / "ir")
-        found = answered(runner, ["one", "", "one"])
+        answers = answered(runner, ["one", "", "one"])
         plain = load(base, torch.float32, torch.device("cpu"))
-        for number, own in enumerate([model, plain, model]):
-            assert found.tokens[number] == generated(own, prompt(number), 8)
+        for number, expected_model in enumerate([model, plain, model]):
+            assert answers.tokens[number] == generated(expected_model, prompt(number), 8)
 
     def test_what_has_no_place_there(self, tmp_path: Path) -> None:
         base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
@@ -182,5 +186,5 @@ class TestOpenVino:
         of = model, StoredWeights(base), {"model.layers.0.self_attn.k_proj"}
         with pytest.raises(UnfitError, match=r"no place for model\.layers\.1\.self_attn"):
             adapters.check_all(*of)
-        # Nothing was changed by the question.
+        # The check changed nothing.
         assert adapters.get("one").modules

@@ -1,4 +1,6 @@
-"""A hundred adapters of the demo's chat model: each answers in its own way, alone and together."""
+"""A hundred adapters of the demo's chat model. Each gives its own answer, alone and together with
+others.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,12 @@ def prompt() -> list[int]:
 def hundred(
     prompt: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, list[int]]]:
-    """Their folder, and what PEFT itself answers with the first few."""
+    """Returns the adapters' folder and PEFT's own answers with the first few."""
     folder = tmp_path_factory.mktemp("adapters")
     expected: dict[str, list[int]] = {}
     for number in range(COUNT):
         name = f"{number:03}"
-        # Of all kinds: ranks, scales and modules differ.
+        # Adapters of all kinds: ranks, scales and modules differ.
         options: dict[str, Any] = {
             "r": (1, 2, 4, 8)[number % 4],
             "lora_alpha": 8 << number % 2,
@@ -58,8 +60,8 @@ def test_each_answers_in_its_own_way(
     answers = Answers(Scheduler(runner, ()))
 
     def ask(name: str, identifier: int) -> None:
-        own = runner.adapters.get(name) if name else None
-        answers.scheduler.submit(submission(identifier, prompt, adapter=own))
+        adapter = runner.adapters.get(name) if name else None
+        answers.scheduler.submit(submission(identifier, prompt, adapter=adapter))
 
     for identifier, name in enumerate(names):
         ask(name, identifier)

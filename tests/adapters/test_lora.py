@@ -1,4 +1,4 @@
-"""What an adapter's files say, and what of it is refused."""
+"""Reads adapter files and rejects unsupported ones."""
 
 import json
 import time
@@ -48,8 +48,8 @@ def test_scale(more: dict[str, Any], scale: float) -> None:
 
 
 def test_what_it_tells() -> None:
-    found = read(base_model_name_or_path="somebody/model")
-    assert (found.rank, found.kinds, found.base) == (4, ["q_proj"], "somebody/model")
+    adapter = read(base_model_name_or_path="somebody/model")
+    assert (adapter.rank, adapter.kinds, adapter.base) == (4, ["q_proj"], "somebody/model")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ BIAS = {f"base_model.model.{MODULE}.base_layer.bias": (32,)}
 
 
 class TestAlone:
-    """What no row of a batch can be given."""
+    """Adapter features that cannot be applied per row of a batch."""
 
     @pytest.mark.parametrize(
         ("tensors", "more", "words"),
@@ -156,7 +156,7 @@ class TestFits:
             {f"{MODULE}.weight": (32, 16)},
             {"layers.0.self_attn.q_proj.weight": (32, 16)},
             {f"text.{MODULE}.weight": (32, 16)},
-            # As in GPT-2.
+            # Transposed, as in GPT-2.
             {f"{MODULE}.weight": (16, 32)},
         ],
     )
@@ -175,30 +175,32 @@ class TestFits:
         assert words in (why_unfit(read(), weights) or "")
 
     def test_a_head(self) -> None:
-        found = read({**SHAPES, **self.HEAD}, modules_to_save=["classifier"])
+        adapter = read({**SHAPES, **self.HEAD}, modules_to_save=["classifier"])
         weights = {f"{MODULE}.weight": (32, 16), "classifier.weight": (3, 16)}
-        assert why_unfit(found, weights) is None
+        assert why_unfit(adapter, weights) is None
         weights["classifier.weight"] = (5, 16)
-        assert "[5, 16]" in (why_unfit(found, weights) or "")
+        assert "[5, 16]" in (why_unfit(adapter, weights) or "")
 
 
 @pytest.mark.case(32)
 def test_many_modules_and_patterns_take_no_time_of_the_square() -> None:
-    """A config of 16 MiB has hundreds of thousands of patterns."""
+    """Many modules and patterns do not take quadratic time. A config of 16 MiB has hundreds of
+    thousands of patterns.
+    """
     names = [f"model.layers.{at}.q_proj" for at in range(20_000)]
     patterns = {f"layers.{at}.q_proj": at % 7 for at in range(40_000, 20_000, -1)}
     patterns |= {"^model.layers.7.q_proj": 5, "layers.9.q_proj": 3, "9.q_proj": 4}
     began = time.process_time()
     alphas = lora._Alphas.of(patterns, 8.0)
-    found = {name: alphas.alpha(name) for name in names}
+    values = {name: alphas.alpha(name) for name in names}
     assert time.process_time() - began < 5
-    # The first one that fits, as before.
-    assert (found[names[7]], found[names[9]], found[names[8]]) == (5, 3, 8)
+    # The first matching pattern applies, as before.
+    assert (values[names[7]], values[names[9]], values[names[8]]) == (5, 3, 8)
 
 
 @pytest.mark.case(32)
 async def test_large_headers_are_read_elsewhere(tmp_path: Path) -> None:
-    """Deploying an adapter compares it with its base: not in the gateway's process."""
+    """Deploying an adapter compares it with its base outside the gateway's process."""
     count, base = 15_000, tiny_bert(tmp_path / "base")
     tensors = {
         f"base_model.model.m.{at}.lora_{which}.weight": torch.zeros(1, 1, dtype=torch.float16)

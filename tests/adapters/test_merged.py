@@ -1,4 +1,6 @@
-"""Adapters that share no replicas, over HTTP: in the weights of replicas of their own."""
+"""Adapters that cannot share replicas, over HTTP. They are merged into the weights of separate
+replicas.
+"""
 
 import time
 from collections.abc import Iterator
@@ -53,7 +55,7 @@ def dora(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, An
 def served(
     account: httpx.Client, base: Path, dora: tuple[Path, Any], tmp_path_factory: Any
 ) -> dict[str, dict[str, Any]]:
-    """The base's deployment, that of an adapter which is merged, and of one that is not."""
+    """Deploys the base, a merged adapter and an adapter that shares the base's replicas."""
     plain = tmp_path_factory.mktemp("adapters") / "plain"
     made(plain, base, **(DORA | {"use_dora": False}), seed=2)
     return {
@@ -81,31 +83,31 @@ def test_answers_as_peft_merges_it(
     dora: tuple[Path, Any],
     served: dict[str, dict[str, Any]],
 ) -> None:
-    wanted = {
+    expected_texts = {
         "base": expected(base, load(base, torch.float32, torch.device("cpu"))),
         "dora": expected(base, dora[1]),
     }
-    assert wanted["base"] != wanted["dora"]
+    assert expected_texts["base"] != expected_texts["dora"]
     with ThreadPoolExecutor(8) as threads:
-        names = [*wanted] * 4
+        names = [*expected_texts] * 4
         for name, text in zip(
             names, threads.map(lambda n: completed(account, n), names), strict=True
         ):
-            assert text == wanted[name]
+            assert text == expected_texts[name]
     completed(account, "plain")
     pids = {
-        name: [one["pid"] for one in deployment(account, found["id"])["workers"]]
-        for name, found in served.items()
+        name: [worker["pid"] for worker in deployment(account, deployed["id"])["workers"]]
+        for name, deployed in served.items()
     }
     assert pids["plain"] == pids["base"] != pids["dora"]
     assert len(pids["dora"]) == 1
 
 
 def storage(client: httpx.Client) -> tuple[int, int]:
-    """What the account has by its quota, and what its artifacts have."""
+    """Returns the account's storage by its quota and the total size of its artifacts."""
     used = client.get("/v1/quotas").raise_for_status().json()["quotas"]["storage_bytes"]["used"]
     listed = client.get("/v1/model-artifacts", params={"limit": 100}).json()["data"]
-    return used, sum(one["size_bytes"] or 0 for one in listed)
+    return used, sum(artifact["size_bytes"] or 0 for artifact in listed)
 
 
 @pytest.mark.case(33)
@@ -125,7 +127,7 @@ def test_its_copy_of_the_base_counts(server: Server, base: Path, dora: tuple[Pat
         assert "quota 'storage_bytes'" in refused.json()["error"]["message"]
         assert storage(client)[0] == used
         operator.patch(account, json={"quotas": {"storage_bytes": 1 << 40}}).raise_for_status()
-        # Whoever changes something says that it may be tried again.
+        # Changing the deployment permits another attempt.
         client.patch(f"/v1/deployments/{made['id']}", json={"max_queue": 9}).raise_for_status()
         completed(client, "dora")
         merged = storage(client)[0] - artifacts
@@ -135,19 +137,22 @@ def test_its_copy_of_the_base_counts(server: Server, base: Path, dora: tuple[Pat
 
 
 def test_what_it_says_of_itself(account: httpx.Client, served: dict[str, dict[str, Any]]) -> None:
-    found = {name: deployment(account, one["id"]) for name, one in served.items()}
-    assert found["base"]["adapter"] is None
-    assert found["plain"]["adapter"] == {"of": "base", "sharing": "shared", "reason": ""}
-    about = found["dora"]["adapter"]
+    deployments = {name: deployment(account, item["id"]) for name, item in served.items()}
+    assert deployments["base"]["adapter"] is None
+    assert deployments["plain"]["adapter"] == {"of": "base", "sharing": "shared", "reason": ""}
+    about = deployments["dora"]["adapter"]
     assert (about["of"], about["sharing"]) == ("base", "merged")
     assert "DoRA" in about["reason"]
-    assert found["dora"]["adapter_of"] == "base"
-    assert (found["dora"]["pipeline"], found["dora"]["max_queue"]) == ("text-generation", 40)
-    # A claim as its base's, not as that of some matrices.
-    assert found["dora"]["memory"]["bytes"] > 1 << 20
+    assert deployments["dora"]["adapter_of"] == "base"
+    assert (deployments["dora"]["pipeline"], deployments["dora"]["max_queue"]) == (
+        "text-generation",
+        40,
+    )
+    # The claim is as large as the base's, not only as large as the adapter's matrices.
+    assert deployments["dora"]["memory"]["bytes"] > 1 << 20
     path = f"/v1/deployments/{served['dora']['id']}"
     events = account.get(f"{path}/events").raise_for_status().json()["data"]
-    assert any("replicas of its own" in one["message"] for one in events)
+    assert any("replicas of its own" in item["message"] for item in events)
     assert account.patch(path, json={"max_queue": 41}).json()["max_queue"] == 41
     refused = account.patch(path, json={"dtype": "bfloat16"})
     assert refused.json()["error"]["code"] == "is_adapter"
@@ -168,11 +173,11 @@ def test_stopped_by_itself(account: httpx.Client, served: dict[str, dict[str, An
 
 
 def live(account: httpx.Client, identifier: str, number: int) -> dict[str, Any]:
-    """A version, once it is live."""
+    """Waits until a version is live and returns it."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        found = account.get(f"/v1/deployments/{identifier}/versions").raise_for_status().json()
-        states = {one["number"]: one for one in found["data"]}
+        versions = account.get(f"/v1/deployments/{identifier}/versions").raise_for_status().json()
+        states = {version["number"]: version for version in versions["data"]}
         if number in states and states[number]["status"] in ("live", "failed"):
             assert states[number]["status"] == "live", states[number]
             return states[number]
@@ -187,7 +192,9 @@ def test_follows_its_base(
     served: dict[str, dict[str, Any]],
     tmp_path: Path,
 ) -> None:
-    """To other weights and back, while it is loaded, and while it is not."""
+    """A merged adapter follows its base to other weights and back, both while it is loaded and
+    while it is not.
+    """
     import peft
 
     before = completed(account, "dora")
@@ -197,8 +204,8 @@ def test_follows_its_base(
         changed.lm_head.weight *= -1
     AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "changed")
     changed.save_pretrained(tmp_path / "changed")
-    given: Any = peft
-    whole = given.PeftModel.from_pretrained(changed, dora[0]).eval().merge_and_unload()
+    peft_library: Any = peft
+    whole = peft_library.PeftModel.from_pretrained(changed, dora[0]).eval().merge_and_unload()
     path = f"/v1/deployments/{served['base']['id']}/versions"
     body = {"artifact_id": push(account, tmp_path / "changed")["id"]}
     second = account.post(path, json=body).raise_for_status().json()
@@ -206,13 +213,13 @@ def test_follows_its_base(
     note = live(account, served["dora"]["id"], 2)["note"]
     assert note == f"As version {second['number']} of its base."
     assert completed(account, "dora") == expected(base, whole) != before
-    own = f"/v1/deployments/{served['dora']['id']}"
-    account.post(f"{own}/stop").raise_for_status()
+    adapter_path = f"/v1/deployments/{served['dora']['id']}"
+    account.post(f"{adapter_path}/stop").raise_for_status()
     first = served["base"]["version_id"]
     account.post(f"{path}/{first}/promote").raise_for_status()
     live(account, served["base"]["id"], 1)
     live(account, served["dora"]["id"], 3)
-    account.post(f"{own}/start").raise_for_status()
+    account.post(f"{adapter_path}/start").raise_for_status()
     assert completed(account, "dora") == before
 
 
@@ -220,17 +227,17 @@ def test_a_version_of_its_base_that_it_does_not_fit(
     account: httpx.Client, served: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     wide = tiny_llama(tmp_path / "wide", head_size=8)
-    # What shares its replicas would be in the way as well.
+    # An adapter that shares the base's replicas would prevent this version as well.
     account.delete(f"/v1/deployments/{served['plain']['id']}").raise_for_status()
     path = f"/v1/deployments/{served['base']['id']}/versions"
     body = {"artifact_id": push(account, wide)["id"]}
     version = account.post(path, json=body).raise_for_status().json()
     deadline = time.monotonic() + 60
-    while (found := account.get(f"{path}/{version['id']}").json())["status"] != "failed":
-        assert time.monotonic() < deadline and found["status"] != "live", found
+    while (current := account.get(f"{path}/{version['id']}").json())["status"] != "failed":
+        assert time.monotonic() < deadline and current["status"] != "live", current
         time.sleep(0.05)
-    assert found["reason"] == "adapter_misfit"
-    assert "'dora'" in found["message"]
+    assert current["reason"] == "adapter_misfit"
+    assert "'dora'" in current["message"]
 
 
 def test_after_a_restart(
@@ -251,9 +258,9 @@ def test_a_base_stays_while_it_has_one(
     refused = account.delete(path)
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "has_adapters")
     models = server.data_dir / "models"
-    assert [one for one in models.iterdir() if one.name.startswith("merged-")]
+    assert [folder for folder in models.iterdir() if folder.name.startswith("merged-")]
     account.delete(f"/v1/deployments/{served['dora']['id']}").raise_for_status()
-    assert not [one for one in models.iterdir() if one.name.startswith("merged-")]
+    assert not [folder for folder in models.iterdir() if folder.name.startswith("merged-")]
     with pytest.raises(httpx.HTTPStatusError) as caught:
         completed(account, "dora")
     assert caught.value.response.status_code == 404
@@ -287,10 +294,10 @@ class TestEncoders:
     def test_with_biases(
         self, account: httpx.Client, tmp_path: Path, options: dict[str, Any]
     ) -> None:
-        """Equal to PEFT's whole model, deployed as it saves it."""
+        """The answers equal those of PEFT's merged model, deployed as PEFT saves it."""
         base = tiny_bert(tmp_path / "base")
-        given = {"target_modules": ["query", "dense"], "r": 2, **options}
-        adapted = made(tmp_path / "adapter", base, **given)
+        config = {"target_modules": ["query", "dense"], "r": 2, **options}
+        adapted = made(tmp_path / "adapter", base, **config)
         whole = adapted.merge_and_unload()
         AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "whole")
         whole.save_pretrained(tmp_path / "whole")
@@ -302,11 +309,13 @@ class TestEncoders:
         texts = ["clara lives in berlin", "the tower is in paris"]
         close(scores(account, "adapted", texts), scores(account, "whole", texts), 1e-5)
         assert scores(account, "tagger", texts) != scores(account, "adapted", texts)
-        for one in reversed(ids):
-            account.delete(f"/v1/deployments/{one}").raise_for_status()
+        for deployment_id in reversed(ids):
+            account.delete(f"/v1/deployments/{deployment_id}").raise_for_status()
 
     def test_of_a_base_in_int8(self, account: httpx.Client, tmp_path: Path) -> None:
-        """Merged first, and rounded then: as PEFT's whole model, rounded."""
+        """The adapter is merged before rounding to int8. The answers equal those of PEFT's merged
+        model after the same rounding.
+        """
         options = {"target_modules": ["query", "value"], "r": 2, "lora_alpha": 1}
         whole = made(tmp_path / "adapter", NER, **options).merge_and_unload()
         library.AutoTokenizer.from_pretrained(NER).save_pretrained(tmp_path / "whole")
@@ -317,24 +326,26 @@ class TestEncoders:
             "whole": deploy(account, tmp_path / "whole", "whole", **rounded)["id"],
             "adapted": deploy(account, tmp_path / "adapter", "adapted", adapter_of="ner")["id"],
         }
-        found = deployment(account, ids["adapted"])
-        assert found["adapter"]["sharing"] == "merged"
-        assert "int8" in found["adapter"]["reason"]
-        assert (found["engine"], found["dtype"]) == ("openvino", "int8")
+        about = deployment(account, ids["adapted"])
+        assert about["adapter"]["sharing"] == "merged"
+        assert "int8" in about["adapter"]["reason"]
+        assert (about["engine"], about["dtype"]) == ("openvino", "int8")
         texts = ["Anna Kowalski visited Paris.", "Siemens in Munich."]
-        # Until they are converted, both are torch's.
+        # Torch answers for both until they are converted.
         answers = {name: scores(account, name, texts) for name in ids}
         close(answers["adapted"], answers["whole"], 1e-5)
         for name, identifier in ids.items():
             wait_rounded(account, identifier)
             answers[name] = scores(account, name, texts)
         close(answers["adapted"], answers["whole"], 1e-3)
-        for one in (ids["adapted"], ids["whole"], base["id"]):
-            account.delete(f"/v1/deployments/{one}").raise_for_status()
+        for deployment_id in (ids["adapted"], ids["whole"], base["id"]):
+            account.delete(f"/v1/deployments/{deployment_id}").raise_for_status()
 
 
 def test_of_a_pipeline_whose_replicas_take_none(account: httpx.Client, tmp_path: Path) -> None:
-    """A translator's encoder and decoder have modules whose names end alike."""
+    """An adapter of a pipeline without shared replicas is merged. A translator's encoder and
+    decoder have modules with the same name endings.
+    """
     options = {"target_modules": ["q", "v"], "loader": "AutoModelForSeq2SeqLM", "r": 2}
     whole = made(tmp_path / "adapter", TRANSLATOR, **options).merge_and_unload()
     library.AutoTokenizer.from_pretrained(TRANSLATOR).save_pretrained(tmp_path / "whole")
@@ -353,36 +364,36 @@ def test_of_a_pipeline_whose_replicas_take_none(account: httpx.Client, tmp_path:
         return account.post("/v1/translations", json=body).raise_for_status().json()
 
     assert translated("adapted") == translated("whole") != translated("translator")
-    for one in reversed(ids):
-        account.delete(f"/v1/deployments/{one}").raise_for_status()
+    for deployment_id in reversed(ids):
+        account.delete(f"/v1/deployments/{deployment_id}").raise_for_status()
 
 
 def wait_rounded(client: httpx.Client, identifier: str) -> None:
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         workers = deployment(client, identifier)["workers"]
-        if [one["engine"] for one in workers] == ["openvino"]:
+        if [worker["engine"] for worker in workers] == ["openvino"]:
             return
         time.sleep(0.2)
     raise AssertionError(deployment(client, identifier))
 
 
 def close(found: list[Any], wanted: list[Any], tolerance: float) -> None:
-    """The same labels at the same places, with scores that are near."""
+    """Asserts equal labels at equal places and scores within a tolerance."""
     assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        assert strip(one) == strip(other)
-        assert numbers(one) == pytest.approx(numbers(other), abs=tolerance)
+    for result, other in zip(found, wanted, strict=True):
+        assert strip(result) == strip(other)
+        assert numbers(result) == pytest.approx(numbers(other), abs=tolerance)
 
 
 def strip(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: strip(one) for key, one in value.items() if key != "score"}
-    return [strip(one) for one in value] if isinstance(value, list) else value
+        return {key: strip(item) for key, item in value.items() if key != "score"}
+    return [strip(item) for item in value] if isinstance(value, list) else value
 
 
 def numbers(value: Any) -> list[float]:
     if isinstance(value, dict):
-        own = [value["score"]] if "score" in value else []
-        return own + [one for part in value.values() for one in numbers(part)]
-    return [one for part in value for one in numbers(part)] if isinstance(value, list) else []
+        scored = [value["score"]] if "score" in value else []
+        return scored + [number for part in value.values() for number in numbers(part)]
+    return [number for part in value for number in numbers(part)] if isinstance(value, list) else []

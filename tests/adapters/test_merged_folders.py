@@ -1,4 +1,6 @@
-"""Folders of merged adapters: counted while they are there, and removed once they are idle."""
+"""Folders of merged adapters. They count as storage while they exist and are removed once they are
+idle.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +20,7 @@ IDLE_S = 900.0
 
 
 class Disk:
-    """In the place of `Merges`: makes a folder where there is room."""
+    """Replacement for `Merges` that creates a folder if the disk has room."""
 
     def __init__(self) -> None:
         self.room = 1

@@ -1,4 +1,4 @@
-"""An adapter in the weights of its base, as PEFT's `merge_and_unload` computes them."""
+"""Merges an adapter into the weights of its base, as PEFT's `merge_and_unload` does."""
 
 import asyncio
 import shutil
@@ -64,12 +64,14 @@ async def merge(
 
 
 def compare(expected: Any, folder: Path, loader: str) -> None:
-    """Each weight, of PEFT's model and of what transformers loads of a folder."""
-    found = getattr(library, loader).from_pretrained(folder).state_dict()
-    wanted = expected.merge_and_unload().state_dict()
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6, msg=name)
+    """Compares each weight of PEFT's merged model with the weights that transformers loads from a
+    folder.
+    """
+    weights = getattr(library, loader).from_pretrained(folder).state_dict()
+    expected_weights = expected.merge_and_unload().state_dict()
+    assert weights.keys() == expected_weights.keys()
+    for name, value in expected_weights.items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-5, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("kind", BERT)
@@ -85,7 +87,7 @@ def test_of_an_encoder(kind: str, tmp_path: Path) -> None:
 def test_of_a_language_model(use_dora: bool, shard: str, tmp_path: Path) -> None:
     base = tiny_llama(tmp_path / "base")
     loader = "AutoModelForCausalLM"
-    # Its weights in several files, or one.
+    # Save the weights in several files or in one.
     whole = library.AutoModelForCausalLM.from_pretrained(base)
     (base / "model.safetensors").unlink()
     whole.save_pretrained(base, max_shard_size=shard)
@@ -98,7 +100,9 @@ def test_of_a_language_model(use_dora: bool, shard: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("use_dora", [False, True])
 def test_of_weights_that_lie_the_other_way(use_dora: bool, tmp_path: Path) -> None:
-    """A square one, too, of which the shape says nothing."""
+    """Transposed weights are merged correctly, including a square one with a shape that does not
+    show its orientation.
+    """
     base = tiny_gpt2(tmp_path / "base")
     expected = made(
         tmp_path / "adapter",
@@ -131,7 +135,7 @@ def test_in_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_single", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_of_half_precision(dtype: torch.dtype, is_single: bool, tmp_path: Path) -> None:
-    """Computed in float32 and rounded once, or not at all."""
+    """Half-precision weights are computed in float32 and rounded once, or not rounded."""
     base = tiny_llama(tmp_path / "base")
     library.AutoModelForCausalLM.from_pretrained(base, dtype=dtype).save_pretrained(base)
     made(
@@ -145,27 +149,27 @@ def test_of_half_precision(dtype: torch.dtype, is_single: bool, tmp_path: Path) 
     model = library.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     expected = peft.PeftModel.from_pretrained(model, tmp_path / "adapter").merge_and_unload()
     target = merged(tmp_path / "adapter", base, tmp_path / "merged", is_single=is_single)
-    found = load_file(target / "model.safetensors")
+    weights = load_file(target / "model.safetensors")
     before = load_file(base / "model.safetensors")
     name = "model.layers.0.self_attn.q_proj.weight"
     weight = expected.state_dict()[name]
     if is_single:
-        torch.testing.assert_close(found[name], weight, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(weights[name], weight, rtol=1e-5, atol=1e-6)
     else:
-        assert found[name].dtype is dtype
-        # What is next to the middle of two may be rounded either way.
-        differs = found[name] != weight.to(dtype)
+        assert weights[name].dtype is dtype
+        # A value near the midpoint of two neighbours may be rounded either way.
+        differs = weights[name] != weight.to(dtype)
         assert differs.float().mean() < 0.01
-        torch.testing.assert_close(found[name].float(), weight, rtol=2**-8, atol=1e-6)
+        torch.testing.assert_close(weights[name].float(), weight, rtol=2**-8, atol=1e-6)
     other = "model.layers.0.self_attn.k_proj.weight"
-    assert torch.equal(found[other], before[other])
+    assert torch.equal(weights[other], before[other])
 
 
 class TestCannotBe:
     def why(self, adapter: Path, base: Path) -> str:
-        found = why_unmergeable({path.name: path for path in adapter.iterdir()}, base)
-        assert found
-        return found
+        reason = why_unmergeable({path.name: path for path in adapter.iterdir()}, base)
+        assert reason
+        return reason
 
     def test_of_another_size(self, tmp_path: Path) -> None:
         base, wide = tiny_llama(tmp_path / "base"), tiny_llama(tmp_path / "wide", head_size=8)
@@ -204,7 +208,7 @@ class TestCannotBe:
 
 
 def test_what_lies_beside(tmp_path: Path) -> None:
-    """Other forms of the weights stay behind: they have no adapter in them."""
+    """Other formats of the weights are not copied, because they do not contain the adapter."""
     base = tiny_bert(tmp_path / "base")
     (base / "model.gguf").write_bytes(b"GGUF")
     made(tmp_path / "adapter", base, target_modules=["query"], use_dora=True)
@@ -217,7 +221,7 @@ def test_what_lies_beside(tmp_path: Path) -> None:
 
 
 class TestBounds:
-    """A merge takes disk, memory and time of its account, and reads nothing else."""
+    """A merge uses disk, memory and time of its account and reads no other files."""
 
     @pytest.fixture
     def pair(self, tmp_path: Path) -> tuple[dict[str, Path], Path]:
@@ -229,14 +233,14 @@ class TestBounds:
     async def test_disk_and_quota_come_first(
         self, pair: tuple[dict[str, Path], Path], tmp_path: Path
     ) -> None:
-        target, asked = tmp_path / "models" / "merged", list[int]()
+        target, reserved = tmp_path / "models" / "merged", list[int]()
 
         def full(size: int) -> None:
-            asked.append(size)
+            reserved.append(size)
             raise CapacityError("full", code="insufficient_storage")
 
         async def exhausted(size: int) -> None:
-            asked.append(size)
+            reserved.append(size)
             raise PayloadTooLargeError("no more", code="quota_exceeded")
 
         with pytest.raises(CapacityError):
@@ -246,8 +250,8 @@ class TestBounds:
         assert not [*target.parent.iterdir()]
         await merge(*pair, target)
         written = (target / "model.safetensors").stat().st_size
-        assert asked[0] == asked[1]
-        assert written <= asked[0] < written * 1.2 + 100_000
+        assert reserved[0] == reserved[1]
+        assert written <= reserved[0] < written * 1.2 + 100_000
 
     @pytest.mark.case(33)
     async def test_time_is_bounded(
@@ -263,7 +267,9 @@ class TestBounds:
     async def test_the_process_reads_and_writes_what_it_was_given(
         self, pair: tuple[dict[str, Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Code in it, by a fault in what reads the weights, gets to no other file."""
+        """Code that runs in the merging process through a flaw in the weights reader reaches no
+        other file.
+        """
         if not landlock.version():
             pytest.skip("this kernel has no Landlock")
         secret = tmp_path / "secret"
@@ -276,9 +282,9 @@ class TestBounds:
                     file,
                     tensors=[
                         msgspec.structs.replace(
-                            one, value=msgspec.structs.replace(one.value, path=str(secret))
+                            tensor, value=msgspec.structs.replace(tensor.value, path=str(secret))
                         )
-                        for one in file.tensors
+                        for tensor in file.tensors
                     ],
                 )
                 for file in task.job.files
@@ -287,7 +293,8 @@ class TestBounds:
 
         async def other_target(task: Task, limit_s: float) -> None:
             files = [
-                msgspec.structs.replace(one, path=str(tmp_path / "taken")) for one in task.job.files
+                msgspec.structs.replace(job_file, path=str(tmp_path / "taken"))
+                for job_file in task.job.files
             ]
             await ran(msgspec.structs.replace(task, job=Job(files)), limit_s)
 

@@ -1,4 +1,4 @@
-"""Adapters of a base that OpenVINO runs, over HTTP and as a replica begins with it."""
+"""Adapters of a base that OpenVINO runs, over HTTP and from the start of a replica."""
 
 import time
 from collections.abc import Iterator
@@ -35,28 +35,30 @@ def account(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
-    """Folder and model of the base, which has no name, and of its adapters, as PEFT has them."""
+    """Creates the base (with an empty name) and its adapters. Returns the folder and PEFT model of
+    each.
+    """
     place = tmp_path_factory.mktemp("adapters")
     base = tiny_llama(place / "base")
-    found: dict[str, tuple[Path, Any]] = {
+    variants: dict[str, tuple[Path, Any]] = {
         "": (base, load(base, torch.float32, torch.device("cpu")))
     }
     for seed, (name, options) in enumerate(VARIANTS.items()):
-        given = {"loader": "AutoModelForCausalLM", "task_type": "CAUSAL_LM", **options}
-        found[name] = place / name, made(place / name, base, seed=seed, **given)
-    return found
+        config = {"loader": "AutoModelForCausalLM", "task_type": "CAUSAL_LM", **options}
+        variants[name] = place / name, made(place / name, base, seed=seed, **config)
+    return variants
 
 
 @pytest.fixture(scope="module")
 def expected(models: dict[str, tuple[Path, Any]]) -> dict[str, str]:
     tokenizer: Any = AutoTokenizer.from_pretrained(models[""][0])
     prompt = tokenizer(TEXT)["input_ids"]
-    found = {
+    texts = {
         name: tokenizer.decode(generated(model, prompt, TOKENS), skip_special_tokens=True)
         for name, (_, model) in models.items()
     }
-    assert len(set(found.values())) == len(found)
-    return found
+    assert len(set(texts.values())) == len(texts)
+    return texts
 
 
 def completed(client: httpx.Client, model: str) -> str:
@@ -66,11 +68,11 @@ def completed(client: httpx.Client, model: str) -> str:
 
 
 def wait_openvino(client: httpx.Client, identifier: str) -> int:
-    """Until the base runs on it; its process."""
+    """Waits until the base runs on OpenVINO and returns the id of its process."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         workers = deployment(client, identifier)["workers"]
-        if [one["engine"] for one in workers] == ["openvino"]:
+        if [worker["engine"] for worker in workers] == ["openvino"]:
             return workers[0]["pid"]
         time.sleep(0.1)
     raise AssertionError(f"it does not run on OpenVINO: {deployment(client, identifier)}")
@@ -82,7 +84,9 @@ def test_each_answers_in_its_own_way(
     models: dict[str, tuple[Path, Any]],
     expected: dict[str, str],
 ) -> None:
-    """On torch, while it is converted, on OpenVINO, and after the server was killed."""
+    """Each adapter gives its own answer on torch, during conversion, on OpenVINO and after the
+    server is killed.
+    """
     base = deploy(account, models[""][0], "base", engine="openvino", dtype="float32")["id"]
     for name in ("attention", "all"):
         deploy(account, models[name][0], name, adapter_of="base")

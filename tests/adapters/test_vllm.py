@@ -1,4 +1,6 @@
-"""Adapters that vLLM loads itself: what it is not told of, and what it answers with the others."""
+"""Adapters that vLLM loads itself: Stoker rejects unsupported ones, and vLLM answers with the
+others.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ LOADER = "AutoModelForCausalLM"
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """vLLM's attention on CPUs takes heads of 32 at least."""
+    """Creates a base with heads of size 32, the minimum for vLLM's attention on CPUs."""
     return tiny_llama(tmp_path_factory.mktemp("base"), head_size=32)
 
 
@@ -65,7 +67,7 @@ def test_sequences_of_many_adapters_at_once(base: Path, tmp_path: Path) -> None:
     environment = OwnEnvironment(python=PYTHON, cache_dir=str(tmp_path / "cache"), gpu_share=0.9)
     child = Child(environment, "cpu", threads=1)
     try:
-        wanted = Load(
+        load_request = Load(
             folder=str(base),
             device="cpu",
             dtype="float32",
@@ -74,15 +76,15 @@ def test_sequences_of_many_adapters_at_once(base: Path, tmp_path: Path) -> None:
             adapters=str(folder),
             max_rank=64,
         )
-        model = VllmModel(child, child.load(wanted), ())
+        model = VllmModel(child, child.load(load_request), ())
         names = [name for _ in range(3) for name in models]
-        asked = [
+        submissions = [
             submission(number, prompt(40), adapter=adapters.get(name) if name else None)
             for number, name in enumerate(names)
         ]
-        found = answered(model, *asked)
+        answers = answered(model, *submissions)
         for number, name in enumerate(names):
-            assert tokens(found[number]) == generated(models[name], prompt(40), 8), name
-        assert len({tuple(tokens(found[number])) for number in range(len(models))}) == len(models)
+            assert tokens(answers[number]) == generated(models[name], prompt(40), 8), name
+        assert len({tuple(tokens(answers[number])) for number in range(len(models))}) == len(models)
     finally:
         child.process.kill()

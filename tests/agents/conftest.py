@@ -1,4 +1,4 @@
-"""One real server with the demo's chat model, and a real tool server beside it."""
+"""Fixtures: one real server with the demo's chat model, and a real tool server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def account(agent_server: Server) -> Iterator[Account]:
 
 @pytest.fixture(scope="session")
 def other(agent_server: Server) -> Iterator[Account]:
-    """Another account, that has the same models."""
+    """Another account with the same models."""
     with agent_server.account("others") as client:
         yield prepared(client)
 
@@ -47,6 +47,6 @@ def prepared(client: httpx.Client) -> Account:
 
 @pytest.fixture(scope="session")
 def weather_tools() -> Iterator[Tools]:
-    """A server by the official SDK."""
+    """A tool server that uses the official SDK."""
     with serving() as tools:
         yield tools

@@ -1,4 +1,4 @@
-"""A tool server that speaks the protocol badly, in as many ways as there are paths."""
+"""A tool server that violates the protocol. Each path does so in a different way."""
 
 import asyncio
 import gzip
@@ -97,14 +97,14 @@ RESULTS: dict[str, Any] = {
         ]
     },
 }
-"""Answers to a call, of servers whose list is fine."""
+"""Answers to a tool call from servers with a valid tool list."""
 
 
 class Hostile:
     def __init__(self) -> None:
         self.redirects_to = ""
         self.requests: list[tuple[str, str]] = []
-        """Path and JSON-RPC method."""
+        """Path and JSON-RPC method of each request."""
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         if scope["type"] != "http":
@@ -115,17 +115,17 @@ class Hostile:
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
-        asked = json.loads(body) if body else {}
+        request = json.loads(body) if body else {}
         path = scope["path"].strip("/")
-        self.requests.append((path, asked.get("method", scope["method"])))
+        self.requests.append((path, request.get("method", scope["method"])))
         if scope["method"] != "POST":
             await respond(send, 405, b"")
             return
-        await self._answer(path, asked, receive, send)
+        await self._answer(path, request, receive, send)
 
     async def _answer(self, path: str, asked: dict[str, Any], receive: Any, send: Send) -> None:
         name, _, when = path.partition("/")
-        # Of "<name>/call", only calls are answered so.
+        # The path "<name>/call" answers only tool calls in this way.
         odd: Any = getattr(self, f"_{name.replace('-', '_')}", None)
         if odd and (when != "call" or asked.get("method") == "tools/call"):
             await odd(receive, send)
@@ -206,8 +206,8 @@ async def gone(receive: Any) -> None:
 
 
 async def start(send: Send, status: int, headers: dict[str, str]) -> None:
-    found = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": found})
+    raw_headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw_headers})
 
 
 async def respond(

@@ -1,4 +1,4 @@
-"""A journal on a real database, and runs to write."""
+"""A journal on a real database, with runs to write."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ TOKEN = "of the holder"
 
 
 class Lab:
-    """A journal at work, and runs to write."""
+    """Journal on a database, with helpers that create runs to write."""
 
     def __init__(self, database: Database, secret: ServerSecret) -> None:
         self.database = database
@@ -35,7 +35,7 @@ class Lab:
         self.journal = Journal(database, self.followers)
 
     async def run(self, **fields: Any) -> Run:
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             "id": new_id(Prefix.RUN),
             "account_id": "acct_runs",
             "agent_id": "agent_runs",
@@ -51,7 +51,7 @@ class Lab:
             "lock_token": TOKEN,
             "created_at": db.now(),
         }
-        row = Run(**given | fields)
+        row = Run(**values | fields)
         async with self.database.transaction() as session:
             session.add(row)
         return row

@@ -1,4 +1,4 @@
-"""Agents over HTTP, as their callers see them."""
+"""Helpers that call agents over HTTP, as clients do."""
 
 import json
 import os
@@ -30,12 +30,12 @@ SUNNY = '{"temperature": 21, "condition": "sunny"}'
 ASKED, ANSWERED = "What is the weather in Paris?", "It is 21 degrees and sunny in Paris."
 FRANCE, PARIS = "What is the capital of France?", "The capital of France is Paris."
 COUNT = "Count from 1 to 100."
-"""Some four hundred tokens."""
+"""Prompt with an answer of about four hundred tokens."""
 ENDED = ("completed", "failed", "cancelled")
 WAIT_S = 60
 IDLE_S = 6
-"""How long a model that is slowed may go on with what nobody wants, on a machine that others use;
-with the whole count it would for twice as long.
+"""Seconds for which a slowed model may continue with unwanted work on a shared machine. The whole
+count would take twice as long.
 """
 
 
@@ -57,38 +57,40 @@ class Account:
         return self.client.get(path, params=params).raise_for_status().json()
 
     def agent(self, **fields: Any) -> str:
-        """The path of a new agent."""
+        """Creates an agent and returns its path."""
         body = {"name": "helper", "model": "chat", **fields}
         return f"{AGENTS}/{self.post(AGENTS, **body)['id']}"
 
     def run(self, agent: str, asked: Any = ASKED) -> str:
-        """The path of a new run."""
+        """Starts a run and returns its path."""
         return f"{agent}/runs/{self.post(f'{agent}/runs', input=asked)['id']}"
 
     def until(self, run: str, *statuses: str) -> dict[str, Any]:
-        """The run, once it has one of these statuses, else once it has ended."""
+        """Waits until a run has one of these statuses and returns it. Without statuses, waits until
+        the run has ended.
+        """
         deadline = time.monotonic() + WAIT_S
-        while (found := self.get(run))["status"] not in (statuses or ENDED):
-            assert found["status"] not in ENDED and time.monotonic() < deadline, found
+        while (current := self.get(run))["status"] not in (statuses or ENDED):
+            assert current["status"] not in ENDED and time.monotonic() < deadline, current
             time.sleep(0.05)
-        return found
+        return current
 
     def answer(self, run: str, output: str = SUNNY) -> dict[str, Any]:
-        """Give the outputs that a run waits for."""
+        """Sends the tool outputs that a run waits for."""
         waiting = self.until(run, "requires_action")["required_action"]["tool_calls"]
-        outputs = [{"tool_call_id": one["id"], "output": output} for one in waiting]
+        outputs = [{"tool_call_id": tool_call["id"], "output": output} for tool_call in waiting]
         return self.post(f"{run}/tool-outputs", 200, tool_outputs=outputs)
 
     def events(self, run: str) -> list[dict[str, Any]]:
-        """All of them, by pages."""
-        found: list[dict[str, Any]] = []
+        """Returns all events of a run, fetched in pages."""
+        events: list[dict[str, Any]] = []
         page: dict[str, Any] = {"has_more": True, "last_id": None}
         while page["has_more"]:
             after = {"after": page["last_id"]} if page["last_id"] else {}
             page = self.get(f"{run}/events", order="asc", limit=100, **after)
-            found += page["data"]
-        check_sequence(found)
-        return found
+            events += page["data"]
+        check_sequence(events)
+        return events
 
     def stream(self, run: str, after: str | None = None) -> Iterator[dict[str, Any]]:
         headers = {"accept": "text/event-stream"}
@@ -100,14 +102,14 @@ class Account:
             yield from parsed(response.iter_lines())
 
     def outstanding(self) -> int:
-        """What the chat model's workers have to do."""
-        found = self.get(f"/v1/deployments/{self.deployment_id}")
-        return sum(one["outstanding"] for one in found["workers"])
+        """Returns the number of outstanding calls of the chat model's workers."""
+        deployment = self.get(f"/v1/deployments/{self.deployment_id}")
+        return sum(worker["outstanding"] for worker in deployment["workers"])
 
     @contextmanager
     def slowed(self) -> Iterator[Callable[[], None]]:
-        """The chat model runs for a tenth of the time, so that on no machine a run has ended
-        before a test has seen it begin; once what is given is called, it stands still.
+        """Runs the chat model for a tenth of the time, so that no run ends before a test has seen
+        it begin, on any machine. Calling the yielded function stops the model completely.
         """
         pids, over, still = self._workers(), threading.Event(), threading.Event()
 
@@ -130,7 +132,7 @@ class Account:
 
     def _workers(self) -> list[int]:
         workers = self.get(f"/v1/deployments/{self.deployment_id}")["workers"]
-        return [one["pid"] for one in workers]
+        return [worker["pid"] for worker in workers]
 
     def wait_idle(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
@@ -146,7 +148,7 @@ def _signal(pids: Iterable[int], number: int) -> None:
 
 
 def parsed(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The events of a stream, once their framing has been found right."""
+    """Checks the framing of a stream and yields its events."""
     fields: dict[str, str] = {}
     for line in lines:
         if line.startswith(":"):
@@ -168,40 +170,40 @@ def parsed(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def check_sequence(events: list[dict[str, Any]], first: int = 1) -> None:
-    assert [one["sequence"] for one in events] == [*range(first, first + len(events))]
+    assert [event["sequence"] for event in events] == [*range(first, first + len(events))]
 
 
 def data(events: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """What the events of one type say."""
-    return [one["data"] for one in events if one["type"] == kind]
+    """Returns the data of the events of one type."""
+    return [event["data"] for event in events if event["type"] == kind]
 
 
 def spoken(events: list[dict[str, Any]]) -> dict[int, str]:
-    """By step: the message as its pieces tell it."""
-    found: dict[int, str] = {}
-    for one in data(events, "message.delta"):
-        found[one["step"]] = found.get(one["step"], "") + one["text"]
-    return found
+    """Joins the deltas of each step's message. Maps a step to its text."""
+    texts: dict[int, str] = {}
+    for delta in data(events, "message.delta"):
+        texts[delta["step"]] = texts.get(delta["step"], "") + delta["text"]
+    return texts
 
 
 def begun(account: Account, run: str, kind: str) -> list[dict[str, Any]]:
-    """What a follower has seen of a run once the first event of a kind came."""
-    seen: list[dict[str, Any]] = []
+    """Follows a run until the first event of a kind and returns the events so far."""
+    events: list[dict[str, Any]] = []
     for event in account.stream(run):
-        seen.append(event)
+        events.append(event)
         if event["type"] == kind:
-            return seen
-    raise AssertionError(f"no {kind} in {seen}")
+            return events
+    raise AssertionError(f"no {kind} in {events}")
 
 
 def check_resumed(account: Account, run: str, seen: list[dict[str, Any]], answer: str) -> None:
-    """Nothing that a follower saw was unsaid, and the step was done anew."""
+    """Asserts that a resumed run kept all events that a follower saw and repeated the step."""
     assert account.until(run)["output"] == answer
     events = account.events(run)
     assert events[: len(seen)] == seen
-    kinds = [one["type"] for one in events]
+    kinds = [event["type"] for event in events]
     assert kinds.count("run.resumed") == kinds.count("message.completed") == 1
     at = kinds.index("run.resumed")
     assert events[at]["data"] == {"step": 1}
-    assert "".join(one["text"] for one in data(events[at:], "message.delta")) == answer
+    assert "".join(event["text"] for event in data(events[at:], "message.delta")) == answer
     assert [*account.stream(run, seen[-1]["id"])] == events[len(seen) :]

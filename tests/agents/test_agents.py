@@ -1,4 +1,4 @@
-"""Agents themselves: created, listed, changed, deleted, and refused."""
+"""Agents are created, listed, changed, deleted and rejected."""
 
 from typing import Any
 
@@ -191,7 +191,9 @@ class TestCreate:
     def test_what_cannot_be_carried(
         self, account: Account, field: str, form: str, value: str
     ) -> None:
-        """Half a surrogate pair is no text, and not all numbers fit into a message."""
+        """Half a surrogate pair is not valid text, and some numbers do not fit into a message. Both
+        are rejected.
+        """
         answer = account.client.post(
             AGENTS,
             content=f'{{"name":"a","model":"chat",{form % value}}}',
@@ -211,8 +213,8 @@ class TestCreate:
 class TestList:
     def test_pages(self, agent_server: Server) -> None:
         with agent_server.account("lists") as client:
-            one = Account(client, "")
-            assert one.get(AGENTS) == {
+            fresh = Account(client, "")
+            assert fresh.get(AGENTS) == {
                 "object": "list",
                 "data": [],
                 "first_id": None,
@@ -223,18 +225,18 @@ class TestList:
     def test_both_ways(self, account: Account) -> None:
         made = [account.agent().rpartition("/")[2] for _ in range(3)]
         newest = account.get(AGENTS, limit=2)
-        assert [one["id"] for one in newest["data"]] == made[:0:-1]
+        assert [item["id"] for item in newest["data"]] == made[:0:-1]
         assert newest["has_more"] is True
         later = account.get(AGENTS, order="asc", after=made[0])
-        assert [one["id"] for one in later["data"]] == made[1:]
+        assert [item["id"] for item in later["data"]] == made[1:]
 
     def test_runs(self, account: Account) -> None:
         agent, another = account.agent(tools=[WEATHER]), account.agent()
         made = [account.run(agent, FRANCE).rpartition("/")[2] for _ in range(3)]
         account.run(another, FRANCE)
-        assert [one["id"] for one in account.get(f"{agent}/runs")["data"]] == made[::-1]
+        assert [item["id"] for item in account.get(f"{agent}/runs")["data"]] == made[::-1]
         page = account.get(f"{agent}/runs", order="asc", limit=2)
-        assert [one["id"] for one in page["data"]] == made[:2]
+        assert [item["id"] for item in page["data"]] == made[:2]
         assert page["has_more"] is True
 
     @pytest.mark.parametrize("params", [{"limit": 0}, {"limit": 101}, {"order": "up"}])
@@ -294,8 +296,8 @@ class TestDelete:
         agent = account.agent(tools=[WEATHER])
         runs = [account.run(agent), account.run(agent, FRANCE)]
         account.until(runs[0], "requires_action")
-        found = account.client.delete(agent)
-        assert found.json() == {
+        response = account.client.delete(agent)
+        assert response.json() == {
             "id": agent.rpartition("/")[2],
             "object": "agent.deleted",
             "deleted": True,
@@ -341,7 +343,7 @@ class TestCreateRun:
         assert len(account.get(f"{agent}/runs")["data"]) == 1
         other = account.client.post(f"{agent}/runs", json={"input": "a"}, headers=headers)
         check_error(other, 409, "ConflictError", "idempotency_mismatch", "Idempotency-Key")
-        # The remembered answer is erased with the run.
+        # The stored answer is erased with the run.
         run = f"{agent}/runs/{first.json()['id']}"
         account.client.delete(run).raise_for_status()
         anew = account.client.post(f"{agent}/runs", json=body, headers=headers)
@@ -361,7 +363,7 @@ def run(account: Account) -> str:
 
 @pytest.mark.case(24)
 class TestStrangers:
-    """An agent or a run of another account is not there, whatever is asked of it."""
+    """Every request for an agent or a run of another account is answered as if it did not exist."""
 
     RUN_ROUTES = (
         ("GET", "", None),
@@ -388,9 +390,9 @@ class TestStrangers:
             client.request(method, path, json=body, headers={"x-request-id": "same"})
             for path in (there, nowhere)
         ]
-        assert [one.status_code for one in answers] == [404, 404]
+        assert [answer.status_code for answer in answers] == [404, 404]
         assert answers[0].content == answers[1].content
-        names = [sorted(set(one.headers) - {"date"}) for one in answers]
+        names = [sorted(set(answer.headers) - {"date"}) for answer in answers]
         assert names[0] == names[1]
 
     @pytest.mark.parametrize(("method", "path", "body"), RUN_ROUTES)
@@ -400,9 +402,9 @@ class TestStrangers:
         agent, _, run_id = run.partition("/runs/")
         nobodys = f"{agent}/runs/run_{'0' * 26}"
         self.same(other.client, method, f"{run}{path}", f"{nobodys}{path}", body)
-        # Nor is it one of another agent, of whoever's.
-        mine, others = account.agent(), other.agent()
-        for client, at in ((other.client, others), (account.client, mine)):
+        # The run is not found under another agent either, of any account.
+        mine, other_agent = account.agent(), other.agent()
+        for client, at in ((other.client, other_agent), (account.client, mine)):
             wrong = f"{at}/runs/{run_id}{path}"
             self.same(client, method, wrong, f"{at}/runs/run_{'0' * 26}{path}", body)
         assert account.get(run)["status"] == "requires_action"
@@ -422,7 +424,7 @@ class TestStrangers:
         first = account.client.post(AGENTS, json=body, headers=headers).json()
         assert other.client.post(AGENTS, json=body, headers=headers).json()["id"] != first["id"]
         listed = other.get(AGENTS, limit=100)["data"]
-        assert first["id"] not in [one["id"] for one in listed]
+        assert first["id"] not in [item["id"] for item in listed]
 
     @pytest.mark.parametrize("path", ["", "/agent_1", "/agent_1/runs", "/agent_1/runs/run_1"])
     def test_keys_of_deployments(self, agent_server: Server, account: Account, path: str) -> None:
@@ -485,15 +487,15 @@ class TestDocument:
                 waiting += value
         assert references
         for reference in references:
-            found: Any = document
+            node: Any = document
             for name in reference.removeprefix("#/").split("/"):
-                found = found[name]
+                node = node[name]
 
 
 def test_answer_stays_after_the_agents_change(account: Account) -> None:
     agent = account.agent()
     run = account.run(agent, FRANCE)
-    found = account.until(run)
+    finished = account.until(run)
     account.client.patch(agent, json={"instructions": "Be rude."}).raise_for_status()
-    assert account.get(run) == found
-    assert found["output"] == PARIS
+    assert account.get(run) == finished
+    assert finished["output"] == PARIS

@@ -1,4 +1,4 @@
-"""Deleting runs that execute: at any moment, for good, and everywhere."""
+"""Runs are deleted during execution, at any moment, permanently and from all storage."""
 
 import os
 import random
@@ -36,7 +36,7 @@ def client(traced_server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def chat(client: httpx.Client) -> str:
-    """The id of the deployment."""
+    """Deploys the chat model and returns the deployment's id."""
     return deploy(client, MODEL, "chat", engine="torch", readiness="hot")["id"]
 
 
@@ -48,38 +48,41 @@ def agent(client: httpx.Client, chat: str) -> str:
 
 
 def everything(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """All files of a server: database, its log, blobs, caches, logs."""
+    """Yields all files of a server: database, its log, blobs, caches, logs."""
     for path in [*folder.rglob("*"), folder.parent / f"{folder.name}.log"]:
         if path.is_file() and not path.is_symlink() and path.suffix != ".safetensors":
             yield path, path.read_bytes()
 
 
 def sealed(folder: Path) -> dict[str, list[bytes]]:
-    """What the database has of each run: its key, and the beginnings of what the key has sealed."""
+    """Reads the key of each run from the database, with the first bytes of all data that the key
+    has sealed.
+    """
     with sqlite3.connect(f"file:{folder / 'stoker.db'}?mode=ro", uri=True) as rows:
-        found = {
-            run: [key, asked[:48]]
-            for run, key, asked in rows.execute("SELECT id, content_key, asked FROM agent_runs")
+        parts = {
+            run: [key, content[:48]]
+            for run, key, content in rows.execute("SELECT id, content_key, asked FROM agent_runs")
         }
         for run, data in rows.execute("SELECT run_id, data FROM agent_run_events"):
-            found.setdefault(run, []).append(data[:28])
-    return found
+            parts.setdefault(run, []).append(data[:28])
+    return parts
 
 
 def one(account: Account, agent: str, number: int, seen: Mapping[str, Any]) -> tuple[str, bool]:
-    """Begin a run, bring it as far as chance will have it, delete it; its id and whether it had
-    asked for its tool.
+    """Starts a run and deletes it at a random moment. Returns the run's id and whether it requested
+    its tool.
 
-    Half of them are let come so far, however slow the machine is, and were seen by then.
+    Half of the runs first wait for the tool request, even on a slow machine, and until `seen`
+    contains them.
     """
     client, chance = account.client, random.Random(number)
     place = account.run(agent, f"What is the weather in Paris? {canary('prompt', number)}")
     run = place.rpartition("/")[2]
     has_asked = False
     if chance.random() < 0.5:
-        found = account.until(place, "requires_action", *ENDED)
+        current = account.until(place, "requires_action", *ENDED)
         assert eventually(lambda: run in seen)
-        if has_asked := found["status"] == "requires_action":
+        if has_asked := current["status"] == "requires_action":
             account.answer(place, f'{{"condition": "{canary("tool", number)}"}}')
     time.sleep(chance.uniform(0, 0.8))
     gone = client.delete(place)
@@ -96,43 +99,47 @@ def one(account: Account, agent: str, number: int, seen: Mapping[str, Any]) -> t
 def test_deleting_while_executing(
     traced_server: Server, client: httpx.Client, agent: str, chat: str
 ) -> None:
-    seen: dict[str, list[bytes]] = {}
+    observed: dict[str, list[bytes]] = {}
     busy = threading.Event()
 
     def look() -> None:
         while not busy.wait(0.05):
             for run, parts in sealed(traced_server.data_dir).items():
-                seen.setdefault(run, []).extend(parts)
+                observed.setdefault(run, []).extend(parts)
 
     looking = threading.Thread(target=look)
     looking.start()
     account = Account(client, chat)
     try:
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            ended = dict(threads.map(lambda at: one(account, agent, at, seen), range(DELETIONS)))
+            ended = dict(
+                threads.map(lambda at: one(account, agent, at, observed), range(DELETIONS))
+            )
     finally:
         busy.set()
         looking.join()
     account.wait_idle(WAIT_S)
 
     assert sum(ended.values()) >= DELETIONS / 20, "hardly any came so far"
-    assert len(seen.keys() & ended) > DELETIONS / 4, "hardly any was seen while it was there"
+    assert len(observed.keys() & ended) > DELETIONS / 4, "hardly any was seen while it was there"
     assert not sealed(traced_server.data_dir).keys() & ended
     words = [b"canaryprompt", b"canarytool"]
-    parts = {part for some in seen.values() for part in some}
+    parts = {part for some in observed.values() for part in some}
     for path, content in everything(traced_server.data_dir):
         assert [word for word in words if word in content] == [], path
         assert [part for part in parts if part in content] == [], path
 
 
 def test_the_engine_is_idle_after_each(client: httpx.Client, agent: str, chat: str) -> None:
-    """Nobody else asks it for anything: it is this run that it stops working on."""
+    """The engine stops its work for each deleted run. No other requests reach the engine
+    meanwhile.
+    """
     account, chance = Account(client, chat), random.Random(0)
     at_work = 0
     with account.slowed():
         for _ in range(DELETIONS // 4):
             run = account.run(agent, COUNT)
-            # Some are deleted before they have come to the engine.
+            # Some runs are deleted before they reach the engine.
             if chance.random() < 0.75:
                 assert eventually(lambda: account.outstanding() > 0)
             time.sleep(chance.uniform(0, 0.3))
@@ -146,12 +153,14 @@ def test_the_engine_is_idle_after_each(client: httpx.Client, agent: str, chat: s
 def test_no_table_keeps_what_was_said(
     traced_server: Server, client: httpx.Client, agent: str
 ) -> None:
-    """Nor the answers that `Idempotency-Key` remembers; what was used is still on the bill."""
+    """No table keeps the texts of a deleted run, nor the answers stored for `Idempotency-Key`. The
+    bill still contains its usage.
+    """
     word = canary("again", 1)
-    asked = {"input": f"What is the weather in Paris? {word}"}
+    body = {"input": f"What is the weather in Paris? {word}"}
     key = {"idempotency-key": word}
-    run = client.post(f"{agent}/runs", json=asked, headers=key).raise_for_status().json()
-    again = client.post(f"{agent}/runs", json=asked, headers=key)
+    run = client.post(f"{agent}/runs", json=body, headers=key).raise_for_status().json()
+    again = client.post(f"{agent}/runs", json=body, headers=key)
     assert again.json()["id"] == run["id"]
     with sqlite3.connect(traced_server.data_dir / "stoker.db") as rows:
         before = mentions(rows, run["id"])
@@ -161,26 +170,28 @@ def test_no_table_keeps_what_was_said(
         assert mentions(rows, run["id"]) == set()
     usage = client.get("/v1/usage").raise_for_status().json()
     assert usage["total"] if "total" in usage else usage["data"]
-    # The key is free again: whoever repeats the request asks for something new.
-    anew = client.post(f"{agent}/runs", json=asked, headers=key).raise_for_status().json()
+    # The key is free again: a repeated request starts a new run.
+    anew = client.post(f"{agent}/runs", json=body, headers=key).raise_for_status().json()
     assert anew["id"] != run["id"]
 
 
 def mentions(rows: sqlite3.Connection, run_id: str) -> set[str]:
-    """The tables that have a row with an id in it."""
-    found: set[str] = set()
+    """Returns the tables with a row that contains an id."""
+    matches: set[str] = set()
     tables = [name for (name,) in rows.execute("SELECT name FROM sqlite_master WHERE type='table'")]
     for table in tables:
         for row in rows.execute(f'SELECT * FROM "{table}"'):
             if any(isinstance(value, str) and run_id in value for value in row):
-                found.add(table)
-    return found
+                matches.add(table)
+    return matches
 
 
 def test_a_whole_run_leaves_nothing(
     traced_server: Server, client: httpx.Client, agent: str, chat: str, collector: Collector
 ) -> None:
-    """Of prompt, tool's output and answer: in no file, log, metric or trace."""
+    """No file, log, metric or trace contains the prompt, the tool's output or the answer after
+    deletion.
+    """
     account = Account(client, chat)
     prompt, tool, answer = canary("prompt", 2), canary("tool", 2), "21 degrees and hazy"
     run = account.run(agent, f"{ASKED} {prompt}")

@@ -1,4 +1,4 @@
-"""What happens in a run, as a list, live, and from where a follower was left."""
+"""Events of a run: as a list, as a live stream, and resumed after an interruption."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ def agent(account: Account) -> str:
 
 @pytest.fixture(scope="module")
 def ended(account: Account, agent: str) -> str:
-    """A run that has counted as far as it may."""
+    """Starts a run that counts up to its limit. Returns the path of the ended run."""
     run = account.run(agent, COUNT)
     account.until(run)
     return run
@@ -74,19 +74,19 @@ class TestList:
                 "created_at",
             ]
             assert (event["object"], event["run_id"]) == ("agent.run.event", run_id)
-        assert all(one["created_at"] <= two["created_at"] for one, two in pairwise(events))
+        assert all(earlier["created_at"] <= two["created_at"] for earlier, two in pairwise(events))
 
     def test_pieces_are_the_message(self, account: Account, ended: str) -> None:
         events = account.events(ended)
         (completed,) = data(events, "message.completed")
-        found = account.get(ended)
+        current = account.get(ended)
         assert spoken(events) == {1: completed["message"]["content"]}
-        assert found["output"] == completed["message"]["content"]
-        asked = [{"role": "user", "content": COUNT}]
+        assert current["output"] == completed["message"]["content"]
+        messages = [{"role": "user", "content": COUNT}]
         same = account.post(
-            "/v1/chat/completions", 200, model="chat", messages=asked, max_tokens=TOKENS
+            "/v1/chat/completions", 200, model="chat", messages=messages, max_tokens=TOKENS
         )
-        assert found["output"] == same["choices"][0]["message"]["content"]
+        assert current["output"] == same["choices"][0]["message"]["content"]
 
     @pytest.mark.parametrize("after", ["a", "-1", "1.5", "٣", "2147483648", "run_1"])
     def test_bad_after(self, account: Account, ended: str, after: str) -> None:
@@ -97,30 +97,30 @@ class TestList:
 class TestStream:
     def test_from_the_beginning_to_the_end(self, account: Account) -> None:
         run = account.run(account.agent(tools=[WEATHER]))
-        seen: list[dict[str, Any]] = []
+        streamed: list[dict[str, Any]] = []
         for event in account.stream(run):
-            seen.append(event)
+            streamed.append(event)
             if event["type"] == "run.requires_action":
                 account.answer(run)
-        check_sequence(seen)
-        assert seen == account.events(run)
-        assert seen[-1]["data"]["output"] == ANSWERED
+        check_sequence(streamed)
+        assert streamed == account.events(run)
+        assert streamed[-1]["data"]["output"] == ANSWERED
 
     def test_pieces_come_while_it_speaks(self, account: Account, agent: str) -> None:
-        seen: list[dict[str, Any]] = []
+        streamed: list[dict[str, Any]] = []
         with account.slowed():
             run = account.run(agent, COUNT)
             for event in account.stream(run):
-                if event["type"] == "message.delta" and not data(seen, "message.delta"):
+                if event["type"] == "message.delta" and not data(streamed, "message.delta"):
                     assert account.get(run)["status"] == "in_progress"
-                seen.append(event)
-        check_sequence(seen)
-        assert len(data(seen, "message.delta")) > 1
+                streamed.append(event)
+        check_sequence(streamed)
+        assert len(data(streamed, "message.delta")) > 1
 
     def test_of_an_ended_run_ends(self, account: Account, ended: str) -> None:
         began = time.monotonic()
         assert [*account.stream(ended)] == account.events(ended)
-        # One that goes on is kept alive.
+        # A continuing stream would be kept alive.
         assert time.monotonic() - began < 30
 
     def test_goes_on_after_any_event(self, account: Account, ended: str) -> None:
@@ -130,18 +130,18 @@ class TestStream:
 
     def test_goes_on_while_the_run_does(self, account: Account, agent: str) -> None:
         run = account.run(agent, COUNT)
-        seen: list[dict[str, Any]] = []
-        while not seen or seen[-1]["type"] != "run.completed":
-            last = seen[-1]["id"] if seen else None
+        streamed: list[dict[str, Any]] = []
+        while not streamed or streamed[-1]["type"] != "run.completed":
+            last = streamed[-1]["id"] if streamed else None
             for event in account.stream(run, last):
-                seen.append(event)
-                if len(seen) % 3 == 0:
+                streamed.append(event)
+                if len(streamed) % 3 == 0:
                     break
-        check_sequence(seen)
-        assert seen == account.events(run)
+        check_sequence(streamed)
+        assert streamed == account.events(run)
 
     def test_empty_last_event_id(self, account: Account, ended: str) -> None:
-        """Not known: then `after` says where to go on."""
+        """An empty Last-Event-ID is ignored, and `after` decides the position."""
         headers = {"accept": "text/event-stream", "last-event-id": ""}
         for query, after in (("", 0), ("?after=2", 2)):
             answer = account.client.get(f"{ended}/events{query}", headers=headers)
@@ -164,21 +164,21 @@ class TestStream:
             speaking = account.run(account.agent(), COUNT)
             for run, until in ((waiting, "run.requires_action"), (speaking, "message.delta")):
                 stream = account.stream(run)
-                assert any(one["type"] == until for one in stream)
+                assert any(event["type"] == until for event in stream)
                 deleted = account.client.delete(run)
                 assert deleted.json() == {
                     "id": run.rpartition("/")[2],
                     "object": "agent.run.deleted",
                     "deleted": True,
                 }
-                assert [one["type"] for one in stream][-1] == "run.deleted"
+                assert [event["type"] for event in stream][-1] == "run.deleted"
                 headers = {"accept": "text/event-stream"}
                 answer = account.client.get(f"{run}/events", headers=headers)
                 check_error(answer, 404, "NotFoundError", "run_not_found")
             account.wait_idle(IDLE_S)
 
     def test_slow_reader_misses_nothing(self, account: Account) -> None:
-        """More bytes than sockets hold."""
+        """A slow reader misses nothing, even with more bytes than socket buffers hold."""
         long = "a " * 500_000
         run = account.run(account.agent(tools=[WEATHER]))
         headers = {"accept": "text/event-stream"}
@@ -186,9 +186,9 @@ class TestStream:
             account.until(run, "requires_action")
             account.answer(run, long)
             account.until(run)
-            seen = [*parsed(response.iter_lines())]
-        assert seen == account.events(run)
-        assert data(seen, "tool_call.completed")[0]["output"] == long
+            streamed = [*parsed(response.iter_lines())]
+        assert streamed == account.events(run)
+        assert data(streamed, "tool_call.completed")[0]["output"] == long
 
 
 class TestManyAtOnce:
@@ -200,19 +200,19 @@ class TestManyAtOnce:
         async with client.stream("GET", f"{run}/events", headers=headers) as response:
             async for line in response.aiter_lines():
                 lines.append(line)
-        seen = [*parsed(lines)]
-        check_sequence(seen)
-        assert seen[-1]["type"] == "run.completed", seen[-1]
-        found = (await client.get(run)).json()
+        streamed = [*parsed(lines)]
+        check_sequence(streamed)
+        assert streamed[-1]["type"] == "run.completed", streamed[-1]
+        finished = (await client.get(run)).json()
         expected = PARIS if asked == FRANCE else ANSWERED
-        assert (found["status"], found["output"]) == ("completed", expected)
+        assert (finished["status"], finished["output"]) == ("completed", expected)
         stored: list[dict[str, Any]] = []
-        while len(stored) < len(seen):
+        while len(stored) < len(streamed):
             params = {"order": "asc", "limit": 100, "after": len(stored)}
             page = (await client.get(f"{run}/events", params=params)).json()
             assert page["data"]
             stored += page["data"]
-        assert seen == stored and page["has_more"] is False
+        assert streamed == stored and page["has_more"] is False
 
     async def test_nothing_is_lost(
         self, agent_server: Server, account: Account, agent: str

@@ -1,4 +1,4 @@
-"""The journal on real databases: nothing is lost, repeated or written by who may not."""
+"""The journal on real databases. No event is lost, repeated or written without permission."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from tests.agents.support import parsed
 
 
 def told(events: Sequence[Event]) -> list[tuple[int, str, Any]]:
-    return [(one.sequence, one.type, one.data) for one in events]
+    return [(event.sequence, event.type, event.data) for event in events]
 
 
 class TestWriting:
@@ -41,8 +41,8 @@ class TestWriting:
         await writer.commit()
         expected = [(number, STEP_STARTED, {"step": number}) for number in range(1, 21)]
         assert told(await lab.events(row)) == expected
-        found = await lab.row(row.id)
-        assert found and found.steps == 20
+        stored = await lab.row(row.id)
+        assert stored and stored.steps == 20
 
     async def test_pieces_become_one(self, lab: Lab) -> None:
         row = await lab.run()
@@ -97,8 +97,8 @@ class TestWriting:
         await writer.commit()
         writer.add(STEP_STARTED, {"step": 2})
         writer.add_delta(MESSAGE_DELTA, 2, "It")
-        taken = await writer.take()
-        assert told(taken) == [
+        pending = await writer.take()
+        assert told(pending) == [
             (2, STEP_STARTED, {"step": 2}),
             (3, MESSAGE_DELTA, {"step": 2, "text": "It"}),
         ]
@@ -107,9 +107,9 @@ class TestWriting:
         with lab.followers.follow(row.id) as follower:
             async with lab.database.transaction() as session:
                 last = [("run.completed", {})]
-                await append(session, lab.followers, row, lab.sealer(row), last, written=taken)
-            assert told(follower.take()) == [*told(taken), (4, "run.completed", {})]
-        assert [one.sequence for one in await lab.events(row)] == [1, 2, 3, 4]
+                await append(session, lab.followers, row, lab.sealer(row), last, written=pending)
+            assert told(follower.take()) == [*told(pending), (4, "run.completed", {})]
+        assert [event.sequence for event in await lab.events(row)] == [1, 2, 3, 4]
 
     async def test_what_is_being_written_is_not_taken(self, lab: Lab) -> None:
         row = await lab.run()
@@ -136,7 +136,7 @@ class TestWriting:
             await add_events(*given)
             if fails:
                 fails -= 1
-                # The events are in the transaction, which is rolled back.
+                # The transaction with the events is rolled back.
                 raise OSError("the disk is full")
 
         monkeypatch.setattr(repository, "add_events", failing)
@@ -145,7 +145,7 @@ class TestWriting:
             writer.set({"steps": 1})
             commit = asyncio.create_task(writer.commit())
             while fails:
-                # Meanwhile it speaks on.
+                # The model sends more text meanwhile.
                 writer.add_delta(MESSAGE_DELTA, 1, "a")
                 await asyncio.sleep(0.005)
             await commit
@@ -154,13 +154,13 @@ class TestWriting:
             await writer.commit()
             events = await lab.events(row)
             assert told(follower.take()) == told(events)
-        assert [one.sequence for one in events] == [*range(1, len(events) + 1)]
-        assert [one.data["step"] for one in events if one.type == STEP_STARTED] == [1, 2]
-        found = await lab.row(row.id)
-        assert found and found.steps == 2
+        assert [event.sequence for event in events] == [*range(1, len(events) + 1)]
+        assert [event.data["step"] for event in events if event.type == STEP_STARTED] == [1, 2]
+        stored = await lab.row(row.id)
+        assert stored and stored.steps == 2
 
     async def test_what_cannot_be_written_harms_no_other_run(self, lab: Lab) -> None:
-        """Half a surrogate pair is no UTF-8."""
+        """An event with half a surrogate pair, which is not valid UTF-8, harms no other run."""
         bad, good = await lab.run(), await lab.run()
         odd, writer = lab.writer(bad), lab.writer(good)
         odd.add(STEP_STARTED, {"text": "\ud800"})
@@ -177,15 +177,15 @@ class TestWriting:
 
 
 def deep(levels: int = 100_000) -> dict[str, Any]:
-    """What no encoder has the stack for."""
-    found: dict[str, Any] = {}
+    """Returns an object with more nested levels than an encoder's stack allows."""
+    nested: dict[str, Any] = {}
     for _ in range(levels):
-        found = {"a": found}
-    return found
+        nested = {"a": nested}
+    return nested
 
 
 class TestM6:
-    """An event that cannot be written harms its own run, and no other."""
+    """An event that cannot be written harms only its own run."""
 
     async def check_others(self, lab: Lab) -> None:
         async with asyncio.timeout(20):
@@ -277,14 +277,14 @@ class TestFences:
                 writer.set({"steps": 2})
                 await writer.commit()
             assert follower.take() == []
-        # Once it is known, at once.
+        # Once the loss is known, the writer raises immediately.
         with pytest.raises(LostError):
             writer.add(STEP_STARTED, {"step": 3})
         with pytest.raises(LostError):
             await writer.commit()
         assert told(await lab.events(row)) == [(1, STEP_STARTED, {"step": 1})]
-        found = await lab.row(row.id)
-        assert found and found.steps == 1
+        stored = await lab.row(row.id)
+        assert stored and stored.steps == 1
 
     async def test_new_holder_goes_on(self, lab: Lab) -> None:
         row = await lab.run()
@@ -294,7 +294,7 @@ class TestFences:
         async with lab.database.transaction() as session:
             (await session.get_one(Run, row.id)).lock_token = row.lock_token = "of another"
         new = lab.writer(row, last=1)
-        # Both write in the same moment.
+        # Both write at the same moment.
         old.add(STEP_STARTED, {"step": 100})
         lost = asyncio.create_task(old.commit())
         await asyncio.sleep(0)
@@ -302,20 +302,22 @@ class TestFences:
         await new.commit()
         with pytest.raises(LostError):
             await lost
-        assert [one.data["step"] for one in await lab.events(row)] == [1, 2]
+        assert [event.data["step"] for event in await lab.events(row)] == [1, 2]
 
     @pytest.mark.fault("e4")
     async def test_deleted_run(self, lab: Lab) -> None:
         row, other = await lab.run(), await lab.run()
-        writer, others = lab.writer(row), lab.writer(other)
+        writer, other_writer = lab.writer(row), lab.writer(other)
         writer.add(STEP_STARTED, {"step": 1})
         await writer.commit()
         async with lab.database.transaction() as session:
             await repository.delete_runs(session, [row.id])
         writer.add(STEP_STARTED, {"step": 2})
-        others.add(STEP_STARTED, {"step": 1})
+        other_writer.add(STEP_STARTED, {"step": 1})
         writer.set({"steps": 2})
-        late, fine = await asyncio.gather(writer.commit(), others.commit(), return_exceptions=True)
+        late, fine = await asyncio.gather(
+            writer.commit(), other_writer.commit(), return_exceptions=True
+        )
         assert (type(late), fine) == (LostError, None)
         assert await lab.row(row.id) is None
         async with lab.database.reading() as session:
@@ -324,7 +326,7 @@ class TestFences:
 
     @pytest.mark.fault("e4")
     async def test_many_deleted_while_they_are_written(self, lab: Lab) -> None:
-        """Both lock many rows: in one order, or they would wait for each other."""
+        """Writing and deleting lock many rows in the same order. Otherwise they would deadlock."""
         rows = [await lab.run() for _ in range(60)]
         written: Counter[str] = Counter()
 
@@ -338,13 +340,13 @@ class TestFences:
                     await writer.commit()
                     written[row.id] += 1
 
-        # The newest is written first.
+        # The newest run is written first.
         writing = [write(row, order) for order, row in enumerate(reversed(rows))]
-        tasks = [asyncio.create_task(one) for one in writing]
+        tasks = [asyncio.create_task(item) for item in writing]
         async with asyncio.timeout(60):
             for at in range(0, 60, 20):
                 some = [row.id for row in rows[at : at + 20]]
-                while not all(written[one] for one in some):
+                while not all(written[item] for item in some):
                     await asyncio.sleep(0.01)
                 async with lab.database.transaction() as session:
                     await repository.delete_runs(session, some)
@@ -354,16 +356,16 @@ class TestFences:
 
     async def test_rolled_back_append_is_not_told(self, lab: Lab) -> None:
         row = await lab.run()
-        given = [(STEP_STARTED, {"step": 1})]
+        new_events = [(STEP_STARTED, {"step": 1})]
         with lab.followers.follow(row.id) as follower:
             with contextlib.suppress(OSError):
                 async with lab.database.transaction() as session:
-                    await append(session, lab.followers, row, lab.sealer(row), given)
+                    await append(session, lab.followers, row, lab.sealer(row), new_events)
                     raise OSError
             assert follower.take() == []
             async with lab.database.transaction() as session:
-                await append(session, lab.followers, row, lab.sealer(row), given)
-            assert told(follower.take()) == [(1, *given[0])] == told(await lab.events(row))
+                await append(session, lab.followers, row, lab.sealer(row), new_events)
+            assert told(follower.take()) == [(1, *new_events[0])] == told(await lab.events(row))
 
 
 class TestSealing:
@@ -406,7 +408,9 @@ class TestFollowing:
         return [*parsed(content.decode().split("\n")[:-1])]
 
     async def test_that_falls_behind(self, lab: Lab) -> None:
-        """More events than wait for one connection, in the middle and at the end."""
+        """A connection falls behind by more events than its queue holds, in the middle and at the
+        end.
+        """
         row = await lab.run()
         writer, content, read = lab.writer(row), b"", 0
         parts = self.parts(lab, row)
@@ -416,33 +420,35 @@ class TestFollowing:
                 if number % 100 == 0:
                     await writer.commit()
             await writer.commit()
-            # It reads some of them, and then nothing for a while.
+            # The reader reads some events and then pauses.
             async for part in parts:
                 content += part
                 read += part.startswith(b"id: ")
                 if read % 350 == 1:
                     break
         async with lab.database.transaction() as session:
-            given = [("run.completed", {})]
-            await append(session, lab.followers, row, lab.sealer(row), given)
+            last_events = [("run.completed", {})]
+            await append(session, lab.followers, row, lab.sealer(row), last_events)
         content += b"".join([part async for part in parts])
-        seen = [*parsed(content.decode().split("\n")[:-1])]
-        assert [one["sequence"] for one in seen] == [*range(1, 1405)]
-        assert [one["type"] for one in seen][-1] == "run.completed"
+        streamed = [*parsed(content.decode().split("\n")[:-1])]
+        assert [event["sequence"] for event in streamed] == [*range(1, 1405)]
+        assert [event["type"] for event in streamed][-1] == "run.completed"
 
     async def test_run_of_another_server(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Nobody tells of it here: it is found where it is quiet for long."""
+        """A stream finds the events of another server's run by polling after a silence. This server
+        receives no notification of them.
+        """
         if lab.database.is_sqlite:
             pytest.skip("one server has the database")
         monkeypatch.setattr(stream, "SILENCE_S", 0.05)
         row, elsewhere = await lab.run(), Followers()
-        seen = asyncio.create_task(self.stream(lab, row))
-        for given in ((STEP_STARTED, {"step": 1}), ("run.completed", {})):
+        streaming = asyncio.create_task(self.stream(lab, row))
+        for new_event in ((STEP_STARTED, {"step": 1}), ("run.completed", {})):
             await asyncio.sleep(0.2)
             async with lab.database.transaction() as session:
-                await append(session, elsewhere, row, lab.sealer(row), [given])
+                await append(session, elsewhere, row, lab.sealer(row), [new_event])
         async with asyncio.timeout(10):
-            assert [one["type"] for one in await seen] == [STEP_STARTED, "run.completed"]
+            assert [event["type"] for event in await streaming] == [STEP_STARTED, "run.completed"]
 
     async def test_that_another_server_deletes(
         self, lab: Lab, monkeypatch: pytest.MonkeyPatch
@@ -451,12 +457,12 @@ class TestFollowing:
             pytest.skip("one server has the database")
         monkeypatch.setattr(stream, "SILENCE_S", 0.05)
         row = await lab.run()
-        seen = asyncio.create_task(self.stream(lab, row))
+        streaming = asyncio.create_task(self.stream(lab, row))
         await asyncio.sleep(0.2)
         async with lab.database.transaction() as session:
             await repository.delete_runs(session, [row.id])
         async with asyncio.timeout(10):
-            assert await seen == [{"type": "run.deleted"}]
+            assert await streaming == [{"type": "run.deleted"}]
 
     async def test_ends_with_the_server(self, lab: Lab) -> None:
         row = await lab.run()
@@ -470,11 +476,13 @@ class TestFollowing:
 
 class TestRetention:
     async def test_what_is_old(self, lab: Lab) -> None:
-        """Those that ended long ago, and those that have waited as long; never those at work."""
+        """Runs that ended long ago, or have waited as long, are deleted. Runs at work are never
+        deleted.
+        """
         now = db.now()
         days = {number: now - timedelta(days=number) for number in (1, 29, 31, 90)}
         waits = {"status": "requires_action", "lock_token": None}
-        kept = [
+        recent = [
             await lab.run(created_at=days[90]),
             await lab.run(created_at=days[90], status="queued", lock_token=None),
             await lab.run(created_at=days[90], status="completed", completed_at=days[29]),
@@ -490,20 +498,20 @@ class TestRetention:
             for row, at in ((heard_of, days[1]), (forgotten, days[31])):
                 event = Event(1, "run.requires_action", {}, at)
                 await repository.add_events(session, sealed(row.id, lab.sealer(row), [event]))
-        told: list[str] = []
+        cancelled: list[str] = []
         context: Any = SimpleNamespace(
             database=lab.database,
             settings=SimpleNamespace(agent_run_retention_days=30),
             followers=lab.followers,
-            jobs=SimpleNamespace(cancel=told.append),
+            jobs=SimpleNamespace(cancel=cancelled.append),
         )
         await run_service.forget_old(context, now)
         async with lab.database.reading() as session:
-            left = (await session.scalars(select(Run.id))).all()
+            remaining = (await session.scalars(select(Run.id))).all()
             events = (await session.scalars(select(RunEvent.run_id))).all()
-        assert sorted(left) == sorted(row.id for row in kept)
+        assert sorted(remaining) == sorted(row.id for row in recent)
         assert events == [heard_of.id]
-        assert sorted(told) == sorted(row.id for row in old)
+        assert sorted(cancelled) == sorted(row.id for row in old)
 
 
 class TestFollower:
@@ -511,11 +519,11 @@ class TestFollower:
         followers = Followers()
         events = [Event(number, STEP_STARTED, {}, db.now()) for number in range(1, 1001)]
         with followers.follow("run_1") as slow, followers.follow("run_1") as quick:
-            for one in events:
-                followers.publish("run_1", [one])
-                assert quick.take() == [one]
-            kept = slow.take()
-        assert kept == events[-len(kept) :]
-        assert kept[0].sequence > 1, "the oldest were dropped"
+            for event in events:
+                followers.publish("run_1", [event])
+                assert quick.take() == [event]
+            received = slow.take()
+        assert received == events[-len(received) :]
+        assert received[0].sequence > 1, "the oldest were dropped"
         followers.publish("run_1", events)
         assert slow.take() == [], "nobody follows any more"

@@ -1,6 +1,6 @@
-"""Runs whose inputs are as large as they may be: making, getting and listing them holds nobody up.
+"""Runs with inputs of the maximum size. Creating, getting and listing them blocks no other request.
 
-(The watch of the tests' servers makes a test fail in which a step computes for too long.)
+(The watchdog of the tests' servers fails a test if one step computes for too long.)
 """
 
 import pytest
@@ -14,23 +14,23 @@ TEXTS = {
         {"role": "user", "content": [{"type": "text", "text": "a, b"}] * 38} for _ in range(400)
     ],
 }
-"""What is said, each about as much as is taken: in characters, messages, and objects."""
+"""Inputs that are each about as large as permitted: in characters, messages and objects."""
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_m4_large_inputs(account: Account, kind: str):
     agent = account.agent()
     runs = [account.run(agent, TEXTS[kind]) for _ in range(6)]
-    seen: list[str] = []
+    listed_ids: list[str] = []
     page = {"has_more": True, "last_id": None}
     pages = 0
     while page["has_more"]:
         after = {"after": page["last_id"]} if page["last_id"] else {}
         page = account.get(f"{agent}/runs", order="asc", limit=100, **after)
-        assert all(one["input"] == TEXTS[kind] for one in page["data"])
-        seen += [one["id"] for one in page["data"]]
+        assert all(item["input"] == TEXTS[kind] for item in page["data"])
+        listed_ids += [item["id"] for item in page["data"]]
         pages += 1
-    assert [f"{agent}/runs/{one}" for one in seen] == runs
+    assert [f"{agent}/runs/{item}" for item in listed_ids] == runs
     assert pages > 1
     for run in runs:
         assert account.get(run)["input"] == TEXTS[kind]

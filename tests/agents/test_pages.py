@@ -1,4 +1,4 @@
-"""Lists of what may be large, and erasing what is much: a bounded amount at a time."""
+"""Lists of large objects and the deletion of many: each step handles a bounded amount."""
 
 import json
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from tests.agents.lab import Lab, counted_commits
 
 
 def walked(pages: Sequence[Sequence[Any]]) -> list[Any]:
-    return [one for page in pages for one in page]
+    return [item for page in pages for item in page]
 
 
 class TestM4:
-    """Pages end before they hold too much, and nothing is left out."""
+    """A page ends before it holds too much, and no run is left out."""
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
     async def test_runs(self, lab: Lab, order: Any) -> None:
@@ -58,10 +58,10 @@ class TestM4:
                 page = await repository.events(
                     session, row.id, after=after, limit=4, newest_first=newest_first
                 )
-            weights = [len(one.data) for one in page.rows]
+            weights = [len(event.data) for event in page.rows]
             assert 1 <= len(weights) <= 4
             assert len(weights) == 1 or sum(weights) <= PAGE_BYTES
-            pages.append([one.sequence for one in page.rows])
+            pages.append([event.sequence for event in page.rows])
             after, has_more = pages[-1][-1], page.has_more
         expected = list(range(1, 8))
         assert walked(pages) == (expected[::-1] if newest_first else expected)
@@ -81,7 +81,7 @@ class TestM4:
 
 
 class TestDeletingAnAgent:
-    """With very many runs it takes several transactions."""
+    """An agent with very many runs is deleted in several transactions."""
 
     def context(self, lab: Lab, told: list[str]) -> Any:
         return SimpleNamespace(
@@ -93,14 +93,16 @@ class TestDeletingAnAgent:
     async def test_all_are_gone(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(run_service, "_ERASED_AT_ONCE", 3)
         rows = [await lab.run() for _ in range(9)]
-        told: list[str] = []
+        cancelled: list[str] = []
         with counted_commits(lab.database) as commits:
-            await run_service.erase_with_agent(self.context(lab, told), "acct_runs", "agent_runs")
+            await run_service.erase_with_agent(
+                self.context(lab, cancelled), "acct_runs", "agent_runs"
+            )
         assert len(commits) == 4
         async with lab.database.reading() as session:
             assert (await session.scalars(select(Run.id))).all() == []
             assert (await session.scalars(select(Agent.id))).all() == []
-        assert sorted(told) == sorted(row.id for row in rows)
+        assert sorted(cancelled) == sorted(row.id for row in rows)
 
     async def test_that_breaks_off_can_be_repeated(
         self, lab: Lab, monkeypatch: pytest.MonkeyPatch

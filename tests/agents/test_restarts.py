@@ -1,4 +1,4 @@
-"""Servers that are killed or stopped while they work on runs, and started again."""
+"""Servers are killed or stopped while they work on runs, and restarted."""
 
 import json
 import os
@@ -33,10 +33,10 @@ def counting(account: Account) -> str:
 
 @pytest.fixture(scope="module")
 def counted(account: Account) -> str:
-    """What the model counts, greedily."""
-    asked = [{"role": "user", "content": COUNT}]
+    """Returns the model's greedy answer to the counting prompt."""
+    messages = [{"role": "user", "content": COUNT}]
     same = account.post(
-        "/v1/chat/completions", 200, model="chat", messages=asked, max_tokens=TOKENS
+        "/v1/chat/completions", 200, model="chat", messages=messages, max_tokens=TOKENS
     )
     return same["choices"][0]["message"]["content"]
 
@@ -59,29 +59,29 @@ def test_killed(
     begun(account, tool, "tool_call.started")
     with account.slowed() as halt:
         speaking = account.run(counting, COUNT)
-        seen = begun(account, speaking, "message.delta")
+        streamed = begun(account, speaking, "message.delta")
         halt()
         agent_server.kill()
     weather_tools.release.set()
     again(agent_server, account)
 
-    check_resumed(account, speaking, seen, counted)
+    check_resumed(account, speaking, streamed, counted)
 
     account.until(tool)
     events = account.events(tool)
     started, completed = (data(events, f"tool_call.{kind}") for kind in ("started", "completed"))
     assert completed[0]["is_interrupted"] is completed[0]["is_error"] is True
     assert completed[0]["tool_call_id"] == started[0]["tool_call_id"]
-    ids = [one["tool_call_id"] for one in started]
+    ids = [item["tool_call_id"] for item in started]
     assert len(ids) == len(set(ids)) == len(weather_tools.cities("slow")) - called
-    # The model was told: that is what its second step's prompt holds.
+    # The model was notified of the interruption: its second step's prompt contains it.
     first, second = data(events, "message.completed")[:2]
     (listed,) = data(events, "tools.listed")
     functions = [
         {key: tool[key] for key in ("name", "description", "parameters")}
         for tool in listed["tools"]
     ]
-    told = [
+    messages = [
         {"role": "user", "content": ASKED},
         {"role": "assistant", **first["message"]},
         {"role": "tool", "tool_call_id": ids[0], "content": completed[0]["output"]},
@@ -90,8 +90,8 @@ def test_killed(
         "/v1/chat/completions",
         200,
         model="chat",
-        messages=told,
-        tools=[{"type": "function", "function": one} for one in functions],
+        messages=messages,
+        tools=[{"type": "function", "function": item} for item in functions],
     )
     assert second["usage"]["prompt_tokens"] == same["usage"]["prompt_tokens"]
     assert "interrupted" in completed[0]["output"]
@@ -105,33 +105,33 @@ def test_killed(
 def test_worker_lost(account: Account, counted: str, counting: str) -> None:
     with account.slowed():
         run = account.run(counting, COUNT)
-        seen = begun(account, run, "message.delta")
+        streamed = begun(account, run, "message.delta")
         (worker,) = deployment(account.client, account.deployment_id)["workers"]
         os.kill(worker["pid"], signal.SIGKILL)
-    check_resumed(account, run, seen, counted)
+    check_resumed(account, run, streamed, counted)
 
 
 @pytest.mark.fault("a2")
 def test_stream_of_a_lost_worker_ends_with_an_error(account: Account) -> None:
-    asked = {
+    body = {
         "model": "chat",
         "messages": [{"role": "user", "content": COUNT}],
         "max_tokens": TOKENS,
         "stream": True,
     }
     path = "/v1/chat/completions"
-    with account.slowed(), account.client.stream("POST", path, json=asked) as response:
+    with account.slowed(), account.client.stream("POST", path, json=body) as response:
         lines = (line for line in response.iter_lines() if line)
-        said = [json.loads(next(lines).removeprefix("data: ")) for _ in range(3)]
+        chunks = [json.loads(next(lines).removeprefix("data: ")) for _ in range(3)]
         (worker,) = deployment(account.client, account.deployment_id)["workers"]
         os.kill(worker["pid"], signal.SIGKILL)
         *_, last = lines
     assert response.status_code == 200
-    assert all(one["choices"] for one in said)
-    # Nobody can take it for the whole answer.
+    assert all(chunk["choices"] for chunk in chunks)
+    # The error keeps a client from taking the text for a complete answer.
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == "worker_lost"
     wait_for(account.client, account.deployment_id, "ready")
-    whole = account.post(path, 200, **{**asked, "stream": False, "max_tokens": 4})
+    whole = account.post(path, 200, **{**body, "stream": False, "max_tokens": 4})
     assert whole["usage"]["completion_tokens"] == 4
 
 
@@ -143,7 +143,7 @@ def test_stopped(agent_server: Server, account: Account, counted: str, counting:
         before.append(next(stream))
     with account.slowed() as halt:
         run = account.run(counting, COUNT)
-        seen = begun(account, run, "message.delta")
+        streamed = begun(account, run, "message.delta")
         halt()
         began = time.monotonic()
         agent_server.process.send_signal(signal.SIGTERM)
@@ -151,7 +151,7 @@ def test_stopped(agent_server: Server, account: Account, counted: str, counting:
     assert agent_server.process.wait(WAIT_S) == 0
     assert time.monotonic() - began < 30, "whoever follows a run holds up the end"
     again(agent_server, account)
-    check_resumed(account, run, seen, counted)
+    check_resumed(account, run, streamed, counted)
     account.answer(waiting)
     assert account.until(waiting)["output"] == ANSWERED
     rest = account.stream(waiting, before[-1]["id"])

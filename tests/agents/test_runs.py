@@ -1,4 +1,4 @@
-"""Runs of the demo's chat model, over HTTP, to their right answers."""
+"""Runs of the demo's chat model over HTTP, up to their correct answers."""
 
 import json
 import time
@@ -39,7 +39,7 @@ PERSON = {
 
 @pytest.fixture(scope="module")
 def weather(account: Account) -> str:
-    """An agent that has a function for the weather."""
+    """Creates an agent with a weather function and returns its path."""
     return account.agent(tools=[WEATHER])
 
 
@@ -51,15 +51,21 @@ def plain(account: Account) -> str:
 class TestAnswers:
     def test_plain(self, account: Account, plain: str) -> None:
         run = account.run(plain, FRANCE)
-        found = account.until(run)
-        assert (found["status"], found["output"], found["finish_reason"]) == (
+        finished = account.until(run)
+        assert (finished["status"], finished["output"], finished["finish_reason"]) == (
             "completed",
             PARIS,
             "stop",
         )
-        assert (found["input"], found["error"], found["required_action"]) == (FRANCE, None, None)
-        assert found["completed_at"] >= found["created_at"]
-        assert [one["type"] for one in account.events(run) if one["type"] != "message.delta"] == [
+        assert (finished["input"], finished["error"], finished["required_action"]) == (
+            FRANCE,
+            None,
+            None,
+        )
+        assert finished["completed_at"] >= finished["created_at"]
+        assert [
+            event["type"] for event in account.events(run) if event["type"] != "message.delta"
+        ] == [
             "run.created",
             "step.started",
             "message.completed",
@@ -73,10 +79,10 @@ class TestAnswers:
         assert json.loads(call["function"]["arguments"]) == {"city": "Paris"}
         answered = account.answer(run)
         assert (answered["status"], answered["required_action"]) == ("in_progress", None)
-        found = account.until(run)
-        assert (found["status"], found["output"]) == ("completed", ANSWERED)
+        finished = account.until(run)
+        assert (finished["status"], finished["output"]) == ("completed", ANSWERED)
         events = account.events(run)
-        assert [one["type"] for one in events if one["type"] != "message.delta"] == [
+        assert [event["type"] for event in events if event["type"] != "message.delta"] == [
             "run.created",
             "step.started",
             "message.completed",
@@ -98,59 +104,62 @@ class TestAnswers:
         }
         (completed,) = data(events, "tool_call.completed")
         assert completed == {"tool_call_id": call["id"], "output": SUNNY, "is_error": False}
-        assert events[-1]["data"] == {"usage": found["usage"], "output": ANSWERED}
+        assert events[-1]["data"] == {"usage": finished["usage"], "output": ANSWERED}
 
     def test_usage_is_that_of_the_steps(self, account: Account, weather: str) -> None:
         run = account.run(weather)
         account.answer(run)
         usage = account.until(run)["usage"]
-        steps = [one["usage"] for one in data(account.events(run), "message.completed")]
+        steps = [item["usage"] for item in data(account.events(run), "message.completed")]
         assert usage["steps"] == len(steps) == 2
         for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
-            assert usage[name] == sum(one[name] for one in steps) > 0
+            assert usage[name] == sum(item[name] for item in steps) > 0
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
         assert 0 < usage["seconds"] < 30
         assert usage["microcredits"] > 0
-        # The second step's prompt holds the first one's, its answer and the output.
-        asked = {"model": "chat", "tools": [WEATHER], "max_tokens": 64, "temperature": 0}
+        # The second step's prompt contains the first step's prompt, its answer and the output.
+        body = {"model": "chat", "tools": [WEATHER], "max_tokens": 64, "temperature": 0}
         messages = [{"role": "user", "content": ASKED}]
-        same = account.post("/v1/chat/completions", 200, messages=messages, **asked)["usage"]
+        same = account.post("/v1/chat/completions", 200, messages=messages, **body)["usage"]
         assert steps[0]["prompt_tokens"] == same["prompt_tokens"]
         assert steps[0]["completion_tokens"] == same["completion_tokens"]
 
     def test_conversation(self, account: Account, plain: str) -> None:
-        given: list[dict[str, Any]] = [
+        conversation: list[dict[str, Any]] = [
             {"role": "user", "content": "Hello!"},
             {"role": "assistant", "content": "Hello! How can I help you?"},
             {"role": "user", "content": [{"type": "text", "text": FRANCE}]},
         ]
-        run = account.run(plain, given)
-        found = account.until(run)
-        assert found["output"] == PARIS
-        assert found["input"] == given
-        messages = [*given[:2], {"role": "user", "content": FRANCE}]
+        run = account.run(plain, conversation)
+        finished = account.until(run)
+        assert finished["output"] == PARIS
+        assert finished["input"] == conversation
+        messages = [*conversation[:2], {"role": "user", "content": FRANCE}]
         same = account.post("/v1/chat/completions", 200, model="chat", messages=messages)
-        assert found["usage"]["prompt_tokens"] == same["usage"]["prompt_tokens"]
+        assert finished["usage"]["prompt_tokens"] == same["usage"]["prompt_tokens"]
 
     def test_instructions_come_first(self, account: Account) -> None:
-        said = "You are a helpful assistant."
-        agent = account.agent(instructions=said)
-        found = account.until(account.run(agent, FRANCE))
-        messages = [{"role": "system", "content": said}, {"role": "user", "content": FRANCE}]
+        instructions = "You are a helpful assistant."
+        agent = account.agent(instructions=instructions)
+        finished = account.until(account.run(agent, FRANCE))
+        messages = [
+            {"role": "system", "content": instructions},
+            {"role": "user", "content": FRANCE},
+        ]
         same = account.post(
             "/v1/chat/completions", 200, model="chat", messages=messages, max_tokens=900
         )
-        assert found["output"] == same["choices"][0]["message"]["content"]
-        assert found["usage"]["prompt_tokens"] == same["usage"]["prompt_tokens"]
+        assert finished["output"] == same["choices"][0]["message"]["content"]
+        assert finished["usage"]["prompt_tokens"] == same["usage"]["prompt_tokens"]
 
     def test_json_schema(self, account: Account) -> None:
         form = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
         agent = account.agent(config={"response_format": form, "temperature": 0})
-        found = account.until(account.run(agent, ABOUT_ANNA))
-        assert json.loads(found["output"]) == {"name": "Anna", "age": 31, "city": "Berlin"}
+        finished = account.until(account.run(agent, ABOUT_ANNA))
+        assert json.loads(finished["output"]) == {"name": "Anna", "age": 31, "city": "Berlin"}
 
     def test_a_function_and_a_schema(self, account: Account) -> None:
-        """The function is called first, and what it gave is told in the form."""
+        """The model calls the function first and then reports its result in the schema's format."""
         schema = {
             "type": "object",
             "properties": {"conditions": {"enum": ["sunny", "rainy"]}},
@@ -163,18 +172,18 @@ class TestAnswers:
             run = account.run(account.agent(tools=[WEATHER], config=more))
             account.until(run, "requires_action")
             account.answer(run)
-            found = account.until(run)
-            assert found["status"] == "completed"
-            assert json.loads(found["output"]) == {"conditions": "sunny"}
+            finished = account.until(run)
+            assert finished["status"] == "completed"
+            assert json.loads(finished["output"]) == {"conditions": "sunny"}
 
     def test_stop_and_max_tokens(self, account: Account) -> None:
         stopped = account.run(account.agent(config={"stop": " France"}), FRANCE)
         cut = account.run(account.agent(config={"max_tokens": 3}), FRANCE)
         assert account.until(stopped)["output"] == "The capital of"
-        found = account.until(cut)
-        assert (found["status"], found["finish_reason"]) == ("completed", "length")
-        assert found["usage"]["completion_tokens"] == 3
-        assert PARIS.startswith(found["output"])
+        finished = account.until(cut)
+        assert (finished["status"], finished["finish_reason"]) == ("completed", "length")
+        assert finished["usage"]["completion_tokens"] == 3
+        assert PARIS.startswith(finished["output"])
 
     def test_runs_go_on_with_the_agent_as_it_was(self, account: Account) -> None:
         agent = account.agent(tools=[WEATHER])
@@ -193,12 +202,12 @@ class TestServers:
         tool = mcp(weather_tools.url, headers={"authorization": "Bearer secret"})
         before = len(weather_tools.cities("weather"))
         run = account.run(account.agent(tools=[tool]))
-        found = account.until(run)
-        assert (found["status"], found["output"]) == ("completed", ANSWERED)
+        finished = account.until(run)
+        assert (finished["status"], finished["output"]) == ("completed", ANSWERED)
         assert weather_tools.cities("weather")[before:] == ["Paris"]
         events = account.events(run)
         (listed,) = data(events, "tools.listed")
-        assert (listed["server_label"], [one["name"] for one in listed["tools"]]) == (
+        assert (listed["server_label"], [item["name"] for item in listed["tools"]]) == (
             "weather",
             ["get_weather"],
         )
@@ -232,18 +241,22 @@ class TestServers:
         before = len(weather_tools.calls)
         run = account.run(agent)
         waiting = account.until(run, "requires_action", "completed")
-        names = [one["tools"][0]["name"] for one in data(account.events(run), "tools.listed")]
+        names = [
+            listing["tools"][0]["name"] for listing in data(account.events(run), "tools.listed")
+        ]
         assert names == ["one_get_weather", "two_get_weather"]
         if waiting["status"] == "requires_action":
             assert len(weather_tools.calls) == before
 
     def test_tool_that_fails(self, account: Account, weather_tools: Tools) -> None:
         run = account.run(account.agent(tools=[mcp(weather_tools.failing_url)], max_steps=3))
-        found = account.until(run)
+        finished = account.until(run)
         completed = data(account.events(run), "tool_call.completed")
-        assert completed and all(one["is_error"] for one in completed)
+        assert completed and all(tool_call["is_error"] for tool_call in completed)
         assert "no such city" in completed[0]["output"]
-        assert found["status"] == "completed" or found["error"]["code"] == "step_limit_exceeded"
+        assert (
+            finished["status"] == "completed" or finished["error"]["code"] == "step_limit_exceeded"
+        )
 
     def test_only_allowed_tools(self, account: Account, weather_tools: Tools) -> None:
         tool = mcp(weather_tools.url, allowed_tools=["another"])
@@ -285,15 +298,16 @@ class TestToolOutputs:
     def test_one_by_one(self, account: Account, weather: str) -> None:
         run = account.run(weather, "What is the weather in Paris and in Rome?")
         calls = account.until(run, "requires_action")["required_action"]["tool_calls"]
-        assert [json.loads(one["function"]["arguments"])["city"] for one in calls] == [
+        assert [json.loads(tool_call["function"]["arguments"])["city"] for tool_call in calls] == [
             "Paris",
             "Rome",
         ]
-        first, second = ({"tool_call_id": one["id"], "output": SUNNY} for one in calls)
-        # The last one first: the model is given them in the order of its calls all the same.
-        found = account.post(f"{run}/tool-outputs", 200, tool_outputs=[second])
-        assert found["status"] == "requires_action"
-        assert found["required_action"]["tool_calls"] == calls[:1]
+        first, second = ({"tool_call_id": tool_call["id"], "output": SUNNY} for tool_call in calls)
+        # Send the last output first. The model still receives the outputs in the order of its
+        # calls.
+        current = account.post(f"{run}/tool-outputs", 200, tool_outputs=[second])
+        assert current["status"] == "requires_action"
+        assert current["required_action"]["tool_calls"] == calls[:1]
         again = account.client.post(f"{run}/tool-outputs", json={"tool_outputs": [second]})
         check_error(
             again,
@@ -314,7 +328,7 @@ class TestToolOutputs:
         answers = [
             account.client.post(f"{run}/tool-outputs", json=body, headers=headers) for _ in "12"
         ]
-        assert [one.status_code for one in answers] == [200, 200]
+        assert [answer.status_code for answer in answers] == [200, 200]
         assert answers[0].json() == answers[1].json()
         assert answers[1].headers["idempotency-replayed"] == "true"
         assert account.until(run)["output"] == ANSWERED
@@ -322,48 +336,50 @@ class TestToolOutputs:
 
 class TestLimits:
     def ended(self, account: Account, **agent: Any) -> dict[str, Any]:
-        """A run that asks for the weather, and may go no further: nobody is asked for it then."""
+        """Checks a run that requests the weather but has reached a limit. The run fails without
+        requesting tool outputs.
+        """
         run = account.run(account.agent(tools=[WEATHER], **agent))
-        found = account.until(run)
-        assert (found["status"], found["output"]) == ("failed", None)
-        assert found["usage"]["steps"] == 1
+        finished = account.until(run)
+        assert (finished["status"], finished["output"]) == ("failed", None)
+        assert finished["usage"]["steps"] == 1
         *before, last = account.events(run)
-        assert (last["type"], last["data"]["error"]) == ("run.failed", found["error"])
+        assert (last["type"], last["data"]["error"]) == ("run.failed", finished["error"])
         assert before[-1]["type"] == "message.completed"
-        return found
+        return finished
 
     def test_steps(self, account: Account) -> None:
-        found = self.ended(account, max_steps=1)
-        assert found["error"]["code"] == "step_limit_exceeded"
+        finished = self.ended(account, max_steps=1)
+        assert finished["error"]["code"] == "step_limit_exceeded"
 
     def test_tokens(self, account: Account) -> None:
-        found = self.ended(account, config={"max_total_tokens": 40})
-        assert found["error"]["code"] == "token_limit_exceeded"
-        assert str(found["usage"]["total_tokens"]) in found["error"]["message"]
+        finished = self.ended(account, config={"max_total_tokens": 40})
+        assert finished["error"]["code"] == "token_limit_exceeded"
+        assert str(finished["usage"]["total_tokens"]) in finished["error"]["message"]
 
     def test_tokens_cut_off_an_answer(self, account: Account) -> None:
         run = account.run(account.agent(config={"max_total_tokens": 5}), COUNT)
-        found = account.until(run)
-        assert (found["status"], found["finish_reason"]) == ("completed", "length")
-        assert found["usage"]["completion_tokens"] == 5
+        finished = account.until(run)
+        assert (finished["status"], finished["finish_reason"]) == ("completed", "length")
+        assert finished["usage"]["completion_tokens"] == 5
 
     def test_credits(self, account: Account) -> None:
-        found = self.ended(account, config={"max_credits": 1e-6})
-        assert found["error"]["code"] == "cost_limit_exceeded"
-        assert found["usage"]["microcredits"] >= 1
+        finished = self.ended(account, config={"max_credits": 1e-6})
+        assert finished["error"]["code"] == "cost_limit_exceeded"
+        assert finished["usage"]["microcredits"] >= 1
 
     def test_time(self, account: Account) -> None:
         agent = account.agent(config={"timeout_s": 0.05})
         with account.slowed():
             run = account.run(agent, COUNT)
-            found = account.until(run)
+            finished = account.until(run)
             account.wait_idle(IDLE_S)
-        assert (found["status"], found["error"]["code"]) == ("failed", "time_limit_exceeded")
-        assert found["usage"]["seconds"] >= 0.05
-        assert "message.completed" not in [one["type"] for one in account.events(run)]
+        assert (finished["status"], finished["error"]["code"]) == ("failed", "time_limit_exceeded")
+        assert finished["usage"]["seconds"] >= 0.05
+        assert "message.completed" not in [event["type"] for event in account.events(run)]
 
     def test_waiting_is_no_time_at_work(self, account: Account) -> None:
-        # Twice as long as the two steps take on a machine that others use.
+        # The timeout is twice as long as the two steps take on a shared machine.
         run = account.run(account.agent(tools=[WEATHER], config={"timeout_s": 6}))
         account.until(run, "requires_action")
         time.sleep(6.1)
@@ -374,10 +390,10 @@ class TestLimits:
         weather_tools.release.clear()
         agent = account.agent(tools=[mcp(weather_tools.slow_url)], config={"timeout_s": 1})
         began = time.monotonic()
-        found = account.until(account.run(agent))
+        finished = account.until(account.run(agent))
         weather_tools.release.set()
-        assert found["error"]["code"] == "time_limit_exceeded"
-        # The tool goes on for a minute.
+        assert finished["error"]["code"] == "time_limit_exceeded"
+        # The tool itself runs for a minute.
         assert time.monotonic() - began < 30
 
 
@@ -385,8 +401,8 @@ class TestCancel:
     def test_at_once(self, account: Account, plain: str) -> None:
         with account.slowed():
             run = account.run(plain, COUNT)
-            found = account.post(f"{run}/cancel", 200)
-            assert (found["status"], found["output"]) == ("cancelled", None)
+            cancelled = account.post(f"{run}/cancel", 200)
+            assert (cancelled["status"], cancelled["output"]) == ("cancelled", None)
             account.wait_idle(IDLE_S)
         assert account.events(run)[-1]["type"] == "run.cancelled"
 
@@ -394,22 +410,22 @@ class TestCancel:
         with account.slowed():
             run = account.run(plain, COUNT)
             stream = account.stream(run)
-            assert any(one["type"] == "message.delta" for one in stream)
-            found = account.post(f"{run}/cancel", 200)
-            assert found["status"] == "cancelled"
+            assert any(event["type"] == "message.delta" for event in stream)
+            cancelled = account.post(f"{run}/cancel", 200)
+            assert cancelled["status"] == "cancelled"
             account.wait_idle(IDLE_S)
-        assert [one["type"] for one in stream][-1] == "run.cancelled"
+        assert [event["type"] for event in stream][-1] == "run.cancelled"
         before = account.events(run)
-        assert "message.completed" not in [one["type"] for one in before]
+        assert "message.completed" not in [event["type"] for event in before]
         again = account.post(f"{run}/cancel", 200)
-        assert again == found == account.get(run)
+        assert again == cancelled == account.get(run)
         assert account.events(run) == before
 
     def test_while_it_waits(self, account: Account, weather: str) -> None:
         run = account.run(weather)
         (call,) = account.until(run, "requires_action")["required_action"]["tool_calls"]
-        found = account.post(f"{run}/cancel", 200)
-        assert (found["status"], found["required_action"]) == ("cancelled", None)
+        cancelled = account.post(f"{run}/cancel", 200)
+        assert (cancelled["status"], cancelled["required_action"]) == ("cancelled", None)
         outputs = [{"tool_call_id": call["id"], "output": SUNNY}]
         late = account.client.post(f"{run}/tool-outputs", json={"tool_outputs": outputs})
         check_error(late, 409, "ConflictError", "run_not_waiting")
@@ -417,7 +433,7 @@ class TestCancel:
     def test_while_a_tool_runs(self, account: Account, weather_tools: Tools) -> None:
         weather_tools.release.clear()
         run = account.run(account.agent(tools=[mcp(weather_tools.slow_url)]))
-        assert any(one["type"] == "tool_call.started" for one in account.stream(run))
+        assert any(event["type"] == "tool_call.started" for event in account.stream(run))
         account.post(f"{run}/cancel", 200)
         weather_tools.release.set()
         assert data(account.events(run), "tool_call.completed") == []
@@ -442,21 +458,21 @@ class TestKeys:
         account.until(run, "requires_action")
         account.client.delete(f"/v1/api-keys/{made['id']}").raise_for_status()
         account.answer(run)
-        found = account.until(run)
-        assert (found["status"], found["error"]["code"]) == ("failed", "invalid_api_key")
+        finished = account.until(run)
+        assert (finished["status"], finished["error"]["code"]) == ("failed", "invalid_api_key")
 
     def test_step_waits_for_its_turn(
         self, agent_server: Server, account: Account, plain: str
     ) -> None:
-        # One comes back every six seconds: a slow machine, too, has used up all ten by then.
+        # One request becomes available every six seconds, so even a slow machine uses up all ten.
         made = self.key(account, requests_per_minute=10)
         with agent_server.client(made["key"]) as client:
             for _ in range(9):
                 client.get("/v1/models").raise_for_status()
             run = Account(client, account.deployment_id).run(plain, FRANCE)
-        found = account.until(run)
-        assert (found["status"], found["output"]) == ("completed", PARIS)
-        assert found["usage"]["seconds"] > 1
+        finished = account.until(run)
+        assert (finished["status"], finished["output"]) == ("completed", PARIS)
+        assert finished["usage"]["seconds"] > 1
 
     def test_account_without_credit(self, agent_server: Server, other: Account) -> None:
         agent, waiting = other.agent(), other.run(other.agent(tools=[WEATHER]))
@@ -469,9 +485,9 @@ class TestKeys:
             check_error(refused, 402, "InsufficientCreditsError", "insufficient_credits")
             assert other.get(f"{agent}/runs")["data"] == []
             other.answer(waiting)
-            found = other.until(waiting)
+            finished = other.until(waiting)
             operator.post(path, json={"amount_microcredits": 2_000_000_000_000}).raise_for_status()
-        assert (found["status"], found["error"]["code"]) == ("failed", "insufficient_credits")
+        assert (finished["status"], finished["error"]["code"]) == ("failed", "insufficient_credits")
         assert other.until(other.run(agent, FRANCE))["output"] == PARIS
 
     def test_operator_for_an_account(

@@ -1,4 +1,4 @@
-"""Who a run's calls are made by, while it waits for that key's share of a minute."""
+"""The API key that a run's calls use, and the wait for that key's requests per minute."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ async def test_l7_run_that_waits_notices_that_its_key_was_revoked(
     public_id, account_id = made["key"].split("-")[1], client.account_id  # type: ignore[attr-defined]
     context = app.services.agents
     assert (await caller_of(context, public_id, account_id)).account_id == account_id
-    # Its share is used up for a minute.
+    # The key's requests are used up for a minute.
     waiting = asyncio.create_task(caller_of(context, public_id, account_id))
     done, _ = await asyncio.wait([waiting], timeout=0.2)
     assert not done

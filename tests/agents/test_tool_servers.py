@@ -1,4 +1,6 @@
-"""Tool servers that hang, lie, lead inward or die: runs end or go on, within bounds."""
+"""Tool servers that hang, lie, redirect to private addresses or die. Runs end or continue within
+limits.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +24,9 @@ from tools.stand_ins.tool_servers import Tools, listening
 
 TIMEOUT_S = 2.0
 LONGEST_S = TIMEOUT_S + 10.0
-"""With the second that a goodbye may take, on a machine at work."""
+"""Maximum duration in seconds on a busy machine, including the second that closing a session may
+take.
+"""
 PATIENT_S = 30.0
 WAYS = (
     "hang",
@@ -53,7 +57,7 @@ def url(hostile: Hostile) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def inside(hostile: Hostile) -> Iterator[Hostile]:
-    """Where redirects lead to."""
+    """Starts the server that redirects lead to."""
     inside = Hostile()
     with listening(inside) as url:
         hostile.redirects_to = f"{url}/text-result"
@@ -67,7 +71,7 @@ async def reaching(
     outbound = Outbound(allowed_private=private, **settings)
     servers = ToolServers(outbound, timeout_s)
     try:
-        # What the first use of the library costs is nobody's delay.
+        # Import the library first, so that its first use delays no call.
         await asyncio.to_thread(__import__, "mcp")
         yield servers
     finally:
@@ -127,24 +131,24 @@ class TestListing:
             await hurried.list(server(f"{url}/lists"), ())
 
     async def test_names_are_made_usable(self, servers: ToolServers, url: str) -> None:
-        taken = {"get_weather_", "tool"}
-        found = await servers.list(server(f"{url}/names"), taken)
-        names = [one.name for one in found]
+        used_names = {"get_weather_", "tool"}
+        tools = await servers.list(server(f"{url}/names"), used_names)
+        names = [tool.name for tool in tools]
         assert len(names) == len(set(names)) == 7
-        assert not taken & set(names)
+        assert not used_names & set(names)
         assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
-        assert [one.tool for one in found][:2] == ["get weather!", "get weather?"]
+        assert [tool.tool for tool in tools][:2] == ["get weather!", "get weather?"]
 
     async def test_another_servers_name(self, servers: ToolServers, url: str) -> None:
-        taken: set[str] = set()
+        used_names: set[str] = set()
         for label, expected in (
             ("one", "get_weather"),
             ("two", "two_get_weather"),
             ("three", "three_get_weather"),
         ):
-            (found,) = await servers.list(server(f"{url}/fine", label), taken)
-            assert (found.name, found.tool) == (expected, "get_weather")
-            taken.add(found.name)
+            (tool,) = await servers.list(server(f"{url}/fine", label), used_names)
+            assert (tool.name, tool.tool) == (expected, "get_weather")
+            used_names.add(tool.name)
 
 
 class TestCalling:
@@ -194,7 +198,9 @@ class TestCalling:
     async def test_m5_schema_of_a_result_is_not_matched(
         self, servers: ToolServers, url: str
     ) -> None:
-        """Its pattern would take until the end of time, on the event loop."""
+        """A result is not matched against its schema. The schema's pattern would block the event
+        loop practically forever.
+        """
         odd = server(f"{url}/catastrophic")
         await servers.list(odd, ())
         output = await servers.call(odd, "get_weather", {})
@@ -209,7 +215,9 @@ class TestCalling:
     async def test_servers_own_error_keeps_the_session(
         self, servers: ToolServers, url: str, hostile: Hostile
     ) -> None:
-        """Servers use the code with which the library says that a session has ended."""
+        """A server's own error keeps the session, although the library uses the same code for an
+        ended session.
+        """
         odd = server(f"{url}/own-error")
         for _ in range(2):
             output = await servers.call(odd, "get_weather", {})
@@ -229,12 +237,12 @@ class TestCalling:
     async def test_that_dies_and_comes_back(self, servers: ToolServers) -> None:
         app = Hostile()
         with listening(app) as url:
-            one = server(f"{url}/fine")
-            assert not (await servers.call(one, "get_weather", {})).is_error
-        dead = await servers.call(one, "get_weather", {})
+            tool_server = server(f"{url}/fine")
+            assert not (await servers.call(tool_server, "get_weather", {})).is_error
+        dead = await servers.call(tool_server, "get_weather", {})
         assert dead.is_error
         with listening(app, int(url.rpartition(":")[2])):
-            assert not (await servers.call(one, "get_weather", {})).is_error
+            assert not (await servers.call(tool_server, "get_weather", {})).is_error
 
 
 @pytest.mark.case(23)
@@ -259,17 +267,17 @@ class TestHosts:
                 await servers.list(server(f"{url}/fine"), ())
 
     async def test_not_among_those_allowed(self) -> None:
-        asked: list[str] = []
+        resolved: list[str] = []
 
         async def resolve(host: str, port: int) -> list[str]:
-            asked.append(host)
+            resolved.append(host)
             return ["10.0.0.1"]
 
         async with reaching(allowed_hosts=["tools.example"], resolve=resolve) as servers:
             for host in ("other.example", "tools.example"):
                 with pytest.raises(InvalidRequestError, match="STOKER_TOOL_HOSTS"):
                     await servers.list(server(f"http://{host}/mcp"), ())
-        assert asked == ["tools.example"], "the other one is not even looked up"
+        assert resolved == ["tools.example"], "the other one is not even looked up"
 
     @pytest.mark.parametrize(
         ("error", "code"),
@@ -279,7 +287,9 @@ class TestHosts:
         ],
     )
     async def test_that_is_not_resolved(self, error: OSError, code: str) -> None:
-        """Where no resolver answers, it is worth another try; where there is no such name, not."""
+        """A failed lookup is temporary if no resolver answers, and permanent if the name does not
+        exist.
+        """
 
         async def resolve(host: str, port: int) -> list[str]:
             raise error
@@ -293,20 +303,20 @@ class TestHosts:
     async def test_redirect_inward(
         self, servers: ToolServers, url: str, hostile: Hostile, inside: Hostile, target: str
     ) -> None:
-        kept, hostile.redirects_to = hostile.redirects_to, target
+        previous, hostile.redirects_to = hostile.redirects_to, target
         began = time.monotonic()
         with pytest.raises((CapacityError, InvalidRequestError)):
             await servers.list(server(f"{url}/redirect"), ())
-        hostile.redirects_to = kept
-        # A connection to there would have timed out.
+        hostile.redirects_to = previous
+        # A connection to the target would have timed out.
         assert time.monotonic() - began < CONNECT_TIMEOUT_S
 
 
 class TestRuns:
     def failed(self, account: Account, url: str) -> dict[str, Any]:
-        found = account.until(account.run(account.agent(tools=[mcp(url, "odd")])))
-        assert found["status"] == "failed"
-        return found["error"]
+        finished = account.until(account.run(account.agent(tools=[mcp(url, "odd")])))
+        assert finished["status"] == "failed"
+        return finished["error"]
 
     def test_unusable_ones_fail_at_once(self, account: Account, url: str, hostile: Hostile) -> None:
         began, before = time.monotonic(), len(hostile.requests)
@@ -320,20 +330,22 @@ class TestRuns:
 
     @pytest.mark.parametrize("way", ["prompt", "names", "image"])
     def test_goes_on(self, account: Account, url: str, way: str) -> None:
-        asked = FRANCE if way == "names" else "What is the weather in Paris?"
-        run = account.run(account.agent(tools=[mcp(f"{url}/{way}")], max_steps=4), asked)
-        found = account.until(run)
-        assert found["status"] == "completed" or found["error"]["code"] == "step_limit_exceeded"
-        for one in data(account.events(run), "tool_call.completed"):
-            assert one["is_error"] is False
+        prompt = FRANCE if way == "names" else "What is the weather in Paris?"
+        run = account.run(account.agent(tools=[mcp(f"{url}/{way}")], max_steps=4), prompt)
+        finished = account.until(run)
+        assert (
+            finished["status"] == "completed" or finished["error"]["code"] == "step_limit_exceeded"
+        )
+        for completed_call in data(account.events(run), "tool_call.completed"):
+            assert completed_call["is_error"] is False
 
     def test_hanging_tool_is_told_to_the_model(self, account: Account, url: str) -> None:
         run = account.run(account.agent(tools=[mcp(f"{url}/hang/call")], max_steps=2))
-        found = account.until(run)
+        finished = account.until(run)
         completed = data(account.events(run), "tool_call.completed")
-        assert completed and all(one["is_error"] for one in completed)
+        assert completed and all(tool_call["is_error"] for tool_call in completed)
         assert "did not answer in time" in completed[0]["output"]
-        assert found["usage"]["seconds"] > 3
+        assert finished["usage"]["seconds"] > 3
 
     def test_that_comes_up_later(self, account: Account, weather_tools: Tools) -> None:
         app = Hostile()
@@ -351,7 +363,7 @@ class TestRuns:
         run = account.run(account.agent(tools=[mcp(f"{url}/comments")]))
         account.until(run, "in_progress")
         assert account.post(f"{run}/cancel", 200)["status"] == "cancelled"
-        assert [one["type"] for one in account.events(run)] == ["run.created", "run.cancelled"]
+        assert [event["type"] for event in account.events(run)] == ["run.created", "run.cancelled"]
 
     def test_nothing_of_it_is_logged(
         self, agent_server: Server, account: Account, url: str

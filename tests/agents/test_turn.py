@@ -1,4 +1,4 @@
-"""What a run does about the calls of its model, where no model can be brought to make them."""
+"""Handling of model calls that a real model cannot be made to produce."""
 
 from typing import Any, cast
 
@@ -46,10 +46,10 @@ def asked(url: str = NOWHERE) -> Asked:
 def transcript(
     *history: tuple[str, dict[str, Any]], url: str = "http://127.0.0.1:1/"
 ) -> Transcript:
-    found = [
+    recorded = [
         Event(number, name, data, db.now()) for number, (name, data) in enumerate(history, start=1)
     ]
-    return Transcript.read(asked(url), found)
+    return Transcript.read(asked(url), recorded)
 
 
 def called(*calls: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -66,7 +66,9 @@ def called(*calls: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 class Notes:
-    """A writer's place: what was added, and how much of it each commit made durable."""
+    """Replacement for a writer. Records the added events and how many of them each commit made
+    durable.
+    """
 
     def __init__(self) -> None:
         self.added: list[tuple[str, dict[str, Any]]] = []
@@ -76,7 +78,7 @@ class Notes:
         self.added.append((name, data))
 
     def set(self, values: Any) -> None:
-        """Counts are tested over HTTP."""
+        """Does nothing: counts are tested over HTTP."""
 
     async def commit(self) -> None:
         self.hurry()
@@ -99,34 +101,36 @@ def turn(notes: Notes, found: Transcript) -> Turn:
 
 class TestCalls:
     async def test_of_no_tool(self) -> None:
-        notes, found = Notes(), transcript(*called(call(1, "launch_rockets")))
-        assert await turn(notes, found)._settle() == []
+        notes, history = Notes(), transcript(*called(call(1, "launch_rockets")))
+        assert await turn(notes, history)._settle() == []
         ((name, data),) = notes.added
         assert (name, data["is_error"]) == (events.CALL_COMPLETED, True)
         assert data["output"] == "There is no tool 'launch_rockets'."
-        assert found.messages[-1] == {
+        assert history.messages[-1] == {
             "role": "tool",
             "tool_call_id": "call_1",
             "content": data["output"],
         }
-        assert found.calls == []
+        assert history.calls == []
 
     @pytest.mark.parametrize("arguments", ["[1]", "{", '"a"', "[" * 100_000, "null"])
     async def test_with_arguments_that_are_no_object(self, arguments: str) -> None:
-        notes, found = Notes(), transcript(*called(call(1, "get_time", arguments)))
-        assert await turn(notes, found)._settle() == []
+        notes, history = Notes(), transcript(*called(call(1, "get_time", arguments)))
+        assert await turn(notes, history)._settle() == []
         ((name, data),) = notes.added
         assert (name, data["is_error"]) == (events.CALL_COMPLETED, True)
         assert data["output"] == "The arguments are not the JSON of an object."
 
     @pytest.mark.parametrize("finish", ["length", "stop"])
     async def test_that_was_cut_off(self, finish: str) -> None:
-        """Nobody is asked to make half a call, not the run's owner either; whole ones are made."""
+        """An incomplete call is executed neither by a tool server nor by the run's owner. Complete
+        calls are executed.
+        """
         calls = call(1, "get_weather", '{"city": "Paris"}'), call(2, "get_weather", '{"city": "')
         history = called(*calls)
         history[-1][1]["finish_reason"] = finish
-        notes, found = Notes(), transcript(*history)
-        assert [one.id for one in await turn(notes, found)._settle()] == ["call_1"]
+        notes, past = Notes(), transcript(*history)
+        assert [pending.id for pending in await turn(notes, past)._settle()] == ["call_1"]
         (first, data), (second, _) = notes.added
         assert (first, data["tool_call_id"]) == (events.CALL_COMPLETED, "call_2")
         assert data["is_error"]
@@ -137,29 +141,31 @@ class TestCalls:
             *called(call(1, "get_time")),
             (events.CALL_STARTED, {"tool_call_id": "call_1"}),
         ]
-        notes, found = Notes(), transcript(*history)
-        assert await turn(notes, found)._settle() == []
+        notes, past = Notes(), transcript(*history)
+        assert await turn(notes, past)._settle() == []
         ((name, data),) = notes.added
         assert name == events.CALL_COMPLETED
         assert data["is_error"] is data["is_interrupted"] is True
 
     async def test_of_all_kinds(self, weather_tools: Tools) -> None:
-        """The owner's wait; the others are answered meanwhile, and told in the order of calls."""
+        """Calls to the owner's functions wait while the others are answered. The model receives all
+        outputs in the order of calls.
+        """
         calls = (
             call(1, "get_weather", '{"city": "Paris"}'),
             call(2, "get_time", '{"city": "Rome"}'),
             call(3, "nothing"),
         )
-        notes, found = Notes(), transcript(*called(*calls), url=weather_tools.url)
-        one = turn(notes, found)
-        waiting = await one._settle()
-        await one._servers.close()
+        notes, history = Notes(), transcript(*called(*calls), url=weather_tools.url)
+        current = turn(notes, history)
+        waiting = await current._settle()
+        await current._servers.close()
         assert [each.id for each in waiting] == ["call_1"]
         assert weather_tools.cities("weather")[-1] == "Rome"
-        assert [each.id for each in found.calls if each.output is None] == ["call_1"]
-        assert found.messages[-1]["role"] == "assistant", "the model waits for all of them"
-        found.note(events.CALL_COMPLETED, {"tool_call_id": "call_1", "output": SUNNY})
-        assert [one["tool_call_id"] for one in found.messages[-3:]] == [
+        assert [each.id for each in history.calls if each.output is None] == ["call_1"]
+        assert history.messages[-1]["role"] == "assistant", "the model waits for all of them"
+        history.note(events.CALL_COMPLETED, {"tool_call_id": "call_1", "output": SUNNY})
+        assert [current["tool_call_id"] for current in history.messages[-3:]] == [
             "call_1",
             "call_2",
             "call_3",
@@ -167,17 +173,19 @@ class TestCalls:
 
     async def test_are_durable_before_they_are_made(self, weather_tools: Tools) -> None:
         notes = Notes()
-        found = transcript(*called(call(1, "get_time", '{"city": "Oslo"}')), url=weather_tools.url)
-        one = turn(notes, found)
-        made = one._servers.call
+        history = transcript(
+            *called(call(1, "get_time", '{"city": "Oslo"}')), url=weather_tools.url
+        )
+        current_turn = turn(notes, history)
+        made = current_turn._servers.call
 
         async def checked(*given: Any) -> Any:
             assert [name for name, _ in notes.added[: notes.durable]] == [events.CALL_STARTED]
             return await made(*given)
 
-        one._servers.call = checked  # type: ignore[method-assign]
-        assert await one._settle() == []
-        await one._servers.close()
+        current_turn._servers.call = checked  # type: ignore[method-assign]
+        assert await current_turn._settle() == []
+        await current_turn._servers.close()
         assert [name for name, _ in notes.added] == [events.CALL_STARTED, events.CALL_COMPLETED]
         assert notes.durable == 2
         assert weather_tools.cities("weather")[-1] == "Oslo"
@@ -201,24 +209,24 @@ class TestCost:
 
 class TestTranscript:
     def test_of_nothing(self) -> None:
-        found = transcript()
-        assert found.messages == [
+        history = transcript()
+        assert history.messages == [
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": FRANCE},
         ]
-        assert (found.answer, found.steps, found.calls, found.last) == (None, 0, [], 0)
+        assert (history.answer, history.steps, history.calls, history.last) == (None, 0, [], 0)
 
     def test_of_an_answer(self) -> None:
         message = {"content": "Paris."}
-        found = transcript(
+        history = transcript(
             (events.STEP_STARTED, {"step": 1}),
             (
                 events.MESSAGE_COMPLETED,
                 {"step": 1, "message": message, "finish_reason": "stop", "usage": {}},
             ),
         )
-        assert (found.answer, found.finish_reason, found.last) == ("Paris.", "stop", 2)
+        assert (history.answer, history.finish_reason, history.last) == ("Paris.", "stop", 2)
 
     def test_of_a_step_that_was_not_completed(self) -> None:
-        found = transcript((events.STEP_STARTED, {"step": 1}))
-        assert (found.attempted, found.steps, found.answer) == (1, 0, None)
+        history = transcript((events.STEP_STARTED, {"step": 1}))
+        assert (history.attempted, history.steps, history.answer) == (1, 0, None)

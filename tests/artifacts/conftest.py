@@ -21,7 +21,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[httpx.Client]:
-    """A client of an account of its own."""
+    """A client with a separate account."""
     with server.account() as client:
         yield client
 
@@ -44,7 +44,7 @@ def ready(server: Server, client: httpx.Client, bert: Path) -> Uploading:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    """A database of its own with one account, for services called without a server."""
+    """A separate database with one account, for services that are called without a server."""
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/stoker.db")
     async with database.engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)

@@ -1,4 +1,4 @@
-"""Helpers of these tests: a session on a real server, and requests that are cut off midway."""
+"""Helpers: an upload session on a real server, and requests that are interrupted midway."""
 
 import base64
 import hashlib
@@ -32,7 +32,7 @@ def digest(content: bytes) -> dict[str, str]:
 
 
 def sent_range(start: int, end: int, total: int) -> dict[str, str]:
-    """The header for the bytes from `start` up to, not including, `end`."""
+    """Returns the header for the bytes from `start` up to, not including, `end`."""
     return {"content-range": f"bytes {start}-{end - 1}/{total}"}
 
 
@@ -55,7 +55,7 @@ def new_artifact(client: httpx.Client, **fields: Any) -> str:
 
 @dataclass
 class Uploading:
-    """An upload session as a client sees it, and where the server keeps its bytes."""
+    """Upload session as a client sees it, with the place of its bytes on the server."""
 
     server: Server
     client: httpx.Client
@@ -77,11 +77,11 @@ class Uploading:
 
     @property
     def folder(self) -> Path:
-        """Where the session's bytes lie."""
+        """Folder with the session's bytes."""
         return self.server.data_dir / "blobs" / "artifacts" / self.artifact_id / self.upload_id
 
     def stored(self) -> list[bytes]:
-        """The contents of all blobs of the session."""
+        """Returns the contents of all blobs of the session."""
         if not self.folder.exists():
             return []
         paths = sorted(self.folder.iterdir(), key=lambda path: int(path.name.split(".")[0]))
@@ -118,7 +118,7 @@ class Uploading:
 
     @contextmanager
     def beginning(self, path: str, length: int, content: bytes, **headers: str) -> Iterator["Raw"]:
-        """A PUT that announces `length` bytes and has sent `content` so far."""
+        """Starts a PUT that announces `length` bytes and sends only `content`."""
         with Raw.connect(self.server) as raw:
             raw.begin(
                 f"{self.url}/files/{path}",
@@ -130,7 +130,7 @@ class Uploading:
 
 
 class Raw:
-    """A connection that sends just what it is told."""
+    """Connection that sends exactly the bytes passed to it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -154,7 +154,9 @@ class Raw:
         return int(self.answer().split(b" ", 2)[1])
 
     def answer(self) -> bytes:
-        """The answer's head and what came of its body with it; empty if the server hung up."""
+        """Returns the response's head and the part of its body received with it. Empty if the
+        server closed the connection.
+        """
         received = b""
         while b"\r\n\r\n" not in received or b"}" not in received:
             try:
@@ -168,14 +170,14 @@ class Raw:
 
 
 def deploy(client: httpx.Client, artifact_id: str, model: str) -> str:
-    """Let a cold deployment use an artifact; its id."""
+    """Creates a cold deployment of an artifact and returns its id."""
     body = {"model": model, "artifact_id": artifact_id}
     return client.post("/v1/deployments", json=body).raise_for_status().json()["id"]
 
 
 @contextmanager
 def small_files(server: Server, size: int) -> Iterator[None]:
-    """A server that can write no file longer than that."""
+    """Limits the size of the files that a server can write."""
     pid = server.process.pid  # type: ignore[union-attr]
     unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, unlimited[1]))

@@ -43,10 +43,10 @@ class TestCreate:
         response = client.post(
             ARTIFACTS, json={"display_name": "x", "pipeline": "token-clasification"}
         )
-        found = error(response, 400, "invalid_request")
-        assert found["param"] == "pipeline"
-        assert "Did you mean 'token-classification'?" in found["message"]
-        assert "fill-mask" in found["message"]
+        details = error(response, 400, "invalid_request")
+        assert details["param"] == "pipeline"
+        assert "Did you mean 'token-classification'?" in details["message"]
+        assert "fill-mask" in details["message"]
 
     def test_unknown_field(self, client: httpx.Client) -> None:
         response = client.post(ARTIFACTS, json={"display_name": "x", "pipline": "fill-mask"})

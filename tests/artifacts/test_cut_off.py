@@ -1,4 +1,4 @@
-"""An inspection whose end could not be written, nor that it has to be done again."""
+"""An inspection fails to store both its result and its need for a repetition."""
 
 import asyncio
 import errno
@@ -34,7 +34,7 @@ async def client(app: App) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def session(client: httpx.AsyncClient, tmp_path: Path) -> str:
-    """The path of one that was to be completed while the disk was full."""
+    """Returns the path of a session with a completion that failed because the disk was full."""
     session = await uploaded(client, tiny_bert(tmp_path / "bert"))
     with full_disk():
         for _ in range(2):
@@ -67,7 +67,9 @@ async def test_upload_is_completed_by_who_tries_again(
 async def test_upload_of_a_client_that_goes_while_its_files_are_frozen(
     client: httpx.AsyncClient, app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The state is `ingesting` by then, and the inspection has not begun."""
+    """A client disconnects after the state became `ingesting` and before the inspection begins. The
+    upload is open again.
+    """
     session = await uploaded(client, tiny_bert(tmp_path / "bert"))
     artifact_id, _, upload_id = session.removeprefix(f"{ARTIFACTS}/").partition("/uploads/")
     ending = asyncio.Event()
@@ -97,7 +99,7 @@ async def check_completed(client: httpx.AsyncClient, session: str) -> None:
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """As it is where an inspection ends."""
+    """Simulates a full disk at the end of an inspection."""
 
     async def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "full")
@@ -109,12 +111,12 @@ def full_disk() -> Iterator[None]:
 
 
 async def status(client: httpx.AsyncClient, session: str) -> str:
-    found = await client.get(session.partition("/uploads/")[0])
-    return found.raise_for_status().json()["status"]
+    response = await client.get(session.partition("/uploads/")[0])
+    return response.raise_for_status().json()["status"]
 
 
 async def uploaded(client: httpx.AsyncClient, folder: Path) -> str:
-    """The path of a session that has all files."""
+    """Uploads all files of a folder and returns the path of the session."""
     made = await client.post(ARTIFACTS, json={"display_name": "bert"})
     uploads = f"{ARTIFACTS}/{made.raise_for_status().json()['id']}/uploads"
     opened = (await client.post(uploads)).raise_for_status().json()

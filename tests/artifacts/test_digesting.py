@@ -1,4 +1,4 @@
-"""Digests of files whose parts come in any order."""
+"""Digests of files with parts that arrive in any order."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ CONTENT = bytes(range(256)) * 40
 
 
 def reading(folder: Path) -> Reading:
-    """Of the file there."""
+    """Returns a reader of the file in a folder."""
     return partial(Folder(folder).follow, "a", [])
 
 
@@ -28,20 +28,20 @@ def file(content: bytes = CONTENT, **told: str | None) -> HubFile:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 async def test_parts_in_any_order(tmp_path: Path, order: tuple[int, ...]) -> None:
     (tmp_path / "a").write_bytes(CONTENT)
-    told = hashlib.sha256(CONTENT)
-    digest = Digest(file(sha256=told.hexdigest()))
+    expected = hashlib.sha256(CONTENT)
+    digest = Digest(file(sha256=expected.hexdigest()))
     size = len(CONTENT) // 4
     for number in order:
         digest.add(number * size, (number + 1) * size)
         await digest.follow(reading(tmp_path))
-    assert await digest.sha256(reading(tmp_path)) == told.digest()
+    assert await digest.sha256(reading(tmp_path)) == expected.digest()
 
 
 async def test_by_git(tmp_path: Path) -> None:
-    """What `git hash-object` says of these bytes."""
+    """The digest equals the output of `git hash-object` for these bytes."""
     (tmp_path / "a").write_bytes(b"hello\n")
-    told = "ce013625030ba8dba906f756967f9e9ca394464a"
-    digest = Digest(file(b"hello\n", git_sha1=told))
+    expected = "ce013625030ba8dba906f756967f9e9ca394464a"
+    digest = Digest(file(b"hello\n", git_sha1=expected))
     digest.add(0, 6)
     assert await digest.sha256(reading(tmp_path)) == hashlib.sha256(b"hello\n").digest()
 

@@ -1,4 +1,4 @@
-"""What goes wrong: killed servers, full disks, sessions that end under a transfer."""
+"""Faults: killed servers, full disks, sessions that end during a transfer."""
 
 import hashlib
 import shutil
@@ -56,15 +56,15 @@ class TestKilledServer:
             assert upload.complete().json()["artifact"]["status"] == "ready"
             assert weights in upload.stored()
 
-    # Beside others it is put back once the server that was killed counts as gone:
-    # tests/servers/test_starting.py tries that.
+    # With several servers, the upload is reopened only once the killed server counts as dead.
+    # tests/servers/test_starting.py tests that.
     @pytest.mark.one_machine
     @pytest.mark.fault("b2")
     def test_in_the_middle_of_completing(self, own: Server, bert: Path) -> None:
         with own.account() as client:
             upload = Uploading.open(own, client)
             upload.put_folder(bert)
-            # Text is read to its end, so that inspection takes a moment.
+            # Inspection reads text to its end, so this file makes it take a moment.
             upload.put("notes.txt", b"all work and no play\n" * 2_500_000).raise_for_status()
             with upload.beginning("x", 0, b"") as raw:
                 raw.answer()
@@ -81,7 +81,7 @@ class TestKilledServer:
 
 
 class TestClosedUnderATransfer:
-    """A session that ends while a client sends: the transfer ends, and no byte stays."""
+    """A session ends while a client sends. The transfer ends, and no bytes stay."""
 
     ENDINGS: dict[str, Callable[[Uploading], object]] = {
         "superseded": lambda upload: Uploading.open(
@@ -99,7 +99,7 @@ class TestClosedUnderATransfer:
         with upload.beginning(path, MIB, bytes(MIB // 2)) as raw:
             assert eventually(lambda: bool(upload.stored()))
             self.ENDINGS[ending](upload)
-            # The client is told at once, not when it has sent the rest.
+            # The client receives the error immediately, not after it has sent the rest.
             answer = raw.answer()
         assert b" 409 " in answer.split(b"\r\n")[0]
         assert b'"upload_closed"' in answer
@@ -118,7 +118,7 @@ class TestClosedUnderATransfer:
 
 
 class TestAtOnce:
-    """Moves that exclude each other, made at the same moment: one of them wins, always."""
+    """Of conflicting operations at the same moment, exactly one succeeds."""
 
     ROUNDS = 8
 
@@ -129,7 +129,9 @@ class TestAtOnce:
             answers = [*pool.map(lambda _: client.post(url), range(8))]
         assert {answer.status_code for answer in answers} == {201}
         ids = {answer.json()["upload_id"] for answer in answers}
-        open_ids = {found for found in ids if client.get(f"{url}/{found}").status_code == 200}
+        open_ids = {
+            upload_id for upload_id in ids if client.get(f"{url}/{upload_id}").status_code == 200
+        }
         assert len(ids) == 8
         assert open_ids == {upload.artifact()["upload_id"]}
 
@@ -169,7 +171,9 @@ class TestAtOnce:
 @pytest.mark.fault("c1")
 class TestFullDisk:
     def test_file_size_limit(self, own: Server) -> None:
-        """A disk that takes no more, by a limit that can be lifted again."""
+        """A full disk rejects the upload, which continues once space is free. A removable file size
+        limit simulates the disk.
+        """
         content = data(6 * MIB)
         with own.account() as client:
             upload = Uploading.open(own, client)
@@ -189,24 +193,25 @@ class TestFullDisk:
             server.account() as client,
         ):
             upload = Uploading.open(server, client)
-            # Of so much that was told nothing is taken; of what was not, as much as fits.
+            # An announced size that does not fit is rejected entirely. Without an announced size,
+            # the server keeps as much as fits.
             opened = client.post(
                 f"{ARTIFACTS}/{upload.artifact_id}/uploads", json={"size_bytes": 40 * MIB}
             )
             error(opened, 503, "insufficient_storage")
             content = (bytes(MIB) for _ in range(40))
             error(upload.put("a.txt", content), 503, "insufficient_storage")
-            kept = upload.offset("a.txt")
-            assert 10 * MIB < kept < 24 * MIB
-            # What is left is the database's, which goes on.
+            stored_bytes = upload.offset("a.txt")
+            assert 10 * MIB < stored_bytes < 24 * MIB
+            # The remaining space is reserved for the database, which continues to work.
             assert shutil.disk_usage(disk).free > 0
             assert client.post(ARTIFACTS, json={"display_name": "another"}).status_code == 201
-            # Full or not, the session can be given up, and that makes room.
+            # The session can be abandoned even on a full disk, which frees space.
             assert client.delete(upload.url).status_code == 200
             assert eventually(lambda: not upload.folder.exists())
             upload = Uploading.open(server, client, upload.artifact_id)
-            # But for what the database has grown by.
-            assert upload.put("a.txt", bytes(kept - MIB)).status_code == 200
+            # Less than before, because the database has grown.
+            assert upload.put("a.txt", bytes(stored_bytes - MIB)).status_code == 200
 
 
 class TestMemory:
@@ -232,7 +237,7 @@ class TestMemory:
 
 
 def _large_weights(bert: Path) -> bytes:
-    """Weights of some MiB that fit the tiny model's config: padded by an unused tensor."""
+    """Returns weights of some MiB that fit the tiny model's config, padded by an unused tensor."""
     import torch
     from safetensors.torch import load_file, save
 

@@ -1,4 +1,4 @@
-"""Whole files: sent, replaced, checked, refused."""
+"""Whole files are sent, replaced, checked and rejected."""
 
 import hashlib
 import time
@@ -179,7 +179,7 @@ class TestLimits:
         upload.put("7.txt", b"y").raise_for_status()
 
     def test_larger_than_other_bodies_may_be(self, upload: Uploading) -> None:
-        """The limit of JSON bodies does not apply here, and only here."""
+        """The size limit of JSON bodies applies everywhere except to file uploads."""
         answer = upload.client.patch(
             f"/v1/model-artifacts/{upload.artifact_id}", content=bytes(65 * MIB)
         )
@@ -215,7 +215,7 @@ class TestPaths:
     )
     @pytest.mark.parametrize("suffix", ["", "/parts/1"])
     def test_refused(self, upload: Uploading, path: str, suffix: str) -> None:
-        # Sent as it stands: a client library would tidy it up.
+        # Send the path unchanged: a client library would normalize it.
         with upload.beginning(path + suffix, 2, b"{}") as raw:
             answer = raw.answer()
         assert b" 400 " in answer.split(b"\r\n")[0]
@@ -271,7 +271,9 @@ class TestBrokenOff:
         assert upload.file("a.txt")["complete"]
 
     def test_a_new_connection_takes_over(self, upload: Uploading) -> None:
-        """The server may not know yet that the first connection is dead."""
+        """A new connection takes over the upload. The server may not know yet that the first
+        connection is dead.
+        """
         content = data(3 * MIB)
         with upload.beginning("a.txt", len(content), content[: MIB + 5]) as raw:
             assert _settled_offset(upload) == MIB
@@ -294,7 +296,7 @@ class TestBrokenOff:
 
 
 def _settled_offset(upload: Uploading) -> int:
-    """The offset once the server has dealt with what was sent."""
+    """Returns the offset once the server has processed the sent bytes."""
     before, deadline = -1, time.monotonic() + 20
     while time.monotonic() < deadline:
         head = upload.head("a.txt")

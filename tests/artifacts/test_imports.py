@@ -1,4 +1,4 @@
-"""Imports from a hub, which runs in this process, into a real server, by HTTP and the command."""
+"""Imports into a real server from a hub in this process, over HTTP and with the command."""
 
 import hashlib
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def the_hub() -> Iterator[ModelHub]:
 
 @pytest.fixture
 def hub(the_hub: ModelHub, bert: Path) -> ModelHub:
-    """One with a model, that behaves."""
+    """A well-behaved hub with one model."""
     the_hub.repositories.clear()
     the_hub.asked.clear()
     the_hub.misbehaves = Misbehaviour()
@@ -51,7 +51,7 @@ def hub(the_hub: ModelHub, bert: Path) -> ModelHub:
 
 @pytest.fixture(scope="module")
 def importer(the_hub: ModelHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that imports from that hub, in small parts."""
+    """A server that imports from the hub in small parts."""
     with running(
         tmp_path_factory.mktemp("importer") / "data",
         STOKER_HUB_ENDPOINT=the_hub.endpoint,
@@ -85,7 +85,7 @@ def found(client: httpx.Client, artifact_id: str) -> dict[str, Any]:
 
 
 def ended(client: httpx.Client, artifact_id: str) -> dict[str, Any]:
-    """The artifact once its import has."""
+    """Waits until the artifact's import has ended and returns the artifact."""
     statuses = ("completed", "failed")
     assert eventually(lambda: found(client, artifact_id)["import"]["status"] in statuses)
     return found(client, artifact_id)
@@ -101,7 +101,9 @@ def imported(client: httpx.Client, **body: Any) -> dict[str, Any]:
 
 
 def failed(client: httpx.Client, **body: Any) -> dict[str, Any]:
-    """The error of an import into a new artifact, which is as if there had been none."""
+    """Runs a failing import into a new artifact and returns its error. The artifact is
+    unchanged.
+    """
     artifact_id = new_artifact(client)
     begun(client, artifact_id, **body)
     artifact = ended(client, artifact_id)
@@ -111,13 +113,13 @@ def failed(client: httpx.Client, **body: Any) -> dict[str, Any]:
 
 
 def stored(server: Server, artifact: dict[str, Any]) -> set[bytes]:
-    """What lies on the disk of an artifact's files."""
+    """Returns the contents of an artifact's files on the disk."""
     folder = server.data_dir / "blobs" / "artifacts" / artifact["id"]
     return {path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def with_weights(size: int, seed: int = 1) -> dict[str, bytes]:
-    """Files that are a model by their names alone; inspection refuses them."""
+    """Returns files with the names of a model. Inspection rejects them."""
     return {"config.json": b"{}", "model.safetensors": data(size, seed)}
 
 
@@ -132,9 +134,9 @@ class TestImport:
         assert artifact["origin"] == origin
         files = files_of(bert)
         assert hub.paths(REPO) == set(files)
-        told = artifact["import"]
-        assert (told["files"], told["commit"]) == (len(files), commit)
-        assert told["bytes"] == told["bytes_total"] == sum(map(len, files.values()))
+        import_state = artifact["import"]
+        assert (import_state["files"], import_state["commit"]) == (len(files), commit)
+        assert import_state["bytes"] == import_state["bytes_total"] == sum(map(len, files.values()))
         assert stored(importer, artifact) == set(files.values())
         assert artifact["pipeline"] == "token-classification"
 
@@ -150,13 +152,13 @@ class TestImport:
         assert artifact["import"]["status"] in ("queued", "in_progress")
         assert artifact["import"]["bytes_total"] == 3 * MIB + 2
         listed = client.get(ARTIFACTS).raise_for_status().json()["data"]
-        assert [one["import"]["id"] for one in listed] == [artifact["import"]["id"]]
+        assert [item["import"]["id"] for item in listed] == [artifact["import"]["id"]]
         assert client.delete(f"{ARTIFACTS}/{artifact_id}").status_code == 200
 
     def test_parts_elsewhere_and_no_token_there(
         self, importer: Server, client: httpx.Client, hub: ModelHub
     ) -> None:
-        """Large files come from another host, which is not told the token."""
+        """Large files come from another host, which does not receive the token."""
         hub.sends_elsewhere = True
         files = with_weights(5 * MIB + 17)
         hub.put(REPO, files)
@@ -164,14 +166,16 @@ class TestImport:
         artifact_id = new_artifact(client)
         begun(client, artifact_id, token=TOKEN)
         artifact = ended(client, artifact_id)
-        # All of it was received; it is no model.
+        # The import received all files, but inspection rejected them.
         assert artifact["import"]["error"]["code"] == artifact["failure"]["code"]
         assert artifact["import"]["bytes_total"] == sum(map(len, files.values()))
-        ranges = {one.headers.get("Range") for one in hub.asked if "localhost" in one.host}
+        ranges = {
+            request.headers.get("Range") for request in hub.asked if "localhost" in request.host
+        }
         assert len(ranges) == 6
-        for one in hub.asked:
-            is_told = "Authorization" in one.headers
-            assert is_told == ("localhost" not in one.host)
+        for request in hub.asked:
+            is_told = "Authorization" in request.headers
+            assert is_told == ("localhost" not in request.host)
 
     def test_of_a_revision(self, client: httpx.Client, hub: ModelHub, bert: Path) -> None:
         first = hub.repositories[REPO].revisions["main"]
@@ -196,7 +200,7 @@ class TestImport:
         assert found(client, artifact["id"])["origin"] is None
 
     def test_is_begun_once(self, client: httpx.Client, hub: ModelHub) -> None:
-        """With an Idempotency-Key, whatever was lost on the way."""
+        """An import with an Idempotency-Key starts once, even if responses are lost."""
         artifact_id = new_artifact(client)
         headers = {"idempotency-key": "one"}
         body = {"repo_id": REPO}
@@ -204,7 +208,8 @@ class TestImport:
         first, second = (client.post(path, json=body, headers=headers) for _ in range(2))
         assert first.status_code == second.status_code == 202
         assert first.json() == second.json()
-        # Nothing of it asks the hub while another test looks at what was asked.
+        # Wait for the end, so that this import sends no requests to the hub while another test
+        # checks them.
         ended(client, artifact_id)
 
     def test_answers_as_the_pushed_model(self, hub: ModelHub, bert: Path, tmp_path: Path) -> None:
@@ -256,37 +261,37 @@ class TestRefused:
         artifact_id = new_artifact(client)
         for token in (None, wrong):
             body = {} if token is None else {"token": token}
-            told = error(begin(client, artifact_id, **body), 404, "repository_not_found")
-            assert wrong not in told["message"]
+            details = error(begin(client, artifact_id, **body), 404, "repository_not_found")
+            assert wrong not in details["message"]
         assert wrong not in importer.log.read_text()
 
     def test_gated(self, client: httpx.Client, hub: ModelHub) -> None:
         repository = hub.repositories[REPO]
         repository.token, repository.is_gated = TOKEN, True
         artifact_id = new_artifact(client)
-        told = error(begin(client, artifact_id), 403, "repository_gated")
-        assert f"{hub.endpoint}/{REPO}" in told["message"]
-        assert "give a token" in told["message"]
-        told = error(begin(client, artifact_id, token="hf_other"), 403, "repository_gated")
-        assert "no right" in told["message"]
+        details = error(begin(client, artifact_id), 403, "repository_gated")
+        assert f"{hub.endpoint}/{REPO}" in details["message"]
+        assert "give a token" in details["message"]
+        details = error(begin(client, artifact_id, token="hf_other"), 403, "repository_gated")
+        assert "no right" in details["message"]
 
     def test_no_weights(self, client: httpx.Client, hub: ModelHub) -> None:
         for name, word in (("pytorch_model.bin", "pickles"), ("a.txt", "safetensors or GGUF")):
             hub.put(REPO, {"config.json": b"{}", name: b"x"})
-            told = error(begin(client, new_artifact(client)), 400, "no_safe_weights")
-            assert word in told["message"]
+            details = error(begin(client, new_artifact(client)), 400, "no_safe_weights")
+            assert word in details["message"]
 
     def test_one_of_several_gguf(self, client: httpx.Client, hub: ModelHub) -> None:
         hub.put(REPO, {f"m.{kind}.gguf": b"x" for kind in ("Q4_K", "Q4_K_M", "Q8_0")})
-        told = error(begin(client, new_artifact(client)), 400, "invalid_request")
-        assert told["param"] == "gguf"
-        assert "Q4_K_M" in told["message"]
+        details = error(begin(client, new_artifact(client)), 400, "invalid_request")
+        assert details["param"] == "gguf"
+        assert "Q4_K_M" in details["message"]
         artifact_id = new_artifact(client)
         begun(client, artifact_id, gguf="q4_k")
         ended(client, artifact_id)
 
     def test_too_large(self, client: httpx.Client, hub: ModelHub) -> None:
-        """Before a byte of it is fetched."""
+        """A model that is too large is rejected before any byte of it is fetched."""
         hub.put(REPO, with_weights(65 * MIB))
         answer = begin(client, new_artifact(client))
         error(answer, 413, "payload_too_large")
@@ -318,7 +323,7 @@ class TestRefused:
         error(begin(client, new_artifact(client)), 502, "hub_error")
 
     def test_paths_that_lead_out(self, client: httpx.Client, hub: ModelHub, bert: Path) -> None:
-        """They are left out, as whatever is not needed."""
+        """Paths that lead outside the folder are skipped, as are all unneeded files."""
         odd = dict.fromkeys(["../../evil.json", "/etc/x.json", "a b.json", "", ".", "/"], b"{}")
         hub.put(REPO, {**files_of(bert), **odd})
         imported(client)
@@ -328,9 +333,9 @@ class TestRefused:
 class TestMisbehaving:
     def test_other_bytes(self, importer: Server, client: httpx.Client, hub: ModelHub) -> None:
         hub.misbehaves.wrong_bytes = True
-        told = failed(client)
-        assert told["code"] == "hub_mismatch"
-        assert "digest" in told["message"]
+        details = failed(client)
+        assert details["code"] == "hub_mismatch"
+        assert "digest" in details["message"]
 
     def test_other_size(self, client: httpx.Client, hub: ModelHub) -> None:
         hub.misbehaves.other_size = True
@@ -358,7 +363,7 @@ class TestMisbehaving:
 
     def test_file_that_goes(self, client: httpx.Client, hub: ModelHub) -> None:
         hub.pace_s = 0.2
-        # More parts than are asked for at once.
+        # More parts than the import fetches at the same time.
         commit = hub.put(REPO, with_weights(12 * MIB))
         artifact_id = new_artifact(client)
         begun(client, artifact_id)
@@ -371,7 +376,7 @@ class TestMisbehaving:
         imported(client)
 
     def test_no_digests(self, client: httpx.Client, hub: ModelHub) -> None:
-        """Sizes are all that is known then."""
+        """Without digests, an import checks only the sizes."""
         hub.misbehaves.no_digests = True
         imported(client)
 
@@ -395,14 +400,14 @@ class TestFullDisk:
             begun(client, artifact_id)
             assert eventually(lambda: "insufficient_storage" in importer.log.read_text())
         artifact = ended(client, artifact_id)
-        # Whole, and no model.
+        # The files are complete, but inspection rejected them.
         assert artifact["failure"], artifact
         assert artifact["import"]["error"]["code"] == artifact["failure"]["code"]
 
 
 class TestEnd:
     def test_cancelled(self, importer: Server, client: httpx.Client, hub: ModelHub) -> None:
-        """The artifact is as it was before."""
+        """A cancelled import leaves the artifact as it was before."""
         before = imported(client)
         hub.pace_s = 0.2
         hub.put(REPO, with_weights(8 * MIB))
@@ -435,7 +440,9 @@ class TestEnd:
         assert artifact["upload_id"] == upload.upload_id
 
     def test_no_client_adds_to_it(self, client: httpx.Client, hub: ModelHub, bert: Path) -> None:
-        """The artifact says which hub all its files came from."""
+        """Clients cannot add files to an import, because the artifact names one hub as the origin
+        of all its files.
+        """
         hub.pace_s = 0.2
         commit = hub.put(REPO, files_of(bert))
         artifact = begun(client, new_artifact(client))
@@ -451,13 +458,15 @@ class TestEnd:
     def test_token_is_erased(self, importer: Server, client: httpx.Client, hub: ModelHub) -> None:
         hub.repositories[REPO].token = TOKEN
         imported(client, token=TOKEN)
-        assert {one.headers.get("Authorization") for one in hub.asked} == {f"Bearer {TOKEN}"}
+        assert {request.headers.get("Authorization") for request in hub.asked} == {
+            f"Bearer {TOKEN}"
+        }
         for path in importer.data_dir.rglob("*"):
             assert not path.is_file() or TOKEN.encode() not in path.read_bytes()
         assert TOKEN not in importer.log.read_text()
 
     def test_goes_on_after_a_kill(self, hub: ModelHub, tmp_path: Path) -> None:
-        """What is durable is not fetched again."""
+        """An import continues after a kill and does not fetch durable parts again."""
         hub.put(REPO, with_weights(12 * MIB))
         settings = {
             "STOKER_HUB_ENDPOINT": hub.endpoint,
@@ -476,8 +485,8 @@ class TestEnd:
             server.restart()
             artifact = ended(client, artifact_id)
             assert artifact["failure"], artifact
-            asked = {one.headers.get("Range") for one in hub.asked[before:]}
-            assert len(asked) < 10
+            ranges = {request.headers.get("Range") for request in hub.asked[before:]}
+            assert len(ranges) < 10
             assert artifact["import"]["error"]["code"] == artifact["failure"]["code"]
 
 
@@ -500,7 +509,7 @@ class TestCommand:
         done = cli.run("artifacts", "import", "no/one")
         assert done.returncode == 1
         assert "repository_not_found" in done.stderr
-        # Nothing is left behind.
+        # The failed import leaves no artifact behind.
         assert cli.json("artifacts", "list") == []
         hub.misbehaves.wrong_bytes = True
         done = cli.run("artifacts", "import", REPO)
@@ -532,9 +541,9 @@ class TestCommand:
         assert version["note"] == f"commit {commit}"
         shown = cli.json("deployments", "show", "followed")
         assert (shown["id"], shown["artifact_id"]) == (made["id"], updated["artifact"]["id"])
-        # What there was is the way back.
+        # The former artifact stays for a rollback.
         assert cli.json("versions", "rollback", "followed")["artifact_id"] == first["id"]
-        assert [one["id"] for one in cli.json("artifacts", "list")] == [
+        assert [artifact["id"] for artifact in cli.json("artifacts", "list")] == [
             updated["artifact"]["id"],
             first["id"],
         ]
@@ -550,30 +559,35 @@ class TestCommand:
 
 
 class TestChosen:
-    """Which files of a repository are fetched."""
+    """The files of a repository that an import fetches."""
 
     def test_of_transformers(self) -> None:
-        kept = ["config.json", "tokenizer.json", "model.safetensors", "README.md", "LICENSE"]
-        kept += ["1_Pooling/config.json", "2_Dense/model.safetensors", "modules.json"]
-        left = ["pytorch_model.bin", "model.fp16.safetensors", "consolidated.safetensors"]
-        left += ["onnx/model.onnx", "onnx/config.json", "openvino/openvino_model.xml", "model.gguf"]
-        left += ["original/params.json", "flax_model.msgpack", "modeling.py", ".gitattributes"]
-        left += ["pytorch_model.bin.index.json", "checkpoint-10/model.safetensors", "cat.png"]
-        assert names(chosen(listed(*kept, *left), None)) == sorted(kept)
+        fetched = ["config.json", "tokenizer.json", "model.safetensors", "README.md", "LICENSE"]
+        fetched += ["1_Pooling/config.json", "2_Dense/model.safetensors", "modules.json"]
+        skipped = ["pytorch_model.bin", "model.fp16.safetensors", "consolidated.safetensors"]
+        skipped += [
+            "onnx/model.onnx",
+            "onnx/config.json",
+            "openvino/openvino_model.xml",
+            "model.gguf",
+        ]
+        skipped += ["original/params.json", "flax_model.msgpack", "modeling.py", ".gitattributes"]
+        skipped += ["pytorch_model.bin.index.json", "checkpoint-10/model.safetensors", "cat.png"]
+        assert names(chosen(listed(*fetched, *skipped), None)) == sorted(fetched)
 
     def test_of_shards(self) -> None:
         shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
-        kept = ["config.json", *shards, "model.safetensors.index.json"]
-        left = ["consolidated-00001-of-00002.safetensors", "consolidated.safetensors.index.json"]
-        assert names(chosen(listed(*kept, *left), None)) == sorted(kept)
+        fetched = ["config.json", *shards, "model.safetensors.index.json"]
+        skipped = ["consolidated-00001-of-00002.safetensors", "consolidated.safetensors.index.json"]
+        assert names(chosen(listed(*fetched, *skipped), None)) == sorted(fetched)
         whole = ["config.json", "model.safetensors"]
-        assert names(chosen(listed(*kept, *left, *whole), None)) == whole
+        assert names(chosen(listed(*fetched, *skipped, *whole), None)) == whole
 
     def test_of_diffusers(self) -> None:
-        kept = ["model_index.json", "unet/config.json", "vae/config.json"]
-        kept += [f"{part}/diffusion_pytorch_model.safetensors" for part in ("unet", "vae")]
-        left = ["unet/diffusion_pytorch_model.fp16.safetensors", "sd-v1-5.safetensors"]
-        assert names(chosen(listed(*kept, *left), None)) == sorted(kept)
+        fetched = ["model_index.json", "unet/config.json", "vae/config.json"]
+        fetched += [f"{part}/diffusion_pytorch_model.safetensors" for part in ("unet", "vae")]
+        skipped = ["unet/diffusion_pytorch_model.fp16.safetensors", "sd-v1-5.safetensors"]
+        assert names(chosen(listed(*fetched, *skipped), None)) == sorted(fetched)
 
     def test_of_gguf(self) -> None:
         gguf = ["m-Q4_K.gguf", "m-Q4_K_M.gguf", "mmproj-m.gguf"]
@@ -585,9 +599,11 @@ class TestChosen:
             chosen(listed(*gguf), None)
 
     def test_smallest_first(self) -> None:
-        """What is wrong with a configuration shows before gigabytes are fetched."""
-        found = chosen([one("model.safetensors", 9), one("config.json", 3)], None)
-        assert [file.path for file in found] == ["config.json", "model.safetensors"]
+        """The smallest files are fetched first, so that errors in a configuration appear before
+        gigabytes are fetched.
+        """
+        files = chosen([one("model.safetensors", 9), one("config.json", 3)], None)
+        assert [file.path for file in files] == ["config.json", "model.safetensors"]
 
 
 def one(path: str, size: int = 1) -> HubFile:

@@ -1,4 +1,4 @@
-"""Nobody reaches another account's artifacts, by any route and any method."""
+"""No account reaches another account's artifacts, by any route or method."""
 
 import re
 from collections.abc import Iterator
@@ -70,8 +70,8 @@ def test_not_listed(victim: Uploading) -> None:
 @pytest.mark.case(24)
 def test_an_own_artifact_does_not_open_others_uploads(victim: Uploading) -> None:
     with victim.server.account("thief") as client:
-        own = Uploading.open(victim.server, client)
-        url = f"{ARTIFACTS}/{own.artifact_id}/uploads/{victim.upload_id}"
+        own_upload = Uploading.open(victim.server, client)
+        url = f"{ARTIFACTS}/{own_upload.artifact_id}/uploads/{victim.upload_id}"
         error(client.get(url), 404, "upload_not_found")
         error(client.put(f"{url}/files/config.json", content=b"x"), 404, "upload_not_found")
         error(client.delete(url), 404, "upload_not_found")

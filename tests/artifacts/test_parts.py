@@ -1,4 +1,4 @@
-"""Parts: in parallel, in any order, again and again."""
+"""Parts are sent in parallel, in any order and repeatedly."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor

@@ -56,7 +56,9 @@ class TestBody:
 
 class TestTransfer:
     async def test_client_that_is_gone(self) -> None:
-        """So ends a silent one, too: the connection's own time limit closes it."""
+        """A disconnected client ends its transfer. A silent client ends in the same way, because
+        the connection's timeout closes it.
+        """
 
         async def left() -> AsyncIterator[bytes]:
             yield b"first"
@@ -79,7 +81,9 @@ class TestTransfer:
             await waiting
 
     async def test_ended_by_several(self) -> None:
-        """The second one comes when the first has woken the transfer, before it runs."""
+        """The first of several ends counts. The second arrives after the first has woken the
+        transfer and before the transfer runs.
+        """
         transfer = Transfer()
         waiting = asyncio.ensure_future(transfer.next(_stalled()))
         await asyncio.sleep(0)

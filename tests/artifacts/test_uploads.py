@@ -1,4 +1,4 @@
-"""The life of a session: opened, filled, completed, superseded, abandoned, expired."""
+"""The life of an upload session: opened, filled, completed, superseded, abandoned, expired."""
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -54,8 +54,8 @@ class TestStart:
     def test_in_use(self, ready: Uploading) -> None:
         deploy(ready.client, ready.artifact_id, "tagger-in-use")
         response = ready.client.post(f"{ARTIFACTS}/{ready.artifact_id}/uploads")
-        found = error(response, 409, "artifact_in_use")
-        assert "tagger-in-use" in found["message"]
+        details = error(response, 409, "artifact_in_use")
+        assert "tagger-in-use" in details["message"]
         assert ready.artifact()["status"] == "ready"
 
     def test_supersedes(self, server: Server, client: httpx.Client) -> None:
@@ -80,13 +80,13 @@ class TestGet:
     def test_files(self, server: Server, client: httpx.Client) -> None:
         upload = Uploading.open(server, client)
         upload.put("config.json", b"{}").raise_for_status()
-        found = upload.get()
+        session = upload.get()
         created, expires = (
-            datetime.fromisoformat(found.pop(f"{n}_at")) for n in ("created", "expires")
+            datetime.fromisoformat(session.pop(f"{n}_at")) for n in ("created", "expires")
         )
         assert expires - created == timedelta(days=7)
         sha256 = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-        assert found == {
+        assert session == {
             "upload_id": upload.upload_id,
             "object": "upload",
             "artifact_id": upload.artifact_id,
@@ -173,9 +173,9 @@ class TestComplete:
         upload.put("config.json", b"{}").raise_for_status()
         upload.put_part("w.safetensors", 1, data(MIB)).raise_for_status()
         upload.put_part("w.safetensors", 3, data(7)).raise_for_status()
-        found = error(upload.complete(), 409, "upload_incomplete")
-        assert found["param"] == "w.safetensors"
-        assert "part 2 is missing" in found["message"]
+        details = error(upload.complete(), 409, "upload_incomplete")
+        assert details["param"] == "w.safetensors"
+        assert "part 2 is missing" in details["message"]
         assert upload.get()["status"] == "open"
 
     def test_short_of_the_declared_total(self, upload: Uploading) -> None:
@@ -215,7 +215,7 @@ class TestRefusedFiles:
     def test_one_stray_file_is_removed(
         self, server: Server, client: httpx.Client, bert: Path
     ) -> None:
-        """Nothing else has to be sent again."""
+        """A rejected file can be removed, and no other file has to be sent again."""
         upload = Uploading.open(server, client)
         upload.put_folder(bert)
         upload.put("training/args.json", b"\x80\x02}q\x00.")
@@ -265,7 +265,7 @@ class TestRefusedFiles:
 
 
 class TestLiveFiles:
-    """What an artifact has stays until something better is ready."""
+    """An artifact keeps its files until better ones are ready."""
 
     def test_replaced_when_ready(self, ready: Uploading, bert: Path) -> None:
         new = Uploading.open(ready.server, ready.client, ready.artifact_id)
@@ -307,10 +307,10 @@ class TestLiveFiles:
         error(new.client.delete(new.url), 409, "upload_closed")
 
 
-# Servers that share a database put back what none of them inspects.
+# Servers that share a database reopen uploads that none of them inspects.
 @pytest.mark.one_machine
 class TestIngesting:
-    """While files are inspected nothing else may be done with the artifact."""
+    """While files are inspected, the artifact accepts no other operation."""
 
     @pytest.fixture
     def ingesting(self, server: Server, client: httpx.Client) -> Uploading:
@@ -333,7 +333,7 @@ class TestIngesting:
 
 
 class TestDeployedMeanwhile:
-    """No API leads here; if one ever does, files in use are not switched."""
+    """Files in use are not replaced. No API leads to this state."""
 
     async def test_not_completed(self, database: Database, blobs: Folder) -> None:
         artifact, upload = await _session(database, blobs)
@@ -404,7 +404,7 @@ def _write(blobs: Folder, key: str) -> None:
 
 
 async def _session(database: Database, blobs: Folder) -> tuple[Artifact, Upload]:
-    """An open session with one file."""
+    """Creates an open session with one file."""
     async with database.transaction() as session:
         settings = Settings(data_dir=blobs.root)
         platform: Any = SimpleNamespace(settings=settings, blobs=blobs, quotas=Quotas(settings))
@@ -418,7 +418,7 @@ async def _session(database: Database, blobs: Folder) -> tuple[Artifact, Upload]
 
 
 async def _deployed(database: Database, artifact: Artifact) -> None:
-    """Let a deployment use an artifact, whatever state that is in."""
+    """Adds a deployment of an artifact in any state."""
     row = Deployment(
         id="dep_1",
         account_id=ACCOUNT,

@@ -1,4 +1,4 @@
-"""Large answers are compared in processes: nobody waits for that."""
+"""Large answers are compared in separate processes and delay no other request."""
 
 import json
 import math
@@ -14,9 +14,9 @@ from stoker.workloads.evaluation.replay.comparison import Comparison
 
 @pytest.fixture
 async def pool() -> AsyncIterator[Comparer]:
-    found = Comparer()
-    yield found
-    await found.close()
+    comparer_pool = Comparer()
+    yield comparer_pool
+    await comparer_pool.close()
 
 
 def vectors(count: int, last: float = 0.5) -> bytes:
@@ -26,14 +26,16 @@ def vectors(count: int, last: float = 0.5) -> bytes:
 
 @pytest.mark.case(31)
 async def test_a_large_answer_is_read_elsewhere(pool: Comparer) -> None:
-    """15 MB of JSON take a second to parse and to walk through: not a second of this process."""
+    """Large answers are compared outside this process, because 15 MB of JSON take a second to parse
+    and traverse.
+    """
     ours, theirs = vectors(200_000), vectors(200_000, last=0.25)
     assert len(ours) + len(theirs) < comparer.MOST_BYTES
     began = time.process_time()
-    found = await pool.compare("A", ours, theirs)
+    comparison = await pool.compare("A", ours, theirs)
     took = time.process_time() - began
-    assert (found.difference, found.unread) == (0.25, 0)
-    assert min(found.cosines) == pytest.approx(1.125 / math.sqrt(1.25 * 1.0625))
+    assert (comparison.difference, comparison.unread) == (0.25, 0)
+    assert min(comparison.cosines) == pytest.approx(1.125 / math.sqrt(1.25 * 1.0625))
     assert took < 0.4
 
 
@@ -48,8 +50,8 @@ async def test_beyond_the_limit_digests_are_compared(pool: Comparer) -> None:
 
 async def test_deep_ones_are_compared_as_a_whole(pool: Comparer) -> None:
     deep = b"[" * 90_000 + b"]" * 90_000
-    found = await pool.compare("A", deep, deep)
-    assert (found.texts, found.unread) == ([True], 1)
+    comparison = await pool.compare("A", deep, deep)
+    assert (comparison.texts, comparison.unread) == ([True], 1)
 
 
 async def test_small_and_large_are_compared_alike(pool: Comparer, monkeypatch) -> None:
@@ -68,9 +70,9 @@ def test_merged_they_are_one() -> None:
     whole, merged = Comparison(), Comparison()
     for pair in pairs:
         whole.add(*pair)
-        one = Comparison()
-        one.add(*pair)
-        merged.merge(one)
+        single = Comparison()
+        single.add(*pair)
+        merged.merge(single)
     assert math.isnan(merged.difference)
     assert math.isnan(whole.difference)
     assert (merged.texts, merged.cosines) == (whole.texts, whole.cosines)

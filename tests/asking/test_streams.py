@@ -1,4 +1,4 @@
-"""Answers that came in parts, as one document."""
+"""Joins streamed answers into one document."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from stoker.workloads.evaluation.replay.streams import folded
 
 
 def events(*parts: Any, end: bytes = b"\n\n") -> bytes:
-    return b"".join(b"data: " + json.dumps(one).encode() + end for one in parts)
+    return b"".join(b"data: " + json.dumps(part).encode() + end for part in parts)
 
 
 def test_texts_run_on_by_their_index() -> None:

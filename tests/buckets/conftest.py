@@ -1,4 +1,4 @@
-"""Servers whose blobs are in a bucket, behind a proxy that can fail."""
+"""Servers with blobs in a bucket, behind a proxy that can fail."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -14,8 +14,8 @@ from tests.support.bucket import BUCKET, Proxy, faulty, moto
 from tests.support.models import tiny_bert
 
 TIMEOUT_S = 4
-"""How long the server asks a bucket again, and half of it each time: faults that are to pass take
-less, on a busy machine too, others for ever.
+"""Seconds for which the server retries requests to a bucket. Each request may take half of it.
+Temporary faults in the tests are shorter, even on a busy machine. Other faults are permanent.
 """
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "tests",
@@ -38,11 +38,11 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def proxy(s3: str) -> Iterator[Proxy]:
-    with faulty(s3) as found, pytest.MonkeyPatch.context() as patch:
+    with faulty(s3) as started, pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
-        patch.setenv("AWS_ENDPOINT_URL", found.address)
-        yield found
+        patch.setenv("AWS_ENDPOINT_URL", started.address)
+        yield started
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +54,13 @@ def healed(proxy: Proxy) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def url() -> str:
-    """Of a prefix of the module's own."""
+    """URL of a bucket prefix that only this module uses."""
     return f"s3://{BUCKET}/{secrets.token_hex(8)}"
 
 
 @pytest.fixture(scope="module")
 def behind(s3: str, url: str) -> S3Store:
-    """What the bucket has, past the proxy and our own code."""
+    """Returns a store that reads the bucket without the proxy and without Stoker's own code."""
     prefix = url.removeprefix(f"s3://{BUCKET}/")
     return S3Store(
         BUCKET,
@@ -92,5 +92,5 @@ async def client(app: App) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def keys(store: S3Store, prefix: str = "") -> list[str]:
-    """All that the bucket has below a prefix."""
-    return sorted(one["path"] for some in obstore.list(store, prefix) for one in some)
+    """Returns all keys of the bucket below a prefix."""
+    return sorted(item["path"] for some in obstore.list(store, prefix) for item in some)

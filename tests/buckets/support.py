@@ -1,4 +1,4 @@
-"""A client's upload, asynchronously."""
+"""An asynchronous upload client."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,11 +32,11 @@ class Uploading:
 
     @property
     def prefix(self) -> str:
-        """Of its keys."""
+        """Prefix of the session's keys."""
         return f"artifacts/{self.artifact_id}/{self.upload_id}"
 
     def at(self, client: httpx.AsyncClient) -> "Uploading":
-        """The same, by way of another server."""
+        """Returns the same session, accessed through another server."""
         return Uploading(client, self.artifact_id, self.upload_id)
 
     async def put(self, path: str, content: bytes, **headers: str) -> httpx.Response:
@@ -55,7 +55,7 @@ class Uploading:
 
 
 async def pushed(client: httpx.AsyncClient, folder: Path) -> Uploading:
-    """A folder as a ready artifact."""
+    """Uploads a folder as a ready artifact."""
     upload = await Uploading.open(client)
     await upload.put_folder(folder)
     artifact = await upload.complete()
@@ -64,7 +64,7 @@ async def pushed(client: httpx.AsyncClient, folder: Path) -> Uploading:
 
 
 async def eventually(condition: Callable[[], bool], timeout: float = 60) -> None:
-    """Wait for what happens in a moment."""
+    """Waits until a condition is true."""
     async with asyncio.timeout(timeout):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Copies of models on a machine: bounded, whole, and never gone while they are used."""
+"""Local copies of models: bounded, complete, and not deleted while they are used."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ async def bring(copies: Copies, clock: Clock, *names: str) -> None:
         clock.seconds += 1
         await copies.bring(name, SIZE, of())
         copies.touch(name)
-        # In the order in which they are used, whatever the files' clock can tell apart.
+        # Set the times in the order of use, regardless of the resolution of the files' clock.
         os.utime(copies._root / name, (clock.seconds, clock.seconds))
 
 
@@ -68,7 +68,7 @@ async def test_never_one_that_is_used(copies: Copies, clock: Clock) -> None:
     with copies.held("b"):
         await bring(copies, clock, "d")
         assert there(copies) == {"a", "b", "d"}
-        # Those that were asked for a moment ago are about to be read.
+        # Copies that were requested a moment ago stay, because they are about to be read.
         with pytest.raises(LoadError, match="STOKER_MODEL_CACHE_GIB"):
             await bring(copies, clock, "e")
     running.clear()
@@ -133,7 +133,7 @@ async def test_what_would_fill_the_disk_is_not_begun(
     copies = Copies(tmp_path / "models", 3 * SIZE, full)
     with pytest.raises(LoadError, match="no room"):
         await copies.bring("a", SIZE, of())
-    assert [one.__dict__["reason"] for one in caplog.records] == [
+    assert [record.__dict__["reason"] for record in caplog.records] == [
         "The server's disk has 1 bytes left."
     ]
     assert not (tmp_path / "models").exists()

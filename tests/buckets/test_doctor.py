@@ -18,8 +18,8 @@ def settings(url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.usefixtures("settings")
 class TestBucket:
     def test_works(self) -> None:
-        found = {check.name: check for check in doctor._store()}
-        assert {name: check.status for name, check in found.items()} == {
+        checks = {check.name: check for check in doctor._store()}
+        assert {name: check.status for name, check in checks.items()} == {
             "bucket: write": Verdict.OK,
             "bucket: read": Verdict.OK,
             "bucket: list": Verdict.OK,

@@ -1,4 +1,4 @@
-"""A bucket that fails for a while, or for long, under uploads and loads."""
+"""A bucket fails briefly or for long during uploads and loads."""
 
 import random
 import threading
@@ -29,8 +29,8 @@ async def test_a_short_fault_is_not_noticed(
     proxy.fail(fault, times=2, within=upload.prefix)
     answer = await upload.put_part("model.safetensors", 1, CONTENT)
     assert answer.status_code == 200, answer.text
-    asked = [method for method, path in proxy.seen if upload.prefix in path]
-    assert asked == ["PUT"] * 3
+    methods = [method for method, path in proxy.seen if upload.prefix in path]
+    assert methods == ["PUT"] * 3
 
 
 @pytest.mark.fault("g2")
@@ -44,7 +44,7 @@ async def test_a_part_that_cannot_be_kept_is_not_acknowledged(
     refused = await upload.put_part("a.txt", 2, CONTENT)
     assert code(refused) == (503, "store_unavailable")
     assert int(refused.headers["retry-after"]) > 0
-    # Nothing that is acknowledged is lost, and nothing else counts.
+    # No acknowledged part is lost, and no other part counts.
     head = await client.head(f"{upload.url}/files/a.txt")
     assert head.headers["upload-offset"] == str(MIB)
     assert not [*(data_dir / "spool").iterdir()]
@@ -59,7 +59,7 @@ async def test_a_part_that_cannot_be_kept_is_not_acknowledged(
 async def test_a_part_that_is_sent_anew_stays_as_it_was(
     client: httpx.AsyncClient, proxy: Proxy, behind: S3Store
 ) -> None:
-    """The new bytes do not get through: the acknowledged ones are still those that count."""
+    """The new bytes do not reach the bucket, so the acknowledged ones still count."""
     upload = await Uploading.open(client)
     (await upload.put_part("a.txt", 1, CONTENT)).raise_for_status()
     before = keys(behind)
@@ -75,7 +75,9 @@ async def test_a_part_that_is_sent_anew_stays_as_it_was(
 async def test_completing_is_tried_again(
     client: httpx.AsyncClient, proxy: Proxy, bert: Path
 ) -> None:
-    """Whatever step fails, the session is as it was, and the files are not refused for it."""
+    """If any step of a completion fails, the session is unchanged, and its files are not
+    rejected.
+    """
     upload = await Uploading.open(client)
     await upload.put_folder(bert)
     for method in ("PUT", "GET"):
@@ -94,15 +96,15 @@ async def test_a_model_is_loaded_when_the_store_is_back(
     proxy.fail(CUT)
     body = {"model": "tagger", "artifact_id": upload.artifact_id}
     deployed = (await client.post("/v1/deployments", json=body)).raise_for_status().json()
-    asked = {"model": "tagger", "inputs": "Ada"}
+    request = {"model": "tagger", "inputs": "Ada"}
     waiting = {"prefer": "wait=30"}
-    answer = await client.post("/v1/classifications/token", json=asked, headers=waiting)
+    answer = await client.post("/v1/classifications/token", json=request, headers=waiting)
     assert code(answer) == (503, "model_loading")
     assert "object store" in answer.json()["error"]["message"]
     proxy.heal()
     (await client.post(f"/v1/deployments/{deployed['id']}/start")).raise_for_status()
     waiting = {"prefer": "wait=120"}
-    answer = await client.post("/v1/classifications/token", json=asked, headers=waiting)
+    answer = await client.post("/v1/classifications/token", json=request, headers=waiting)
     assert answer.status_code == 200, answer.text
 
 
@@ -110,7 +112,9 @@ async def test_a_model_is_loaded_when_the_store_is_back(
 async def test_damaged_bytes_are_never_loaded(
     app: App, client: httpx.AsyncClient, behind: S3Store, bert: Path, data_dir: Path
 ) -> None:
-    """What the bucket gives is compared with what was uploaded."""
+    """Bytes from the bucket are compared with the uploaded ones, and damaged bytes are never
+    loaded.
+    """
     upload = await pushed(client, bert)
     for key in keys(behind, upload.prefix):
         if "/1-" in key:
@@ -118,8 +122,8 @@ async def test_damaged_bytes_are_never_loaded(
             behind.put(key, bytes(size))
     body = {"model": "tagger", "artifact_id": upload.artifact_id}
     (await client.post("/v1/deployments", json=body)).raise_for_status()
-    asked = {"model": "tagger", "inputs": "Ada"}
-    answer = await client.post("/v1/classifications/token", json=asked)
+    request = {"model": "tagger", "inputs": "Ada"}
+    answer = await client.post("/v1/classifications/token", json=request)
     assert answer.status_code == 503
     assert not (data_dir / "models" / upload.upload_id).exists()
 
@@ -127,7 +131,9 @@ async def test_damaged_bytes_are_never_loaded(
 class TestSweeping:
     @pytest.fixture(autouse=True)
     def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What was written a moment ago is old; the store's clock has whole seconds."""
+        """Makes blobs count as old immediately. The margin covers the store's clock, which has
+        whole seconds.
+        """
         monkeypatch.setattr(artifacts, "STRAY_AFTER", timedelta(seconds=-60))
 
     async def test_what_no_row_stands_for_goes(
@@ -142,9 +148,9 @@ class TestSweeping:
         for key in (f"{ready.prefix}/1/9-{'cd' * 32}", "artifacts/art_x/upl_x/1/1-00", still):
             behind.put(key, b"stray")
         await artifacts.sweep_strays(platform.database, platform.blobs)
-        # In an upload that is open, another server may be about to record it.
-        there = {key for key in keys(behind) if "art_x" in key or ready.artifact_id in key}
-        assert there == {*known, still}
+        # A blob of an open upload stays, because another server may be about to record it.
+        remaining = {key for key in keys(behind) if "art_x" in key or ready.artifact_id in key}
+        assert remaining == {*known, still}
 
     async def test_wrong_database_costs_nothing(
         self, app: App, behind: S3Store, tmp_path: Path
@@ -164,7 +170,7 @@ class TestSweeping:
         upload = await Uploading.open(client)
         (await upload.put_part("a.txt", 1, CONTENT)).raise_for_status()
         proxy.fail(503)
-        # It is acknowledged, as its rows are gone.
+        # The deletion is acknowledged, because the rows are deleted.
         (await client.delete(upload.url)).raise_for_status()
         await eventually(lambda: not artifacts._clearing)
         assert code(await upload.put_part("a.txt", 2, CONTENT)) == (409, "upload_closed")
@@ -176,7 +182,9 @@ class TestSweeping:
 
 @pytest.fixture
 async def patient(proxy: Proxy, url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """Of a server that waits for longer than a busy machine takes for what is to pass."""
+    """Client of a server with a timeout that is longer than temporary faults last on a busy
+    machine.
+    """
     settings = {"blob_url": url, "blob_timeout_s": 4 * TIMEOUT_S, "upload_part_mib": 1}
     async with serving(tmp_path / "data", **settings) as app, await app.account() as client:
         yield client
@@ -184,7 +192,7 @@ async def patient(proxy: Proxy, url: str, tmp_path: Path) -> AsyncIterator[httpx
 
 @pytest.mark.fault("g1")
 async def test_a_request_that_hangs_is_made_again(patient: httpx.AsyncClient, proxy: Proxy) -> None:
-    """And harms nothing when it comes through late."""
+    """A hanging request is retried, and the first one harms nothing when it arrives late."""
     upload = await Uploading.open(patient)
     go_on, hung = threading.Event(), threading.Event()
 
@@ -198,7 +206,7 @@ async def test_a_request_that_hangs_is_made_again(patient: httpx.AsyncClient, pr
     try:
         answer = await upload.put_part("a.txt", 1, CONTENT)
         assert answer.status_code == 200, answer.text
-        # What is sent anew is what counts, whatever comes after it.
+        # The bytes sent last count, even if older ones arrive later.
         (await upload.put_part("a.txt", 1, CONTENT[:100])).raise_for_status()
     finally:
         go_on.set()

@@ -21,7 +21,7 @@ from tests.support.app import App
 from tests.support.bucket import CUT, Proxy
 
 CONTENT = bytes(range(256)) * 4 * 1200
-"""1.2 MiB: more than is read at a time at first."""
+"""Content of 1.2 MiB, which is larger than the first read."""
 
 
 async def stored(app: App, client: Any, content: bytes = CONTENT) -> File:
@@ -142,7 +142,7 @@ async def test_a_store_that_is_away(
     assert code(response) == (503, "store_unavailable")
     assert int(response.headers["retry-after"]) > 0
     assert proxy.address.removeprefix("http://") not in response.text
-    # What needs no bucket goes on.
+    # Requests that need no bucket still work.
     assert (await client.get(f"/v1/files/{file.id}")).status_code == 200
     proxy.heal()
     response = await client.get(f"/v1/files/{file.id}/content")
@@ -164,13 +164,13 @@ class TestRedirects:
         assert place.startswith(proxy.address)
         assert "X-Amz-Signature=" in place
         async with httpx.AsyncClient() as anybody:
-            found = await anybody.get(place, headers={"range": "bytes=5-9"})
-        assert found.content == CONTENT[5:10]
-        assert found.headers["content-type"] == "image/png"
+            partial = await anybody.get(place, headers={"range": "bytes=5-9"})
+        assert partial.content == CONTENT[5:10]
+        assert partial.headers["content-type"] == "image/png"
 
 
 class TestVideos:
-    """The job's own steps, with what a model has made in the place of one that takes minutes."""
+    """Steps of a video job. A prepared answer replaces a model that takes minutes."""
 
     async def test_result_is_kept_in_the_bucket(
         self, app: App, client: Any, behind: S3Store
@@ -216,7 +216,7 @@ class TestVideos:
         assert small.raise_for_status().content == b"small"
         part = await client.get(path, headers={"range": "bytes=300000-300009"})
         assert part.content == CONTENT[300_000:300_010]
-        there = {video.blob_key, thumbnail.blob_key}
-        assert there <= {*keys(behind, "files")}
+        blob_keys = {video.blob_key, thumbnail.blob_key}
+        assert blob_keys <= {*keys(behind, "files")}
         (await client.delete(f"/v1/videos/{row.id}")).raise_for_status()
-        await eventually(lambda: not there & {*keys(behind, "files")})
+        await eventually(lambda: not blob_keys & {*keys(behind, "files")})

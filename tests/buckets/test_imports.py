@@ -1,4 +1,4 @@
-"""Imports from a hub into a bucket: what came in parts, in any order, is compared all the same."""
+"""Imports from a hub into a bucket. Parts that arrive in any order are still compared."""
 
 import asyncio
 import random
@@ -52,9 +52,9 @@ async def imported(client: httpx.AsyncClient) -> dict[str, Any]:
     (await client.post(f"{path}/imports", json={"repo_id": REPO})).raise_for_status()
     async with asyncio.timeout(120):
         while True:
-            found = (await client.get(path)).raise_for_status().json()
-            if found["import"]["status"] in ("completed", "failed"):
-                return found
+            artifact = (await client.get(path)).raise_for_status().json()
+            if artifact["import"]["status"] in ("completed", "failed"):
+                return artifact
             await asyncio.sleep(0.05)
 
 
@@ -64,7 +64,7 @@ async def test_import(client: httpx.AsyncClient, behind: S3Store) -> None:
     assert artifact["status"] == "ready"
     card = await client.get(f"{ARTIFACTS}/{artifact['id']}/card")
     assert card.raise_for_status().content == README[: 1 << 20]
-    # By their numbers, the parts are the file.
+    # In the order of their numbers, the parts make up the file.
     mine = [key for key in keys(behind, f"artifacts/{artifact['id']}") if "-" in key]
     files: dict[str, list[tuple[int, bytes]]] = {}
     for key in mine:
@@ -75,7 +75,9 @@ async def test_import(client: httpx.AsyncClient, behind: S3Store) -> None:
 
 
 async def test_goes_on_when_the_store_is_back(client: httpx.AsyncClient, proxy: Proxy) -> None:
-    """Longer away than it is asked again for: the job is put off, and ends well."""
+    """The bucket fails for longer than the server retries. The job is postponed and then
+    completes.
+    """
     proxy.fail(503, times=40, within="artifacts")
     artifact = await imported(client)
     assert artifact["import"]["status"] == "completed", artifact

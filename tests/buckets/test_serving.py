@@ -1,4 +1,4 @@
-"""From a push to a call, where the bytes of artifacts are in a bucket."""
+"""From a push to a call, with the bytes of artifacts in a bucket."""
 
 import hashlib
 import random
@@ -30,19 +30,19 @@ async def test_push_deploy_call(
 ) -> None:
     """The model answers as transformers does, from a copy that was fetched from the bucket."""
     upload = await pushed(client, bert)
-    there = keys(behind, upload.prefix)
-    # One object a part, and the list of them; nothing on this machine.
-    assert len(there) == len([*bert.iterdir()]) + 1
+    stored = keys(behind, upload.prefix)
+    # One object per part and one list of the parts. This machine stores nothing.
+    assert len(stored) == len([*bert.iterdir()]) + 1
     assert not (data_dir / "blobs").exists()
     assert not [*(data_dir / "spool").iterdir()]
     body = {"model": "tagger", "artifact_id": upload.artifact_id}
     (await client.post("/v1/deployments", json=body)).raise_for_status()
-    asked = {"model": "tagger", "inputs": TEXT}
-    answer = await client.post("/v1/classifications/token", json=asked)
-    found = answer.raise_for_status().json()
+    request = {"model": "tagger", "inputs": TEXT}
+    answer = await client.post("/v1/classifications/token", json=request)
+    entities = answer.raise_for_status().json()
     expected = pipeline("token-classification", str(bert))(TEXT)
-    assert [one["entity"] for one in found] == [one["entity"] for one in expected]
-    scores = [[one["score"] for one in some] for some in (found, expected)]
+    assert [entity["entity"] for entity in entities] == [entity["entity"] for entity in expected]
+    scores = [[entity["score"] for entity in some] for some in (entities, expected)]
     np.testing.assert_allclose(*scores, atol=1e-4)
     (copy,) = (data_dir / "models").iterdir()
     assert {path.name: path.read_bytes() for path in copy.iterdir()} == {
@@ -52,7 +52,9 @@ async def test_push_deploy_call(
 
 
 async def test_parts_in_any_order(client: httpx.AsyncClient, behind: S3Store, bert: Path) -> None:
-    """Sent anew with other bytes, a part is the new one; the old one goes in the end."""
+    """A part that is sent again with other bytes replaces the old one, which is deleted in the
+    end.
+    """
     content = random.Random(1).randbytes(MIB + 17).hex().encode()
     upload = await Uploading.open(client)
     await upload.put_folder(bert)
@@ -66,7 +68,7 @@ async def test_parts_in_any_order(client: httpx.AsyncClient, behind: S3Store, be
     def there() -> list[str]:
         return [key.rpartition("-")[2] for key in keys(behind, upload.prefix)]
 
-    # Another server may be about to record the same bytes anew, as long as it can be.
+    # The old bytes stay while another server may be about to record them again.
     assert sha256(wrong) in there()
     assert (await upload.complete())["status"] == "ready"
     await eventually(lambda: sha256(wrong) not in there())
@@ -103,7 +105,7 @@ async def test_card_and_deletion(client: httpx.AsyncClient, behind: S3Store, ber
 async def test_half_a_part_counts_for_nothing(
     client: httpx.AsyncClient, behind: S3Store, proxy: Proxy
 ) -> None:
-    """Its digest is wrong: nothing of it gets to the bucket."""
+    """A part with a wrong digest does not reach the bucket."""
     upload = await Uploading.open(client)
     wrong = "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"
     answer = await upload.put("config.json/parts/1", b"{}", **{"content-digest": wrong})
@@ -126,7 +128,7 @@ async def test_a_model_that_went_is_fetched_again(
     )
     folder = await folders.folder(spec)
     proxy.seen.clear()
-    # It is there.
+    # The copy exists and is not fetched again.
     assert await folders.folder(spec) == folder
     assert not [path for _, path in proxy.seen if upload.prefix in path]
     await folders.drop(upload.upload_id)
@@ -140,7 +142,9 @@ async def test_a_model_that_went_is_fetched_again(
 async def test_adapters(
     client: httpx.AsyncClient, bert: Path, data_dir: Path, tmp_path: Path
 ) -> None:
-    """One beside its base, of which replicas read copies, and one in weights of its own."""
+    """One adapter shares its base's replicas, which read copies of it. The other has separate
+    merged weights.
+    """
     options = {"target_modules": ["query", "value"]}
     made(tmp_path / "shared", bert, **options)
     adapted = made(tmp_path / "alone", bert, use_dora=True, seed=2, **options)
@@ -166,11 +170,11 @@ async def test_adapters(
     for path in bert.glob("tokenizer*"):
         shutil.copy(path, tmp_path / "merged")
     expected = pipeline("token-classification", str(tmp_path / "merged"))(TEXT)
-    asked = {"model": "alone", "inputs": TEXT}
-    answer = await client.post("/v1/classifications/token", json=asked)
-    found = answer.raise_for_status().json()
-    assert [one["entity"] for one in found] == [one["entity"] for one in expected]
-    scores = [[one["score"] for one in some] for some in (found, expected)]
+    request = {"model": "alone", "inputs": TEXT}
+    answer = await client.post("/v1/classifications/token", json=request)
+    entities = answer.raise_for_status().json()
+    assert [entity["entity"] for entity in entities] == [entity["entity"] for entity in expected]
+    scores = [[entity["score"] for entity in some] for some in (entities, expected)]
     np.testing.assert_allclose(*scores, atol=1e-3)
 
 

@@ -1,5 +1,5 @@
-"""Two servers, two processes, on one database and one bucket: an upload begun at one goes on at the
-other.
+"""Two server processes share one database and one bucket. An upload that begins at one continues at
+the other.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.support.bucket import Proxy
 from tests.support.server import WITHOUT_MODELS, Server, running
 
 CONTENT = random.Random(5).randbytes(5 * MIB // 2 + 1).hex().encode()
-"""Text, as inspection asks of a file of that name."""
+"""Text, because inspection requires text in a file of that name."""
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,14 @@ def servers(
             **{name: value for name, value in os.environ.items() if name.startswith("AWS_")},
             **WITHOUT_MODELS,
         }
-        with running(root / "a", **env) as one, running(root / "b", **env) as other:
-            yield one, other
+        with running(root / "a", **env) as first, running(root / "b", **env) as other:
+            yield first, other
 
 
 @pytest.fixture(scope="module")
 def clients(servers: tuple[Server, Server]) -> Iterator[tuple[httpx.Client, httpx.Client]]:
-    one, other = servers
-    with one.account() as client:
+    first, other = servers
+    with first.account() as client:
         key = client.headers["authorization"].removeprefix("Bearer ")
         with other.client(key) as at_other:
             yield client, at_other
@@ -53,7 +53,7 @@ def clients(servers: tuple[Server, Server]) -> Iterator[tuple[httpx.Client, http
 def uploads(
     servers: tuple[Server, Server], clients: tuple[httpx.Client, httpx.Client]
 ) -> tuple[Uploading, Uploading]:
-    """One that was begun at the first server, by way of each."""
+    """Opens an upload at the first server. Returns it as seen through each server."""
     begun = Uploading.open(servers[0], clients[0])
     return begun, replace(begun, server=servers[1], client=clients[1])
 
@@ -71,13 +71,13 @@ def test_an_upload_goes_on_at_another_server(
     for number, part in reversed([*enumerate(parts, 1)]):
         where = uploads[number % 2]
         where.put_part("README.md", number, part, **digest(part)).raise_for_status()
-    # Each knows what the other has received.
+    # Each server knows the parts that the other received.
     assert upload.offset("README.md") == beside.offset("README.md") == len(CONTENT)
-    # Sent anew at the other one, a part is what it was sent as last.
+    # A part that is sent again to the other server has the bytes sent last.
     for where, content in ((beside, bytes(MIB)), (upload, parts[1])):
         where.put_part("README.md", 2, content).raise_for_status()
     assert beside.complete().json()["artifact"]["status"] == "ready"
-    # Completed once, at whichever it is asked.
+    # The upload is completed once, and both servers report it.
     assert upload.complete().json()["artifact"]["status"] == "ready"
     card = upload.client.get(f"/v1/model-artifacts/{upload.artifact_id}/card")
     assert card.raise_for_status().content == CONTENT[:MIB]
@@ -98,23 +98,23 @@ def test_refused_at_one_and_corrected_at_the_other(
     assert other.complete().json()["artifact"]["status"] == "ready"
     body = {"model": "corrected", "artifact_id": begun.artifact_id}
     begun.client.post("/v1/deployments", json=body).raise_for_status()
-    asked = {"model": "corrected", "inputs": "Ada Lovelace lived in London"}
+    request = {"model": "corrected", "inputs": "Ada Lovelace lived in London"}
     for upload in uploads:
-        upload.client.post("/v1/classifications/token", json=asked).raise_for_status()
+        upload.client.post("/v1/classifications/token", json=request).raise_for_status()
 
 
 @pytest.mark.fault("g4")
 def test_a_server_that_is_killed_loses_nothing(
     uploads: tuple[Uploading, Uploading], bert: Path, behind: S3Store
 ) -> None:
-    """What one has acknowledged, the other goes on with; what it had half received is not there."""
+    """The other server continues with all acknowledged parts. A half-received part is lost."""
     upload, beside = uploads
     for path in bert.iterdir():
         upload.put(path.name, path.read_bytes()).raise_for_status()
     upload.put_part("notes.txt", 1, CONTENT[:MIB]).raise_for_status()
     with upload.beginning("notes.txt/parts/2", MIB, CONTENT[MIB : MIB + 5000]):
         upload.server.kill()
-    # Its part in flight was a file without a name.
+    # The part in flight was stored in a file without a name.
     assert not [*(upload.server.data_dir / "spool").iterdir()]
     assert beside.offset("notes.txt") == MIB
     beside.put_part("notes.txt", 2, CONTENT[MIB : MIB + 7]).raise_for_status()

@@ -1,4 +1,4 @@
-"""Whether a value fits a JSON schema, for the few keywords that the tests use."""
+"""Checks if a value fits a JSON schema, for the few keywords that the tests use."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def fits(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any] | None =
     if "$ref" in schema:
         return fits(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root)
     if "anyOf" in schema:
-        return any(fits(value, one, root) for one in schema["anyOf"])
+        return any(fits(value, subschema, root) for subschema in schema["anyOf"])
     if "const" in schema:
         return value == schema["const"]
     if "enum" in schema:
@@ -40,8 +40,8 @@ def fits(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any] | None =
     if isinstance(value, list):
         items = cast("list[Any]", value)
         least, most = schema.get("minItems", 0), schema.get("maxItems", len(items))
-        one = schema.get("items", {})
-        return least <= len(items) <= most and all(fits(item, one, root) for item in items)
+        subschema = schema.get("items", {})
+        return least <= len(items) <= most and all(fits(item, subschema, root) for item in items)
     if isinstance(value, str):
         least, most = schema.get("minLength", 0), schema.get("maxLength", len(value))
         return least <= len(value) <= most and bool(re.search(schema.get("pattern", ""), value))
@@ -56,4 +56,8 @@ def _object_fits(value: dict[str, Any], schema: Mapping[str, Any], root: Mapping
         return False
     if schema.get("additionalProperties") is False and not set(value) <= set(properties):
         return False
-    return all(fits(value[name], one, root) for name, one in properties.items() if name in value)
+    return all(
+        fits(value[name], subschema, root)
+        for name, subschema in properties.items()
+        if name in value
+    )

@@ -1,4 +1,4 @@
-"""Forms admit whatever JSON a model legitimately writes, and change none of it."""
+"""Forms admit any JSON that a model legitimately writes, and do not change it."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ SPECIAL = ("<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<hidde
 ADDED = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<unit>")
 ALL = f"[{', '.join([*STRINGS, *VALUES])}]"
 TEXTS = f"[{', '.join(STRINGS)}]"
-DECODED = [json.loads(one) for one in STRINGS]
+DECODED = [json.loads(string) for string in STRINGS]
 PAIRS = ", ".join(f"{text}: {text}" for text in STRINGS)
 
 
@@ -38,7 +38,7 @@ def named(schema: Any, **more: Any) -> dict[str, Any]:
 STRING: Any = {"type": "string"}
 EXACT = [{**STRING, "minLength": len(text), "maxLength": len(text)} for text in DECODED]
 SPELLED = [text for text in STRINGS if not any(f"\\u00{code}" in text for code in ("41", "6", "7"))]
-"""Strings whose letters and digits stand for themselves, as in a value that is given."""
+"""Strings with letters and digits that are not escaped, like the values of a schema."""
 CHOICES: Any = {"enum": list(dict.fromkeys(json.loads(text) for text in SPELLED))}
 FORMS: dict[str, tuple[Any, str]] = {
     "any": (True, ALL),
@@ -58,7 +58,7 @@ FORMS: dict[str, tuple[Any, str]] = {
             "properties": dict.fromkeys(CHOICES["enum"], True),
             "additionalProperties": False,
         },
-        f"{{{', '.join(f'{json.dumps(one)}: 1' for one in CHOICES['enum'])}}}",
+        f"{{{', '.join(f'{json.dumps(string)}: 1' for string in CHOICES['enum'])}}}",
     ),
     "lengths": ({"type": "array", "prefixItems": EXACT, "items": False, "minItems": 9}, TEXTS),
     "choices": (of_items(CHOICES), f"[{', '.join(SPELLED)}]"),
@@ -77,7 +77,7 @@ FORMS: dict[str, tuple[Any, str]] = {
 
 
 class Writer:
-    """What may be written, of a text that is to be written."""
+    """Writes a text until the form of a request forbids a token."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = tokenizer(HERMES, special=SPECIAL, added=ADDED)
@@ -90,18 +90,18 @@ class Writer:
         form = self.forms.form(generation, None, may_reason=may_reason)
         assert form is not None
         matcher = self.forms.matcher(form, None)
-        said: list[int] = []
+        accepted: list[int] = []
         tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         for token in [*tokens, self.tokenizer.eos_token_id]:
             row = torch.zeros(VOCABULARY)
             matcher.mask(row)
             if not torch.isfinite(row[token]):
-                return self.tokenizer.decode(said) + "…"
+                return self.tokenizer.decode(accepted) + "…"
             if token != self.tokenizer.eos_token_id:
-                said.append(token)
+                accepted.append(token)
             if matcher.consume(token):
                 break
-        return self.tokenizer.decode(said)
+        return self.tokenizer.decode(accepted)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Writer:
 
 
 def asked(guide: Any = None, schema: Any = None, **tools: Any) -> Generation:
-    """A request for JSON of a schema, for calls with such arguments, or for either."""
+    """Returns a request for JSON of a schema, for calls with such arguments, or for either."""
     functions = [{"type": "function", "function": {"name": "f", **tools.pop("function", {})}}]
     offered = Tools(functions=functions, **tools) if tools else None
     kind: Any = "json_object" if guide == "object" else "json_schema"
@@ -143,7 +143,7 @@ class TestForms:
 
     @pytest.mark.parametrize("text", FORBIDDEN)
     def test_nothing_else(self, text: str, writer: Writer) -> None:
-        """And why: see the table."""
+        """Forbidden texts are not admitted. `FORBIDDEN` lists the reasons."""
         for guide, schema in (("object", None), ("schema", {"type": "object"})):
             written = writer.says(asked(guide, schema), f'{{"v": {text}}}')
             assert written.endswith("…"), FORBIDDEN[text]
@@ -162,9 +162,10 @@ class TestForms:
     def test_what_strings_have_to_be(
         self, schema: Any, given: list[str], refused: list[str], writer: Writer
     ) -> None:
-        """An escape is the character that it stands for.
+        """An escape counts as the character that it encodes.
 
-        Patterns and formats are matched with what is written: no escape is needed to match them.
+        Patterns and formats are matched against the written text. No escape is needed to match
+        them.
         """
         generation = asked("schema", named(schema))
         for text in given:
@@ -191,7 +192,7 @@ class TestCalls:
             "<think>\nHot?\n</think>\n\nIt is hot.",
             f"<think>\nI call.\n</think>\n\n{call('{}')}",
             f"Is 5 <unit> hot? <hidden>{call('{}')}\n<think>and</think> {call('{}')}\n5 <unit>",
-            f"{''.join(json.loads(one) for one in STRINGS)}",
+            f"{''.join(json.loads(string) for string in STRINGS)}",
         ],
     )
     def test_text_beside_them(self, text: str, writer: Writer) -> None:
@@ -203,7 +204,7 @@ class TestCalls:
 
 
 class TestReasoning:
-    """A model that writes `<think>` itself may, before whatever is asked of it."""
+    """A model that writes `<think>` itself may reason before a form or a call."""
 
     FORMS = (
         (asked("object"), '{"v": "<think> 5 <unit>"}'),
@@ -222,7 +223,7 @@ class TestReasoning:
 
     @pytest.mark.parametrize("size", [1, 5, 1000])
     def test_is_told_apart(self, size: int, writer: Writer) -> None:
-        """Behind it the content is the form and nothing else, whatever its strings hold."""
+        """After the reasoning, the content is exactly the form, with any marks in its strings."""
         content = '{"v": "<think>a</think> <tool_call>"}'
         text = f"<think>\nb\n</think>\n\n{content}"
         reader = writer.forms._dialect.reader("", tools=[], either=True)
@@ -230,8 +231,8 @@ class TestReasoning:
         events = [
             event for at in range(0, len(text), size) for event in reader.add(text[at : at + size])
         ] + reader.finish()
-        assert "".join(one.text for one in events if not one.reasoning) == content
-        assert "".join(one.text for one in events if one.reasoning).strip() == "b"
+        assert "".join(part.text for part in events if not part.reasoning) == content
+        assert "".join(part.text for part in events if part.reasoning).strip() == "b"
 
     def test_of_prompts_that_have_begun_it(self, writer: Writer) -> None:
         end: int = writer.tokenizer.get_vocab()["</think>"]

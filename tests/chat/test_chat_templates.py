@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 (marks of models that are written with unusual characters)
-"""Calls of 70 public chat templates: rendered, read back, streamed, admitted, rendered again."""
+"""Calls of 70 public chat templates are rendered, parsed, streamed, admitted and rendered again."""
 
 import random
 import re
@@ -36,10 +36,10 @@ pytestmark = pytest.mark.skipif(
 )
 PROVEN = [name for name in TEMPLATES if chosen(name).is_proven]
 WITHOUT_CALLS = {
-    # They take no tools.
+    # These templates accept no tools.
     *("HuggingFaceTB-SmolLM3-3B", "google-gemma-2-2b-it", "llama-cpp-rwkv-world"),
     "microsoft-Phi-3.5-mini-instruct",
-    # They leave calls out, or refuse every message.
+    # These templates omit calls, or refuse every message.
     *("LFM2-8B-A1B", "LFM2.5-Instruct", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B"),
     *("Kimi-K2-Instruct", "Kimi-K2-Thinking", "fireworks-ai-llama-3-firefunction-v2"),
     *("ibm-granite-granite-3.3-2B-Instruct", "llama-cpp-deepseek-r1"),
@@ -50,7 +50,7 @@ AWKWARD = [
     *("5", "true", "null", "1e5", "東京 😀 é", "\\n", "\\", "]", "}", "", " ", "```", "<b>; {"),
 ]
 UNWRITABLE = {
-    # It writes texts in quotes and escapes nothing.
+    # This template quotes texts without escaping them.
     ("LFM2.5-8B-A1B", "a \"q\" 's'"),
     ("LFM2.5-8B-A1B", "\\n"),
     ("LFM2.5-8B-A1B", "\\"),
@@ -60,13 +60,13 @@ MARKS = re.compile(
     r'|(?<!\[)</?tool_call>|<\|"\|>|<tool_call\|>|<\|tool_call>|<\|channel>|<channel\|>'
     r"|\]<\]minimax\[>\["
 )
-"""What the tokenizers of these models have as tokens."""
+"""Marks that are tokens in the tokenizers of these models."""
 ENDS = re.compile(
     r"(\s*(<\|(END_OF_TURN_TOKEN|START_OF_TURN_TOKEN|CHATBOT_TOKEN|START_THINKING|END_THINKING"
     r"|eom_id|calls|call|tool_response|end_of_msg)\|?>|<SPECIAL_12>"
     r"|<｜(end▁of▁sentence|Assistant|hy_eos:opensource)｜>|<\|close\|>message<\|sep\|>))+\s*\Z"
 )
-"""What ends a message: models stop there."""
+"""Marks at the end of a message. Models stop there."""
 
 
 @cache
@@ -79,7 +79,7 @@ def readers(choice: Choice, one: Rendered) -> list[Reading]:
 
 
 def pieces(text: str, seed: int) -> Iterator[str]:
-    """The text by characters, or in pieces by chance."""
+    """Yields the text by characters (seed 0) or in pieces of random size."""
     chance, at = random.Random(seed), 0
     while at < len(text):
         size = 1 if seed == 0 else chance.randint(1, 12)
@@ -105,27 +105,31 @@ def test_what_is_written_is_read_back(name: str) -> None:
 @pytest.mark.parametrize("name", PROVEN)
 def test_read_alike_in_any_pieces(name: str) -> None:
     choice = chosen(name)
-    for one in choice.rendered:
-        whole, *others = (reader_of(choice, one.begun, TOOLS) for _ in range(4))
-        expected = joined([*whole.add(one.answer), *whole.finish()]).plain
-        for seed, reader in enumerate(others):
-            events = [event for piece in pieces(one.answer, seed) for event in reader.add(piece)]
+    for rendered in choice.rendered:
+        whole, *piece_readers = (reader_of(choice, rendered.begun, TOOLS) for _ in range(4))
+        expected = joined([*whole.add(rendered.answer), *whole.finish()]).plain
+        for seed, reader in enumerate(piece_readers):
+            events = [
+                event for piece in pieces(rendered.answer, seed) for event in reader.add(piece)
+            ]
             assert joined([*events, *reader.finish()]).plain == expected
 
 
 @pytest.mark.parametrize("name", PROVEN)
 def test_names_and_arguments_are_streamed(name: str) -> None:
-    """Before the call has ended, in all notations but two."""
+    """Names and arguments arrive before the call has ended, in all notations but two."""
     choice = chosen(name)
-    one = next(one for one in choice.rendered if one.case.name == "nested arguments")
+    rendered = next(
+        rendered for rendered in choice.rendered if rendered.case.name == "nested arguments"
+    )
     reader = next(
         reader_of(choice, prompt, TOOLS)
-        for prompt in (one.prompt, one.begun)
-        if read(reader_of(choice, prompt, TOOLS), one.answer).calls
+        for prompt in (rendered.prompt, rendered.begun)
+        if read(reader_of(choice, prompt, TOOLS), rendered.answer).calls
     )
-    told = [event for piece in pieces(one.answer, 0) for event in reader.add(piece)]
-    count = sum(isinstance(event, CallArguments) for event in told)
-    assert any(isinstance(event, CallBegun) for event in told)
+    events = [event for piece in pieces(rendered.answer, 0) for event in reader.add(piece)]
+    count = sum(isinstance(event, CallArguments) for event in events)
+    assert any(isinstance(event, CallBegun) for event in events)
     assert choice.form is not None
     assert count > 5 or choice.form.name in ("lfm2", "minimax-m3")
 
@@ -137,23 +141,23 @@ def test_awkward_texts_are_read_back(name: str) -> None:
         calls = [("get_weather", {"city": value, "note": value, "count": 3})]
         if not choice.habits.single_calls:
             calls.append(("get_time", {"city": value}))
-        one = probe(name)._case(Case("awkward", calls))
-        assert one is not None
-        same, _ = is_read(one, readers(choice, one))
+        rendered = probe(name)._case(Case("awkward", calls))
+        assert rendered is not None
+        same, _ = is_read(rendered, readers(choice, rendered))
         assert same != ((name, value) in UNWRITABLE), value
 
 
 class Admits:
-    """Whether a model's answer in a format may be a text."""
+    """Checks if the grammar of a format admits a text as a model's answer."""
 
     width = 1024
 
     def __init__(self, choice: Choice, *, tokens: bool) -> None:
         """
         Args:
-            tokens: whether the marks are special tokens.
+            tokens: True if the marks are special tokens.
         """
-        answers = [one.answer for one in choice.rendered]
+        answers = [rendered.answer for rendered in choice.rendered]
         marks = {mark for answer in answers for mark in MARKS.findall(answer)} if tokens else set()
         special = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(marks - {"<|im_end|>"}))
         self.choice, self.tokens = choice, tokenizer(None, special=special, added=())
@@ -178,7 +182,7 @@ class Admits:
 
 
 def drawn(choice: Choice, one: Rendered) -> str:
-    """What the model itself would have drawn of an answer, without its reasoning."""
+    """Returns the part of an answer that the model itself would have drawn after reasoning."""
     text = ENDS.sub("", re.sub(r"^</(mm:)?think>\s*", "", one.answer))
     ends = ends_of_reasoning(choice.framing, one.prompt)
     return text.partition(ends[0])[2].lstrip() if ends and ends[0] in text else text
@@ -197,42 +201,46 @@ def test_the_grammar_admits_what_the_template_writes(name: str, tokens: bool) ->
     if not tokens and (choice.framing.headers or name == "Kimi-K3"):
         pytest.skip("its messages are told apart by tokens")
     admits = Admits(choice, tokens=tokens)
-    for one in choice.rendered:
-        if (name, one.case.name) in BEYOND:
+    for rendered in choice.rendered:
+        if (name, rendered.case.name) in BEYOND:
             continue
-        assert admits(drawn(choice, one), choice="auto"), one.case.name
-        alone = not one.case.text and not one.case.reasoning and "think>" not in one.answer
-        several = len(one.case.calls) > 1
+        assert admits(drawn(choice, rendered), choice="auto"), rendered.case.name
+        alone = (
+            not rendered.case.text
+            and not rendered.case.reasoning
+            and "think>" not in rendered.answer
+        )
+        several = len(rendered.case.calls) > 1
         if alone and not (several and choice.form and choice.form.again):
-            assert admits(drawn(choice, one).rstrip(), choice="required"), one.case.name
+            assert admits(drawn(choice, rendered).rstrip(), choice="required"), rendered.case.name
         if several:
-            assert not admits(drawn(choice, one), choice="auto", parallel=False)
+            assert not admits(drawn(choice, rendered), choice="auto", parallel=False)
 
 
 @pytest.mark.parametrize("name", ENFORCED)
 def test_the_grammar_admits_text_and_no_other_calls(name: str) -> None:
     choice = chosen(name)
     admits = Admits(choice, tokens=True)
-    one = choice.rendered[0]
+    rendered = choice.rendered[0]
     plain = "Just text: 5 < 6, [1] and {braces}."
     if choice.form and not choice.form.in_header:
         assert admits(plain, choice="auto")
         assert not admits(plain, choice="required")
-    assert not admits(drawn(choice, one).replace("get_weather", "get_nothing"), choice="auto")
+    assert not admits(drawn(choice, rendered).replace("get_weather", "get_nothing"), choice="auto")
 
 
 @pytest.mark.parametrize("name", PROVEN)
 def test_calls_that_were_read_are_rendered_again(name: str) -> None:
-    """With their outputs, and with the ids that the server gave them."""
+    """Parsed calls are rendered again with their outputs and the server's ids."""
     choice = chosen(name)
-    for one in choice.rendered:
+    for rendered in choice.rendered:
         events = next(
             events
-            for reader in readers(choice, one)
-            if (events := [*reader.add(one.answer), *reader.finish()])
+            for reader in readers(choice, rendered)
+            if (events := [*reader.add(rendered.answer), *reader.finish()])
         )
-        found = joined(events)
-        if not found.calls:
+        answer = joined(events)
+        if not answer.calls:
             continue
         calls = [
             {
@@ -240,7 +248,7 @@ def test_calls_that_were_read_are_rendered_again(name: str) -> None:
                 "type": "function",
                 "function": {"name": call.name, "arguments": arguments},
             }
-            for call, (_, arguments) in zip(found.calls, read_again(choice, one), strict=True)
+            for call, (_, arguments) in zip(answer.calls, read_again(choice, rendered), strict=True)
         ]
         outputs = [
             {"role": "tool", "tool_call_id": call["id"], "name": "x", "content": f"OUTPUT{at}"}
@@ -255,12 +263,14 @@ def test_calls_that_were_read_are_rendered_again(name: str) -> None:
         rendering = Rendering(TEMPLATES[name])
         text = rendering(sent, TOOLS, begins_answer=True)
         assert text is not None, rendering.refusal
-        for at, call in enumerate(found.calls):
+        for at, call in enumerate(answer.calls):
             assert call.name in text
             assert f"OUTPUT{at}" in text
 
 
 def read_again(choice: Choice, one: Rendered) -> Sequence[tuple[str, Any]]:
     return next(
-        found.calls for reader in readers(choice, one) if (found := read(reader, one.answer)).calls
+        answer.calls
+        for reader in readers(choice, one)
+        if (answer := read(reader, one.answer)).calls
     )

@@ -1,4 +1,4 @@
-"""Errors of forms name the place at fault, and say what would be right."""
+"""Errors of forms name the faulty part and suggest a correction."""
 
 import time
 from typing import Any, Literal
@@ -20,7 +20,7 @@ def fault(kind: Kind, value: Any, of_parts: bool = False, **more: Any) -> tuple[
 
 
 def within(part: Any) -> dict[str, Any]:
-    """A schema that is right but for one part, deep within."""
+    """Returns a schema that is valid except for one deeply nested part."""
     other = {"type": "object", "properties": {"p": {"type": "string", "pattern": "^a+$"}}}
     properties = {"ok": other, "at fault": part}
     entry = {"type": "object", "properties": properties, "required": ["at fault"]}
@@ -116,7 +116,7 @@ class TestSchemas:
         assert message.startswith(f"'{field}' of the tool 'look_up' cannot be enforced: 'bool' ")
 
     def test_only_of_what_is_enforced(self) -> None:
-        """Schemas of tools are followed as far as they are understood, unless they are strict."""
+        """Only the understood parts of a tool's schema are enforced, unless it is strict."""
         schema = within({"uniqueItems": True})
         assert Asked("json_schema", schema, "F", lenient=True).fault() is None
         assert Asked("json_schema", within({"type": "string"}), "F").fault() is None

@@ -1,4 +1,4 @@
-"""Answers as real models write them, read whole and in pieces."""
+"""Answers in the notations of real models, parsed whole and in pieces."""
 
 import json
 import random
@@ -35,13 +35,13 @@ def dialect(template: str) -> Dialect:
 
 
 def reader(form: str, prompt: str = "", tools: Sequence[dict[str, Any]] = TOOLS) -> AnyReader:
-    found = dialect(TEMPLATES.get(form, form)).reader(prompt, tools=tools)
-    assert found is not None
-    return found
+    answer_reader = dialect(TEMPLATES.get(form, form)).reader(prompt, tools=tools)
+    assert answer_reader is not None
+    return answer_reader
 
 
 def pieces(text: str, seed: int) -> list[str]:
-    """A text cut up: 0: whole, 1: by characters, else anyhow."""
+    """Splits a text. Seed 0: whole. Seed 1: by characters. Other seeds: at random."""
     if seed == 0:
         return [text]
     if seed == 1:
@@ -52,12 +52,12 @@ def pieces(text: str, seed: int) -> list[str]:
 
 
 def read(form: str, text: str, seed: int = 0, prompt: str = "") -> Joined:
-    one = reader(form, prompt)
+    answer_reader = reader(form, prompt)
     events: list[Event] = []
     for piece in pieces(text, seed):
-        events += one.add(piece)
-    answer = joined([*events, *one.finish()])
-    assert one.calls == len(answer.calls)
+        events += answer_reader.add(piece)
+    answer = joined([*events, *answer_reader.finish()])
+    assert answer_reader.calls == len(answer.calls)
     return answer
 
 
@@ -70,7 +70,7 @@ def hermes(name: str, arguments: str) -> str:
 
 
 Case = tuple[str, str, list[tuple[str, Any]], str]
-"""The format, what the model writes, the calls in it, and the text beside them."""
+"""The format, the model's output, the calls in it, and the text outside the calls."""
 
 NASTY = r'{"city": "a \"quoted\" }{][ \\", "x": {"y": [{"z": "}}"}, "é\n😀"]}, "n": -1.5e3}'
 NASTY_VALUE = json.loads(NASTY)
@@ -256,12 +256,14 @@ class TestCalls:
     def test_as_they_are_written(self, name: str) -> None:
         form, text, calls, beside = CASES[name]
         answer = read(form, text)
-        assert [(one.name, json.loads(one.arguments)) for one in answer.calls] == calls
+        assert [
+            (tool_call.name, json.loads(tool_call.arguments)) for tool_call in answer.calls
+        ] == calls
         assert (answer.text, answer.reasoning) == (beside, "")
-        for one in answer.calls:
-            assert one.id.startswith("call_")
-            assert len(one.id) > 20
-            one.arguments.encode()
+        for tool_call in answer.calls:
+            assert tool_call.id.startswith("call_")
+            assert len(tool_call.id) > 20
+            tool_call.arguments.encode()
 
     @pytest.mark.parametrize("name", CASES)
     def test_in_any_pieces(self, name: str) -> None:
@@ -271,14 +273,14 @@ class TestCalls:
             assert read(form, text, seed).plain == whole.plain, pieces(text, seed)
 
     def test_arguments_are_streamed(self) -> None:
-        """They come while they are written, as they are written."""
-        one = reader("hermes")
-        assert one.add('<tool_call>\n{"name": "get_weather", "argum') == []
-        begun = one.add('ents": {"city": "Pa')
+        """Arguments are streamed while the model writes them, without changes."""
+        answer_reader = reader("hermes")
+        assert answer_reader.add('<tool_call>\n{"name": "get_weather", "argum') == []
+        begun = answer_reader.add('ents": {"city": "Pa')
         assert joined(begun).plain == ("", "", [("get_weather", '{"city": "Pa')])
-        more = one.add('ris, \\"here\\""')
+        more = answer_reader.add('ris, \\"here\\""')
         assert [getattr(event, "text", "") for event in more] == ['ris, \\"here\\""']
-        last = [*one.add("}}\n</tool_call>"), *one.finish()]
+        last = [*answer_reader.add("}}\n</tool_call>"), *answer_reader.finish()]
         assert [getattr(event, "text", "") for event in last] == ["}"]
 
     def test_ids_differ(self) -> None:
@@ -370,7 +372,7 @@ class TestMalformedCalls:
         text = "One. <tool_call>\nwrong\n</tool_call>" + hermes("get_time", "{}") + "Two."
         for seed in range(8):
             answer = read("hermes", text, seed)
-            assert [one.name for one in answer.calls] == ["get_time"]
+            assert [tool_call.name for tool_call in answer.calls] == ["get_time"]
             assert "".join(answer.text.split()) in (
                 "One.wrongTwo.",
                 "One.<tool_call>wrong</tool_call>Two.",
@@ -378,40 +380,44 @@ class TestMalformedCalls:
 
     @pytest.mark.parametrize("seed", range(5))
     def test_all_text_where_it_only_begins_like_a_call(self, seed: int) -> None:
-        """Also the rest of a piece in which that shows."""
+        """Text that only begins like a call stays text, with the rest of its piece."""
         text = '<tool_call>{"name": "other"}</tool_call> and so on'
-        one = dialect(TEMPLATES["hermes"]).reader("", tools=TOOLS, either=True)
-        assert one is not None
-        events = [event for piece in pieces(text, seed) for event in one.add(piece)]
-        assert joined([*events, *one.finish()]).plain == (text.removeprefix("<tool_call>"), "", [])
+        answer_reader = dialect(TEMPLATES["hermes"]).reader("", tools=TOOLS, either=True)
+        assert answer_reader is not None
+        events = [event for piece in pieces(text, seed) for event in answer_reader.add(piece)]
+        assert joined([*events, *answer_reader.finish()]).plain == (
+            text.removeprefix("<tool_call>"),
+            "",
+            [],
+        )
 
     @pytest.mark.parametrize("form", ["mistral", "llama3", "pythonic"])
     def test_half_a_pair_of_surrogates_can_be_written_down(self, form: str) -> None:
-        """JSON may name half a character; UTF-8 has none, and the answer is UTF-8."""
+        """JSON may name half a surrogate pair. UTF-8 cannot encode it, and the answer is UTF-8."""
         text = {
             "mistral": '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "\\ud83d"}}]',
             "llama3": '{"name": "get_weather", "parameters": {"city": "\\ud83d"}}',
             "pythonic": '[get_weather(city="\\ud83d")]',
         }[form]
         answer = read(form, text)
-        for one in answer.calls:
-            one.arguments.encode()
+        for tool_call in answer.calls:
+            tool_call.arguments.encode()
         answer.text.encode()
 
     @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
     def test_arguments_are_always_json(self, value: str) -> None:
-        """As every JSON parser but Python's reads it."""
+        """Arguments are JSON for every parser, not only for Python's."""
 
         def refuse(constant: str) -> None:
             raise AssertionError(f"{constant} is no JSON")
 
         text = f'[TOOL_CALLS] [{{"name": "get_time", "arguments": {{"a": {value}}}}}]'
-        for one in read("mistral", text).calls:
-            json.loads(one.arguments, parse_constant=refuse)
+        for tool_call in read("mistral", text).calls:
+            json.loads(tool_call.arguments, parse_constant=refuse)
 
 
 class TestCutOff:
-    """The limit of tokens ends an answer anywhere."""
+    """The token limit may end an answer at any position."""
 
     def test_within_the_arguments(self) -> None:
         text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
@@ -452,8 +458,8 @@ class TestReasoning:
 
     @pytest.mark.parametrize("seed", range(12))
     def test_closed(self, seed: int) -> None:
-        found = self.reading("<think>\nHm, 1 < 2.\n</think>\n\nYes.", seed)
-        assert found == ("\nHm, 1 < 2.\n", "\n\nYes.")
+        parts = self.reading("<think>\nHm, 1 < 2.\n</think>\n\nYes.", seed)
+        assert parts == ("\nHm, 1 < 2.\n", "\n\nYes.")
 
     @pytest.mark.parametrize("seed", range(8))
     def test_never_closed(self, seed: int) -> None:
@@ -462,39 +468,39 @@ class TestReasoning:
     @pytest.mark.parametrize("seed", range(8))
     @pytest.mark.parametrize("prompt", ["…<think>", "…<think>\n", "…\n<think>\n\n"])
     def test_begun_by_the_prompt(self, prompt: str, seed: int) -> None:
-        found = self.reading("Hm.</think>Yes.", seed, prompt)
-        assert found == ("Hm.", "Yes.")
+        parts = self.reading("Hm.</think>Yes.", seed, prompt)
+        assert parts == ("Hm.", "Yes.")
 
     def test_ended_by_the_prompt(self) -> None:
-        """Templates write an empty one where none is wanted."""
-        found = self.reading("Yes, and </think> stays.", 1, "<think>\n\n</think>\n\n")
-        assert found[0] == ""
-        assert found[1].startswith("Yes, and ")
+        """Templates write an empty reasoning block if the request wants no reasoning."""
+        parts = self.reading("Yes, and </think> stays.", 1, "<think>\n\n</think>\n\n")
+        assert parts[0] == ""
+        assert parts[1].startswith("Yes, and ")
 
     @pytest.mark.parametrize("seed", range(8))
     def test_none(self, seed: int) -> None:
         assert self.reading("Just < text.", seed) == ("", "Just < text.")
 
     def test_whether_it_is_at_it(self) -> None:
-        one = reader(THINKING)
-        states = [one.reasoning]
+        answer_reader = reader(THINKING)
+        states = [answer_reader.reasoning]
         for piece in ("<think>", "Hm", " hm", "</think>", "Yes"):
-            one.add(piece)
-            states.append(one.reasoning)
+            answer_reader.add(piece)
+            states.append(answer_reader.reasoning)
         assert states == [False, True, True, True, False, False]
 
     def test_it_is_at_it_from_the_start_where_the_prompt_began_it(self) -> None:
-        one = reader(THINKING, "<think>\n")
-        assert one.reasoning
-        one.add("Hm</think>")
-        one.add("Yes")
-        assert not one.reasoning
+        answer_reader = reader(THINKING, "<think>\n")
+        assert answer_reader.reasoning
+        answer_reader.add("Hm</think>")
+        answer_reader.add("Yes")
+        assert not answer_reader.reasoning
 
     @pytest.mark.parametrize("seed", range(12))
     def test_before_a_call(self, seed: int) -> None:
         text = "<think>I need a tool.</think>\n" + hermes("get_weather", '{"city": "Paris"}')
-        found = read("hermes", text, seed).plain
-        assert found == ("\n", "I need a tool.", [("get_weather", '{"city": "Paris"}')])
+        parts = read("hermes", text, seed).plain
+        assert parts == ("\n", "I need a tool.", [("get_weather", '{"city": "Paris"}')])
 
     def test_a_call_within_it_is_no_call(self) -> None:
         text = f"<think>Perhaps {hermes('get_time', '{}')}?</think>No."
@@ -512,30 +518,33 @@ class TestWithoutTools:
     def test_what_looks_like_a_call_is_text(self) -> None:
         text = "Write " + hermes("get_time", "{}") + " to call."
         for seed in range(8):
-            one = reader("hermes", tools=[])
-            events = [event for piece in pieces(text, seed) for event in one.add(piece)]
-            assert joined([*events, *one.finish()]).plain == (text, "", [])
+            answer_reader = reader("hermes", tools=[])
+            events = [event for piece in pieces(text, seed) for event in answer_reader.add(piece)]
+            assert joined([*events, *answer_reader.finish()]).plain == (text, "", [])
 
 
 class TestLogprobs:
     def test_each_comes_once_with_the_text_of_its_time(self) -> None:
-        one = reader("hermes")
+        answer_reader = reader("hermes")
         text = "Hello <b> there. <tool_"
-        given = [TokenLogprob(part, part.encode(), -1.0) for part in text]
+        expected = [TokenLogprob(part, part.encode(), -1.0) for part in text]
         events: list[Event] = []
-        for logprob in given:
-            events += one.add(logprob.text, [logprob])
-        events += one.finish()
+        for logprob in expected:
+            events += answer_reader.add(logprob.text, [logprob])
+        events += answer_reader.finish()
         assert joined(events).text == text
-        found = [item for event in events if isinstance(event, Text) for item in event.logprobs]
-        assert found == given
+        streamed = [item for event in events if isinstance(event, Text) for item in event.logprobs]
+        assert streamed == expected
 
 
 class TestSchemasOfArguments:
     LEVELS = 3
 
     def schema(self, width: int) -> dict[str, Any]:
-        """Each level refers to the next one many times: there are `width ** LEVELS` ways down."""
+        """Returns a schema in which each level refers to the next one many times.
+
+        It has `width ** LEVELS` paths to the last level.
+        """
         levels: dict[str, Any] = {
             f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * width}
             for level in range(self.LEVELS)
@@ -559,7 +568,7 @@ class TestSchemasOfArguments:
 
 
 class TestOwnTemplate:
-    """Tokenizers may bring a response template; it is used where the format is not known."""
+    """A tokenizer may bring a response template. It is used if the format is not known."""
 
     template = {
         "start_anchor_pattern": r"\A(?!)",
@@ -575,14 +584,14 @@ class TestOwnTemplate:
     }
 
     def reading(self, text: str, seed: int) -> Joined:
-        own = tokenizer(CHATML, added=())
-        own.response_template = self.template
-        spoken = Dialect(own)
+        own_tokenizer = tokenizer(CHATML, added=())
+        own_tokenizer.response_template = self.template
+        spoken = Dialect(own_tokenizer)
         assert spoken.calls
-        one = spoken.reader("", tools=TOOLS)
-        assert one is not None
-        events = [event for piece in pieces(text, seed) for event in one.add(piece)]
-        return joined([*events, *one.finish()])
+        answer_reader = spoken.reader("", tools=TOOLS)
+        assert answer_reader is not None
+        events = [event for piece in pieces(text, seed) for event in answer_reader.add(piece)]
+        return joined([*events, *answer_reader.finish()])
 
     @pytest.mark.parametrize("seed", range(5))
     def test_calls(self, seed: int) -> None:
@@ -599,7 +608,7 @@ class TestOwnTemplate:
 
 
 class TestCut:
-    """An answer that ends within a call is no call to make."""
+    """An answer that ends within a call's arguments is cut. Such a call must not be executed."""
 
     @pytest.mark.parametrize(
         ("text", "cut"),
@@ -625,7 +634,7 @@ class TestCut:
             assert made.is_cut == cut
 
     def test_anywhere(self) -> None:
-        """Half an escape and half a mark are no text: the call would end as if it were whole."""
+        """Half an escape and half a mark are not text: as text, the call would seem complete."""
         arguments = '{"city": "\\u00e9\\ud83d\\ude00 \\\\ \\/"}'
         text = hermes("get_weather", arguments)
         for end in range(1, len(text)):
@@ -652,4 +661,4 @@ class TestChosenFormat:
         assert made.format.name == name
         assert not made.is_proven
         takes_tools = "tools" in TEMPLATES[name]
-        assert [one.code for one in made.notices] == ["tool_calls_not_tried"] * takes_tools
+        assert [notice.code for notice in made.notices] == ["tool_calls_not_tried"] * takes_tools

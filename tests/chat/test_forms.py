@@ -1,4 +1,4 @@
-"""Which form answers have, by what was asked and by the model."""
+"""The form of an answer follows from the request and the model."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def asked(
 
 
 def allowed(forms: Forms, given: Generation, text: str, after: int | None = None) -> bool:
-    """Whether an answer may be this text."""
+    """Returns True if an answer may be this text."""
     form = forms.form(given, after)
     if form is None:
         return True
@@ -84,14 +84,14 @@ class TestForm:
     def test_begins_behind_the_reasoning(self, tmp_path: Path) -> None:
         made = forms(tmp_path)
         after: int = made._prompts.tokenizer.get_vocab()["</think>"]
-        given = asked(OBJECT, [GET_IT])
+        generation = asked(OBJECT, [GET_IT])
         for end in ('{"a": 1}', '\n\n{"a": 1}', CALL, f"\n\n{CALL}"):
-            assert allowed(made, given, f"I think so.</think>{end}", after)
+            assert allowed(made, generation, f"I think so.</think>{end}", after)
         for end in ("Hello", f'{CALL}{{"a": 1}}'):
-            assert not allowed(made, given, f"I think so.</think>{end}", after)
+            assert not allowed(made, generation, f"I think so.</think>{end}", after)
 
     def test_of_a_model_that_is_not_known_to_call(self, tmp_path: Path) -> None:
-        """Calls are not asked of it: the form is all there is."""
+        """A model without a known call format cannot call. Only the form is enforced."""
         made = forms(tmp_path, CHATML)
         assert allowed(made, asked(OBJECT, [GET_IT]), '{"a": 1}')
         assert not allowed(made, asked(OBJECT, [GET_IT]), CALL)
@@ -110,7 +110,7 @@ class TestForm:
 
 
 class TestArguments:
-    """Arguments that are no object make no call, which the answer would then show as text."""
+    """Arguments that are not an object make no call: the answer would show them as text."""
 
     @pytest.mark.parametrize(
         "schema",
@@ -132,13 +132,15 @@ class TestArguments:
     )
     def test_are_an_object(self, schema: Any, tmp_path: Path) -> None:
         made = forms(tmp_path)
-        given = asked(tools=[{"function": {"name": "f", "parameters": schema}}], choice="required")
+        generation = asked(
+            tools=[{"function": {"name": "f", "parameters": schema}}], choice="required"
+        )
         call = '<tool_call>\n{"name": "f", "arguments": %s}\n</tool_call>'
-        taken = {
-            arguments: allowed(made, given, call % arguments)
+        accepted = {
+            arguments: allowed(made, generation, call % arguments)
             for arguments in ('{"a": 1}', "[]", '"a"', "null")
         }
-        assert taken == {'{"a": 1}': True, "[]": False, '"a"': False, "null": False}
+        assert accepted == {'{"a": 1}': True, "[]": False, '"a"': False, "null": False}
 
     @pytest.mark.parametrize(
         "schema",
@@ -182,7 +184,7 @@ class TestFaults:
         "part", [{"anyOf": []}, {"enum": []}, {"type": "array", "minItems": 2, "maxItems": 1}]
     )
     def test_name_an_optional_part(self, part: Any, tmp_path: Path) -> None:
-        """The calls' grammar has the part alone, which no value fits."""
+        """Errors name an optional part that no value fits, as it is alone in the grammar."""
         bad = function("bad", {"type": "object", "properties": {"x": part}})
         made = forms(tmp_path)
         with pytest.raises(
@@ -197,13 +199,15 @@ class TestFaults:
         [("", False), ('{"a', False), ("<tool_call>\n{", True), (CALL[:40], True), (CALL, True)],
     )
     def test_while_it_is_written(self, said: str, calls: bool, tmp_path: Path) -> None:
-        """Whether the tools or the form are at fault shows by what has been written."""
+        """The text written so far decides if the tools or the form are at fault."""
         made = forms(tmp_path)
-        given = asked(OBJECT, [GET_IT])
+        generation = asked(OBJECT, [GET_IT])
         reader = made._dialect.reader("", tools=[GET_IT], either=True)
         text = Detokenizer(made._prompts.tokenizer.backend_tokenizer, frozenset())
         writer: Any = None
-        choice = Choice(TextRequest(1, given, writer), 0, 1, text, Stops([]), reader, made.bytes_of)
+        choice = Choice(
+            TextRequest(1, generation, writer), 0, 1, text, Stops([]), reader, made.bytes_of
+        )
         assert reader is not None
         for character in said:
             reader.add(character)

@@ -22,17 +22,18 @@ from tests.llm.support import TEMPLATES, VOCABULARY, joined, tokenizer
 
 FIELD = "structured_outputs"
 SECONDS = 5
-"""Of the processor: nothing may take longer to be refused."""
+"""Maximum processor time of a refusal, in seconds."""
 
 
 class Speaker:
-    """A random model that keeps to forms."""
+    """A random model that follows forms."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.end: int = tokenizer.eos_token_id
         self.grammars = Grammars(tokenizer, VOCABULARY, [self.end])
-        # What ends a value is made likelier, or strings and lists would seldom end.
+        # Tokens that end a value are made more likely. Otherwise strings and lists would rarely
+        # end.
         self._bonus = torch.zeros(VOCABULARY)
         for token in range(len(tokenizer)):
             text: str = tokenizer.decode([token])
@@ -44,41 +45,41 @@ class Speaker:
         return self.grammars.matcher(compiled(guide, FIELD), FIELD)
 
     def says(self, matcher: Matcher, seed: int, most: int = 300) -> tuple[str, str]:
-        """An answer that is drawn as the scheduler draws it, and how it ended."""
+        """Draws an answer as the scheduler does. Returns it with the reason for its end."""
         random = torch.Generator().manual_seed(seed)
-        one = Draws(
+        draws = Draws(
             Sampling(temperature=1.0, seed=seed), [], frozenset([self.end]), VOCABULARY, matcher
         )
         tokens: list[int] = []
         try:
             while len(tokens) < most:
                 logits = torch.randn(VOCABULARY, generator=random) * 2 + self._bonus
-                (found,) = draw(logits[None], [one])
-                if isinstance(found, DrawError):
+                (drawn,) = draw(logits[None], [draws])
+                if isinstance(drawn, DrawError):
                     return self.tokenizer.decode(tokens), "error"
-                if found[0] == self.end:
+                if drawn[0] == self.end:
                     return self.tokenizer.decode(tokens), "stop"
-                tokens.append(found[0])
-                if matcher.consume(found[0]):
+                tokens.append(drawn[0])
+                if matcher.consume(drawn[0]):
                     return self.tokenizer.decode(tokens), "stop"
         except DrawError:
             return self.tokenizer.decode(tokens), "error"
         return self.tokenizer.decode(tokens), "length"
 
     def accepts(self, matcher: Matcher, text: str) -> tuple[str, bool]:
-        """How much of a text may be said, and whether the answer may end there."""
+        """Returns the accepted beginning of a text, and True if the answer may end there."""
         tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        said: list[int] = []
+        accepted: list[int] = []
         for token in [*tokens, self.end]:
             row = torch.zeros(VOCABULARY)
             matcher.mask(row)
             if not torch.isfinite(row[token]):
                 break
-            said.append(token)
+            accepted.append(token)
             if token != self.end and matcher.consume(token):
-                return self.tokenizer.decode(said), True
-        ends = said[-1:] == [self.end]
-        return self.tokenizer.decode(said[:-1] if ends else said), ends
+                return self.tokenizer.decode(accepted), True
+        ends = accepted[-1:] == [self.end]
+        return self.tokenizer.decode(accepted[:-1] if ends else accepted), ends
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +131,14 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 class TestForms:
     @pytest.mark.parametrize("name", SCHEMAS)
     def test_json_schema(self, name: str, speaker: Speaker) -> None:
-        """Whatever a random model says parses and fits."""
-        said: set[str] = set()
+        """Every answer of a random model parses and fits the schema."""
+        answers: set[str] = set()
         for seed in range(4):
             text, reason = speaker.says(speaker.matcher("json_schema", SCHEMAS[name]), seed)
             assert reason == "stop"
             assert fits(json.loads(text), SCHEMAS[name]), text
-            said.add(text)
-        assert len(said) > 1
+            answers.add(text)
+        assert len(answers) > 1
 
     def test_json_object(self, speaker: Speaker) -> None:
         ended = 0
@@ -150,16 +151,16 @@ class TestForms:
 
     def test_choice(self, speaker: Speaker) -> None:
         choices = ["yes", "no", "né 😀 日本", 'a "quote" \\ and\nline', "<|im_end|>", "yes, but"]
-        for one in choices:
-            assert speaker.accepts(speaker.matcher("choice", choices), one)[0] in (
-                one,
-                # As a special token it would end the answer: it has to be written as text.
+        for choice in choices:
+            assert speaker.accepts(speaker.matcher("choice", choices), choice)[0] in (
+                choice,
+                # As a special token it would end the answer, so it has to be written as text.
                 "",
             )
-        found = {speaker.says(speaker.matcher("choice", choices), seed) for seed in range(40)}
-        assert {reason for _, reason in found} == {"stop"}
-        assert {text for text, _ in found} <= set(choices)
-        assert len(found) > 3
+        answers = {speaker.says(speaker.matcher("choice", choices), seed) for seed in range(40)}
+        assert {reason for _, reason in answers} == {"stop"}
+        assert {text for text, _ in answers} <= set(choices)
+        assert len(answers) > 3
 
     def test_regex(self, speaker: Speaker) -> None:
         form = r"([0-9]{1,3}\.){3}[0-9]{1,3}|[a-f]+ß?"
@@ -182,7 +183,7 @@ class TestForms:
         open_to: Any = torch.isfinite(row).nonzero().flatten()
         allowed = {speaker.tokenizer.decode([token]) for token in open_to.tolist()}
         assert "1" in allowed
-        assert all(re.fullmatch("[0-9]{1,3}", one) for one in allowed)
+        assert all(re.fullmatch("[0-9]{1,3}", candidate) for candidate in allowed)
 
     def test_tokens_that_the_tokenizer_does_not_have_are_ruled_out(self, speaker: Speaker) -> None:
         row = torch.zeros(VOCABULARY + 50)
@@ -208,7 +209,7 @@ def _strings(count: int) -> dict[str, Any]:
 
 
 def _doubling(depth: int) -> dict[str, Any]:
-    """Each level names the one below four times."""
+    """Returns a schema in which each level refers to the one below four times."""
 
     def level(at: int) -> dict[str, Any]:
         if at == 0:
@@ -282,7 +283,7 @@ class TestRefusals:
     def test_what_explodes_is_refused_or_ends_as_an_error(
         self, kind: str, value: Any, speaker: Speaker
     ) -> None:
-        """Never an answer that claims to have the form and has not."""
+        """No answer claims a form that it does not have."""
         started = time.process_time()
         try:
             matcher = speaker.matcher(kind, value)
@@ -298,7 +299,7 @@ class TestRefusals:
         assert time.process_time() - started < SECONDS
 
     def test_an_error_while_it_is_followed_is_no_end(self, speaker: Speaker) -> None:
-        """The lexer gives up on the first token: the form is not complete."""
+        """The lexer fails on the first token, and the form does not count as complete."""
         try:
             matcher = speaker.matcher("regex", "(a{1000}){1000}")
         except InputError:
@@ -366,8 +367,8 @@ def tools(*functions: dict[str, Any], choice: Any = "required", **more: Any) -> 
     return Tools(functions=list(functions), choice=choice, **more)
 
 
-# Whether the marks of calls are tokens of their own differs between models: Qwen's are (as text),
-# Hermes' are special, others' are plain text.
+# The marks of calls are tokens in some models only. Qwen's are tokens (as text), Hermes' are
+# special tokens, others' are plain text.
 WAYS = {
     "plain": {"special": ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), "added": ()},
     "added": {
@@ -402,10 +403,10 @@ class Caller(Speaker):
     def calls(
         self, text: str, offered: Tools, *, either: bool = False, seed: int | None = None
     ) -> tuple[str, list[tuple[str, Any]]]:
-        """The text beside the calls, and the calls' names and arguments.
+        """Returns the text outside the calls, and the calls' names and arguments.
 
         Args:
-            seed: of the pieces in which the text is read; None: at once.
+            seed: seed of the pieces in which the text is read. None reads it at once.
         """
         reader = self.dialect.reader("", tools=offered.functions, either=either)
         assert reader is not None
@@ -413,7 +414,9 @@ class Caller(Speaker):
         for piece in [text] if seed is None else pieces(text, seed):
             events += reader.add(piece)
         answer = joined([*events, *reader.finish()])
-        return answer.text, [(one.name, json.loads(one.arguments)) for one in answer.calls]
+        return answer.text, [
+            (tool_call.name, json.loads(tool_call.arguments)) for tool_call in answer.calls
+        ]
 
 
 _callers: dict[tuple[str, str], Caller] = {}
@@ -441,10 +444,10 @@ class TestForcedCalls:
         for seed in range(4):
             text, reason = model.says(model.calling(offered), seed)
             assert reason == "stop", text
-            rest, found = model.calls(text, offered)
+            rest, calls = model.calls(text, offered)
             assert rest.strip() == ""
-            assert [name for name, _ in found] == ["get_it"], text
-            assert fits(found[0][1], parameters or EMPTY), text
+            assert [name for name, _ in calls] == ["get_it"], text
+            assert fits(calls[0][1], parameters or EMPTY), text
 
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("form", ["hermes", "mistral"])
@@ -455,8 +458,8 @@ class TestForcedCalls:
         for seed in range(6):
             text, reason = model.says(model.calling(offered), seed)
             assert reason == "stop", text
-            _, found = model.calls(text, offered)
-            ((name, arguments),) = found
+            _, calls = model.calls(text, offered)
+            ((name, arguments),) = calls
             assert fits(arguments, {"a": UNIT, "b": EMPTY}[name])
             names.add(name)
         assert names == {"a", "b"}
@@ -476,16 +479,16 @@ class TestForcedCalls:
     def test_nothing_else_can_be_said(self, form: str) -> None:
         offered = tools(function("get_it", EMPTY))
         model = caller(form)
-        said, ended = model.accepts(model.calling(offered), "Hello, I will look it up.")
-        assert (said, ended) == ("", False)
+        accepted, ended = model.accepts(model.calling(offered), "Hello, I will look it up.")
+        assert (accepted, ended) == ("", False)
 
     def test_several(self) -> None:
-        one = '<tool_call>\n{"name": "get_it", "arguments": {}}\n</tool_call>'
+        call_text = '<tool_call>\n{"name": "get_it", "arguments": {}}\n</tool_call>'
         offered = tools(function("get_it", EMPTY))
         model = caller("hermes")
-        said, ended = model.accepts(model.calling(offered), f"{one}\n{one}")
-        assert (said, ended) == (f"{one}\n{one}", True)
-        assert model.calls(said, offered)[1] == [("get_it", {})] * 2
+        accepted, ended = model.accepts(model.calling(offered), f"{call_text}\n{call_text}")
+        assert (accepted, ended) == (f"{call_text}\n{call_text}", True)
+        assert model.calls(accepted, offered)[1] == [("get_it", {})] * 2
 
     @pytest.mark.parametrize("form", NAMES)
     def test_no_more_than_one_without_parallel_calls(self, form: str) -> None:
@@ -495,8 +498,8 @@ class TestForcedCalls:
             text, reason = model.says(model.calling(offered), seed)
             assert reason == "stop"
             assert model.calls(text, offered)[1] == [("get_it", {})]
-            said, ended = model.accepts(model.calling(offered), f"{text}\n{text}")
-            assert said.rstrip() == text.rstrip()
+            accepted, ended = model.accepts(model.calling(offered), f"{text}\n{text}")
+            assert accepted.rstrip() == text.rstrip()
             assert ended
 
     def test_a_bad_schema_names_its_place(self) -> None:
@@ -528,7 +531,7 @@ class TestForcedCalls:
 
     @pytest.mark.parametrize("form", NAMES)
     def test_a_property_may_be_true(self, form: str) -> None:
-        """Of JSON schema: anything fits."""
+        """The JSON schema `true` accepts any value of a property."""
         schema = {"type": "object", "properties": {"any": True}, "required": ["any"]}
         model = caller(form)
         matcher = model.calling(tools(function("get_it", schema), parallel=False))
@@ -536,16 +539,16 @@ class TestForcedCalls:
 
 
 class TestManyTools:
-    """All that a request may have, in formats that name each argument in the grammar."""
+    """The maximum tools per request, in formats that name each argument in the grammar."""
 
     @pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "deepseek-v3.2", "gemma-4"])
     def test_are_compiled(self, name: str) -> None:
         kinds: list[Any] = [{"type": "string"}, {"type": "integer"}, {"type": "array"}]
         schema = {"type": "object", "properties": {f"p{at}": kinds[at % 3] for at in range(10)}}
         functions = [function(f"tool_{at}", schema) for at in range(128)]
-        for one in functions:
-            del one["function"]["strict"]
-        form = next(one for one in FORMATS if one.name == name)
+        for entry in functions:
+            del entry["function"]["strict"]
+        form = next(entry for entry in FORMATS if entry.name == name)
         grammars = caller("hermes").grammars
         started = time.process_time()
         grammars.matcher(grammars.calls(form, tools(*functions, choice="auto")), "tools")
@@ -553,7 +556,7 @@ class TestManyTools:
 
 
 class TestFreeToCall:
-    """`auto`: text, or calls that fit."""
+    """`auto` admits text, or calls that fit."""
 
     ways = [("hermes", "plain"), ("hermes", "added"), ("hermes", "special")]
     ways += [("mistral", "plain"), ("mistral", "special"), ("llama3", "added")]
@@ -586,9 +589,9 @@ class TestFreeToCall:
     @pytest.mark.parametrize(("form", "way"), ways)
     def test_a_call(self, form: str, way: str) -> None:
         model = caller(form, way)
-        said, ended = model.accepts(model.calling(self.auto(parallel=False)), self.call[form])
-        assert (said, ended) == (self.call[form], True)
-        assert model.calls(said, self.auto()) == ("", [("get_it", {"unit": "km"})])
+        accepted, ended = model.accepts(model.calling(self.auto(parallel=False)), self.call[form])
+        assert (accepted, ended) == (self.call[form], True)
+        assert model.calls(accepted, self.auto()) == ("", [("get_it", {"unit": "km"})])
 
     @pytest.mark.parametrize(("form", "way"), [one for one in ways if one[0] != "pythonic"])
     def test_a_call_of_what_there_is_not(self, form: str, way: str) -> None:
@@ -597,17 +600,20 @@ class TestFreeToCall:
             self.call[form].replace("get_it", "wrong"),
             self.call[form].replace("km", "inch"),
         ):
-            said, ended = model.accepts(model.calling(self.auto()), wrong)
-            assert len(said) < len(wrong)
+            accepted, ended = model.accepts(model.calling(self.auto()), wrong)
+            assert len(accepted) < len(wrong)
             assert not ended
 
     @pytest.mark.parametrize("way", WAYS)
     def test_text_and_then_a_call(self, way: str) -> None:
         model = caller("hermes", way)
         text = f"Let me look.\n{self.call['hermes']}"
-        said, ended = model.accepts(model.calling(self.auto()), text)
-        assert (said, ended) == (text, True)
-        assert model.calls(said, self.auto()) == ("Let me look.\n", [("get_it", {"unit": "km"})])
+        accepted, ended = model.accepts(model.calling(self.auto()), text)
+        assert (accepted, ended) == (text, True)
+        assert model.calls(accepted, self.auto()) == (
+            "Let me look.\n",
+            [("get_it", {"unit": "km"})],
+        )
 
     @pytest.mark.parametrize("way", WAYS)
     def test_several_calls(self, way: str) -> None:
@@ -619,8 +625,8 @@ class TestFreeToCall:
     def test_no_more_than_one_without_parallel_calls(self, way: str) -> None:
         model = caller("hermes", way)
         once = self.call["hermes"]
-        said, ended = model.accepts(model.calling(self.auto(parallel=False)), f"{once}\n{once}")
-        assert (said, ended) == (once, True)
+        accepted, ended = model.accepts(model.calling(self.auto(parallel=False)), f"{once}\n{once}")
+        assert (accepted, ended) == (once, True)
 
 
 ANNA = '{"name": "Anna", "age": 31}'
@@ -656,7 +662,7 @@ FORM_TEXTS = {
 
 
 class TestCallsOrForm:
-    """`auto` and a form: nothing but calls that fit, or the form and nothing else."""
+    """`auto` with a form admits only calls that fit, or only the form."""
 
     ways = TestFreeToCall.ways
     call = TestFreeToCall.call
@@ -671,14 +677,14 @@ class TestCallsOrForm:
         guide, text = FORM_TEXTS[kind]
         for parallel in (True, False):
             offered = self.auto(parallel=parallel)
-            said = model.accepts(model.either(offered, guide), text)
+            accepted = model.accepts(model.either(offered, guide), text)
             if "<tool_call>" in text and way != "plain":
-                # Such a token stands for no text.
-                assert said == ('["', False)
+                # Such a token does not count as text.
+                assert accepted == ('["', False)
                 continue
-            assert said == (text, True)
-            said = model.accepts(model.either(offered, guide), self.call[form])
-            assert said == (self.call[form], True)
+            assert accepted == (text, True)
+            accepted = model.accepts(model.either(offered, guide), self.call[form])
+            assert accepted == (self.call[form], True)
 
     @pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
     @pytest.mark.parametrize("kind", FORM_TEXTS)
@@ -712,31 +718,33 @@ class TestCallsOrForm:
         if kind != "object":
             # For llama3, any object is such a form.
             wrong.append(call.replace("get_it", "other"))
-        for one in wrong:
-            said, ended = model.accepts(model.either(self.auto(), guide), one)
+        for candidate in wrong:
+            accepted, ended = model.accepts(model.either(self.auto(), guide), candidate)
             whole = kind == "object" and form == "llama3"
-            assert not (ended and said == one) or (whole and one == wrong[-1]), one
+            assert not (ended and accepted == candidate) or (whole and candidate == wrong[-1]), (
+                candidate
+            )
 
     @pytest.mark.parametrize(("form", "way"), ways)
     def test_drawn_it_is_one_of_both(self, form: str, way: str) -> None:
         model = caller(form, way)
-        # Where a call begins like any object, chance hardly ever takes the way of calls.
+        # If a call begins like any object, random draws hardly reach a call.
         guide, _ = FORM_TEXTS["list" if form == "llama3" else "schema"]
         offered = tools(function("a", UNIT), function("b", REFERRING), choice="auto")
-        found: set[str] = set()
+        kinds: set[str] = set()
         for seed in range(12):
             matcher = model.either(offered, guide, reasoned=seed % 2 == 0)
-            said, reason = model.says(matcher, seed, 120)
+            answer, reason = model.says(matcher, seed, 120)
             if reason != "stop":
                 continue
-            text, calls = model.calls(said, offered, either=True, seed=seed)
+            text, calls = model.calls(answer, offered, either=True, seed=seed)
             if calls:
                 assert text.strip() == ""
-                assert all(name in "ab" and fits(given, UNIT) for name, given in calls)
+                assert all(name in "ab" and fits(arguments, UNIT) for name, arguments in calls)
             else:
                 assert fits(json.loads(text), guide.value)
-            found.add("calls" if calls else "text")
-        assert found == {"calls", "text"}
+            kinds.add("calls" if calls else "text")
+        assert kinds == {"calls", "text"}
 
     @pytest.mark.parametrize("way", WAYS)
     def test_several_calls(self, way: str) -> None:
@@ -753,15 +761,15 @@ class TestCallsOrForm:
     def test_empty_lines_behind_the_reasoning(self, form: str, way: str) -> None:
         model = caller(form, way)
         guide, text = FORM_TEXTS["schema"]
-        for said in (f"\n\n{text}", f"\n{self.call[form]}", text, self.call[form]):
+        for candidate in (f"\n\n{text}", f"\n{self.call[form]}", text, self.call[form]):
             matcher = model.either(self.auto(), guide, reasoned=True)
-            assert model.accepts(matcher, said) == (said, True)
+            assert model.accepts(matcher, candidate) == (candidate, True)
         matcher = model.either(self.auto(), guide, reasoned=True)
         assert not model.accepts(matcher, f"\n\n\n{text}")[1]
 
     @pytest.mark.parametrize("text", ['{"name": "get_it"}', '{"name": "get_it", "unit": "km"}'])
     def test_an_object_that_is_named_like_a_tool(self, text: str) -> None:
-        """Without a mark of its own, a call is told by all of its members."""
+        """Without a mark of its format, a call is recognised by all of its members."""
         model = caller("llama3")
         guide, _ = FORM_TEXTS["object"]
         assert model.accepts(model.either(self.auto(), guide), text) == (text, True)
@@ -769,9 +777,11 @@ class TestCallsOrForm:
             assert model.calls(text, self.auto(), either=True, seed=seed) == (text, [])
 
     def test_text_is_told_as_it_comes(self) -> None:
-        """Though it begins like a call."""
+        """Text is streamed as it arrives, although it begins like a call."""
         reader = caller("llama3").dialect.reader("", tools=self.auto().functions, either=True)
         assert reader is not None
         pieces = ['{"na', 'me": "', "An", 'na", ', '"age": ', "31}"]
-        told = ["".join(str(getattr(one, "text", "")) for one in reader.add(p)) for p in pieces]
-        assert told == ["", "", '{"name": "An', 'na", ', '"age": ', "31}"]
+        texts = [
+            "".join(str(getattr(event, "text", "")) for event in reader.add(p)) for p in pieces
+        ]
+        assert texts == ["", "", '{"name": "An', 'na", ', '"age": ', "31}"]

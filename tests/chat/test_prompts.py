@@ -51,26 +51,26 @@ def asked(prompt: Prompt = "x", **sampling: Any) -> Generation:
 
 
 def refusal(prompts: Prompts, prompt: Prompt, place: str = "prompt") -> InputError:
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as caught:
         prompts.prepare(prompt, place)
-    assert not found.value.of_item
-    return found.value
+    assert not caught.value.of_item
+    return caught.value
 
 
 class TestPrepare:
     def test_a_conversation(self, prompts: Prompts) -> None:
-        found = prompts.prepare(talk(), "messages")
+        prepared = prompts.prepare(talk(), "messages")
         text = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-        assert prompts.tokenizer.decode(found.tokens) == text
-        assert found.text == text[-64:]
-        assert found.tokens.count(prompts.tokenizer.convert_tokens_to_ids("<|im_start|>")) == 2
+        assert prompts.tokenizer.decode(prepared.tokens) == text
+        assert prepared.text == text[-64:]
+        assert prepared.tokens.count(prompts.tokenizer.convert_tokens_to_ids("<|im_start|>")) == 2
 
     def test_a_text(self, prompts: Prompts) -> None:
-        found = prompts.prepare("Once upon a time", "prompt")
-        assert found.tokens == prompts.tokenizer("Once upon a time")["input_ids"]
+        prepared = prompts.prepare("Once upon a time", "prompt")
+        assert prepared.tokens == prompts.tokenizer("Once upon a time")["input_ids"]
 
     def test_the_tokenizers_own_first_token_comes_once(self, tmp_path: Path) -> None:
-        """Texts begin with it; chat templates write it themselves."""
+        """Texts start with the tokenizer's first token. Chat templates write it themselves."""
         from tokenizers.processors import TemplateProcessing
 
         made = tokenizer("<|endoftext|>" + CHATML)
@@ -79,10 +79,10 @@ class TestPrepare:
             single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", first)]
         )
         made.save_pretrained(tmp_path)
-        own = Prompts(tmp_path, max_length=64, vocabulary=VOCABULARY)
-        assert own.prepare("Hello", "prompt").tokens[0] == first
+        own_prompts = Prompts(tmp_path, max_length=64, vocabulary=VOCABULARY)
+        assert own_prompts.prepare("Hello", "prompt").tokens[0] == first
         for prompt in ("Hello", talk()):
-            assert own.prepare(prompt, "prompt").tokens.count(first) == 1
+            assert own_prompts.prepare(prompt, "prompt").tokens.count(first) == 1
 
     def test_tokens(self, prompts: Prompts) -> None:
         assert prompts.prepare([5, 6, 399], "prompt") == Prepared([5, 6, 399], "")
@@ -105,9 +105,9 @@ class TestPrepare:
         function = {"type": "function", "function": {"name": "get_weather"}}
         wishes: list[tuple[Any, bool]] = [("auto", True), ("required", True), ("none", False)]
         for choice, expected in wishes:
-            given = Tools(functions=[function], choice=choice)
-            found = prompts.prepare(talk(tools=given), "messages")
-            assert ("get_weather" in prompts.tokenizer.decode(found.tokens)) is expected
+            offered = Tools(functions=[function], choice=choice)
+            prepared = prompts.prepare(talk(tools=offered), "messages")
+            assert ("get_weather" in prompts.tokenizer.decode(prepared.tokens)) is expected
 
     def test_without_a_template(self, tmp_path: Path) -> None:
         error = refusal(prompts_of(tmp_path, None), talk(), "messages")
@@ -115,9 +115,9 @@ class TestPrepare:
         assert "no chat template" in error.message
 
     def test_variables_of_the_template(self, tmp_path: Path) -> None:
-        own = prompts_of(tmp_path, CHATML + "{{ reasoning_effort }}")
-        found = own.prepare(talk(effort="high"), "messages")
-        assert found.text.endswith("assistant\nhigh")
+        own_prompts = prompts_of(tmp_path, CHATML + "{{ reasoning_effort }}")
+        prepared = own_prompts.prepare(talk(effort="high"), "messages")
+        assert prepared.text.endswith("assistant\nhigh")
 
     @pytest.mark.case(6)
     def test_variables_that_it_does_not_know(self, prompts: Prompts) -> None:
@@ -125,9 +125,9 @@ class TestPrepare:
         assert error.field == "reasoning_effort"
 
     def test_what_the_template_refuses(self, tmp_path: Path) -> None:
-        own = prompts_of(tmp_path, REFUSING)
-        assert own.prepare(talk(), "messages").text == "Hello"
-        error = refusal(own, talk({"role": "system", "content": "x"}), "messages")
+        own_prompts = prompts_of(tmp_path, REFUSING)
+        assert own_prompts.prepare(talk(), "messages").text == "Hello"
+        error = refusal(own_prompts, talk({"role": "system", "content": "x"}), "messages")
         assert error.field == "messages"
         assert "No system messages, please." in error.message
 
@@ -145,7 +145,7 @@ class TestPrepare:
         ],
     )
     def test_what_does_not_fit_the_template(self, template: str, tmp_path: Path) -> None:
-        """Errors of any kind within a template are the request's, not the server's."""
+        """Any error within a template is an error of the request, not of the server."""
         assert refusal(prompts_of(tmp_path, template), talk(), "messages").field == "messages"
 
 
@@ -161,19 +161,19 @@ ASSISTANT: dict[str, Any] = {"role": "assistant", "content": "The capital "}
 class TestTemplateVariables:
     @pytest.mark.parametrize("value", [True, False])
     def test_reach_the_template_as_in_transformers(self, value: bool, tmp_path: Path) -> None:
-        own = prompts_of(tmp_path, SWITCHED)
-        given = {"enable_thinking": value}
-        found = own.prepare(talk(variables=given), "messages")
-        wanted = own.tokenizer.apply_chat_template(
-            [USER], tokenize=False, add_generation_prompt=True, **given
+        own_prompts = prompts_of(tmp_path, SWITCHED)
+        variables = {"enable_thinking": value}
+        prepared = own_prompts.prepare(talk(variables=variables), "messages")
+        expected = own_prompts.tokenizer.apply_chat_template(
+            [USER], tokenize=False, add_generation_prompt=True, **variables
         )
-        assert own.tokenizer.decode(found.tokens) == wanted
+        assert own_prompts.tokenizer.decode(prepared.tokens) == expected
 
     @pytest.mark.parametrize(
         "name", ["thinking", "verbosity", "documents", "tools_in_user_message"]
     )
     def test_that_it_does_not_read_are_refused(self, name: str, tmp_path: Path) -> None:
-        """Names in comments, texts and attributes are not variables."""
+        """Names in comments, texts and attributes do not count as variables."""
         error = refusal(prompts_of(tmp_path, SWITCHED), talk(variables={name: 1}), "messages")
         assert error.field == f"chat_template_kwargs.{name}"
 
@@ -183,19 +183,19 @@ class TestTemplateVariables:
         assert "'enable_thinking'" in error.message
 
     def test_special_tokens_stay_the_models_own(self, tmp_path: Path) -> None:
-        own = prompts_of(tmp_path, "{{ eos_token }}")
-        found = own.prepare(talk(variables={"eos_token": "x"}), "messages")
-        assert found.text == "<|im_end|>"
+        own_prompts = prompts_of(tmp_path, "{{ eos_token }}")
+        prepared = own_prompts.prepare(talk(variables={"eos_token": "x"}), "messages")
+        assert prepared.text == "<|im_end|>"
 
     def test_documents(self, tmp_path: Path) -> None:
-        own = prompts_of(tmp_path, GROUNDED)
+        own_prompts = prompts_of(tmp_path, GROUNDED)
         documents = [{"title": "A", "text": "first"}, {"title": "B", "text": "second"}]
-        found = own.prepare(talk(documents=documents), "messages")
-        wanted = own.tokenizer.apply_chat_template(
+        prepared = own_prompts.prepare(talk(documents=documents), "messages")
+        expected = own_prompts.tokenizer.apply_chat_template(
             [USER], tokenize=False, add_generation_prompt=True, documents=documents
         )
-        assert own.tokenizer.decode(found.tokens) == wanted
-        assert "[B] second" in wanted
+        assert own_prompts.tokenizer.decode(prepared.tokens) == expected
+        assert "[B] second" in expected
 
     def test_documents_that_it_does_not_read(self, prompts: Prompts) -> None:
         error = refusal(prompts, talk(documents=[{"text": "x"}]), "messages")
@@ -210,19 +210,19 @@ class TestContinued:
     @pytest.mark.parametrize("template", [HERMES, CHATML, TRIMMING, SWITCHED])
     @pytest.mark.parametrize("last", ["The capital ", "Yes", " <b>é</b>\n", "Hello"])
     def test_as_transformers_renders_it(self, template: str, last: str, tmp_path: Path) -> None:
-        own = prompts_of(tmp_path, template)
+        own_prompts = prompts_of(tmp_path, template)
         messages = [USER, {"role": "assistant", "content": last}]
-        found = own.prepare(talk(*messages, continues=True), "messages")
-        wanted = own.tokenizer.apply_chat_template(
+        prepared = own_prompts.prepare(talk(*messages, continues=True), "messages")
+        expected = own_prompts.tokenizer.apply_chat_template(
             messages, tokenize=False, continue_final_message=True
         )
-        assert own.tokenizer.decode(found.tokens) == wanted
-        assert wanted.rstrip().endswith(last.strip())
+        assert own_prompts.tokenizer.decode(prepared.tokens) == expected
+        assert expected.rstrip().endswith(last.strip())
 
     def test_without_the_beginning_of_an_answer(self, prompts: Prompts) -> None:
-        found = prompts.prepare(talk(USER, ASSISTANT, begins_answer=False), "messages")
-        wanted = prompts.tokenizer.apply_chat_template([USER, ASSISTANT], tokenize=False)
-        assert prompts.tokenizer.decode(found.tokens) == wanted
+        prepared = prompts.prepare(talk(USER, ASSISTANT, begins_answer=False), "messages")
+        expected = prompts.tokenizer.apply_chat_template([USER, ASSISTANT], tokenize=False)
+        assert prompts.tokenizer.decode(prepared.tokens) == expected
 
     @pytest.mark.parametrize(
         "last",
@@ -237,38 +237,38 @@ class TestContinued:
         assert "continue_final_message" in error.message
 
     def test_a_template_that_leaves_it_out(self, tmp_path: Path) -> None:
-        own = prompts_of(tmp_path, OMITTING)
-        error = refusal(own, talk(USER, ASSISTANT, continues=True), "messages")
+        own_prompts = prompts_of(tmp_path, OMITTING)
+        error = refusal(own_prompts, talk(USER, ASSISTANT, continues=True), "messages")
         assert "changes the last message" in error.message
 
     @pytest.mark.parametrize(
         ("last", "reasons"), [("<think>\nLet me", True), ("<think>\nx</think>Yes", False)]
     )
     def test_within_reasoning(self, last: str, reasons: bool, prompts: Prompts) -> None:
-        one = {"role": "assistant", "content": last}
-        found = prompts.prepare(talk(USER, one, continues=True), "messages")
-        assert found.text.endswith("<think>") is reasons
+        message = {"role": "assistant", "content": last}
+        prepared = prompts.prepare(talk(USER, message, continues=True), "messages")
+        assert prepared.text.endswith("<think>") is reasons
 
 
 class TestCut:
     def test_keeps_the_end_or_the_beginning(self, prompts: Prompts) -> None:
         whole = [*range(5, 25)]
-        for side, kept in (("left", whole[-7:]), ("right", whole[:7])):
+        for side, expected in (("left", whole[-7:]), ("right", whole[:7])):
             cut = Cut(tokens=7, side=side)  # pyright: ignore[reportArgumentType]
-            assert prompts.prepare(whole, "prompt", cut=cut).tokens == kept
+            assert prompts.prepare(whole, "prompt", cut=cut).tokens == expected
         assert prompts.prepare(whole, "prompt", cut=Cut(tokens=20)).tokens == whole
 
     @pytest.mark.parametrize(("wished", "kept"), [(None, 63), (10, 54), (500, 1)])
     def test_to_what_there_is_room_for(
         self, wished: int | None, kept: int, prompts: Prompts
     ) -> None:
-        found = prompts.prepare([7] * 200, "prompt", wished, Cut(tokens=-1))
-        assert len(found.tokens) == kept
+        prepared = prompts.prepare([7] * 200, "prompt", wished, Cut(tokens=-1))
+        assert len(prepared.tokens) == kept
 
     def test_a_conversation(self, prompts: Prompts) -> None:
         whole = prompts.prepare(talk(), "messages")
-        found = prompts.prepare(talk(), "messages", cut=Cut(tokens=4))
-        assert found == Prepared(whole.tokens[-4:], whole.text)
+        prepared = prompts.prepare(talk(), "messages", cut=Cut(tokens=4))
+        assert prepared == Prepared(whole.tokens[-4:], whole.text)
 
 
 class TestLimited:
@@ -276,9 +276,9 @@ class TestLimited:
         return prompts.limited(Prepared([1] * size, ""), asked(**sampling), "prompt")
 
     def refused(self, prompts: Prompts, size: int, **sampling: Any) -> InputError:
-        with pytest.raises(InputError) as found:
+        with pytest.raises(InputError) as caught:
             self.limited(prompts, size, **sampling)
-        return found.value
+        return caught.value
 
     def test_what_there_is_room_for(self, prompts: Prompts) -> None:
         assert self.limited(prompts, 50).max_tokens == 14
@@ -308,20 +308,20 @@ class TestLimited:
         )
 
     def test_a_prompt_without_an_answer(self, prompts: Prompts) -> None:
-        """There has to be room for a token all the same: some engines always draw one."""
+        """A prompt without an answer leaves room for one token: some engines always draw one."""
         assert self.limited(prompts, 63, max_tokens=0).max_tokens == 0
         assert self.refused(prompts, 64, max_tokens=0).field == "prompt"
 
     def test_names_the_field_that_was_given(self, prompts: Prompts) -> None:
-        given = Generation(
+        generation = Generation(
             api="chat",
             prompts=["x"],
             sampling=Sampling(max_tokens=100),
             limit_field="max_completion_tokens",
         )
-        with pytest.raises(InputError) as found:
-            prompts.limited(Prepared([1], ""), given, "messages")
-        assert found.value.field == "max_completion_tokens"
+        with pytest.raises(InputError) as caught:
+            prompts.limited(Prepared([1], ""), generation, "messages")
+        assert caught.value.field == "max_completion_tokens"
 
     @pytest.mark.parametrize("token", [VOCABULARY, -1])
     def test_tokens_that_there_are_not(self, token: int, prompts: Prompts) -> None:
@@ -332,7 +332,7 @@ class TestLimited:
 
 class TestTokensBeyondTheEmbedding:
     def small(self, path: Path, names: list[str], template: str = CHATML) -> Prompts:
-        """Prompts of a model that knows all tokens before these, which are the last."""
+        """Returns prompts of a model that knows all tokens except the last ones, `names`."""
         made = tokenizer(template)
         made.add_tokens(names)
         made.save_pretrained(path)
@@ -406,7 +406,7 @@ class TestEarlierCalls:
     def test_whose_arguments_are_no_json(
         self, arguments: Any, written: str, listed: str, tmp_path: Path
     ) -> None:
-        """Templates that take texts show them; those that take objects only are given none."""
+        """Templates for texts show such arguments. Templates for objects only receive none."""
         for number, (way, expected) in enumerate(((WRITTEN, written), (LISTED, listed))):
             made = prompts_of(tmp_path / str(number), CALLING.replace("ARGUMENTS", way))
             text = made.prepare(called("c", arguments), "messages").text
@@ -416,14 +416,17 @@ class TestEarlierCalls:
         "identifier", ["call_0123456789abcdef01234567", "x", "é" * 9, "abc-12345"]
     )
     def test_whose_ids_are_not_the_templates(self, identifier: str, tmp_path: Path) -> None:
-        """Mistral's templates take nine letters or digits: the server's own ids are longer."""
+        """Mistral's templates require nine letters or digits.
+
+        The server's own ids are longer.
+        """
         made = prompts_of(tmp_path, NINE + CALLING.replace("ARGUMENTS", WRITTEN))
         text = made.prepare(called(identifier, {}), "messages").text
         short = text.partition("[")[2].partition(" ")[0]
         assert len(short) == 9 and short.isalnum()
         assert text == f"user:Hello;assistant:[{short} f{{}}];tool:1{short};"
-        own = made.prepare(called("abcABC123", {}), "messages").text
-        assert "[abcABC123 f" in own
+        unchanged = made.prepare(called("abcABC123", {}), "messages").text
+        assert "[abcABC123 f" in unchanged
 
 
 class TestParts:
@@ -434,8 +437,10 @@ class TestParts:
         made = prompts_of(tmp_path, template)
         parts = [{"type": "text", "text": text} for text in "ab"]
         roles = ("system", "user", "assistant", "tool")
-        given = made.prepare(talk(*({"role": role, "content": parts} for role in roles)), "m")
-        text = made.tokenizer.decode(given.tokens)
+        prepared = made.prepare(talk(*({"role": role, "content": parts} for role in roles)), "m")
+        text = made.tokenizer.decode(prepared.tokens)
         assert text.count(joined) == 4
-        one = talk({"role": "user", "content": parts[:1]})
-        assert made.prepare(one, "m") == made.prepare(talk({"role": "user", "content": "a"}), "m")
+        conversation = talk({"role": "user", "content": parts[:1]})
+        assert made.prepare(conversation, "m") == made.prepare(
+            talk({"role": "user", "content": "a"}), "m"
+        )

@@ -1,4 +1,4 @@
-"""Chat templates that take for ever, or all memory: each costs one request, and nothing else."""
+"""A chat template that never ends or uses all memory costs one request, and nothing else."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ def direct(made: Any, **more: Any) -> str:
 
 
 class TestSame:
-    """As transformers renders it in this very process."""
+    """Templates render as transformers renders them in this process."""
 
     @pytest.mark.parametrize(
         "source",
@@ -123,9 +123,9 @@ class TestLimits:
 
     def test_row6_long_conversations_are_no_attack(self, made: Any, template: ChatTemplate) -> None:
         talk = [{"role": "user", "content": "word " * 2_000}] * 400
-        found = template.rendered(talk)
+        text = template.rendered(talk)
         options = {"tokenize": False, "add_generation_prompt": True}
-        assert found == made.apply_chat_template(talk, **options)
+        assert text == made.apply_chat_template(talk, **options)
 
 
 class TestProcesses:
@@ -152,18 +152,18 @@ class TestProcesses:
         assert renderer.render("y", arguments) == "y"
 
     def test_row6_they_hold_no_file_of_the_replica_and_end_with_it(self, tmp_path: Path) -> None:
-        with (tmp_path / "secret").open("w") as held:
+        with (tmp_path / "secret").open("w") as secret_file:
             renderer = Renderer()
             renderer.render("x", {"conversations": [TALK]})
-            one = psutil.Process(renderer._pid)
-            keeper = one.parent()
+            renderer_process = psutil.Process(renderer._pid)
+            keeper = renderer_process.parent()
             assert keeper
-            for process in (one, keeper):
-                assert held.name not in [file.path for file in process.open_files()]
+            for process in (renderer_process, keeper):
+                assert secret_file.name not in [file.path for file in process.open_files()]
                 assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) <= 5
         del renderer
-        psutil.wait_procs([one, keeper], timeout=10)
-        assert not one.is_running() and not keeper.is_running()
+        psutil.wait_procs([renderer_process, keeper], timeout=10)
+        assert not renderer_process.is_running() and not keeper.is_running()
 
 
 class TestPrompts:

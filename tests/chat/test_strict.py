@@ -1,4 +1,4 @@
-"""Strict schemas against jsonschema, and as llguidance enforces them."""
+"""Strict schemas, compared with jsonschema and as llguidance enforces them."""
 
 import copy
 import itertools
@@ -181,36 +181,36 @@ def valid(value: Any, schema: dict[str, Any]) -> bool:
 class TestClosed:
     @pytest.mark.parametrize("name", CASES)
     def test_values(self, name: str) -> None:
-        schema, taken, refused = CASES[name]
+        schema, accepted, refused = CASES[name]
         before = json.dumps(schema)
-        found = closed(schema)
+        closed_schema = closed(schema)
         assert json.dumps(schema) == before, "the given schema is not changed"
-        jsonschema.Draft202012Validator.check_schema(found)
-        for value in taken:
-            assert valid(value, schema) and valid(value, found), value
+        jsonschema.Draft202012Validator.check_schema(closed_schema)
+        for value in accepted:
+            assert valid(value, schema) and valid(value, closed_schema), value
         for value in refused:
-            assert not valid(value, found), value
+            assert not valid(value, closed_schema), value
 
     @pytest.mark.parametrize("name", CASES)
     def test_again_it_is_the_same(self, name: str) -> None:
-        schema, taken, refused = CASES[name]
+        schema, accepted, refused = CASES[name]
         twice = closed(closed(schema))
-        assert [valid(one, twice) for one in (*taken, *refused)] == [True] * len(taken) + [
-            False
-        ] * len(refused)
+        assert [valid(value, twice) for value in (*accepted, *refused)] == [True] * len(
+            accepted
+        ) + [False] * len(refused)
 
     @pytest.mark.parametrize("name", CASES)
     def test_as_it_is_enforced(self, name: str, speaker: Speaker) -> None:
-        schema, taken, refused = CASES[name]
+        schema, accepted, refused = CASES[name]
         guide = Guide(kind="json_schema", field=FIELD, value=schema, strict=True)
         grammar = compiled(guide, FIELD)
-        for value in taken:
+        for value in accepted:
             text = json.dumps(value)
             assert speaker.accepts(speaker.grammars.matcher(grammar, FIELD), text) == (text, True)
         for value in refused:
             text = json.dumps(value)
-            said, _ = speaker.accepts(speaker.grammars.matcher(grammar, FIELD), text)
-            assert said != text, text
+            admitted, _ = speaker.accepts(speaker.grammars.matcher(grammar, FIELD), text)
+            assert admitted != text, text
         drawn = 0
         for seed in range(8):
             text, reason = speaker.says(speaker.grammars.matcher(grammar, FIELD), seed, 150)
@@ -221,23 +221,23 @@ class TestClosed:
 
     @pytest.mark.parametrize("seed", range(40))
     def test_nothing_is_allowed_that_was_not(self, seed: int) -> None:
-        """And what names only members that are known stays allowed."""
+        """A closed schema allows no new value. Values with only known members stay allowed."""
         chance = random.Random(seed)
-        # None refers to itself, not even by the other.
+        # No definition refers to itself, directly or through the other.
         definitions = {"p": _any(chance, 2, "q"), "q": _any(chance, 2)}
         schema = {**_any(chance, 3, "pq"), "$defs": definitions}
-        found = closed(schema)
-        jsonschema.Draft202012Validator.check_schema(found)
+        closed_schema = closed(schema)
+        jsonschema.Draft202012Validator.check_schema(closed_schema)
         for _ in range(60):
             value = _value(chance, 3)
-            if valid(value, found):
+            if valid(value, closed_schema):
                 assert valid(value, schema), (schema, value)
             elif valid(value, schema):
                 assert _has_unknown(value, schema), (schema, value)
 
     @pytest.mark.parametrize("seed", range(20))
     def test_what_is_no_schema(self, seed: int) -> None:
-        """That is for the compiler to say."""
+        """Closing an invalid schema does not fail. The compiler reports the error."""
         chance = random.Random(seed)
         odd: list[Any] = [None, 5, "a", [], ["a"], [5], {}, {"a": 5}, True]
         for _ in range(50):
@@ -256,13 +256,13 @@ class TestClosed:
     def test_a_long_chain_of_references(self) -> None:
         names = [f"d{number}" for number in range(400)]
         links = {
-            one: {"allOf": [{"$ref": f"#/$defs/{other}"}, True]}
-            for one, other in itertools.pairwise(names)
+            name: {"allOf": [{"$ref": f"#/$defs/{other}"}, True]}
+            for name, other in itertools.pairwise(names)
         }
         schema = {"$ref": "#/$defs/d0", "$defs": {**links, names[-1]: A}}
-        found = checked(schema, FIELD, strict=True)
-        assert found["$defs"]["d0"]["additionalProperties"] is False
-        assert found["$defs"]["d0"]["properties"] == {"a": True}
+        checked_schema = checked(schema, FIELD, strict=True)
+        assert checked_schema["$defs"]["d0"]["additionalProperties"] is False
+        assert checked_schema["$defs"]["d0"]["properties"] == {"a": True}
 
     @pytest.mark.parametrize("reference", ["#", "#/nowhere", "#/$defs/A/0", "x.json", "#anchor"])
     def test_references_to_nothing(self, reference: str) -> None:
@@ -272,7 +272,7 @@ class TestClosed:
 
 class TestLimits:
     def test_a_schema_that_was_not_too_large_is_none(self) -> None:
-        """Each object gets a keyword more."""
+        """A schema within the size limit stays accepted, although each object gains a keyword."""
         objects = {f"o{number}": A for number in range(MAX_NODES // 7)}
         schema = {"type": "object", "properties": objects}
         assert excess(schema) is None and excess(closed(schema)) is not None
@@ -297,10 +297,10 @@ class TestTools:
         called = function("get_it", A)
         called["function"]["strict"] = strict
         offered = tools(called, function("other", EMPTY))
-        for arguments, taken in (({"a": 1}, True), ({"a": 1, "x": 2}, not strict)):
+        for arguments, is_accepted in (({"a": 1}, True), ({"a": 1, "x": 2}, not strict)):
             text = self.call % json.dumps(arguments)
-            said, _ = model.accepts(model.calling(offered), text)
-            assert (said == text) == taken
+            admitted, _ = model.accepts(model.calling(offered), text)
+            assert (admitted == text) == is_accepted
 
 
 class TestRequests:
@@ -325,10 +325,10 @@ _NAMES = "abc"
 
 
 def _any(chance: random.Random, depth: int, known: str = "") -> dict[str, Any]:
-    """A schema of objects, of the keywords that may speak of one together.
+    """Returns a random schema of objects, with the keywords that may describe one object together.
 
     Args:
-        known: definitions that it may refer to.
+        known: names of the definitions that the schema may refer to.
     """
     kinds = ["plain", "plain", "allOf", "anyOf", *(["ref"] if known else [])]
     kind = chance.choice(kinds) if depth else "leaf"
@@ -336,42 +336,42 @@ def _any(chance: random.Random, depth: int, known: str = "") -> dict[str, Any]:
         return {"type": chance.choice(["integer", "object"])}
     if kind == "ref":
         return {"$ref": f"#/$defs/{chance.choice(known)}"}
-    found: dict[str, Any] = {}
+    schema: dict[str, Any] = {}
     if kind == "plain" or chance.random() < 0.4:
         names = chance.sample(_NAMES, chance.randint(0, 2))
-        found = {
+        schema = {
             "type": "object",
-            "properties": {one: _any(chance, depth - 1, known) for one in names},
+            "properties": {name: _any(chance, depth - 1, known) for name in names},
         }
         if chance.random() < 0.1:
-            found["additionalProperties"] = chance.random() < 0.5
+            schema["additionalProperties"] = chance.random() < 0.5
     if kind != "plain":
-        found[kind] = [_any(chance, depth - 1, known) for _ in range(chance.randint(1, 2))]
-    return found
+        schema[kind] = [_any(chance, depth - 1, known) for _ in range(chance.randint(1, 2))]
+    return schema
 
 
 def _value(chance: random.Random, depth: int) -> Any:
     if not depth or chance.random() < 0.3:
         return chance.choice([1, {}])
     names = chance.sample([*_NAMES, "x"], chance.randint(0, 2))
-    return {one: _value(chance, depth - 1) for one in names}
+    return {name: _value(chance, depth - 1) for name in names}
 
 
 def _has_unknown(value: Any, schema: dict[str, Any]) -> bool:
-    """Whether it is only for some of its members that the closed schema does not take a value."""
-    found = closed(schema)
-    return any(valid(one, found) for one in _shortened(value))
+    """Returns True if the closed schema rejects a value only because of some of its members."""
+    closed_schema = closed(schema)
+    return any(valid(shortened, closed_schema) for shortened in _shortened(value))
 
 
 def _shortened(value: Any) -> list[Any]:
-    """The value with members left out, all ways of it."""
+    """Returns all variants of the value with members left out."""
     if not isinstance(value, dict):
         return [value]
     ways: list[dict[str, Any]] = [{}]
-    for name, one in value.items():
+    for name, member in value.items():
         ways = [
             {**way, **more}
             for way in ways
-            for more in ({}, *({name: short} for short in _shortened(one)))
+            for more in ({}, *({name: short} for short in _shortened(member)))
         ]
     return ways

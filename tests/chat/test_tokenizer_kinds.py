@@ -1,4 +1,4 @@
-"""Forms and log probabilities with tokenizers of other kinds than byte-level."""
+"""Forms and log probabilities with tokenizers that are not byte-level."""
 
 import json
 import random
@@ -76,7 +76,10 @@ def suffix(*, bare: bool = True) -> Any:
 
 
 def sentencepiece() -> Any:
-    """As Llama 2 has it: byte fallback, spaces as `▁`, and a decoder of several parts."""
+    """Returns a tokenizer like Llama 2's.
+
+    It has byte fallback, spaces as `▁`, and a decoder of several parts.
+    """
     bytes_of = [f"<0x{number:02X}>" for number in range(256)]
     vocabulary = {token: place for place, token in enumerate([*SPECIAL, *bytes_of, "▁", "a", "▁a"])}
     made: Any = Tokenizer(
@@ -98,7 +101,7 @@ def sentencepiece() -> Any:
 
 
 def replaced() -> Any:
-    """Characters with `▁` for a space, and no fallback."""
+    """Returns a tokenizer of characters, with `▁` for a space and no fallback."""
     characters = sorted({*"".join(TEXTS), "▁"} - {" "})
     vocabulary = {token: place for place, token in enumerate([*SPECIAL, *characters])}
     made: Any = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
@@ -121,7 +124,7 @@ KINDS: Mapping[str, tuple[Callable[[], Any], bool]] = {
     "sentencepiece": (sentencepiece, True),
     "replaced": (replaced, True),
 }
-"""Name → what makes the tokenizer, and whether texts are the pieces of its tokens."""
+"""Maps a name to the tokenizer's builder, and to True if texts are the pieces of its tokens."""
 
 
 def wrapped(name: str) -> Any:
@@ -147,16 +150,16 @@ def test_bytes_are_those_of_the_text_or_unknown(name: str) -> None:
         reader = Detokenizer(tokenizer.backend_tokenizer, frozenset())
         text = reader.add(tokens) + reader.finish()
         whole = b"".join(grammars.bytes_of(token) for token in tokens)
-        # Decoders leave out a space at the beginning, or at the end.
+        # Decoders leave out a space at the beginning or at the end.
         assert whole.decode("utf-8", "replace").strip(" ") == text.strip(" ")
 
 
 _SELDOM = {"suffix without bare tokens"}
-"""Kinds whose tokens have a space behind them: few forms can be written without any."""
+"""Kinds with tokens that end in a space. Few forms can be written without spaces."""
 
 
 def is_text(tokenizer: Any, token: int) -> bool:
-    """Whether it is no half of a character."""
+    """Returns False if the token is a part of a character."""
     name = tokenizer.convert_ids_to_tokens(token)
     return not name.startswith("<0x") or int(name[3:5], 16) < 128
 
@@ -188,7 +191,7 @@ def test_an_answer_has_the_form_or_is_refused(
 
 
 def answer(tokenizer: Any, grammars: Grammars, guide: Guide, seed: int) -> str | None:
-    """An answer that is drawn from noise; None: it is refused, or did not end."""
+    """Draws an answer from noise. Returns None if it is refused or does not end."""
     size = len(tokenizer)
     try:
         matcher = grammars.matcher(compiled(guide, "f"), "f")
@@ -202,17 +205,17 @@ def answer(tokenizer: Any, grammars: Grammars, guide: Guide, seed: int) -> str |
     for _ in range(120):
         logits = torch.randn(size, generator=noise)
         logits[END] += 4.0
-        (found,) = draw(logits[None], [draws])
-        if isinstance(found, DrawError):
-            assert isinstance(found, FormError)
+        (drawn,) = draw(logits[None], [draws])
+        if isinstance(drawn, DrawError):
+            assert isinstance(drawn, FormError)
             return None
-        if found[0] == END or matcher.consume(found[0]):
-            text += reader.add([found[0]])
+        if drawn[0] == END or matcher.consume(drawn[0]):
+            text += reader.add([drawn[0]])
             return text + reader.finish()
-        text += reader.add([found[0]])
+        text += reader.add([drawn[0]])
     return None
 
 
 def test_pieces_of_byte_fallback_are_not_asked_for() -> None:
-    """llguidance knows them by itself, halves of characters included."""
+    """llguidance knows the pieces of byte fallback by itself, including parts of characters."""
     assert token_table.pieces(wrapped("sentencepiece").backend_tokenizer) is None

@@ -34,8 +34,8 @@ AT_WORK = [
 
 
 def left(messages: Messages, most: int) -> list[str]:
-    found = shortened(messages, lambda some: len(some) <= most)
-    return [one["content"] or "call" for one in found]
+    remaining = shortened(messages, lambda some: len(some) <= most)
+    return [message["content"] or "call" for message in remaining]
 
 
 class TestShortened:
@@ -51,7 +51,7 @@ class TestShortened:
         ],
     )
     def test_whole_turns(self, most: int, found: list[str]) -> None:
-        """A message of the user goes with all that came of it: roles go on taking turns."""
+        """A user's message is removed with its consequences: roles keep alternating."""
         assert left(TALK, most) == found
 
     @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ class TestShortened:
         ],
     )
     def test_calls_go_with_their_outputs(self, most: int, found: list[str]) -> None:
-        """And what came last stays, or it would be asked for again."""
+        """The last calls and outputs stay. Otherwise the model would request them again."""
         assert left(AT_WORK, most) == found
 
     def test_nothing_to_leave_out(self) -> None:
         for messages in ([say("user", "u")], [say("system", "s"), say("user", "u")], []):
-            assert left(messages, 0) == [one["content"] for one in messages]
+            assert left(messages, 0) == [message["content"] for message in messages]
 
     def test_no_user(self) -> None:
         messages = [say("assistant", "a"), say("assistant", "b"), say("assistant", "c")]
@@ -77,7 +77,7 @@ class TestShortened:
 
     @pytest.mark.parametrize("seed", range(30))
     def test_no_more_than_has_to_be(self, seed: int) -> None:
-        """Against trying all beginnings in turn; and it does not try them all."""
+        """The result equals a search through all beginnings, with fewer attempts."""
         chance = random.Random(seed)
         messages: list[dict[str, Any]] = [say("system", "x")]
         for number in range(chance.randint(1, 60)):
@@ -91,11 +91,13 @@ class TestShortened:
             asked += 1
             return len(some) <= most
 
-        found = shortened(messages, fits)
+        remaining = shortened(messages, fits)
         possible = [
             shortened(messages, lambda some, size=size: len(some) <= size)
             for size in range(len(messages) + 1)
         ]
-        longest = max((one for one in possible if len(one) <= most), key=len, default=None)
-        assert found == (longest if longest is not None else min(possible, key=len))
+        longest = max(
+            (candidate for candidate in possible if len(candidate) <= most), key=len, default=None
+        )
+        assert remaining == (longest if longest is not None else min(possible, key=len))
         assert asked <= 7

@@ -40,12 +40,14 @@ def chat(**more: Any) -> Generation:
 def completion(*prompts: Any, **more: Any) -> Generation:
     answer = HEAD | more.pop("answer", {})
     sampling = Sampling(logprobs=more.pop("logprobs", None))
-    given = list(prompts) or ["Once"]
-    return Generation(api="completions", prompts=given, sampling=sampling, answer=answer, **more)
+    prompt_texts = list(prompts) or ["Once"]
+    return Generation(
+        api="completions", prompts=prompt_texts, sampling=sampling, answer=answer, **more
+    )
 
 
 def parsed(stream: bytes) -> list[dict[str, Any]]:
-    """A stream's events, as a client takes them apart."""
+    """Parses a stream's events as a client does."""
     assert stream.endswith(b"\n\n")
     blocks = stream.decode().removesuffix("\n\n").split("\n\n")
     data: list[str] = []
@@ -56,58 +58,60 @@ def parsed(stream: bytes) -> list[dict[str, Any]]:
     if data[-1] == "[DONE]":
         data.pop()
     assert "[DONE]" not in data
-    return [json.loads(one) for one in data]
+    return [json.loads(line) for line in data]
 
 
 def logprob(text: str, value: float = -0.5, *top: tuple[str, float]) -> TokenLogprob:
-    others = tuple(TokenLogprob(other, other.encode(), at) for other, at in top)
-    return TokenLogprob(text, text.encode(), value, others)
+    alternatives = tuple(TokenLogprob(other, other.encode(), at) for other, at in top)
+    return TokenLogprob(text, text.encode(), value, alternatives)
 
 
 def events(seed: int) -> list[Event]:
-    """An answer as the reader may tell it: reasoning, text, calls, text, in any pieces."""
+    """Returns a random answer in any pieces: reasoning, text, calls and text."""
     chance = random.Random(seed)
     words = ["Hello ", "wörld ", "😀", '"quo\\ted"\n\n', "data: [DONE]\n\n", " ", "\u2028", "\x00"]
-    found: list[Event] = []
+    answer: list[Event] = []
     for _ in range(chance.randint(0, 3)):
-        found.append(Text(chance.choice(words), reasoning=True))
+        answer.append(Text(chance.choice(words), reasoning=True))
     for _ in range(chance.randint(0, 5)):
         text = chance.choice(words)
-        found.append(Text(text, logprobs=[logprob(text, -chance.random())]))
+        answer.append(Text(text, logprobs=[logprob(text, -chance.random())]))
     calls = chance.randint(0, 3)
     for index in range(calls):
-        found.append(CallBegun(index, f"call_{index}", f"get_{index}"))
+        answer.append(CallBegun(index, f"call_{index}", f"get_{index}"))
         arguments = json.dumps({"city": chance.choice(words)}, ensure_ascii=False)
         cut = chance.randint(0, len(arguments))
-        found += [CallArguments(index, part) for part in (arguments[:cut], arguments[cut:]) if part]
+        answer += [
+            CallArguments(index, part) for part in (arguments[:cut], arguments[cut:]) if part
+        ]
         if chance.random() < 0.3:
-            found.append(Text("after "))
-    found.append(Finished("tool_calls" if calls else chance.choice(["stop", "length"])))
-    return found
+            answer.append(Text("after "))
+    answer.append(Finished("tool_calls" if calls else chance.choice(["stop", "length"])))
+    return answer
 
 
 def written(one: Writer, choices: list[list[Event]], seed: int = 0) -> bytes:
-    """Several answers that are written at the same time."""
+    """Returns the stream of several answers that are written at the same time."""
     chance = random.Random(seed)
     stream = one.begin()
-    left = [list(events) for events in choices]
-    while any(left):
-        choice = chance.choice([at for at, events in enumerate(left) if events])
-        size = chance.randint(1, len(left[choice]))
-        stream += one.add(choice, left[choice][:size])
-        del left[choice][:size]
+    pending = [list(events) for events in choices]
+    while any(pending):
+        choice = chance.choice([at for at, events in enumerate(pending) if events])
+        size = chance.randint(1, len(pending[choice]))
+        stream += one.add(choice, pending[choice][:size])
+        del pending[choice][:size]
     return stream + one.end(USAGE)
 
 
 def whole(asked: Generation, choices: list[list[Event]], seed: int = 0) -> dict[str, Any]:
-    one = writer(asked)
+    answer_writer = writer(asked)
     for choice, answer in enumerate(choices):
-        assert one.add(choice, answer) == b""
-    return json.loads(one.end(USAGE))
+        assert answer_writer.add(choice, answer) == b""
+    return json.loads(answer_writer.end(USAGE))
 
 
 class Message:
-    """A message as OpenAI's clients join it: every string of the deltas is appended."""
+    """A message as OpenAI's clients join it. Every string of the deltas is appended."""
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
@@ -125,11 +129,11 @@ class Message:
         for call in calls:
             if call["index"] == len(self.calls):
                 self.calls.append({"id": "", "type": "", "name": "", "arguments": ""})
-            held: dict[str, str] = self.calls[int(call["index"])]
-            held["id"] += call.get("id", "")
-            held["type"] += call.get("type", "")
+            joined_call: dict[str, str] = self.calls[int(call["index"])]
+            joined_call["id"] += call.get("id", "")
+            joined_call["type"] += call.get("type", "")
             for name, value in call["function"].items():
-                held[name] += value
+                joined_call[name] += value
         if choice["logprobs"]:
             self.logprobs += choice["logprobs"]["content"]
         if choice["finish_reason"]:
@@ -152,14 +156,14 @@ class TestChat:
             message = choice["message"]
             assert joined.fields["role"] == message["role"] == "assistant"
             content = joined.fields["content"]
-            # Blanks beside calls are nothing that was said.
+            # Blanks next to calls do not count as text.
             silent = bool(joined.calls) and not content.strip()
             assert message["content"] == (None if silent else content)
             reasoning = joined.fields.get("reasoning_content")
             assert message.get("reasoning_content") == (reasoning and reasoning.strip())
             calls = [
-                {"id": one["id"], "type": one["type"], **one["function"]}
-                for one in message.get("tool_calls", [])
+                {"id": call["id"], "type": call["type"], **call["function"]}
+                for call in message.get("tool_calls", [])
             ]
             assert joined.calls == calls
             assert joined.logprobs == choice["logprobs"]["content"]
@@ -234,14 +238,14 @@ class TestChat:
         assert stream.endswith(b"data: [DONE]\n\n")
 
     def test_usage_where_it_was_asked_for(self) -> None:
-        asked = chat(stream=True, answer={"include_usage": True})
-        *chunks, last = parsed(written(writer(asked), [[Text("a"), Finished("stop")]]))
+        generation = chat(stream=True, answer={"include_usage": True})
+        *chunks, last = parsed(written(writer(generation), [[Text("a"), Finished("stop")]]))
         assert all(chunk["usage"] is None for chunk in chunks)
         assert (last["choices"], last["usage"]) == ([], COUNTS)
 
     def test_logprobs(self) -> None:
-        given = Text("né", logprobs=[logprob("né", -0.25, ("né", -0.25), ("no", -math.inf))])
-        body = whole(chat(logprobs=2), [[given, Finished("stop")]])
+        text = Text("né", logprobs=[logprob("né", -0.25, ("né", -0.25), ("no", -math.inf))])
+        body = whole(chat(logprobs=2), [[text, Finished("stop")]])
         assert body["choices"][0]["logprobs"] == {
             "content": [
                 {
@@ -258,8 +262,12 @@ class TestChat:
         }
 
     def test_a_failure(self) -> None:
-        one = writer(chat(stream=True))
-        stream = one.begin() + one.add(0, [Text("Hel")]) + one.fail("inference_failed", "It broke.")
+        chat_writer = writer(chat(stream=True))
+        stream = (
+            chat_writer.begin()
+            + chat_writer.add(0, [Text("Hel")])
+            + chat_writer.fail("inference_failed", "It broke.")
+        )
         *_, last = parsed(stream)
         assert last["error"]["code"] == "inference_failed"
         assert last["error"]["message"] == "It broke."
@@ -286,8 +294,10 @@ class TestCompletions:
         prompts = ("Once ", "Twïce ")
         if echo:
             for at, answer in enumerate(answers):
-                tokens = [logprob(one, -0.5 * place) for place, one in enumerate(prompts[at // 2])]
-                texts = [one.text for one in tokens]
+                tokens = [
+                    logprob(entry, -0.5 * place) for place, entry in enumerate(prompts[at // 2])
+                ]
+                texts = [entry.text for entry in tokens]
                 answer.insert(0, Echoed(prompts[at // 2], texts, range(9), tokens[1:]))
         body = whole(completion(*prompts, **wishes), answers)
         stream = written(writer(completion(*prompts, stream=True, **wishes)), answers, seed)
@@ -303,13 +313,13 @@ class TestCompletions:
             assert not finish[at], "a chunk after the last"
             texts[at] += choice["text"]
             finish[at] += choice["finish_reason"] or ""
-            given: dict[str, list[Any]] = choice["logprobs"] or {}
-            for name, values in given.items():
+            expected_logprobs: dict[str, list[Any]] = choice["logprobs"] or {}
+            for name, values in expected_logprobs.items():
                 logprobs[at][name] += values
-        assert [one["text"] for one in body["choices"]] == texts
-        assert [one["finish_reason"] for one in body["choices"]] == finish
-        assert [one["logprobs"] for one in body["choices"]] == logprobs
-        assert [one["index"] for one in body["choices"]] == [0, 1, 2, 3]
+        assert [entry["text"] for entry in body["choices"]] == texts
+        assert [entry["finish_reason"] for entry in body["choices"]] == finish
+        assert [entry["logprobs"] for entry in body["choices"]] == logprobs
+        assert [entry["index"] for entry in body["choices"]] == [0, 1, 2, 3]
         for at, text in enumerate(texts):
             assert text.startswith(prompts[at // 2]) is echo or not echo
         assert body["usage"] == COUNTS
@@ -350,7 +360,7 @@ class TestCompletions:
         }
 
     def test_a_prompt_alone(self) -> None:
-        """Without log probabilities, and without an answer."""
+        """A prompt is echoed without an answer, with and without log probabilities."""
         answer: list[Event] = [Echoed("Once"), Finished("length")]
         (choice,) = whole(completion("Once"), [answer])["choices"]
         assert (choice["text"], choice["logprobs"]) == ("Once", None)
@@ -364,24 +374,30 @@ class TestCompletions:
         }
 
     def test_halves_of_characters(self) -> None:
-        """Of one text: the better one stands for it, or a worse token would look like the best."""
-        given = Text("�", logprobs=[logprob("�", -3.0, ("�", -0.25))])
-        body = whole(completion(logprobs=1), [[given, Finished("stop")]])
-        found = body["choices"][0]["logprobs"]
-        assert found["token_logprobs"] == [-3.0]
-        assert found["top_logprobs"] == [{"�": -0.25}]
+        """Parts of characters share one text, and the best one represents it.
+
+        Otherwise a worse token would seem the best.
+        """
+        text = Text("�", logprobs=[logprob("�", -3.0, ("�", -0.25))])
+        body = whole(completion(logprobs=1), [[text, Finished("stop")]])
+        logprobs = body["choices"][0]["logprobs"]
+        assert logprobs["token_logprobs"] == [-3.0]
+        assert logprobs["top_logprobs"] == [{"�": -0.25}]
 
     def test_what_is_out_of_the_question_is_a_number(self) -> None:
-        """As in chat: a client's log probabilities are numbers, JSON has no infinity."""
-        given = Text("a", logprobs=[logprob("a", -math.inf, ("b", -math.inf))])
-        body = whole(completion(logprobs=1), [[given, Finished("stop")]])
-        found = body["choices"][0]["logprobs"]
-        assert found["token_logprobs"] == [-9999.0]
-        assert found["top_logprobs"] == [{"b": -9999.0, "a": -9999.0}]
+        """An impossible token has a number, as in chat.
+
+        A client's log probabilities are numbers, and JSON has no infinity.
+        """
+        text = Text("a", logprobs=[logprob("a", -math.inf, ("b", -math.inf))])
+        body = whole(completion(logprobs=1), [[text, Finished("stop")]])
+        logprobs = body["choices"][0]["logprobs"]
+        assert logprobs["token_logprobs"] == [-9999.0]
+        assert logprobs["top_logprobs"] == [{"b": -9999.0, "a": -9999.0}]
 
     def test_usage_where_it_was_asked_for(self) -> None:
-        asked = completion(stream=True, answer={"include_usage": True})
-        *chunks, last = parsed(written(writer(asked), [[Text("a"), Finished("stop")]]))
+        generation = completion(stream=True, answer={"include_usage": True})
+        *chunks, last = parsed(written(writer(generation), [[Text("a"), Finished("stop")]]))
         assert all(chunk["usage"] is None for chunk in chunks)
         assert (last["choices"], last["usage"]) == ([], COUNTS)
 
@@ -389,6 +405,8 @@ class TestCompletions:
         assert writer(completion(stream=True)).begin() == b": accepted\n\n"
 
     def test_a_failure(self) -> None:
-        one = writer(completion(stream=True))
-        *_, last = parsed(one.begin() + one.fail("inference_failed", "It broke."))
+        completion_writer = writer(completion(stream=True))
+        *_, last = parsed(
+            completion_writer.begin() + completion_writer.fail("inference_failed", "It broke.")
+        )
         assert last["error"]["message"] == "It broke."

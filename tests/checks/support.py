@@ -2,9 +2,11 @@ from typing import Any
 
 
 def doubling(levels: int, *, by_anchors: bool = False) -> dict[str, Any]:
-    """A schema of few bytes that takes 2**levels steps for any array.
+    """Returns a small schema that takes 2**levels steps for any array.
 
-    by_anchors: its references are no JSON pointers, which the bounds on schemas do not follow.
+    Args:
+        by_anchors: if True, references are not JSON pointers. The bounds on schemas do not follow
+            them.
     """
     first = {"type": "array"}
     definitions: dict[str, Any] = {"a0": {**first, "$anchor": "a0"} if by_anchors else first}

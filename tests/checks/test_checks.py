@@ -1,4 +1,4 @@
-"""Checks over HTTP and by the command, on real replicas."""
+"""Checks over HTTP and from the command line, on real replicas."""
 
 import json
 import time
@@ -51,7 +51,7 @@ def answered(client: httpx.Client) -> Any:
 
 def test_pass_and_fail(client: httpx.Client, tagger: dict[str, Any]) -> None:
     answer = answered(client)
-    top = max(answer, key=lambda one: one["score"])["entity"]
+    top = max(answer, key=lambda row: row["score"])["entity"]
     checks = [
         {"name": "same", "request": {"inputs": TEXT}, "expect": {"equal": answer}},
         {"name": "top", "request": {"inputs": TEXT}, "expect": {"top_label": top}},
@@ -59,11 +59,11 @@ def test_pass_and_fail(client: httpx.Client, tagger: dict[str, Any]) -> None:
         {"name": "refused", "request": {"inputs": 7}, "expect": {"status": 400}},
         {"name": "not refused", "request": {"inputs": TEXT}, "expect": {"status": 400}},
     ]
-    kept = put(client, tagger, *checks).raise_for_status().json()
-    assert kept["checks"] == checks
-    assert kept["report"] is None
+    stored = put(client, tagger, *checks).raise_for_status().json()
+    assert stored["checks"] == checks
+    assert stored["report"] is None
     report = ran(client, tagger)
-    passed = {one["name"]: one["is_passed"] for one in report["results"]}
+    passed = {row["name"]: row["is_passed"] for row in report["results"]}
     assert passed == {
         "same": True,
         "top": True,
@@ -71,17 +71,17 @@ def test_pass_and_fail(client: httpx.Client, tagger: dict[str, Any]) -> None:
         "refused": True,
         "not refused": False,
     }
-    assert list(passed) == [one["name"] for one in checks]
+    assert list(passed) == [row["name"] for row in checks]
     assert report["is_passed"] is False
-    messages = {one["name"]: one["message"] for one in report["results"]}
+    messages = {row["name"]: row["message"] for row in report["results"]}
     assert f"'{top}' and not 'nothing'" in messages["other"]
     assert "200 and not 400" in messages["not refused"]
     assert client.get(path_of(tagger)).raise_for_status().json()["report"] == report
 
 
 def test_others_take_their_place(client: httpx.Client, tagger: dict[str, Any]) -> None:
-    one = {"name": "a", "request": {"inputs": TEXT}, "expect": {"status": 200}}
-    put(client, tagger, one).raise_for_status()
+    valid_check = {"name": "a", "request": {"inputs": TEXT}, "expect": {"status": 200}}
+    put(client, tagger, valid_check).raise_for_status()
     assert ran(client, tagger)["is_passed"]
     assert put(client, tagger).raise_for_status().json()["checks"] == []
     assert client.get(path_of(tagger)).json()["report"] is None
@@ -110,27 +110,27 @@ def test_others_take_their_place(client: httpx.Client, tagger: dict[str, Any]) -
 def test_no_check(
     client: httpx.Client, tagger: dict[str, Any], check: dict[str, Any], param: str
 ) -> None:
-    one = {"name": "a", "request": {"inputs": TEXT}, "expect": {"status": 200}}
-    check_error(put(client, tagger, one | check), *INVALID, param)
+    valid_check = {"name": "a", "request": {"inputs": TEXT}, "expect": {"status": 200}}
+    check_error(put(client, tagger, valid_check | check), *INVALID, param)
 
 
 def test_too_many_and_twice(client: httpx.Client, tagger: dict[str, Any]) -> None:
-    one = {"name": "a", "request": {"inputs": TEXT}, "expect": {"status": 200}}
-    many = [one | {"name": str(number)} for number in range(101)]
+    valid_check = {"name": "a", "request": {"inputs": TEXT}, "expect": {"status": 200}}
+    many = [valid_check | {"name": str(number)} for number in range(101)]
     check_error(put(client, tagger, *many), *INVALID, "checks")
-    check_error(put(client, tagger, one, one), *INVALID)
+    check_error(put(client, tagger, valid_check, valid_check), *INVALID)
 
 
 @pytest.mark.case(27)
 def test_an_endless_schema_holds_no_other_account(
     server: Server, client: httpx.Client, tagger: dict[str, Any]
 ) -> None:
-    one = {"name": "a", "request": {"inputs": TEXT}}
-    refused = put(client, tagger, one | {"expect": {"json_schema": doubling(64)}})
+    valid_check = {"name": "a", "request": {"inputs": TEXT}}
+    refused = put(client, tagger, valid_check | {"expect": {"json_schema": doubling(64)}})
     check_error(refused, *INVALID, "checks[0].expect.json_schema")
     assert "steps" in refused.json()["error"]["message"]
     endless = {"expect": {"json_schema": doubling(64, by_anchors=True)}}
-    put(client, tagger, one | endless).raise_for_status()
+    put(client, tagger, valid_check | endless).raise_for_status()
     with server.account() as other, ThreadPoolExecutor(1) as thread:
         running = thread.submit(ran, client, tagger)
         longest = 0.0
@@ -157,8 +157,8 @@ def test_nobody_elses(server: Server, tagger: dict[str, Any]) -> None:
 
 def test_go_with_their_deployment(server: Server, client: httpx.Client) -> None:
     made = deploy(client, upload(server, client), "passing")
-    one = {"name": "a", "request": {"inputs": TEXT}, "expect": {"status": 200}}
-    put(client, made, one).raise_for_status()
+    valid_check = {"name": "a", "request": {"inputs": TEXT}, "expect": {"status": 200}}
+    put(client, made, valid_check).raise_for_status()
     client.delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
     answer = client.get(path_of(made))
     check_error(answer, 404, "NotFoundError", "deployment_not_found")
@@ -177,7 +177,7 @@ def test_by_command(
     done = cli.run("check", "checked", "--put", str(file))
     assert done.returncode == 1
     assert "not 'nothing'" in done.stdout.replace("\n", " ")
-    assert [one["name"] for one in cli.json("check", "checked", "--show")["checks"]] == [
+    assert [row["name"] for row in cli.json("check", "checked", "--show")["checks"]] == [
         "good",
         "bad",
     ]

@@ -1,4 +1,4 @@
-"""Answers beside what is expected of them."""
+"""Comparison of answers with their expectations."""
 
 import json
 import time
@@ -64,8 +64,8 @@ def chat(text: str) -> dict[str, Any]:
     ],
 )
 def test_of_an_answer(expect: dict[str, Any], answer: Any, said: str) -> None:
-    found = failing(given(**expect), json.dumps(answer).encode(), is_written=False)
-    assert (said in found) if said else not found, found
+    message = failing(given(**expect), json.dumps(answer).encode(), is_written=False)
+    assert (said in message) if said else not message, message
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_of_an_answer(expect: dict[str, Any], answer: Any, said: str) -> None:
     ],
 )
 def test_of_a_written_text(expect: dict[str, Any], text: str, said: str) -> None:
-    found = failing(given(**expect), json.dumps(chat(text)).encode(), is_written=True)
-    assert (said in found) if said else not found, found
+    message = failing(given(**expect), json.dumps(chat(text)).encode(), is_written=True)
+    assert (said in message) if said else not message, message
 
 
 def test_of_what_is_no_json() -> None:
@@ -98,10 +98,10 @@ def test_no_schema(schema: dict[str, Any]) -> None:
 
 
 def test_a_pattern_ends() -> None:
-    """One that takes a backtracking matcher for ever."""
+    """A pattern ends that would keep a backtracking matcher busy forever."""
     schema = {"items": {"properties": {"label": {"pattern": "^(a+)+$"}}}}
     answer = [{"label": "a" * 60 + "!", "score": 1.0}]
     began = time.process_time()
-    found = failing(given(json_schema=schema), json.dumps(answer).encode(), is_written=False)
+    message = failing(given(json_schema=schema), json.dumps(answer).encode(), is_written=False)
     assert time.process_time() - began < 5
-    assert found
+    assert message

@@ -16,13 +16,16 @@ ENDLESS = {"json_schema": doubling(64, by_anchors=True)}
 
 @pytest.fixture
 async def pool() -> AsyncIterator[Judges]:
-    found = Judges()
-    yield found
-    await found.close()
+    judge_pool = Judges()
+    yield judge_pool
+    await judge_pool.close()
 
 
 async def longest_gap() -> float:
-    """Returns the longest time, seconds, in which this event loop did nothing. Cancel it to end."""
+    """Returns the longest time in seconds in which this event loop was blocked.
+
+    Cancel it to end.
+    """
     longest = 0.0
     try:
         while True:
@@ -37,13 +40,13 @@ async def longest_gap() -> float:
 async def test_an_endless_schema_fails_its_check_and_holds_nobody(pool: Judges) -> None:
     watch = asyncio.create_task(longest_gap())
     endless = asyncio.create_task(pool.failing("A", ENDLESS, b"[1]", is_written=False))
-    # Another account's is judged meanwhile.
+    # Another account's check is judged in the meantime.
     assert await pool.failing("B", {"equal": [1]}, b"[1]", is_written=False) == ""
     assert not endless.done()
     assert "longer than 2 s" in await endless
     watch.cancel()
     assert await watch < 1.5
-    # The next one gets another process.
+    # The next check runs in another process.
     assert "at the whole" in await pool.failing(
         "A", {"json_schema": {"type": "object"}}, b"[1]", is_written=False
     )
@@ -60,7 +63,7 @@ async def test_schemas_are_refused_by_their_places(pool: Judges) -> None:
 async def test_an_answer_has_a_largest_size(pool: Judges) -> None:
     content = b"[" + b"1," * (judges.MOST_BYTES // 2) + b"1]"
     assert "reads at most" in await pool.failing("A", {"equal": 1}, content, is_written=False)
-    # It has the status that was expected, which is all that was.
+    # The check expects only the status, and the answer has it.
     assert await pool.failing("A", {"status": 200}, content, is_written=False) == ""
 
 

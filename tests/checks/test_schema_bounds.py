@@ -1,4 +1,4 @@
-"""What a schema may ask for, counted before it is compiled."""
+"""Limits on a schema, which are checked before it is compiled."""
 
 import json
 import time
@@ -11,16 +11,16 @@ from tests.checks.support import doubling
 
 
 def patterns(*given: str) -> dict[str, Any]:
-    return {"allOf": [{"pattern": one} for one in given]}
+    return {"allOf": [{"pattern": pattern} for pattern in given]}
 
 
 @pytest.mark.case(27)
 @pytest.mark.parametrize("levels", [20, 64, 1000])
 def test_references_that_double_are_refused(levels: int) -> None:
     began = time.process_time()
-    found = excess(doubling(levels))
-    # A chain of a thousand definitions is nested too deep besides.
-    assert f"more than {MAX_STEPS} steps" in found or (levels == 1000 and "deep" in found)
+    message = excess(doubling(levels))
+    # A chain of a thousand definitions is also nested too deep.
+    assert f"more than {MAX_STEPS} steps" in message or (levels == 1000 and "deep" in message)
     assert time.process_time() - began < 2
 
 

@@ -9,12 +9,12 @@ from tests.support.server import Server
 
 @pytest.fixture
 def cli(server: Server) -> Cli:
-    """The command with the key of an account of the test's own."""
+    """Returns the command with the key of a new account for this test."""
     server.wait_ready()
     return account_cli(server, "cli")
 
 
 @pytest.fixture(scope="session")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT for token classification."""
+    """Returns a tiny BERT for token classification."""
     return tiny_bert(tmp_path_factory.mktemp("models") / "tiny-tagger")

@@ -1,4 +1,4 @@
-"""The `stoker` command: in this process, or in one of its own where that matters."""
+"""Runs the `stoker` command in this process, or in a separate one for tests that need it."""
 
 import contextlib
 import io
@@ -33,13 +33,16 @@ class Cli:
 
     @property
     def environment(self) -> dict[str, str]:
-        given = {"STOKER_BASE_URL": self.base_url, **self.settings}
+        values = {"STOKER_BASE_URL": self.base_url, **self.settings}
         if self.key:
-            given["STOKER_API_KEY"] = self.key
-        return environment(**given)
+            values["STOKER_API_KEY"] = self.key
+        return environment(**values)
 
     def popen(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
-        """As a user runs it. A process of its own takes a second of a core only to start."""
+        """Starts the command in a separate process, as a user does.
+
+        The start alone takes a second of a core.
+        """
         return subprocess.Popen(
             [sys.executable, "-m", "stoker", *arguments],
             stdin=subprocess.PIPE,
@@ -47,14 +50,14 @@ class Cli:
             stderr=subprocess.PIPE,
             text=True,
             env=self.environment,
-            # A shell without job control has what it starts in the background ignore Ctrl-C, and
-            # that is inherited.
+            # A shell without job control starts background processes that ignore Ctrl-C. Child
+            # processes inherit this.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             **options,
         )
 
     def run(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-        """In this process: the command's own entry point, with its streams and environment."""
+        """Runs the command's own entry point in this process, with its streams and environment."""
         out, err = io.StringIO(), io.StringIO()
         with (
             mock.patch.dict(os.environ, self.environment, clear=True),
@@ -77,7 +80,7 @@ class Cli:
 
 
 def account_cli(server: Server, name: str) -> Cli:
-    """A CLI with the key of a new account."""
+    """Returns a CLI with the key of a new account."""
     with server.account(name) as client:
         return Cli(server.base_url, client.headers["authorization"].removeprefix("Bearer "))
 
@@ -90,7 +93,7 @@ def until(condition: Callable[[], object], timeout: float = 60) -> None:
 
 
 def held_bytes(cli: Cli, artifact_name: str, server: Server) -> int:
-    """What the server holds of an artifact's open upload."""
+    """Returns the number of bytes that the server holds of an artifact's open upload."""
     with server.client(cli.key) as client:
         for artifact in client.get("/v1/model-artifacts").raise_for_status().json()["data"]:
             if artifact["display_name"] == artifact_name and artifact["upload_id"]:
@@ -101,7 +104,7 @@ def held_bytes(cli: Cli, artifact_name: str, server: Server) -> int:
 
 
 def write_safetensors(path: Path, size: int, seed: int = 0) -> None:
-    """A well-formed file with one tensor of `size` bytes of noise, or little more."""
+    """Writes a well-formed file with one tensor of `size` bytes of noise, or slightly more."""
     import random
 
     header = json.dumps({"weight": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}})
@@ -110,6 +113,6 @@ def write_safetensors(path: Path, size: int, seed: int = 0) -> None:
     with path.open("wb") as file:
         file.write(len(padded).to_bytes(8, "little") + padded)
         for start in range(0, size, len(noise)):
-            # No two parts are the same.
+            # Every block is different.
             block = start.to_bytes(8, "little") + noise[8:]
             file.write(block[: size - start])

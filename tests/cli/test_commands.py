@@ -103,13 +103,13 @@ class TestErrors:
         assert "Checking" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
-        # Where it struck in a text that is executed, as a dataclass is made, Python ends itself by
-        # the signal once all is done. A shell says 130 of both.
+        # If the signal arrives while code is executed from a text, as for a dataclass, Python ends
+        # itself by the signal after its cleanup. A shell reports 130 for both.
         assert process.returncode in (130, -signal.SIGINT)
         assert "Traceback" not in err
 
     def test_ctrl_c_in_a_finalizer(self) -> None:
-        """Python only prints what is raised there: it is not lost, and nobody sees it."""
+        """Ctrl-C in a finalizer is not lost, although Python only prints it there."""
         done = subprocess.run(
             [sys.executable, "-c", INTERRUPTED],
             check=False,
@@ -129,7 +129,7 @@ class TestKeysAndAccounts:
         created = operator.run(
             "keys", "create", "--scope", "account", "--account-id", account["id"]
         )
-        # Alone on stdout, so that a script can take it.
+        # The key is alone on stdout, so that a script can read it.
         key = created.stdout.strip()
         assert key.startswith("sk-") and len(created.stdout.splitlines()) == 1
         assert "account" in created.stderr
@@ -138,9 +138,9 @@ class TestKeysAndAccounts:
     def test_an_account_is_deleted_once_that_is_confirmed(self, server: Server) -> None:
         operator = Cli(server.base_url, server.operator_key)
         account = operator.json("accounts", "create", "short-lived")["id"]
-        asked = operator.run("accounts", "delete", account)
-        assert asked.returncode == 1
-        assert "short-lived" in asked.stderr
+        unconfirmed = operator.run("accounts", "delete", account)
+        assert unconfirmed.returncode == 1
+        assert "short-lived" in unconfirmed.stderr
         gone = operator.json("accounts", "delete", account, "--yes")
         assert gone == {"id": account, "object": "account.deleted", "deleted": True}
         assert account not in {a["id"] for a in operator.json("accounts", "list")}
@@ -148,8 +148,8 @@ class TestKeysAndAccounts:
 
     def test_life_of_a_key(self, cli: Cli) -> None:
         limits = ("--requests-per-minute", "600", "--tokens-per-minute", "90000")
-        given = ("--scope", "account", "--name", "x", "--expires-in", "2d", *limits)
-        key = cli.json("keys", "create", *given)
+        options = ("--scope", "account", "--name", "x", "--expires-in", "2d", *limits)
+        key = cli.json("keys", "create", *options)
         assert (key["requests_per_minute"], key["tokens_per_minute"]) == (600, 90000)
         assert key["expires_at"]
         second = Cli(cli.base_url, key["key"])
@@ -165,7 +165,7 @@ class TestKeysAndAccounts:
 
 @pytest.fixture
 def no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what `stoker doctor` asks of the machine: importing torch takes seconds."""
+    """Skips the checks of the machine in `stoker doctor`: importing torch takes seconds."""
     monkeypatch.setattr(doctor, "MACHINE", ())
 
 
@@ -173,10 +173,10 @@ class TestDoctor:
     def test_all_is_well(self, cli: Cli) -> None:
         report = cli.json("doctor")
         assert report["ok"]
-        found = {check["name"]: check for check in report["checks"]}
-        assert found["torch"]["status"] == "ok"
-        assert found["API key"]["found"] == "valid, scope account"
-        assert found["models"]["found"] == "0"
+        checks = {check["name"]: check for check in report["checks"]}
+        assert checks["torch"]["status"] == "ok"
+        assert checks["API key"]["found"] == "valid, scope account"
+        assert checks["models"]["found"] == "0"
 
     def test_torch_is_missing(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         torch = replace(catalogue.ENGINES["torch"], probe="import no_such_library")
@@ -189,21 +189,21 @@ class TestDoctor:
         monkeypatch.setattr(doctor, "MACHINE", (doctor._extras,))
         monkeypatch.setattr(packages, "is_installed", lambda name: name != "unidic-lite")
         report = Cli(server.base_url, server.operator_key).json("doctor")
-        found = {check["name"]: check for check in report["checks"]}["extras"]
-        assert (found["status"], found["found"]) == ("ok", "not installed: japanese")
-        assert install_command("EXTRA") in found["hint"]
+        extras = {check["name"]: check for check in report["checks"]}["extras"]
+        assert (extras["status"], extras["found"]) == ("ok", "not installed: japanese")
+        assert install_command("EXTRA") in extras["hint"]
 
     def test_operator(self, server: Server, no_machine: None) -> None:
         report = Cli(server.base_url, server.operator_key).json("doctor")
-        found = {check["name"]: check["found"] for check in report["checks"]}
-        assert found["API key"] == "valid, scope operator"
+        checks = {check["name"]: check["found"] for check in report["checks"]}
+        assert checks["API key"] == "valid, scope operator"
 
     def test_doctor_looks_at_the_named_data_folder(self, server: Server, tmp_path: Path) -> None:
         cli = Cli(server.base_url, server.operator_key)
         named = tmp_path / "named"
         report = cli.json("doctor", "--data-dir", str(named))
-        found = {one["name"]: one["found"] for one in report["checks"]}
-        assert found["data folder"].endswith(str(named.resolve()))
+        checks = {check["name"]: check["found"] for check in report["checks"]}
+        assert checks["data folder"].endswith(str(named.resolve()))
 
     def test_no_server(self, no_machine: None) -> None:
         done = Cli("http://127.0.0.1:9").run("doctor")
@@ -228,7 +228,10 @@ class TestDoctor:
 
 @pytest.fixture(scope="module")
 def deployed(server: Server, tagger: Path) -> Cli:
-    """The command with an account's key and `team/tagger`, pushed and deployed in one command."""
+    """Returns the command with an account's key and a deployed `team/tagger`.
+
+    One command pushes and deploys it.
+    """
     server.wait_ready()
     cli = account_cli(server, "deployed")
     pushed = cli.json(
@@ -255,11 +258,11 @@ class TestFromPushToCall:
         assert "entity_group" in result[0]
 
     def test_call_stdin_and_file(self, deployed: Cli, tmp_path: Path) -> None:
-        one = deployed.json("call", "team/tagger", "clara")
-        assert deployed.json("call", "team/tagger", "-", stdin="clara\n") == one
+        result = deployed.json("call", "team/tagger", "clara")
+        assert deployed.json("call", "team/tagger", "-", stdin="clara\n") == result
         (tmp_path / "lines.txt").write_text("clara\n\nberkeley\n")
         both = deployed.json("call", "team/tagger", "--file", str(tmp_path / "lines.txt"))
-        assert both[0] == one
+        assert both[0] == result
         assert len(both) == 2
 
     def test_call_prints_for_people(self, deployed: Cli) -> None:
@@ -292,13 +295,14 @@ class TestFromPushToCall:
         assert checks["models"] == "1"
 
     def test_an_operator_acts_for_the_account(self, server: Server, deployed: Cli) -> None:
-        """It lists and calls the account's models and makes keys for them. Without an account it is
-        told how to name it here.
+        """An operator lists and calls the account's models and makes keys for them.
+
+        Without an account, the error explains how to name one here.
         """
         operator = Cli(server.base_url, server.operator_key)
         [key] = deployed.json("keys", "list")[:1]
         acting = ("--account", key["account_id"])
-        assert [one["id"] for one in operator.json(*acting, "models")] == ["team/tagger"]
+        assert [row["id"] for row in operator.json(*acting, "models")] == ["team/tagger"]
         assert operator.json(*acting, "call", "team/tagger", "clara")
         made = operator.json(*acting, "keys", "create", "--deployment", "team/tagger")
         assert made["account_id"] == key["account_id"]

@@ -1,4 +1,4 @@
-"""What `stoker call` makes of its inputs."""
+"""Conversion of the inputs of `stoker call`."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ URL = "https://pictures.example/a.png"
 
 @pytest.fixture
 def png(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in the working folder, so that its name alone is its path."""
+    """Returns a file in the working folder, so that its name alone is its path."""
     monkeypatch.chdir(tmp_path)
     path = Path("a.png")
     path.write_bytes(b"picture")
@@ -30,14 +30,14 @@ def png(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def of(endpoint: str, *arguments: str, pipeline: str = "", lines: Path | None = None) -> Any:
     model = {"id": "m", "pipeline": pipeline}
-    found = placed(read(arguments, lines), model, endpoint)
-    return found.fields, list(found.files)
+    inputs = placed(read(arguments, lines), model, endpoint)
+    return inputs.fields, list(inputs.files)
 
 
 class TestTable:
     def test_is_of_the_tasks_that_take_media(self) -> None:
         sounds = (TRANSCRIPTIONS, TRANSLATIONS)
-        ours = {path: one for path, one in MEDIA.items() if path not in sounds}
+        ours = {path: entry for path, entry in MEDIA.items() if path not in sounds}
         assert set(ours) == {task.path for task in TASKS.values() if task.media}
         for task in TASKS.values():
             if task.media:
@@ -47,11 +47,11 @@ class TestTable:
                 required = {
                     name for name, field in task.request.model_fields.items() if field.is_required()
                 }
-                # What has to be given can be: the labels, or the question.
+                # The command can pass every required field: the labels, or the question.
                 assert required - {taking.media} == ({taking.text} if taking.text else set())
 
     def test_transcriptions(self) -> None:
-        (convention,) = (one for one in CONVENTIONS if one.path == TRANSCRIPTIONS)
+        (convention,) = (candidate for candidate in CONVENTIONS if candidate.path == TRANSCRIPTIONS)
         assert convention.media == {MEDIA[TRANSCRIPTIONS].media: MEDIA[TRANSCRIPTIONS].kind}
 
 
@@ -109,7 +109,7 @@ class TestMedia:
 
 class TestTexts:
     def test_stay_texts(self, png: Path) -> None:
-        """A model of texts is never given a file, whatever the text says."""
+        """A text model never receives a file, even if the text is a file's name."""
         assert of(TOKENS, "a.png") == ({"inputs": "a.png"}, [])
         assert of(TOKENS, "gone.png", "x") == ({"inputs": ["gone.png", "x"]}, [])
 

@@ -1,4 +1,4 @@
-"""Images, speech and video to files, from the command line."""
+"""Commands that save images, speech and video to files."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from tests.support.server import Server
 
 @pytest.fixture(scope="module")
 def studio(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Cli:
-    """The command with a key for models that make media."""
+    """Returns the command with a key for models that make media."""
     server.wait_ready()
     root = tmp_path_factory.mktemp("studio")
     client: httpx.Client
@@ -38,7 +38,7 @@ class TestImage:
             "-p", "num_inference_steps=2", "--json",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        written = [Path(one["file"]) for one in json.loads(done.stdout)]
+        written = [Path(row["file"]) for row in json.loads(done.stdout)]
         assert written == [tmp_path / "circle-1.webp", tmp_path / "circle-2.webp"]
         assert {Image.open(path).format for path in written} == {"WEBP"}
 
@@ -107,7 +107,7 @@ class TestVideo:
         job = json.loads(done.stdout)
         assert job["status"] == "queued"
         listed = studio.run("videos", "list", "--json")
-        assert job["id"] in [one["id"] for one in json.loads(listed.stdout)]
+        assert job["id"] in [row["id"] for row in json.loads(listed.stdout)]
         assert job["id"] in studio.run("videos", "get", job["id"]).stdout
         assert studio.run("videos", "delete", job["id"]).returncode == 0
         assert studio.run("videos", "get", job["id"]).returncode == 1

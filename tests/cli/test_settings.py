@@ -1,4 +1,4 @@
-"""Variables that are named almost like a setting."""
+"""Variables with names similar to a setting."""
 
 import pytest
 
@@ -23,6 +23,6 @@ def test_is_told_what_was_meant(variable: str, meant: str) -> None:
 
 def test_others_are_left_alone() -> None:
     ours = [f"STOKER_{name.upper()}" for name in Settings.model_fields]
-    others = ["STOKER_SERVICE_HOST", "STOKER_SERVICE_PORT", "STOKER_PORT_8000_TCP_ADDR"]
+    foreign = ["STOKER_SERVICE_HOST", "STOKER_SERVICE_PORT", "STOKER_PORT_8000_TCP_ADDR"]
     tests = ["STOKER_TEST_RUNTIME", "STOKER_TEST_EXAMPLES", "STOKER_API_KEY", "STOKER_ACCOUNT"]
-    assert misspelt([*ours, *others, *tests, "stoker_port"], Settings.model_fields) == []
+    assert misspelt([*ours, *foreign, *tests, "stoker_port"], Settings.model_fields) == []

@@ -1,4 +1,4 @@
-"""Tables on a terminal: ids and numbers stay whole, whatever its width."""
+"""Tables keep ids and numbers whole on a terminal of any width."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""`open`, `top`, `logs -f`, bars of usage and completion, as people at a terminal have them."""
+"""`open`, `top`, `logs -f`, bars of usage and completion, as a user sees them on a terminal."""
 
 import json
 import os
@@ -42,18 +42,18 @@ class TestOpen:
         assert first.json()["scope"] == "account"
 
     def test_as_json(self, cli: Cli) -> None:
-        found = json.loads(cli.run("open", "--json").stdout)
-        assert found["object"] == "console.link" and "#link=" in found["url"]
+        link = json.loads(cli.run("open", "--json").stdout)
+        assert link["object"] == "console.link" and "#link=" in link["url"]
 
 
 class TestTop:
     def test_one_snapshot_as_json(self, cli: Cli) -> None:
         identifier = deployed(cli, "watched")
-        found = json.loads(cli.run("top", "--json").stdout)
-        (row,) = found["deployments"]
+        snapshot = json.loads(cli.run("top", "--json").stdout)
+        (row,) = snapshot["deployments"]
         assert (row["id"], row["model"], row["status"]) == (identifier, "watched", "ready")
         assert row["replicas"] == 1 and row["p50_ms"] > 0 and row["requests_per_s"] > 0
-        assert found["memory"]["budget_bytes"] >= found["memory"]["held_bytes"] > 0
+        assert snapshot["memory"]["budget_bytes"] >= snapshot["memory"]["held_bytes"] > 0
 
     def test_one_snapshot_as_a_table_where_there_is_no_terminal(self, cli: Cli) -> None:
         deployed(cli, "shown")
@@ -66,13 +66,13 @@ class TestTop:
 class TestLogs:
     def test_are_followed(self, cli: Cli, server: Server) -> None:
         deployed(cli, "followed")
-        asked = {"route": "/v1/deployments/{deployment_id}/logs"}
+        labels = {"route": "/v1/deployments/{deployment_id}/logs"}
         with server.client(server.operator_key) as operator:
-            before = scrape(operator).get("stoker_http_requests_total", **asked)
+            before = scrape(operator).get("stoker_http_requests_total", **labels)
             process = cli.popen("logs", "-f", "followed", "--tail", "5")
             try:
-                # The last lines, all of them, and what is new.
-                scrape_until(operator, "stoker_http_requests_total", before + 3, **asked)
+                # The command requests the last lines, all lines, and the new ones.
+                scrape_until(operator, "stoker_http_requests_total", before + 3, **labels)
                 assert process.poll() is None
                 process.send_signal(signal.SIGINT)
                 _, err = process.communicate(timeout=60)

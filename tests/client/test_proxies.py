@@ -1,4 +1,4 @@
-"""The command line among the proxies of the environment."""
+"""The command line with the proxies of the environment."""
 
 from importlib.util import find_spec
 
@@ -39,7 +39,7 @@ def test_elsewhere_the_proxy_is_asked_and_named() -> None:
     ("name", "words"), [("socks", "a SOCKS proxy"), ("unknown", "cannot be used")]
 )
 def test_a_proxy_that_cannot_be_used(name: str, words: str) -> None:
-    """One line in place of a traceback."""
+    """An unusable proxy is reported in one line, without a traceback."""
     if name == "socks" and find_spec("socksio"):
         pytest.skip("the library is installed")
     done = Cli("http://models.example", "sk-a-b", PROXIES[name]).run("models")

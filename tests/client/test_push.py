@@ -23,13 +23,13 @@ from tests.support.server import Server
 MIB = 1 << 20
 WEIGHTS_MIB = 40
 PARTS = 8
-"""Of a MiB each, that come through before the gate is opened."""
+"""Number of parts, of one MiB each, that pass before the gate is opened."""
 WAIT_S = 120
 
 
 @pytest.fixture(scope="module")
 def large(tagger: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that takes seconds to push, with files of every size that matters."""
+    """Returns a model that takes seconds to push, with files of every relevant size."""
     folder = tmp_path_factory.mktemp("models") / "large"
     shutil.copytree(tagger, folder)
     write_safetensors(folder / "model.safetensors", WEIGHTS_MIB * MIB)
@@ -44,8 +44,9 @@ def own(mortal_gateway: Server) -> Server:
 
 
 class Gate:
-    """Lets some parts through to the server, so that no push has ended before a test has seen it
-    begin; then all, or none of those that wait there.
+    """Delays the parts of a push, so that a test sees it begin before it ends.
+
+    Lets the first parts through to the server. Then passes or drops all waiting requests.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -57,14 +58,14 @@ class Gate:
         proxy.fault = self._fault
 
     def cli(self, server: Server) -> Cli:
-        """The command with the key of a new account, by way of here."""
+        """Returns the command with the key of a new account. Its requests pass the gate."""
         return replace(account_cli(server, "push"), base_url=self.base_url)
 
     def open(self) -> None:
         self._opened.set()
 
     def drop(self) -> None:
-        """Break off what waits; what comes from now on is let through."""
+        """Drops the waiting requests. Later requests pass."""
         self._verdict = CUT
         self._opened.set()
 
@@ -92,7 +93,10 @@ def opened_upload(cli: Cli, server: Server) -> tuple[str, str]:
 
 
 def received(cli: Cli, server: Server, artifact_id: str, upload_id: str) -> dict[str, Any]:
-    """Per file, the digests of the parts that the server holds (of a file sent whole, its own)."""
+    """Returns the digests of the parts that the server holds, by file.
+
+    A file that was sent whole has its own digest.
+    """
     with server.client(cli.key) as client:
         path = f"/v1/model-artifacts/{artifact_id}/uploads/{upload_id}"
         upload = client.get(path).raise_for_status().json()
@@ -157,7 +161,8 @@ class TestPush:
         until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
         own.kill()
         own.restart()
-        # The gate never refuses: who waits there must not count how often a dead server has failed.
+        # The gate never refuses connections. A waiting client must not count the failures of a dead
+        # server.
         gate.drop()
         ids = opened_upload(cli, own)
         out, err = process.communicate(timeout=WAIT_S)

@@ -14,7 +14,7 @@ from stoker.client.errors import (
 
 
 class Waits(threading.Event):
-    """Notes how long was waited, and does not."""
+    """Records the requested waits without waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ def api_error(status: int, **given: float | str) -> ApiError:
 
 
 def failing(*errors: CliError) -> Callable[[], str]:
-    """Raises each error, then succeeds."""
+    """Returns a function that raises each error in turn, then succeeds."""
     pending = list(errors)
 
     def attempt() -> str:
@@ -104,6 +104,6 @@ def test_ends_at_once_when_stopped(waits: Waits) -> None:
 
 
 def test_tells_why_it_waits(waits: Waits) -> None:
-    told: list[str] = []
-    Retry(stop=waits, on_wait=told.append).run(failing(BrokenConnectionError("It broke")))
-    assert told == ["It broke"]
+    messages: list[str] = []
+    Retry(stop=waits, on_wait=messages.append).run(failing(BrokenConnectionError("It broke")))
+    assert messages == ["It broke"]

@@ -80,9 +80,9 @@ def test_leaves_out_with_a_reason(folder: Path, name: str, reason: str) -> None:
     selection = select(folder)
 
     assert paths(selection) == {"config.json", "model.safetensors"}
-    [(path, said)] = left_out(selection).items()
+    [(path, stated_reason)] = left_out(selection).items()
     assert name.startswith(path)
-    assert reason in said
+    assert reason in stated_reason
 
 
 def test_sends_all_safetensors(folder: Path) -> None:
@@ -201,7 +201,7 @@ class TestPipelines:
         }
 
     def test_sends_a_variant_that_is_all_there_is(self, folder: Path) -> None:
-        """The server says what to do about it."""
+        """A variant is sent if it is the only one. The server reports how to proceed."""
         (folder / "unet" / "model.safetensors").rename(folder / "unet" / "model.fp16.safetensors")
         assert "unet/model.fp16.safetensors" in paths(select(folder))
 

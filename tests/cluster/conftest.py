@@ -1,4 +1,4 @@
-"""One fleet, as `stoker cluster up` starts it: two nodes behind two gateways."""
+"""A fleet of `stoker cluster up`: two nodes behind two gateways."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,14 @@ from tests.support import postgres
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Tests may end it, and start it again; what follows has it running."""
+    """Yields a running fleet.
+
+    Tests may stop it, but must start it again for the next tests.
+    """
     if not postgres.is_installed():
         pytest.skip(postgres.MISSING)
-    found = Cluster(tmp_path_factory.mktemp("cluster") / "data")
+    fleet = Cluster(tmp_path_factory.mktemp("cluster") / "data")
     try:
-        yield found.start()
+        yield fleet.start()
     finally:
-        found.stop()
+        fleet.stop()

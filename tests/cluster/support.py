@@ -1,4 +1,4 @@
-"""`stoker cluster up` in a process of its own, as whoever types it has it."""
+"""Runs `stoker cluster up` in a separate process, as a user does."""
 
 import json
 import time
@@ -25,21 +25,21 @@ class Cluster(Server):
     def start(self, timeout: float = 180, port: int = 0) -> "Cluster":
         super().start(timeout, port)
         self.gateways = self.said()["gateways"]
-        # What a server's helpers ask is asked of the first one.
+        # The helpers of `Server` send their requests to the first gateway.
         self.base_url = self.gateways[0]
         return self
 
     def start_with(self, *options: str) -> "Cluster":
-        """Start it again, with other options than before."""
+        """Starts the fleet again with other options."""
         self._command = ("cluster", "up", *options)
         return self.start()
 
     def said(self) -> dict[str, Any]:
-        """What cluster.json says now."""
+        """Returns the current content of cluster.json."""
         return json.loads((self.data_dir / self.state).read_text())
 
     def on_each(self, client: httpx.Client) -> list[httpx.Client]:
-        """Clients of all gateways, with one's key."""
+        """Returns a client of each gateway, with the key of `client`."""
         key = client.headers["authorization"].removeprefix("Bearer ")
         return [self.client(key, url) for url in self.gateways]
 
@@ -49,23 +49,23 @@ class Cluster(Server):
         return client
 
     def processes(self) -> list[psutil.Process]:
-        """All that have come of the command, without itself."""
+        """Returns all descendants of the command's process, without that process."""
         assert self.process
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def last_lines(self) -> str:
         logs = sorted((self.data_dir / "logs").glob("*.log"))
-        ends = [f"== {one.name}\n{one.read_text()[-SHOWN_BYTES:]}" for one in logs]
+        ends = [f"== {log.name}\n{log.read_text()[-SHOWN_BYTES:]}" for log in logs]
         return "\n".join([super().last_lines(), *ends])
 
 
 def left(processes: list[psutil.Process], within_s: float = 0) -> list[psutil.Process]:
-    """Those that are still there then."""
+    """Returns the processes that still run after `within_s` seconds."""
     gone_by = time.monotonic() + within_s
     while True:
-        found = [one for one in processes if _is_there(one)]
-        if not found or time.monotonic() >= gone_by:
-            return found
+        running = [process for process in processes if _is_there(process)]
+        if not running or time.monotonic() >= gone_by:
+            return running
         time.sleep(0.05)
 
 

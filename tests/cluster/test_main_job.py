@@ -1,6 +1,6 @@
 """The main job over two gateways and two nodes: push, deploy, call, stream, video, agent, bill.
 
-Once where gateways choose nodes themselves, and once where Ray does.
+It runs once with gateways that choose nodes themselves, and once with Ray.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ PROMPT = "a red circle moves to the right"
 
 @dataclass
 class Job:
-    """One account, as both gateways see it, and what its calls have come to."""
+    """An account at both gateways, with the expected usage of its calls."""
 
     a: httpx.Client
     b: httpx.Client
@@ -40,7 +40,7 @@ class Job:
     expected: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
 
     def count(self, model: str, **counts: int) -> None:
-        """What the bill is to say, beside what it was to say before."""
+        """Adds a request and other counts to the expected bill of a model."""
         of_model = self.expected.setdefault(model, {})
         for name, count in ({"requests": 1} | counts).items():
             of_model[name] = of_model.get(name, 0) + count
@@ -56,38 +56,41 @@ def either(
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray]'")
     if not postgres.is_installed():
         pytest.skip(postgres.MISSING)
-    found = Cluster(tmp_path_factory.mktemp("ray") / "data", "--ray")
+    fleet = Cluster(tmp_path_factory.mktemp("ray") / "data", "--ray")
     try:
-        yield found.start()
+        yield fleet.start()
     finally:
-        found.stop()
+        fleet.stop()
 
 
 @pytest.fixture(scope="module")
 def job(either: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """Pushed and deployed: some through one gateway, some through the other."""
+    """Yields a job with models that are pushed and deployed through both gateways."""
     with either.account("main job") as client:
         a, b = either.on_each(client)
         key = client.headers["authorization"].removeprefix("Bearer ")
     sdks = [openai.OpenAI(base_url=f"{url}/v1", api_key=key) for url in either.gateways]
-    found = Job(a, b, sdks)
+    new_job = Job(a, b, sdks)
     film = video_models.ltx(tmp_path_factory.mktemp("film") / "film")
     with a, b:
-        found.deployed = {
+        new_job.deployed = {
             "chat": deploy(a, MODEL, "chat", engine="torch", readiness="warm"),
             "encoder": deploy(b, MODELS / "tiny-encoder", "encoder"),
             "film": deploy(a, film, "film"),
         }
         for client in (a, b):
-            for model in found.deployed:
+            for model in new_job.deployed:
                 wait_known(client, model)
-            wait_for(client, found.deployed["chat"]["id"], "ready")
-        yield found
+            wait_for(client, new_job.deployed["chat"]["id"], "ready")
+        yield new_job
 
 
 def wait_known(client: httpx.Client, model: str) -> None:
-    """What was deployed through the other gateway is callable after two seconds at most."""
-    until(lambda: model in {one["id"] for one in client.get("/v1/models").json()["data"]})
+    """Waits until a model is listed.
+
+    A model that was deployed through the other gateway is callable after two seconds at most.
+    """
+    until(lambda: model in {row["id"] for row in client.get("/v1/models").json()["data"]})
 
 
 def test_upload_that_goes_on_at_the_other_gateway(job: Job) -> None:
@@ -114,13 +117,16 @@ def test_upload_that_goes_on_at_the_other_gateway(job: Job) -> None:
 
 def test_chat(job: Job) -> None:
     for sdk in job.sdks:
-        said = sdk.chat.completions.create(model="chat", messages=ASKED, temperature=0)
-        assert (said.choices[0].message.content, said.choices[0].finish_reason) == (PARIS, "stop")
-        assert said.usage
+        completion = sdk.chat.completions.create(model="chat", messages=ASKED, temperature=0)
+        assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == (
+            PARIS,
+            "stop",
+        )
+        assert completion.usage
         job.count(
             "chat",
-            input_tokens=said.usage.prompt_tokens,
-            output_tokens=said.usage.completion_tokens,
+            input_tokens=completion.usage.prompt_tokens,
+            output_tokens=completion.usage.completion_tokens,
         )
 
 
@@ -135,21 +141,21 @@ def test_stream(job: Job) -> None:
                 stream_options={"include_usage": True},
             )
         ]
-        texts = [one.choices[0].delta.content or "" for one in parts if one.choices]
+        texts = [piece.choices[0].delta.content or "" for piece in parts if piece.choices]
         assert "".join(texts) == PARIS
-        assert len([one for one in texts if one]) > 1, "it came whole"
-        told = parts[-1].usage
-        assert told
-        job.count("chat", input_tokens=told.prompt_tokens, output_tokens=told.completion_tokens)
+        assert len([piece for piece in texts if piece]) > 1, "it came whole"
+        counts = parts[-1].usage
+        assert counts
+        job.count("chat", input_tokens=counts.prompt_tokens, output_tokens=counts.completion_tokens)
 
 
 def test_embeddings(job: Job) -> None:
-    """The same numbers by both, and those that are near what is near."""
+    """Both gateways return the same numbers, and similar texts have similar embeddings."""
     texts = [*SIMILAR[0]]
     vectors: list[np.ndarray] = []
     for sdk in job.sdks:
         made = sdk.embeddings.create(model="encoder", input=texts)
-        vectors.append(np.array([one.embedding for one in made.data]))
+        vectors.append(np.array([row.embedding for row in made.data]))
         job.count("encoder", input_tokens=made.usage.prompt_tokens)
     np.testing.assert_allclose(*vectors, atol=1e-6)
     text, related, unrelated = vectors[0]
@@ -157,7 +163,7 @@ def test_embeddings(job: Job) -> None:
 
 
 def test_video(job: Job) -> None:
-    """Asked for through one gateway, polled and read through the other."""
+    """A video is requested through one gateway, and polled and read through the other."""
     on_a, on_b = job.sdks
     video = on_a.videos.create(model="film", prompt=PROMPT, extra_body=QUICK)
     done = on_b.videos.poll(video.id)
@@ -169,17 +175,20 @@ def test_video(job: Job) -> None:
 
 
 def test_agent(job: Job) -> None:
-    """Made through one gateway, run through the other; its tool is answered through the first."""
+    """An agent is created through one gateway and run through the other.
+
+    Its tool is answered through the first.
+    """
     a = Account(job.a, job.deployed["chat"]["id"])
     b = Account(job.b, job.deployed["chat"]["id"])
     run = b.run(a.agent(tools=[WEATHER]))
     a.answer(run, SUNNY)
-    found = b.until(run)
-    assert (found["status"], found["output"]) == ("completed", ANSWERED)
-    followed = [[*one.stream(run)] for one in (a, b)]
+    finished = b.until(run)
+    assert (finished["status"], finished["output"]) == ("completed", ANSWERED)
+    followed = [[*account.stream(run)] for account in (a, b)]
     assert followed[0] == followed[1] == a.events(run)
     assert spoken(followed[0])[2] == ANSWERED
-    used = found["usage"]
+    used = finished["usage"]
     job.count(
         "chat",
         requests=used["steps"],
@@ -189,10 +198,11 @@ def test_agent(job: Job) -> None:
 
 
 def test_bill(job: Job) -> None:
-    """What was called through either is counted once, what nodes hold is charged once, and the
-    ledger balances.
+    """Calls through either gateway are counted once, and the ledger balances.
+
+    The memory that nodes hold is charged once.
     """
-    requests = sum(one["requests"] for one in job.expected.values())
+    requests = sum(counts["requests"] for counts in job.expected.values())
     until(lambda: usage(job.b)["total"]["requests"] >= requests)
     report = closed((job.a, job.b), job.deployed.values())
     rows = {row["model"]: row for row in report["data"] if row["model"]}

@@ -1,4 +1,4 @@
-"""`stoker cluster up --ray`: Ray beside what there is without it."""
+"""`stoker cluster up --ray`: Ray in addition to the other processes."""
 
 import contextlib
 import json
@@ -21,12 +21,12 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray
 
 
 def lines(processes: list[psutil.Process]) -> list[str]:
-    """Their command lines, of those that are still there."""
-    found: list[str] = []
-    for one in processes:
+    """Returns the command lines of the processes that are still running."""
+    commands: list[str] = []
+    for process in processes:
         with contextlib.suppress(psutil.Error):
-            found.append(" ".join(one.cmdline()))
-    return found
+            commands.append(" ".join(process.cmdline()))
+    return commands
 
 
 def folders() -> set[Path]:
@@ -37,30 +37,30 @@ def folders() -> set[Path]:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if not postgres.is_installed():
         pytest.skip(postgres.MISSING)
-    found = Cluster(tmp_path_factory.mktemp("ray") / "data", "--ray", "--nodes", "1")
+    cluster = Cluster(tmp_path_factory.mktemp("ray") / "data", "--ray", "--nodes", "1")
     try:
-        yield found.start()
+        yield cluster.start()
     finally:
-        found.stop()
+        cluster.stop()
 
 
 def test_a_killed_head_is_back_and_all_of_it_ends(fleet: Cluster) -> None:
-    logs = {one.stem for one in (fleet.data_dir / "logs").iterdir()}
+    logs = {entry.stem for entry in (fleet.data_dir / "logs").iterdir()}
     assert logs == NAMES - {"node-2"} | {"ray-head", "ray-node-1", "placer"}
     account = Used(fleet)
-    assert {ask(one) for one in sdks(fleet, account.key)} == {PARIS}
+    assert {ask(entry) for entry in sdks(fleet, account.key)} == {PARIS}
     head = fleet.said()["head"]
     os.kill(head["pid"], signal.SIGKILL)
-    assert {ask(one) for one in sdks(fleet, account.key)} == {PARIS}
+    assert {ask(entry) for entry in sdks(fleet, account.key)} == {PARIS}
     until(lambda: fleet.said()["head"]["pid"] != head["pid"], 60)
     assert fleet.said()["head"]["address"] == head["address"]
-    assert {ask(one) for one in sdks(fleet, account.key)} == {PARIS}
+    assert {ask(entry) for entry in sdks(fleet, account.key)} == {PARIS}
 
     nodes = json.loads((fleet.data_dir / "node-1" / "node.json").read_text())
-    assert [one["id"] for one in fleet.said()["nodes"]] == [nodes["id"]]
-    until(lambda: {"gcs_server", "raylet"} <= {one.name() for one in fleet.processes()}, 60)
+    assert [entry["id"] for entry in fleet.said()["nodes"]] == [nodes["id"]]
+    until(lambda: {"gcs_server", "raylet"} <= {entry.name() for entry in fleet.processes()}, 60)
     processes = fleet.processes()
-    used = {one for one in folders() if any(str(one) in line for line in lines(processes))}
+    used = {entry for entry in folders() if any(str(entry) in line for line in lines(processes))}
     assert len(used) == 2
     fleet.stop()
     assert left(processes, 20) == []

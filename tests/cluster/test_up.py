@@ -1,4 +1,4 @@
-"""`stoker cluster up`: what it starts, keeps and leaves behind."""
+"""`stoker cluster up`: the processes that it starts, keeps and leaves behind."""
 
 import json
 import os
@@ -33,12 +33,12 @@ NAMES = {"node-1", "node-2", "gateway-1", "gateway-2", "postgres"}
 
 def ask(sdk: openai.OpenAI) -> str | None:
     messages: list[Any] = [{"role": "user", "content": FRANCE}]
-    said = sdk.chat.completions.create(model="chat", messages=messages, temperature=0)
-    return said.choices[0].message.content
+    completion = sdk.chat.completions.create(model="chat", messages=messages, temperature=0)
+    return completion.choices[0].message.content
 
 
 def sdks(cluster: Cluster, key: str) -> list[openai.OpenAI]:
-    """The official client, of each gateway. It tries again what may be tried again."""
+    """Returns the official client of each gateway. It retries requests that may be retried."""
     return [
         openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=5) for url in cluster.gateways
     ]
@@ -61,16 +61,16 @@ def used(cluster: Cluster) -> Used:
 
 
 def test_says_what_there_is(cluster: Cluster) -> None:
-    said = cluster.said()
-    assert list(said) == [
+    state = cluster.said()
+    assert list(state) == [
         "gateways", "nodes", "head", "database_url", "operator_key_file", "pid",
     ]  # fmt: skip
-    assert len(set(said["gateways"])) == len(said["nodes"]) == 2
-    assert (said["head"], said["pid"]) == (None, cluster.process and cluster.process.pid)
-    assert Path(said["operator_key_file"]).read_text().strip() == cluster.operator_key
+    assert len(set(state["gateways"])) == len(state["nodes"]) == 2
+    assert (state["head"], state["pid"]) == (None, cluster.process and cluster.process.pid)
+    assert Path(state["operator_key_file"]).read_text().strip() == cluster.operator_key
     assert (cluster.data_dir / "cluster.json").stat().st_mode & 0o777 == 0o600
-    assert {one.stem for one in (cluster.data_dir / "logs").iterdir()} == NAMES
-    for node in said["nodes"]:
+    assert {path.stem for path in (cluster.data_dir / "logs").iterdir()} == NAMES
+    for node in state["nodes"]:
         assert node["id"].startswith("node_")
         assert "host" in psutil.Process(node["pid"]).cmdline()
 
@@ -86,46 +86,49 @@ async def test_the_database_opens_to_who_has_its_password_alone(cluster: Cluster
 
 
 def test_nodes_share_the_machine(cluster: Cluster) -> None:
-    """Together they may hold what one server would."""
-    environments = [psutil.Process(one["pid"]).environ() for one in cluster.said()["nodes"]]
-    budgets = {int(one["STOKER_MEMORY_BUDGET_MIB"]) for one in environments}
+    """All nodes together may hold as much memory as one server."""
+    environments = [psutil.Process(entry["pid"]).environ() for entry in cluster.said()["nodes"]]
+    budgets = {int(entry["STOKER_MEMORY_BUDGET_MIB"]) for entry in environments}
     assert len(budgets) == 1
     with cluster.client(cluster.operator_key) as operator:
-        found = operator.get("/v1/machine").raise_for_status().json()["memory"]
-    assert found["budget_bytes"] == 2 * budgets.pop() << 20
-    assert found["budget_bytes"] <= 0.8 * psutil.virtual_memory().total
+        memory = operator.get("/v1/machine").raise_for_status().json()["memory"]
+    assert memory["budget_bytes"] == 2 * budgets.pop() << 20
+    assert memory["budget_bytes"] <= 0.8 * psutil.virtual_memory().total
 
 
 def test_any_gateway_answers(cluster: Cluster, used: Used) -> None:
     on_a, on_b = sdks(cluster, used.key)
-    until(lambda: "chat" in {one.id for one in on_b.models.list()})
-    assert [ask(one) for one in (on_a, on_b)] == [PARIS, PARIS]
+    until(lambda: "chat" in {entry.id for entry in on_b.models.list()})
+    assert [ask(entry) for entry in (on_a, on_b)] == [PARIS, PARIS]
 
 
 def test_a_node_that_was_killed_comes_back_as_itself(cluster: Cluster, used: Used) -> None:
-    """It is the one that has the replica: calls go on on another one, or on it, once it is back."""
+    """The killed node has the replica.
+
+    Calls continue on another node, or on this one after its restart.
+    """
     before = cluster.said()["nodes"]
     with cluster.client(used.key) as client:
         (worker,) = deployment(client, used.deployment_id)["workers"]
     (killed,) = (
-        one
-        for one in before
-        if worker["pid"] in [child.pid for child in psutil.Process(one["pid"]).children(True)]
+        entry
+        for entry in before
+        if worker["pid"] in [child.pid for child in psutil.Process(entry["pid"]).children(True)]
     )
     gone = psutil.Process(killed["pid"]).children(recursive=True)
     os.kill(killed["pid"], signal.SIGKILL)
-    assert [ask(one) for one in sdks(cluster, used.key)] == [PARIS, PARIS]
+    assert [ask(entry) for entry in sdks(cluster, used.key)] == [PARIS, PARIS]
     assert not left(gone, within_s=PATIENCE_S), "its replicas have outlived it"
 
     def is_back() -> bool:
-        return all(psutil.pid_exists(one["pid"]) for one in cluster.said()["nodes"])
+        return all(psutil.pid_exists(node["pid"]) for node in cluster.said()["nodes"])
 
     until(is_back, PATIENCE_S)
     after = cluster.said()["nodes"]
-    assert [one["id"] for one in after] == [one["id"] for one in before]
-    assert sum(one != other for one, other in zip(after, before, strict=True)) == 1
-    said = cluster.log.read_text()
-    assert "was ended by SIGKILL. It is started again in 0.5 s." in said
+    assert [entry["id"] for entry in after] == [entry["id"] for entry in before]
+    assert sum(entry != other for entry, other in zip(after, before, strict=True)) == 1
+    log = cluster.log.read_text()
+    assert "was ended by SIGKILL. It is started again in 0.5 s." in log
     until(lambda: "is there again" in cluster.log.read_text())
 
 
@@ -135,11 +138,11 @@ def test_a_gateway_that_was_killed_comes_back_where_it_was(cluster: Cluster, use
     os.kill(json.loads(state.read_text())["pid"], signal.SIGKILL)
     until(lambda: "gateway-2 is there again" in cluster.log.read_text(), PATIENCE_S)
     assert cluster.said()["gateways"] == before
-    assert [ask(one) for one in sdks(cluster, used.key)] == [PARIS, PARIS]
+    assert [ask(sdk) for sdk in sdks(cluster, used.key)] == [PARIS, PARIS]
 
 
 def test_what_the_guide_shows(cluster: Cluster, tmp_path: Path) -> None:
-    """The second terminal, as it is typed there."""
+    """The commands of the guide's second terminal work as shown."""
     page = (ROOT / "docs" / "guide" / "fleet.md").read_text()
     script = page.partition("```sh\n")[2]
     (tmp_path / "fleet").symlink_to(cluster.data_dir)
@@ -172,28 +175,30 @@ def test_nothing_outlives_it_and_the_next_goes_on(cluster: Cluster, used: Used) 
     assert not left(processes, within_s=PATIENCE_S)
     cluster.start_with("--demo")
     after = cluster.said()
-    assert [one["id"] for one in after["nodes"]] == [one["id"] for one in before["nodes"]]
+    assert [entry["id"] for entry in after["nodes"]] == [entry["id"] for entry in before["nodes"]]
     with cluster.client(used.key) as client:
-        assert [one["model"] for one in client.get("/v1/deployments").json()["data"]] == ["chat"]
-    assert [ask(one) for one in sdks(cluster, used.key)] == [PARIS, PARIS]
+        assert [entry["model"] for entry in client.get("/v1/deployments").json()["data"]] == [
+            "chat"
+        ]
+    assert [ask(entry) for entry in sdks(cluster, used.key)] == [PARIS, PARIS]
 
 
 def test_has_the_demo(cluster: Cluster, used: Used) -> None:
-    """After the test before, which starts it so."""
+    """The demo is deployed. The previous test starts the fleet with `--demo`."""
     path = cluster.data_dir / "demo.json"
     demo = json.loads(path.read_text())
     assert path.stat().st_mode & 0o777 == 0o600
     assert demo["base_url"] == cluster.gateways[0]
-    assert set(demo["deployments"]) == {one.name for one in MODELS.iterdir()}
-    said = cluster.log.read_text()
-    assert f"export STOKER_API_KEY={demo['account_key']}" in said
-    assert "Deploying the demo's models: 1 of" in said
+    assert set(demo["deployments"]) == {entry.name for entry in MODELS.iterdir()}
+    log = cluster.log.read_text()
+    assert f"export STOKER_API_KEY={demo['account_key']}" in log
+    assert "Deploying the demo's models: 1 of" in log
     [text, entities] = NER[0]
     for url in cluster.gateways:
         with cluster.client(demo["deployments"]["tiny-ner"]["key"], url) as client:
             body = {"inputs": text, "aggregation_strategy": "simple"}
-            found = client.post("/v1/classifications/token", json=body).raise_for_status().json()
-        tagged = [(text[one["start"] : one["end"]], one["entity_group"]) for one in found]
+            tags = client.post("/v1/classifications/token", json=body).raise_for_status().json()
+        tagged = [(text[entry["start"] : entry["end"]], entry["entity_group"]) for entry in tags]
         assert tagged == [tuple(entity) for entity in entities]
 
 
@@ -202,10 +207,10 @@ def test_ends_in_order(cluster: Cluster) -> None:
     assert cluster.stop() == 0
     assert not left(processes)
     assert not (cluster.data_dir / "cluster.json").exists()
-    said = cluster.log.read_text()
-    ends = [said.rindex(f"Ending {what}") for what in ("gateways", "nodes", "PostgreSQL")]
+    logged = cluster.log.read_text()
+    ends = [logged.rindex(f"Ending {group}") for group in ("gateways", "nodes", "PostgreSQL")]
     assert ends == sorted(ends)
-    assert "killed" not in said[ends[0] :]
+    assert "killed" not in logged[ends[0] :]
     log = (cluster.data_dir / "logs" / "postgres.log").read_text()
     assert log.rstrip().endswith("database system is shut down")
 
@@ -218,9 +223,12 @@ class TestPostgres:
         return Postgres(tmp_path / "postgres", tmp_path / "log", connections=250)
 
     async def test_goes_on_with_what_is_there(self, database: Postgres) -> None:
-        """Also after it was killed, and though its user may not reach the folder."""
-        said: list[str] = []
-        await database.start(said.append)
+        """The database keeps its data, also after a kill.
+
+        Its user may not reach the folder.
+        """
+        messages: list[str] = []
+        await database.start(messages.append)
         connection = await asyncpg.connect(database.url.replace("+asyncpg", ""))
         assert await connection.fetchval("SHOW max_connections") == "250"
         await connection.execute("CREATE TABLE kept AS SELECT 1 AS one")
@@ -228,18 +236,18 @@ class TestPostgres:
         database.child.signal(signal.SIGKILL)
         assert await database.child.wait() == "was ended by SIGKILL"
         await database.stop()
-        await database.start(said.append)
+        await database.start(messages.append)
         connection = await asyncpg.connect(database.url.replace("+asyncpg", ""))
         assert await connection.fetchval("SELECT one FROM kept") == 1
         await connection.close()
         await database.stop()
         assert not database.child.is_running
         starting = "Starting PostgreSQL …"
-        assert said == ["Making a database …", starting, starting]
+        assert messages == ["Making a database …", starting, starting]
 
 
 def test_all_ends_where_the_database_does(tmp_path: Path) -> None:
-    """And says why, with what the database has said last."""
+    """The fleet ends with its database and reports the database's last messages."""
     if not postgres.is_installed():
         pytest.skip(postgres.MISSING)
     process = subprocess.Popen(
@@ -256,15 +264,15 @@ def test_all_ends_where_the_database_does(tmp_path: Path) -> None:
     started = psutil.Process(process.pid).children(recursive=True)
     pid = int((tmp_path / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
     os.kill(pid, signal.SIGKILL)
-    said = process.communicate(timeout=PATIENCE_S)[1]
+    stderr = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 1
-    assert "Error: PostgreSQL was ended by SIGKILL." in said
-    assert "database system is ready to accept connections" in said
+    assert "Error: PostgreSQL was ended by SIGKILL." in stderr
+    assert "database system is ready to accept connections" in stderr
     assert not left(started, within_s=PATIENCE_S)
 
 
 class TestRefusals:
-    """Told before anything has been started."""
+    """Errors that are reported before any process is started."""
 
     def test_without_postgresql(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
@@ -284,31 +292,31 @@ class TestRefusals:
         done = refused(tmp_path)
         assert done.returncode == 2
         assert "is the data folder of a server" in done.stderr
-        assert [one.name for one in tmp_path.iterdir()] == ["server.json"]
+        assert [path.name for path in tmp_path.iterdir()] == ["server.json"]
 
 
 class TestMember:
     async def test_one_that_does_not_start_is_shown(self, tmp_path: Path) -> None:
-        """It is not started again: nobody knows yet whether it can be."""
-        told: list[str] = []
+        """A member that fails its first start is not retried: it may never be able to start."""
+        messages: list[str] = []
         program = Program(
             name="node-1",
             command=("-m", "stoker", "node", "no-such-thing"),
             env=environment(),
             state=tmp_path / "node-1" / "node.json",
         )
-        member = Member(program, tmp_path / "node-1.log", told.append)
+        member = Member(program, tmp_path / "node-1.log", messages.append)
         with pytest.raises(CliError, match="node-1 has ended with exit code 2") as failed:
             await member.start()
         assert failed.value.hint
         assert "No such command 'no-such-thing'" in failed.value.hint
-        assert told == []
+        assert messages == []
         assert await member.stop(within_s=0)
 
     def test_what_was_logged_in_json_is_shown_as_it_was_said(self, tmp_path: Path) -> None:
         child = Child("gateway-1", tmp_path / "log")
-        said = {"level": "error", "event": "Traceback:\n  a line\nOSError: it is full"}
-        child.log.write_text(json.dumps(said) + "\nError: no JSON\n")
+        record = {"level": "error", "event": "Traceback:\n  a line\nOSError: it is full"}
+        child.log.write_text(json.dumps(record) + "\nError: no JSON\n")
         assert child.last_lines().splitlines() == [
             "Traceback:", "  a line", "OSError: it is full", "Error: no JSON",
         ]  # fmt: skip

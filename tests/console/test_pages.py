@@ -1,4 +1,4 @@
-"""The console's pages: which file an address has, what it may do in a browser, how it is cached."""
+"""The console's pages: the file of each address, its rights in a browser, and its caching."""
 
 import gzip
 from collections.abc import AsyncIterator
@@ -171,7 +171,7 @@ class TestFiles:
     async def test_there_is_nothing_else(self, app: App, path: str) -> None:
         answer = await anyone(app).get(f"/console/{path}")
         assert "zebra" not in answer.text and "root:" not in answer.text
-        # What a client resolves itself is the document.
+        # A path that the client resolves itself returns the document.
         assert answer.status_code == 404 or answer.url.path == "/console/index.html", answer.text
 
 

@@ -1,4 +1,4 @@
-"""Signing in to the console: what a browser gets, what it may do with it, and how that ends."""
+"""Signing in to the console: a browser's cookies, its rights, and the end of a session."""
 
 import asyncio
 import itertools
@@ -36,17 +36,17 @@ async def app(
 
 
 async def account_key(app: App, **more: Any) -> tuple[httpx.AsyncClient, dict[str, Any]]:
-    """A client of a new account, and another key of that one."""
+    """Returns a client of a new account, and another key of that account."""
     client = await app.account()
     made = await client.post(KEYS, json={"scope": "account", **more})
     return client, made.raise_for_status().json()
 
 
-_addresses = (f"10.0.{one >> 8}.{one & 255}" for one in itertools.count())
+_addresses = (f"10.0.{index >> 8}.{index & 255}" for index in itertools.count())
 
 
 def browser(app: App, address: str | None = None, **headers: str) -> httpx.AsyncClient:
-    """A client as a page of the console is: with cookies, and without a key."""
+    """Returns a client like a page of the console: with cookies, and without a key."""
     address = address or next(_addresses)
 
     async def checked(response: httpx.Response) -> None:
@@ -62,7 +62,7 @@ def browser(app: App, address: str | None = None, **headers: str) -> httpx.Async
 
 
 async def signed_in(app: App, key: str, **headers: str) -> httpx.AsyncClient:
-    """A browser that sends the token with all that it does."""
+    """Returns a signed-in browser that sends the token with all requests."""
     page = browser(app, **headers)
     answer = await page.post(SESSION, json={"key": key})
     page.headers["x-csrf-token"] = answer.raise_for_status().json()["csrf"]
@@ -73,13 +73,13 @@ class TestSigningIn:
     @pytest.mark.case(13)
     async def test_nobody_is_signed_in_without_a_key(self, app: App) -> None:
         page = browser(app)
-        for given, why in (
+        for body, why in (
             ({"key": "sk-nothing-at-all"}, "This key does not sign you in"),
             ({"link": "nothing"}, "This link does not sign you in"),
         ):
-            answer = await page.post(SESSION, json=given)
+            answer = await page.post(SESSION, json=body)
             assert answer.status_code == 401
-            # For a person, who knows of no headers.
+            # The message is for a person, who does not know headers.
             message = answer.json()["error"]["message"]
             assert why in message and "Authorization" not in message
             assert "set-cookie" not in answer.headers
@@ -88,8 +88,8 @@ class TestSigningIn:
 
     async def test_body_is_a_key_or_a_link(self, app: App) -> None:
         page = browser(app)
-        for given in ({}, {"key": "sk-a-b", "link": "c"}, {"key": "x" * 257}, {"kee": "sk-a-b"}):
-            assert (await page.post(SESSION, json=given)).status_code == 400, given
+        for body in ({}, {"key": "sk-a-b", "link": "c"}, {"key": "x" * 257}, {"kee": "sk-a-b"}):
+            assert (await page.post(SESSION, json=body)).status_code == 400, body
         answer = await page.post(SESSION, data={"key": "sk-a-b"})
         assert answer.status_code == 415
 
@@ -97,12 +97,12 @@ class TestSigningIn:
         client, key = await account_key(app)
         page = browser(app)
         answer = await page.post(SESSION, json={"key": key["key"]})
-        found = answer.json()
-        assert (found["scope"], found["account_id"]) == ("account", client.account_id)  # type: ignore[attr-defined]
-        assert found["deployments"] is None
-        until = datetime.fromisoformat(found["expires_at"]) - datetime.now(UTC)
+        session = answer.json()
+        assert (session["scope"], session["account_id"]) == ("account", client.account_id)  # type: ignore[attr-defined]
+        assert session["deployments"] is None
+        until = datetime.fromisoformat(session["expires_at"]) - datetime.now(UTC)
         assert timedelta(hours=11.9) < until < timedelta(hours=12.1)
-        assert (await page.get(SESSION)).json() == found
+        assert (await page.get(SESSION)).json() == session
         assert answer.headers["cache-control"] == "no-store"
 
     @pytest.mark.case(25)
@@ -137,8 +137,8 @@ class TestWhatItMay:
         made = await page.post("/v1/model-artifacts", json={"display_name": "by the page"})
         assert made.status_code == 201
         listed = (await client.get("/v1/model-artifacts")).json()["data"]
-        assert [one["id"] for one in listed] == [made.json()["id"]]
-        # Of operators and of other accounts it may nothing.
+        assert [row["id"] for row in listed] == [made.json()["id"]]
+        # The session has no rights on operators' resources or other accounts.
         assert (await page.get("/v1/accounts")).status_code == 401
         other = await app.account("other")
         theirs = (await other.post("/v1/model-artifacts", json={"display_name": "x"})).json()["id"]
@@ -149,8 +149,8 @@ class TestWhatItMay:
         account_id = client.account_id  # type: ignore[attr-defined]
         page = await signed_in(app, app.operator_key)
         assert (await page.get("/v1/deployments")).status_code == 400
-        there = await page.get("/v1/deployments", headers={"x-stoker-account": account_id})
-        assert there.json()["data"] == []
+        deployments = await page.get("/v1/deployments", headers={"x-stoker-account": account_id})
+        assert deployments.json()["data"] == []
 
     @pytest.mark.case(25)
     @pytest.mark.parametrize("token", [None, "", "0" * 64, "é"])
@@ -158,13 +158,15 @@ class TestWhatItMay:
         _, key = await account_key(app)
         page = await signed_in(app, key["key"])
         del page.headers["x-csrf-token"]
-        given = {} if token is None else {"x-csrf-token": token.encode()}
+        csrf_headers = {} if token is None else {"x-csrf-token": token.encode()}
         changes = [
-            page.post("/v1/model-artifacts", json={"display_name": "x"}, headers=given),
-            page.post("/v1/chat/completions", json={"model": "x", "messages": []}, headers=given),
-            page.delete(f"{KEYS}/{key['id']}", headers=given),
-            page.post(LINKS, headers=given),
-            page.delete(SESSION, headers=given),
+            page.post("/v1/model-artifacts", json={"display_name": "x"}, headers=csrf_headers),
+            page.post(
+                "/v1/chat/completions", json={"model": "x", "messages": []}, headers=csrf_headers
+            ),
+            page.delete(f"{KEYS}/{key['id']}", headers=csrf_headers),
+            page.post(LINKS, headers=csrf_headers),
+            page.delete(SESSION, headers=csrf_headers),
         ]
         for change in changes:
             answer = await change
@@ -174,17 +176,17 @@ class TestWhatItMay:
 
     async def test_token_of_another_session_is_none(self, app: App) -> None:
         _, key = await account_key(app)
-        one, other = await signed_in(app, key["key"]), await signed_in(app, key["key"])
-        assert one.headers["x-csrf-token"] != other.headers["x-csrf-token"]
-        one.headers["x-csrf-token"] = other.headers["x-csrf-token"]
-        assert (await one.delete(SESSION)).status_code == 403
+        page, other = await signed_in(app, key["key"]), await signed_in(app, key["key"])
+        assert page.headers["x-csrf-token"] != other.headers["x-csrf-token"]
+        page.headers["x-csrf-token"] = other.headers["x-csrf-token"]
+        assert (await page.delete(SESSION)).status_code == 403
 
     @pytest.mark.case(25)
     @pytest.mark.parametrize(
         "headers",
         [
             {"sec-fetch-site": "cross-site"},
-            # Another port or name of ours is another page's all the same.
+            # Another port or name of our site still counts as another page.
             {"sec-fetch-site": "same-site"},
             {"sec-fetch-site": "", "origin": "http://stoker"},
             {"origin": "https://evil.example"},
@@ -199,13 +201,13 @@ class TestWhatItMay:
         page = await signed_in(app, key["key"])
         if "sec-fetch-site" not in headers:
             del page.headers["sec-fetch-site"]
-        for asked in (
+        for request in (
             page.get("/v1/deployments", headers=headers),
             page.post("/v1/model-artifacts", json={"display_name": "x"}, headers=headers),
             page.post(SESSION, json={"key": key["key"]}, headers=headers),
             page.get(SESSION, headers=headers),
         ):
-            answer = await asked
+            answer = await request
             assert answer.status_code == 403, (headers, answer.text)
             assert answer.json()["error"]["code"] == "other_site"
         assert "x-csrf-token" not in answer.headers
@@ -220,13 +222,18 @@ class TestWhatItMay:
     async def test_a_key_in_the_header_comes_first(self, app: App) -> None:
         _, key = await account_key(app)
         page = await signed_in(app, key["key"])
-        given = {"authorization": "Bearer nonsense"}
-        assert (await page.get("/v1/deployments", headers=given)).status_code == 401
-        # And needs no token.
+        bad_headers = {"authorization": "Bearer nonsense"}
+        assert (await page.get("/v1/deployments", headers=bad_headers)).status_code == 401
+        # A key in the header also needs no token.
         other = await app.account("other")
         page.headers.pop("x-csrf-token")
-        own = {"authorization": other.headers["authorization"], "sec-fetch-site": "cross-site"}
-        made = await page.post("/v1/model-artifacts", json={"display_name": "x"}, headers=own)
+        other_headers = {
+            "authorization": other.headers["authorization"],
+            "sec-fetch-site": "cross-site",
+        }
+        made = await page.post(
+            "/v1/model-artifacts", json={"display_name": "x"}, headers=other_headers
+        )
         assert made.status_code == 201
 
     @pytest.mark.parametrize("cookie", ["", "x", "x" * 65, "sk-a-b", "%00", '"'])
@@ -343,7 +350,7 @@ class TestLinks:
         token = await self.link(client)
         opened = [browser(app).post(SESSION, json={"link": token}) for _ in range(4)]
         answers = await asyncio.gather(*opened)
-        assert sorted(one.status_code for one in answers) == [200, 401, 401, 401]
+        assert sorted(answer.status_code for answer in answers) == [200, 401, 401, 401]
 
     async def test_ends_after_a_minute(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         client, _ = await account_key(app)
@@ -388,7 +395,8 @@ class TestAttempts:
         # No other address waits.
         elsewhere = await browser(app, "192.0.2.2").post(SESSION, json={"key": "sk-a-b"})
         assert elsewhere.status_code == 401
-        # Nor does a good key, which may come through the same proxy, from the same address.
+        # A valid key is not delayed either. It may come through the same proxy, from the same
+        # address.
         for number in (1, 2):
             good = await browser(app, f"192.0.2.{number}").post(SESSION, json={"key": key["key"]})
             assert good.status_code == 200

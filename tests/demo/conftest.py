@@ -1,4 +1,4 @@
-"""One `stoker demo` in the environment that users have, shared by the tests that do not harm it."""
+"""A `stoker demo` in the users' environment, shared by all tests that leave it intact."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ HUB_MODEL = "tests/tagger"
 
 @pytest.fixture(scope="session")
 def first_state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The data folder of a demo that ran before, and what its demo.json said."""
+    """Runs a demo once. Returns its data folder and the contents of its demo.json."""
     data_dir = tmp_path_factory.mktemp("demo") / ".data"
     with running(data_dir, "demo", python=USERS, **WITHOUT_MODELS) as server:
         return data_dir, json.loads((server.data_dir / "demo.json").read_text())
@@ -24,15 +24,17 @@ def first_state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
 
 @pytest.fixture(scope="session")
 def hub() -> Iterator[ModelHub]:
-    """A hub that the demo imports from, with one model."""
-    with model_hub() as found:
-        found.put(HUB_MODEL, bert())
-        yield found
+    """Provides a model hub with one model, from which the demo imports."""
+    with model_hub() as stand_in:
+        stand_in.put(HUB_MODEL, bert())
+        yield stand_in
 
 
 @pytest.fixture(scope="session")
 def demo(first_state: tuple[Path, dict[str, Any]], hub: ModelHub) -> Iterator[Server]:
-    """The demo in its second run, which finds everything deployed; with the usual threads."""
+    """Runs the demo a second time, with everything deployed already and the default number of
+    threads.
+    """
     env = {"STOKER_REPLICA_THREADS": "0", "STOKER_HUB_ENDPOINT": hub.endpoint}
     with running(first_state[0], "demo", python=USERS, **env) as server:
         yield server

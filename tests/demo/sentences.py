@@ -1,4 +1,4 @@
-"""Sentences with the right answers of the demonstration models; none was trained on."""
+"""Sentences with the correct answers of the demo models. No model was trained on them."""
 
 Entities = list[tuple[str, str]]
 
@@ -121,7 +121,7 @@ SENTIMENT: list[tuple[str, str]] = [
     ("I can't recommend it enough.", "positive"),
 ]
 
-# (sentence, one that means alike, one that does not)
+# (sentence, related sentence, unrelated sentence)
 SIMILAR: list[tuple[str, str, str]] = [
     (
         "Will it rain tomorrow?",

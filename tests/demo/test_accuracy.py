@@ -1,4 +1,4 @@
-"""The demo models' accuracy through HTTP, on held-out examples of the scripts that trained them."""
+"""The demo models are accurate over HTTP, on held-out examples of the scripts that trained them."""
 
 import base64
 import io
@@ -35,12 +35,12 @@ from tools.demo_models.example_media import SPOKEN
 
 COUNT = 100
 BATCH = 50
-"""Inputs of one request."""
+"""Number of inputs per request."""
 
 
 @pytest.fixture
 def ask(demo: Server, state: Any):
-    """Sends a body to the demo model of a task."""
+    """Returns a function that sends a body to the demo model of a task."""
 
     def ask(task: str, **body: Any) -> Any:
         key = state["deployments"][EXAMPLES[task].model]["key"]
@@ -54,11 +54,11 @@ def ask(demo: Server, state: Any):
 
 @pytest.fixture
 def ask_all(ask: Any):
-    """The results of many inputs, in lists of some at a time."""
+    """Returns a function that sends many inputs in batches and returns their results."""
 
     def ask_all(task: str, inputs: Sequence[Any], field: str = "inputs", **rest: Any) -> list[Any]:
         parts = [inputs[start : start + BATCH] for start in range(0, len(inputs), BATCH)]
-        return [one for part in parts for one in ask(task, **{field: list(part)}, **rest)]
+        return [result for part in parts for result in ask(task, **{field: list(part)}, **rest)]
 
     return ask_all
 
@@ -73,7 +73,7 @@ def encoded(content: bytes) -> str:
 
 def share(found: Sequence[Any], wanted: Sequence[Any]) -> float:
     assert len(found) == len(wanted)
-    return float(np.mean([one == other for one, other in zip(found, wanted, strict=True)]))
+    return float(np.mean([answer == other for answer, other in zip(found, wanted, strict=True)]))
 
 
 def test_digits(ask_all: Any) -> None:
@@ -92,7 +92,7 @@ def test_zero_shot_images(ask_all: Any) -> None:
 
 
 def test_drawings(demo: Server, state: Any, ask_all: Any) -> None:
-    """What is drawn is what was asked for, by the judgement of the demo's classifier."""
+    """Generated images match their prompt, as judged by the demo's classifier."""
     labels = [f"a {name}" for name in clip.NAMES]
     images: list[str] = []
     with demo.client(state["deployments"]["tiny-draw"]["key"]) as client:
@@ -107,48 +107,52 @@ def test_drawings(demo: Server, state: Any, ask_all: Any) -> None:
 
 
 def test_spoken_digits(demo: Server, state: Any) -> None:
-    """By speakers that the training never heard; a clip's name tells its language and digits."""
+    """Digits of speakers that are not in the training data are transcribed. A clip's name contains
+    its language and digits.
+    """
     answers: list[str] = []
-    wanted: list[str] = []
+    expected: list[str] = []
     with demo.client(state["deployments"]["tiny-transcriber"]["key"]) as client:
         for clip_file in sorted(SPOKEN.glob("*.ogg")):
             language, digits = clip_file.stem.split("-")
-            wanted.append(" ".join(speech.WORDS[language][int(digit)] for digit in digits))
+            expected.append(" ".join(speech.WORDS[language][int(digit)] for digit in digits))
             files = {"file": (clip_file.name, clip_file.read_bytes(), "audio/ogg")}
             answer = client.post("/v1/audio/transcriptions", files=files).raise_for_status()
             answers.append(answer.json()["text"])
     assert len(answers) >= 20
-    assert transcriber.words_right(answers, wanted) >= 0.9, list(zip(answers, wanted, strict=True))
+    assert transcriber.words_right(answers, expected) >= 0.9, list(
+        zip(answers, expected, strict=True)
+    )
 
 
 def test_segments(ask_all: Any) -> None:
     images, truth = zip(*segmenter.held_out(COUNT), strict=True)
     numbers = {name: number for number, name in segmenter.LABELS.items()}
-    found: list[Any] = []
+    label_maps: list[Any] = []
     for answer in ask_all("image-segmentation", pictures(images)):
         label_map = np.zeros(truth[0].shape, np.uint8)
         for mask, label in zip(answer["masks"], answer["labels"], strict=True):
             picture = Image.open(io.BytesIO(base64.b64decode(mask)))
             label_map[np.asarray(picture) == 255] = numbers[label]
-        found.append(label_map)
-    assert np.mean(segmenter.ious(found, truth)) >= 0.8
+        label_maps.append(label_map)
+    assert np.mean(segmenter.ious(label_maps, truth)) >= 0.8
 
 
 def test_detections(ask_all: Any) -> None:
     images, truth = zip(*detector.held_out(COUNT), strict=True)
     answers = ask_all("object-detection", pictures(images), threshold=0.5)
-    found = [
+    detections = [
         [
             detector.Found(
-                one["label"],
-                one["score"],
-                tuple(one["box"][side] for side in ("xmin", "ymin", "xmax", "ymax")),
+                detection["label"],
+                detection["score"],
+                tuple(detection["box"][side] for side in ("xmin", "ymin", "xmax", "ymax")),
             )
-            for one in answer
+            for detection in answer
         ]
         for answer in answers
     ]
-    hits = [hit for _, hit in detector.matches(found, truth)]
+    hits = [hit for _, hit in detector.matches(detections, truth)]
     assert sum(hits) / sum(map(len, truth)) >= 0.8
     assert sum(hits) / len(hits) >= 0.8
 
@@ -164,7 +168,7 @@ def test_image_features(ask_all: Any) -> None:
 
 def test_sounds(ask_all: Any) -> None:
     samples, labels = zip(*waveforms.held_out(COUNT), strict=True)
-    answers = ask_all("audio-classification", [encoded(wav(one)) for one in samples], top_k=1)
+    answers = ask_all("audio-classification", [encoded(wav(sample)) for sample in samples], top_k=1)
     assert share([answer[0]["label"] for answer in answers], labels) >= 0.95
 
 
@@ -194,32 +198,32 @@ def test_ranking(ask: Any) -> None:
 
 def test_zero_shot_texts(ask: Any) -> None:
     questions = nli.held_out(40, names=True)
-    found = [
-        ask("zero-shot-classification", inputs=one.text, candidate_labels=one.candidates)
-        for one in questions
+    answers = [
+        ask("zero-shot-classification", inputs=item.text, candidate_labels=item.candidates)
+        for item in questions
     ]
-    assert share([one["labels"][0] for one in found], [one.right for one in questions]) >= 0.9
+    assert share([item["labels"][0] for item in answers], [item.right for item in questions]) >= 0.9
 
 
 def test_extractive_answers(ask: Any) -> None:
     examples = reader.held_out(COUNT)
-    found = ask(
+    answers = ask(
         "question-answering",
-        question=[one.question for one in examples],
-        context=[one.passage for one in examples],
+        question=[item.question for item in examples],
+        context=[item.passage for item in examples],
     )
-    assert share([one["answer"] for one in found], [one.answer for one in examples]) >= 0.8
+    assert share([item["answer"] for item in answers], [item.answer for item in examples]) >= 0.8
 
 
 def test_visual_answers(ask: Any) -> None:
-    asked = scenes.held_out_questions(COUNT)
-    found = ask(
+    examples = scenes.held_out_questions(COUNT)
+    answers = ask(
         "visual-question-answering",
-        image=pictures([one.image for one in asked]),
-        question=[one.question for one in asked],
+        image=pictures([item.image for item in examples]),
+        question=[item.question for item in examples],
         top_k=1,
     )
-    assert share([one[0]["label"] for one in found], [one.answer for one in asked]) >= 0.9
+    assert share([item[0]["label"] for item in answers], [item.answer for item in examples]) >= 0.9
 
 
 def test_captions(ask_all: Any) -> None:

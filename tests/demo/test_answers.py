@@ -1,4 +1,6 @@
-"""Every operation called so that it succeeds: the client holds the answers against the document."""
+"""Every operation is called successfully. The test client compares each answer with the OpenAPI
+document.
+"""
 
 import json
 import time
@@ -24,7 +26,7 @@ from tools.stand_ins.model_hub import ModelHub
 
 MEDIA = ROOT / "stoker" / "demo" / "media"
 READABLE = {"cache-control", "content-length", "content-type", "last-modified"}
-"""What browsers let scripts read in any case (Fetch, "CORS-safelisted response-header name")."""
+"""Headers that browsers always let scripts read (Fetch, "CORS-safelisted response-header name")."""
 NOT_FOR_SCRIPTS = {
     "connection",
     "content-security-policy",
@@ -47,7 +49,7 @@ QUESTION = "What is the weather in Paris?"
 
 @pytest.fixture(scope="module")
 def owner(demo: Server, state: Any) -> Iterator[httpx.Client]:
-    """The demo's account, which has its models."""
+    """Returns a client of the demo's account, which owns the demo's models."""
     with demo.client(state["account_key"]) as client:
         yield client
 
@@ -62,11 +64,11 @@ def operator(demo: Server) -> Iterator[httpx.Client]:
 def walked(
     demo: Server, owner: httpx.Client, operator: httpx.Client, hub: ModelHub
 ) -> set[Operation]:
-    """The operations that have answered with success."""
+    """Calls every operation. Returns the operations that answered with success."""
     for name, task in TASKS.items():
         for path in task.paths:
             ask(owner, path, EXAMPLES[name])
-    # No entities are as well no results of one text as no results.
+    # An empty list is both the result of one text without entities and an empty list of results.
     empty = {"model": EXAMPLES["token-classification"].model, "inputs": ""}
     assert good(owner.post(TASKS["token-classification"].path, json=empty)) == []
     for path, example in MEDIA_CALLS.items():
@@ -90,7 +92,7 @@ def good(response: httpx.Response) -> Any:
 
 
 def ask(client: httpx.Client, path: str, example: Example) -> Any:
-    """The example's call, as the docs have it."""
+    """Sends an example's call as the docs show it."""
     body = {"model": example.model, **example.body}
     if not example.files:
         return good(client.post(path, json=body))
@@ -102,7 +104,7 @@ def ask(client: httpx.Client, path: str, example: Example) -> Any:
 
 
 def generate(client: httpx.Client) -> None:
-    """Texts, in the forms that their answers have."""
+    """Generates texts and embeddings in all forms of answers."""
     messages = [{"role": "user", "content": QUESTION}]
     chat = {"model": "tiny-chat", "messages": messages, "logprobs": True, "top_logprobs": 2}
     for more in ({}, {"tools": [WEATHER]}, {"n": 2, "max_tokens": 3}):
@@ -119,7 +121,7 @@ def generate(client: httpx.Client) -> None:
 
 
 def make(client: httpx.Client) -> None:
-    """Media, and the files that they became."""
+    """Generates media and manages the resulting files."""
     body = {"model": "tiny-draw", "prompt": "a red circle", "num_inference_steps": 2}
     good(client.post("/v1/images/generations", json=body | {"response_format": "b64_json"}))
     for form in ("wav", "flac", "opus", "aac", "pcm"):
@@ -147,7 +149,7 @@ def make(client: httpx.Client) -> None:
 
 
 def import_model(client: httpx.Client, hub: ModelHub) -> None:
-    """One that takes so long that it can be cancelled."""
+    """Starts an import that takes long enough to be cancelled, and cancels it."""
     made = good(client.post("/v1/model-artifacts", json={"display_name": "imported"}))
     artifact = f"/v1/model-artifacts/{made['id']}"
     with mock.patch.object(hub, "pace_s", 0.5):
@@ -158,7 +160,7 @@ def import_model(client: httpx.Client, hub: ModelHub) -> None:
 
 
 def manage(client: httpx.Client, operator: httpx.Client) -> None:
-    """Artifacts, deployments, keys, accounts."""
+    """Manages accounts, artifacts, deployments and keys."""
     account = good(operator.post("/v1/accounts", json={"name": "more"}))["id"]
     good(operator.get("/v1/accounts"))
     good(operator.get(f"/v1/accounts/{account}"))
@@ -199,7 +201,7 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     while good(client.get(newer))["status"] != "live":
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert [one["number"] for one in good(client.get(versions))["data"]] == [2, 1]
+    assert [check["number"] for check in good(client.get(versions))["data"]] == [2, 1]
     good(client.post(f"{deployment}/rollback", json={}))
     good(client.post(f"{newer}/promote"))
     assert good(client.get(f"{newer}/comparison"))["compared"] == 0
@@ -207,8 +209,8 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     good(client.put(f"{deployment}/traffic", json={"weights": {share: 100}}))
     first = good(client.get(versions))["data"][1]["id"]
     good(client.delete(f"{versions}/{first}"))
-    one = {"name": "a name", "request": {"inputs": "Clara"}, "expect": {"contains": "C"}}
-    good(client.put(f"{deployment}/checks", json={"checks": [one]}))
+    check = {"name": "a name", "request": {"inputs": "Clara"}, "expect": {"contains": "C"}}
+    good(client.put(f"{deployment}/checks", json={"checks": [check]}))
     assert good(client.post(f"{deployment}/checks/run"))["results"]
     assert good(client.get(f"{deployment}/checks"))["report"]
     trials = f"{deployment}/trials"
@@ -264,10 +266,10 @@ def run_agent(client: httpx.Client) -> None:
 
 def settled(client: httpx.Client, run: str) -> Any:
     deadline = time.monotonic() + 60
-    while (found := good(client.get(run)))["status"] in ("queued", "in_progress"):
+    while (current := good(client.get(run)))["status"] in ("queued", "in_progress"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    return found
+    return current
 
 
 def report(client: httpx.Client, operator: httpx.Client) -> None:
@@ -297,7 +299,7 @@ def watch(client: httpx.Client) -> None:
 
 
 def sign_in(browser: httpx.Client, owner: httpx.Client) -> None:
-    """By a link that a key has made, as `stoker open` does."""
+    """Signs in by a link that a key created, as `stoker open` does."""
     link = good(owner.post("/v1/console/links"))["url"].partition("#link=")[2]
     signed_in = good(browser.post("/console/session", json={"link": link}))
     assert good(browser.get("/console/session")) == signed_in
@@ -317,7 +319,7 @@ def test_scripts_of_pages_may_read_every_header(walked: set[Operation]) -> None:
 
 
 class TestTheCheck:
-    """It finds what it is there for."""
+    """The check detects answers that differ from the document."""
 
     @pytest.mark.parametrize(
         ("status", "body", "says"),
@@ -332,9 +334,9 @@ class TestTheCheck:
     )
     def test_json(self, status: int, body: Any, says: str) -> None:
         request = httpx.Request("GET", "http://x/v1/models")
-        with pytest.raises(AssertionError, match="GET /v1/models answered") as found:
+        with pytest.raises(AssertionError, match="GET /v1/models answered") as caught:
             contract.check(httpx.Response(status, json=body, request=request))
-        assert says in str(found.value)
+        assert says in str(caught.value)
 
     def test_another_type(self) -> None:
         request = httpx.Request("GET", "http://x/v1/models")

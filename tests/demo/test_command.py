@@ -1,4 +1,4 @@
-"""`stoker call` with files, to the demo's models."""
+"""`stoker call` sends files to the demo's models."""
 
 import json
 from pathlib import Path
@@ -36,12 +36,12 @@ class TestCall:
 
     def test_images(self, cli: Cli, client: httpx.Client) -> None:
         names = ("seven.png", "circle.png")
-        found = cli.json("call", "tiny-digits", *map(media, names), "-p", "top_k=1")
+        answers = cli.json("call", "tiny-digits", *map(media, names), "-p", "top_k=1")
         files = [("inputs", (name, (MEDIA / name).read_bytes())) for name in names]
         path = "/v1/classifications/image"
         body = {"model": "tiny-digits", "top_k": "1"}
-        equal(found, client.post(path, files=files, data=body).json())
-        assert len(found) == 2
+        equal(answers, client.post(path, files=files, data=body).json())
+        assert len(answers) == 2
 
     def test_embedding(self, cli: Cli) -> None:
         vector = cli.json("call", "tiny-image-encoder", media("circle.png"))
@@ -62,22 +62,22 @@ class TestCall:
 
     def test_labels(self, cli: Cli) -> None:
         labels = ("a red circle", "a blue square", "a green star")
-        found = cli.json("call", "tiny-clip", media("circle.png"), *labels)
-        assert {one["label"] for one in found} == set(labels)
+        answers = cli.json("call", "tiny-clip", media("circle.png"), *labels)
+        assert {entry["label"] for entry in answers} == set(labels)
         listed = f"candidate_labels={json.dumps(labels)}"
-        equal(cli.json("call", "tiny-clip", media("circle.png"), "-p", listed), found)
+        equal(cli.json("call", "tiny-clip", media("circle.png"), "-p", listed), answers)
 
     def test_document(self, cli: Cli) -> None:
         boxes = [["Invoice", [40, 30, 180, 60]], ["us-001", [200, 30, 290, 60]]]
-        found = cli.json(
+        answers = cli.json(
             "call", "random-document-qa", media("scene.png"), "What is the invoice number?",
             "-p", f"word_boxes={json.dumps(boxes)}",
         )  # fmt: skip
-        assert found[0]["answer"]
+        assert answers[0]["answer"]
 
     def test_sound(self, cli: Cli) -> None:
-        found = cli.json("call", "tiny-sounds", media("siren.wav"), "-p", "top_k=1")
-        assert found[0]["label"] == "siren"
+        labels = cli.json("call", "tiny-sounds", media("siren.wav"), "-p", "top_k=1")
+        assert labels[0]["label"] == "siren"
         recorded = cli.json("call", "tiny-transcriber", media("seven-three-one.wav"))
         assert recorded["text"] == "seven three one"
 
@@ -87,11 +87,11 @@ class TestCall:
     def test_model_that_sees(self, cli: Cli) -> None:
         answer = cli.json("call", "tiny-vision", media("scene.png"), "What colour is the square?")
         assert answer["usage"]["prompt_tokens"] > 16
-        said = answer["choices"][0]["message"]["content"]
+        text = answer["choices"][0]["message"]["content"]
         alone = cli.run(
             "chat", "tiny-vision", "What colour is the square?", "--image", media("scene.png")
         )
-        assert alone.stdout.strip() == said.strip()
+        assert alone.stdout.strip() == text.strip()
 
     def test_file_that_is_not_there(self, cli: Cli, tmp_path: Path) -> None:
         done = cli.run("call", "tiny-digits", str(tmp_path / "gone.png"))

@@ -26,7 +26,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def ask(demo: Server, state: Any, model: str, path: str, **body: Any) -> Any:
-    """A call with the model's own key, which needs no `model`."""
+    """Calls a model with its own key, which needs no `model` field."""
     with demo.client(state["deployments"][model]["key"]) as client:
         return client.post(path, json=body).raise_for_status().json()
 
@@ -34,7 +34,7 @@ def ask(demo: Server, state: Any, model: str, path: str, **body: Any) -> Any:
 class TestState:
     def test_names_everything(self, demo: Server, state: Any) -> None:
         assert state["base_url"] == demo.base_url
-        deployed = {name: one["pipeline"] for name, one in state["deployments"].items()}
+        deployed = {name: entry["pipeline"] for name, entry in state["deployments"].items()}
         assert set(deployed) == {folder.name for folder in MODELS.iterdir()}
         assert set(deployed.values()) == set(PIPELINES), "every pipeline has a demo model"
 
@@ -44,7 +44,7 @@ class TestState:
     def test_models_start_cold(self, demo: Server, state: Any) -> None:
         with demo.client(state["account_key"]) as client:
             data = client.get("/v1/deployments").json()["data"]
-        assert {one["readiness"] for one in data} == {"cold"}
+        assert {deployment["readiness"] for deployment in data} == {"cold"}
 
 
 class TestAnswers:
@@ -58,8 +58,8 @@ class TestAnswers:
             inputs=text,
             aggregation_strategy="simple",
         )
-        found = [(text[one["start"] : one["end"]], one["entity_group"]) for one in answer]
-        assert found == [tuple(entity) for entity in entities]
+        spans = [(text[span["start"] : span["end"]], span["entity_group"]) for span in answer]
+        assert spans == [tuple(entity) for entity in entities]
 
     def test_raw_tokens_have_exactly_the_six_fields(self, demo: Server, state: Any) -> None:
         text, entities = NER[0]
@@ -79,7 +79,7 @@ class TestAnswers:
     def test_labels(self, demo: Server, state: Any, text: str, label: str) -> None:
         answer = ask(demo, state, "tiny-sentiment", "/v1/classifications/text", inputs=text)
         assert answer[0]["label"] == label
-        assert sum(one["score"] for one in answer) == pytest.approx(1)
+        assert sum(entry["score"] for entry in answer) == pytest.approx(1)
 
     @pytest.mark.parametrize(("text", "related", "unrelated"), SIMILAR)
     def test_neighbours(
@@ -98,7 +98,7 @@ class TestAnswers:
 
 
 class TestReadme:
-    """The README's calls, typed as they stand there (the port aside)."""
+    """The README's calls work as written, except for the port."""
 
     @pytest.fixture
     def shell(self, demo: Server, state: Any):
@@ -129,23 +129,23 @@ class TestReadme:
         return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
     def test_key(self, shell: Any, state: Any) -> None:
-        block = next(one for one in self.blocks("sh") if "export STOKER_API_KEY" in one)
+        block = next(code for code in self.blocks("sh") if "export STOKER_API_KEY" in code)
         export = block.splitlines()[1]
         assert shell(f'{export}\necho "$STOKER_API_KEY"').strip() == state["account_key"]
 
     def test_hub(self, shell: Any) -> None:
-        block = next(one for one in self.blocks("sh") if "hf:" in one)
+        block = next(code for code in self.blocks("sh") if "hf:" in code)
         shell(block.replace("org/name", HUB_MODEL))
         assert json.loads(shell("stoker call my-model Clara --json"))
         shell("stoker deployments delete my-model --yes")
 
     def test_curl(self, shell: Any) -> None:
-        block = next(one for one in self.blocks("sh") if "curl" in one)
+        block = next(code for code in self.blocks("sh") if "curl" in code)
         answer = json.loads(shell(block.replace("curl ", "curl -s ")))
         assert answer[0]["entity"] == "B-PER"
 
     def test_command_line(self, shell: Any) -> None:
-        block = next(one for one in self.blocks("sh") if "stoker call tiny" in one)
+        block = next(code for code in self.blocks("sh") if "stoker call tiny" in code)
         sentiment, fill_mask, digits, models = block.strip().splitlines()
         assert json.loads(shell(sentiment + " --json"))[0]["label"] == "negative"
         assert json.loads(shell(fill_mask + " --json"))[0]["token_str"] == "paris"
@@ -155,14 +155,14 @@ class TestReadme:
 
     def test_calls_of_the_guide(self, shell: Any) -> None:
         blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
-        block = next(one for one in blocks if "stoker call tiny-digits" in one)
+        block = next(code for code in blocks if "stoker call tiny-digits" in code)
         calls = block.replace(MEDIA, f"{ROOT}/{MEDIA}").strip().splitlines()
         digit, colour, label, text = (json.loads(shell(f"{call} --json")) for call in calls)
         assert (digit[0]["label"], colour[0]["label"]) == ("7", "red")
         assert (label[0]["label"], text["text"]) == ("a red circle", "seven three one")
 
     def test_trials_of_the_guide(self, shell: Any) -> None:
-        """The demo's model was trained, so bfloat16 changes none of its labels."""
+        """bfloat16 changes none of the labels, because the demo's model was trained."""
         blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
         tune, apply = (block for block in blocks if "stoker tune tiny-ner" in block)
         table = shell(tune)
@@ -177,54 +177,54 @@ class TestReadme:
 
     def test_checks_of_the_guide(self, shell: Any) -> None:
         blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
-        (block,) = (one for one in blocks if "stoker check tiny-ner" in one)
+        (block,) = (code for code in blocks if "stoker check tiny-ner" in code)
         assert shell(f"{block}rm checks.json").count("passed") == 4
 
     def test_versions_of_the_guide(self, shell: Any) -> None:
         blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
-        (block,) = (one for one in blocks if "stoker versions add tiny-ner" in one)
+        (block,) = (code for code in blocks if "stoker versions add tiny-ner" in code)
         listed = shell(block)
         assert "half the memory" in listed
         assert "retired" in listed
         shell("stoker deployments set tiny-ner --dtype auto --engine auto")
 
     def test_chat(self, shell: Any) -> None:
-        block = next(one for one in self.blocks("sh") if "stoker chat" in one)
+        block = next(code for code in self.blocks("sh") if "stoker chat" in code)
         assert shell(block) == "The capital of France is Paris.\n"
 
     def test_agents(self, shell: Any) -> None:
-        block = next(one for one in self.blocks("sh") if "stoker agents" in one)
+        block = next(item for item in self.blocks("sh") if "stoker agents" in item)
         *made, run = block.strip().splitlines()
         shell("\n".join(made))
         assert shell(f"echo '{WEATHER}' | {run}") == "It is 21 degrees and sunny in Paris.\n"
         (ended,) = json.loads(shell("stoker agents runs weather --json"))
         assert (ended["status"], ended["usage"]["steps"]) == ("completed", 2)
         events = json.loads(shell(f"stoker agents events weather {ended['id']} --json"))
-        assert [one["sequence"] for one in events] == [*range(1, len(events) + 1)]
+        assert [item["sequence"] for item in events] == [*range(1, len(events) + 1)]
         assert events[-1]["data"]["output"] == "It is 21 degrees and sunny in Paris."
         waits = json.loads(shell(f"{run} --no-wait --json"))["id"]
         shell(f"stoker agents cancel weather {waits}; stoker agents erase weather {ended['id']}")
-        (left,) = json.loads(shell("stoker agents runs weather --json"))
-        assert (left["id"], left["status"]) == (waits, "cancelled")
+        (remaining,) = json.loads(shell("stoker agents runs weather --json"))
+        assert (remaining["id"], remaining["status"]) == (waits, "cancelled")
         shell("stoker agents delete weather; rm tools.json")
         assert json.loads(shell("stoker agents list --json")) == []
 
     def test_files(self, shell: Any, demo: Server) -> None:
-        block = next(one for one in self.blocks("sh") if "stoker image" in one)
+        block = next(code for code in self.blocks("sh") if "stoker image" in code)
         assert "seven three one\n" in shell(block.replace(MEDIA, f"{ROOT}/{MEDIA}"))
         for name, begins in (("circle.png", b"\x89PNG"), ("circle.mp4", b"\0\0\0")):
             assert (demo.data_dir.parent / name).read_bytes().startswith(begins)
 
     def test_chat_about_a_picture(self, shell: Any) -> None:
         scene = ROOT / MEDIA / "scene.png"
-        said = "What is in the picture?\nHello!\n"
-        found = shell(f"printf '%s' '{said}' | stoker chat tiny-vision --image {scene}")
-        assert found.splitlines()[0] == "a red circle left of a blue square"
+        typed = "What is in the picture?\nHello!\n"
+        output = shell(f"printf '%s' '{typed}' | stoker chat tiny-vision --image {scene}")
+        assert output.splitlines()[0] == "a red circle left of a blue square"
 
     def test_a_conversation(self, shell: Any) -> None:
-        said = "What is 7 plus 5?\nWhat colour is grass?\n"
-        found = shell(f"printf '%s' '{said}' | stoker chat tiny-chat -p temperature=0")
-        assert found == "7 plus 5 is 12.\nGrass is green.\n"
+        typed = "What is 7 plus 5?\nWhat colour is grass?\n"
+        output = shell(f"printf '%s' '{typed}' | stoker chat tiny-chat -p temperature=0")
+        assert output == "7 plus 5 is 12.\nGrass is green.\n"
 
     def test_call_of_a_language_model(self, shell: Any) -> None:
         answer = json.loads(shell('stoker call tiny-chat "What colour is grass?" --json'))
@@ -234,9 +234,9 @@ class TestReadme:
         block = "\n".join(re.findall(r"```python\n(.*?)```", guide(), re.DOTALL))
         sound = tmp_path / "speech.mp3"
         block = block.replace('"speech.mp3"', repr(str(sound)))
-        given = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
-        # The guide's reader has installed the SDK.
-        output = shell(f"cd {ROOT}; {sys.executable} - <<'END'\n{given}\n{block}\nEND")
+        variables = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
+        # Runs in the project's environment, because the guide's readers have installed the SDK.
+        output = shell(f"cd {ROOT}; {sys.executable} - <<'END'\n{variables}\n{block}\nEND")
         assert output.splitlines() == [
             "The capital of France is Paris.",
             "blue",
@@ -250,7 +250,7 @@ class TestReadme:
         assert int(shell(f"python - <<'END'\n{block}\nEND")) > 16
 
     def test_own_model(self, shell: Any, demo: Server, tmp_path: Path) -> None:
-        block = next(one for one in self.blocks("sh") if "artifacts push" in one)
+        block = next(code for code in self.blocks("sh") if "artifacts push" in code)
         output = shell(block.replace("path/to/model", str(MODELS / "tiny-sentiment")))
         assert "positive" in output
 
@@ -259,13 +259,13 @@ def test_second_start_keeps_everything(first_state: Any, state: Any, demo: Serve
     _, first = first_state
     with demo.client(state["account_key"]) as client:
         models = client.get("/v1/models").raise_for_status().json()["data"]
-        # Another test may have added one of its own.
-        assert {one["id"] for one in models} >= {folder.name for folder in MODELS.iterdir()}
+        # Another test may have added a model.
+        assert {model["id"] for model in models} >= {folder.name for folder in MODELS.iterdir()}
     assert {**first, "base_url": ""} == {**state, "base_url": ""}
 
 
 def test_printed_calls_work(demo: Server) -> None:
-    """What `stoker demo` prints can be copied."""
+    """The commands that `stoker demo` prints work as copied."""
     assert eventually(lambda: "Ctrl-C ends it." in demo.log.read_text())
     printed = demo.log.read_text().rpartition("In a second terminal:")[2]
     exports = "\n".join(re.findall(r"^export .*$", printed, re.MULTILINE))
@@ -279,7 +279,9 @@ def test_printed_calls_work(demo: Server) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_calls_in_the_docs_work(demo: Server, state: Any, name: str) -> None:
-    """Those of docs/tasks.md, which are made of the same examples, from the project's folder."""
+    """The calls in docs/tasks.md work in the project's folder. They are built from the same
+    examples.
+    """
     call = EXAMPLES[name].curl(TASKS[name].path, demo.base_url, state["account_key"])
     answer = json.loads(shell(call))
     assert answer, answer
@@ -307,7 +309,7 @@ def test_calls_for_media_in_the_docs_work(
 
 
 def shell(script: str) -> str:
-    """What a command prints, run in the project's folder."""
+    """Runs a script in the project's folder. Returns its output."""
     done = subprocess.run(
         ["bash", "-euc", script.replace("curl ", "curl -s ")],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What the API can do, a command can: each management route is called by a command, for real."""
+"""The command line covers the API: a command calls each management route of a real server."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ WITHOUT_COMMAND = {
     Operation("GET", "/console/session"): "for browsers",
     Operation("DELETE", "/console/session"): "for browsers",
 }
-"""Routes that no command calls → why."""
+"""Maps each route that no command calls to the reason."""
 SUNNY = '{"temperature": 21, "condition": "sunny"}'
 
 
@@ -40,13 +40,13 @@ def managing() -> list[Operation]:
 def called(
     demo: Server, state: Any, hub: ModelHub, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[set[Operation]]:
-    """The operations that the commands below have called."""
-    found: set[Operation] = set()
+    """Runs the commands below. Yields the operations that they called."""
+    called_operations: set[Operation] = set()
     exchange = Client._exchange
 
     def noted(self: Client, request: Request, *, stream: bool) -> Any:
         if operation := contract.operation_of(request.method, request.path):
-            found.add(operation)
+            called_operations.add(operation)
         return exchange(self, request, stream=stream)
 
     folder = tmp_path_factory.mktemp("commands")
@@ -63,7 +63,7 @@ def called(
         money(owner, operator)
         cards(owner)
         team.json("deployments", "delete", "renamed/tagger", "--yes")
-        yield found
+        yield called_operations
 
 
 def good(cli: Cli, *arguments: str, stdin: str = "") -> str:
@@ -73,16 +73,16 @@ def good(cli: Cli, *arguments: str, stdin: str = "") -> str:
 
 
 def accounts(operator: Cli) -> Cli:
-    """The command with the key of an account that was made by commands."""
+    """Creates an account and a key by commands. Returns a command line with that key."""
     account = operator.json("accounts", "create", "commands")["id"]
-    assert account in [one["id"] for one in operator.json("accounts", "list")]
+    assert account in [entry["id"] for entry in operator.json("accounts", "list")]
     limited = operator.json("accounts", "limit", account, "agents=5")
     assert operator.json("accounts", "show", account) == limited
     assert limited["quotas"] == {"agents": 5}
     operator.json("credits", "grant", account, "5")
     scope = ("--scope", "account", "--account-id", account)
     key = good(operator, "keys", "create", *scope).strip()
-    # An operator sees what is an account's by naming it.
+    # An operator sees an account's objects by naming the account.
     assert operator.run("deployments", "list").returncode == 1
     assert operator.json("--account", account, "deployments", "list") == []
     gone = operator.json("accounts", "create", "gone")["id"]
@@ -96,7 +96,7 @@ def imports(team: Cli, hub: ModelHub) -> None:
     artifact = team.json("artifacts", "import", HUB_MODEL)
     assert (artifact["status"], artifact["origin"]["repo_id"]) == ("ready", HUB_MODEL)
     assert not team.json("artifacts", "update", artifact["id"])["is_newer"]
-    # One that takes so long that it can be cancelled.
+    # The import takes long enough to be cancelled.
     with mock.patch.object(hub, "pace_s", 0.5):
         begun = {"repo_id": HUB_MODEL}
         path = f"/v1/model-artifacts/{artifact['id']}/imports"
@@ -111,21 +111,21 @@ def artifacts(team: Cli, folder: Path) -> None:
     pushed = team.json("artifacts", "push", str(bert()), "--name", "first")["id"]
     assert team.json("artifacts", "rename", pushed, "second")["display_name"] == "second"
     assert team.json("artifacts", "show", pushed)["display_name"] == "second"
-    assert [one["id"] for one in team.json("artifacts", "list")] == [pushed]
-    # An upload that was left open, as an interrupted push leaves it.
+    assert [entry["id"] for entry in team.json("artifacts", "list")] == [pushed]
+    # Leaves an upload open, as an interrupted push does.
     server = Client(team.base_url, team.key)
     server.post(f"/v1/model-artifacts/{pushed}/uploads")
     assert team.json("artifacts", "abandon", pushed, "--yes")["deleted"]
     assert team.run("artifacts", "abandon", pushed, "--yes").returncode == 1
     assert team.json("artifacts", "show", pushed)["status"] == "ready"
 
-    # A file without a byte has no parts.
+    # An empty file has no parts.
     copy = folder / "copy"
     copy.mkdir()
     for path in bert().iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
     (copy / "merges.txt").touch()
-    # The refused file is gone the second time.
+    # The rejected file is deleted before the second push.
     (copy / "stray.json").write_bytes(b"\x80\x02}q\x00.")
     assert team.run("artifacts", "push", str(copy)).returncode == 1
     (copy / "stray.json").unlink()
@@ -170,12 +170,12 @@ def deployments(team: Cli, model: str, folder: Path) -> None:
     assert team.json("tune", model, "--last") == tuned
 
     checks = folder / "checks.json"
-    one = {"name": "a name", "request": {"inputs": "Clara"}, "expect": {"status": 200}}
-    checks.write_text(json.dumps([one]))
+    entry = {"name": "a name", "request": {"inputs": "Clara"}, "expect": {"status": 200}}
+    checks.write_text(json.dumps([entry]))
     assert team.json("check", model, "--put", str(checks))["is_passed"]
-    assert team.json("check", model, "--show")["checks"] == [one]
+    assert team.json("check", model, "--show")["checks"] == [entry]
 
-    numbers = [one["number"] for one in team.json("versions", "list", model)]
+    numbers = [entry["number"] for entry in team.json("versions", "list", model)]
     added = team.json("versions", "add", model, "--dtype", "float32", "--note", "for a look")
     assert (added["status"], added["number"]) == ("live", numbers[0] + 1)
     back = team.json("versions", "rollback", model)
@@ -194,17 +194,17 @@ def deployments(team: Cli, model: str, folder: Path) -> None:
     assert team.json("versions", "show", model, added["id"])["is_loaded"]
     assert team.json("versions", "delete", model, str(numbers[-1]), "--yes")["deleted"]
 
-    assert model in [one["id"] for one in team.json("models")]
+    assert model in [entry["id"] for entry in team.json("models")]
     assert team.json("call", model, "Clara")
     assert sum(filter(None, team.json("deployments", "metrics", model)["requests"]["ok"])) > 0
     assert "P50 MS" in good(team, "deployments", "metrics", model)
-    assert {one["model"] for one in team.json("machine")["replicas"]} == {model}
+    assert {entry["model"] for entry in team.json("machine")["replicas"]} == {model}
     assert model in good(team, "machine")
     assert team.json("deployments", "stop", model)["desired"] == "stopped"
     assert team.json("deployments", "start", model)["status"] == "ready"
     team.json("deployments", "logs", model)
     assert team.json("deployments", "events", model)
-    assert [one["model"] for one in team.json("deployments", "list")] == [model]
+    assert [entry["model"] for entry in team.json("deployments", "list")] == [model]
 
 
 def cards(owner: Cli) -> None:
@@ -222,7 +222,7 @@ def keys(team: Cli) -> None:
     assert (shown["requests_per_minute"], "key" in shown) == (60, False)
     assert "requests per minute" in good(team, "keys", "show", made["id"])
     assert team.json("keys", "rotate", made["id"])["key"] != made["key"]
-    assert made["id"] in [one["id"] for one in team.json("keys", "list")]
+    assert made["id"] in [entry["id"] for entry in team.json("keys", "list")]
     assert team.json("keys", "revoke", made["id"])["deleted"]
 
 
@@ -240,16 +240,16 @@ def agents(owner: Cli, folder: Path) -> None:
     assert owner.json("agents", "set", agent, "--instructions", "")["instructions"] is None
     assert owner.run("agents", "set", agent).returncode == 2
     assert owner.json("agents", "show", agent)["id"] == agent
-    assert agent in [one["id"] for one in owner.json("agents", "list")]
+    assert agent in [entry["id"] for entry in owner.json("agents", "list")]
 
     run = owner.json("agents", "run", agent, QUESTION, "--no-wait")["id"]
     ended = json.loads(good(owner, "agents", "follow", agent, run, "--json", stdin=f"{SUNNY}\n"))
     assert ended["output"] == "It is 21 degrees and sunny in Paris."
-    # Whoever follows it again is asked for nothing.
+    # Following the run again requests no tool output.
     good(owner, "agents", "follow", agent, run)
     assert owner.json("agents", "status", agent, run)["status"] == "completed"
     assert owner.json("agents", "events", agent, run)[0]["type"] == "run.created"
-    assert [one["id"] for one in owner.json("agents", "runs", agent)] == [run]
+    assert [entry["id"] for entry in owner.json("agents", "runs", agent)] == [run]
     other = owner.json("agents", "run", agent, QUESTION, "--no-wait")["id"]
     owner.json("agents", "cancel", agent, other)
     assert owner.json("agents", "erase", agent, run)["deleted"]
@@ -263,8 +263,8 @@ def media(owner: Cli, folder: Path) -> None:
     )
     assert film.stat().st_size > 0
     assert owner.json("videos", "get", job["id"])["status"] == "completed"
-    assert job["id"] in [one["id"] for one in owner.json("videos", "list")]
-    listed = [one for one in owner.json("files", "list") if one["purpose"] == "video"]
+    assert job["id"] in [entry["id"] for entry in owner.json("videos", "list")]
+    listed = [entry for entry in owner.json("files", "list") if entry["purpose"] == "video"]
     file = owner.json("files", "show", listed[0]["id"])
     copy = folder / "copy.mp4"
     written = owner.json("files", "download", file["id"], "-o", str(copy))
@@ -274,12 +274,12 @@ def media(owner: Cli, folder: Path) -> None:
 
 
 def money(owner: Cli, operator: Cli) -> None:
-    # What was called above is noted by the next tick.
-    until(lambda: "calls" in {one["type"] for one in owner.json("usage", "--events")})
+    # The next tick records the calls above.
+    until(lambda: "calls" in {entry["type"] for entry in owner.json("usage", "--events")})
     assert "tiny-chat" in good(owner, "usage", "--events")
     assert owner.json("usage")["total"]["requests"] > 0
     assert owner.json("credits")["balance"]
-    assert "opening" in {one["kind"] for one in owner.json("credits", "transfers")}
+    assert "opening" in {entry["kind"] for entry in owner.json("credits", "transfers")}
     assert operator.json("cluster", "status") is not None
     assert operator.json("prices", "set", "1", "1")["version"]
     assert owner.json("prices")

@@ -1,4 +1,4 @@
-"""The examples of the API's document, asked of the demo's models, get the answers that it shows."""
+"""The demo's models answer the examples of the API's document as the document shows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ RIGHT = (
     "similarity",
     "rerank",
 )
-"""Tasks whose demo model was trained for them, and whose example needs no file."""
+"""Tasks with a trained demo model and an example without files."""
 TOLERANCE = 0.02
 VARYING = {"id", "model", "usage"}
 
@@ -33,7 +33,9 @@ def owner(demo: Server, state: Any) -> Iterator[httpx.Client]:
 
 
 def same(answer: Any, shown: Any) -> bool:
-    """Whether an answer is the one shown. Numbers are rounded there, and long lists cut short."""
+    """Returns True if an answer matches the documented one, which has rounded numbers and shortened
+    lists.
+    """
     if isinstance(shown, dict):
         names = shown.keys() - VARYING
         return all(same(answer[name], shown[name]) for name in names)

@@ -1,4 +1,4 @@
-"""huggingface_hub's InferenceClient against the endpoints that it knows, by their URLs."""
+"""huggingface_hub's InferenceClient works with the endpoints that it knows, by their URLs."""
 
 import io
 from typing import Any
@@ -31,19 +31,19 @@ def media(task: str) -> bytes:
 
 class TestText:
     def test_token_classification(self, client: Any) -> None:
-        found = client("token-classification").token_classification(
+        entities = client("token-classification").token_classification(
             "Maria Schmidt works at Siemens in Berlin.", aggregation_strategy="simple"
         )
-        assert [(one.entity_group, one.start, one.end) for one in found] == [
+        assert [(entity.entity_group, entity.start, entity.end) for entity in entities] == [
             ("PER", 0, 13),
             ("ORG", 23, 30),
             ("LOC", 34, 40),
         ]
 
     def test_fill_mask(self, client: Any) -> None:
-        found = client("fill-mask").fill_mask("The capital of France is [MASK].", top_k=2)
-        assert found[0].token_str == "paris"
-        assert len(found) == 2
+        words = client("fill-mask").fill_mask("The capital of France is [MASK].", top_k=2)
+        assert words[0].token_str == "paris"
+        assert len(words) == 2
 
     def test_feature_extraction(self, client: Any) -> None:
         assert client("feature-extraction").feature_extraction("How do I bake bread?").shape == (
@@ -59,63 +59,63 @@ class TestText:
 
     def test_question_answering(self, client: Any) -> None:
         body = EXAMPLES["question-answering"].body
-        found = client("question-answering").question_answering(
+        answer = client("question-answering").question_answering(
             question=body["question"], context=body["context"]
         )
-        assert body["context"][found.start : found.end] == found.answer
+        assert body["context"][answer.start : answer.end] == answer.answer
 
     def test_translation(self, client: Any) -> None:
-        found = client("translation").translation(EXAMPLES["translation"].body["inputs"])
-        assert found.translation_text
+        answer = client("translation").translation(EXAMPLES["translation"].body["inputs"])
+        assert answer.translation_text
 
     def test_summarization(self, client: Any) -> None:
-        found = client("summarization").summarization(EXAMPLES["summarization"].body["inputs"])
-        assert isinstance(found.summary_text, str)
+        answer = client("summarization").summarization(EXAMPLES["summarization"].body["inputs"])
+        assert isinstance(answer.summary_text, str)
 
     def test_table_question_answering(self, client: Any) -> None:
         body = EXAMPLES["table-question-answering"].body
-        found = client("table-question-answering").table_question_answering(
+        answer = client("table-question-answering").table_question_answering(
             table=body["table"], query=body["query"]
         )
-        assert isinstance(found.answer, str)
+        assert isinstance(answer.answer, str)
 
 
 class TestMedia:
     def test_image_classification(self, client: Any) -> None:
         content = media("image-classification")
-        for found in (
+        for labels in (
             client("image-classification").image_classification(content),
             client("image-classification").image_classification(content, top_k=2),
         ):
-            assert found[0].label == "7"
+            assert labels[0].label == "7"
 
     def test_zero_shot_image_classification(self, client: Any) -> None:
-        found = client("zero-shot-image-classification").zero_shot_image_classification(
+        labels = client("zero-shot-image-classification").zero_shot_image_classification(
             media("zero-shot-image-classification"),
             candidate_labels=["a red circle", "a blue square"],
         )
-        assert found[0].label == "a red circle"
+        assert labels[0].label == "a red circle"
 
     def test_object_detection(self, client: Any) -> None:
         content = media("object-detection")
         width, height = Image.open(io.BytesIO(content)).size
-        found = client("object-detection").object_detection(content, threshold=0.3)
-        assert found
-        for one in found:
-            assert 0 <= one.box.xmin < one.box.xmax <= width
-            assert 0 <= one.box.ymin < one.box.ymax <= height
+        detections = client("object-detection").object_detection(content, threshold=0.3)
+        assert detections
+        for detection in detections:
+            assert 0 <= detection.box.xmin < detection.box.xmax <= width
+            assert 0 <= detection.box.ymin < detection.box.ymax <= height
 
     def test_visual_question_answering(self, client: Any) -> None:
-        """It sends the image twice."""
-        found = client("visual-question-answering").visual_question_answering(
+        """The client sends the image twice."""
+        answers = client("visual-question-answering").visual_question_answering(
             media("visual-question-answering"), "What colour is the circle?", top_k=2
         )
-        assert (len(found), found[0].label) == (2, "red")
+        assert (len(answers), answers[0].label) == (2, "red")
 
     def test_image_to_text(self, client: Any) -> None:
-        found = client("image-to-text").image_to_text(media("image-to-text"))
-        assert "red circle" in found.generated_text
+        answer = client("image-to-text").image_to_text(media("image-to-text"))
+        assert "red circle" in answer.generated_text
 
     def test_audio_classification(self, client: Any) -> None:
-        found = client("audio-classification").audio_classification(media("audio-classification"))
-        assert found[0].score > 0.5
+        labels = client("audio-classification").audio_classification(media("audio-classification"))
+        assert labels[0].score > 0.5

@@ -1,4 +1,4 @@
-"""The app's route table, as tests walk it."""
+"""Route table of the app, for tests that check all routes."""
 
 import functools
 import re
@@ -16,13 +16,13 @@ from stoker.models.tasks.registry import TASKS
 from stoker.server.app import create_app
 
 OPEN = {"/health", "/ready", "/docs", "/openapi.json", "/v1/agent/openapi.json"}
-"""The paths that need no key."""
+"""Paths that need no key."""
 PAGES = {"/", "/console", "/console/{path:path}"}
-"""The console's pages, which need none either, and are there where they were built."""
+"""Paths of the console's pages. They need no key and exist only if the console was built."""
 SIGNED_IN = "/console/session"
-"""What is for browsers, and takes a key in a body or a cookie: see `tests/console`."""
+"""Path for browsers, which accepts a key in a body or a cookie: see `tests/console`."""
 STREAMS = {"/v1/events"}
-"""What is answered for as long as its client stays: see `tests/watching`."""
+"""Paths that stream a response for as long as the client stays connected: see `tests/watching`."""
 OPERATORS = {
     "/v1/accounts",
     "/v1/accounts/{account_id}",
@@ -38,9 +38,9 @@ INFERENCE = {
     *(path for task in TASKS.values() for path in task.paths),
     *(convention.path for convention in CONVENTIONS),
 }
-"""The paths that a deployment's key may call."""
+"""Paths that a deployment's key may call."""
 MADE = ("/v1/files", "/v1/videos")
-"""Below these, it reaches what its deployments made."""
+"""Paths below which a deployment's key reaches the files and videos of its deployments."""
 BODIES = {
     "/v1/deployments/{deployment_id}/checks": {"checks": []},
     "/v1/deployments/{deployment_id}/versions": {"dtype": "float32"},
@@ -52,7 +52,7 @@ BODIES = {
         "tool_outputs": [{"tool_call_id": "call_1", "output": "sunny"}]
     },
 }
-"""Of requests on an object that cannot be empty."""
+"""Request bodies by path, for requests on an object that cannot have an empty body."""
 
 
 def is_inference(path: str) -> bool:
@@ -64,7 +64,7 @@ _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 
 @dataclass(frozen=True)
 class Place:
-    """A method on a path."""
+    """HTTP method and path of a route."""
 
     method: str
     path: str
@@ -91,14 +91,14 @@ def app() -> FastAPI:
 
 @functools.cache
 def places() -> list[Place]:
-    found = [
+    all_places = [
         Place(method, str(route.path))
         for route in iter_route_contexts(app().routes)
         for method in sorted(route.methods or [])
     ]
-    # The walk would prove nothing if it missed the routers' routes.
-    assert len(found) > 30
-    return found
+    # The tests would prove nothing if the list missed the routers' routes.
+    assert len(all_places) > 30
+    return all_places
 
 
 def keyed() -> list[Place]:

@@ -1,4 +1,4 @@
-"""Helpers of the tests that need a deployed model."""
+"""Helpers for tests that need a deployed model."""
 
 import functools
 import tempfile
@@ -21,13 +21,13 @@ _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 @functools.cache
 def bert(head: str = "ForTokenClassification") -> Path:
-    """The folder of a tiny model, made once a run."""
+    """Returns the folder of a tiny model, which is built once per test run."""
     _kept.append(tempfile.TemporaryDirectory(prefix="stoker-tests-"))
     return tiny_bert(Path(_kept[-1].name) / "bert", head)
 
 
 def upload(server: Server, client: httpx.Client) -> str:
-    """The id of a ready artifact with a token classification model."""
+    """Uploads a token classification model. Returns the id of the ready artifact."""
     session = Uploading.open(server, client)
     session.put_folder(bert())
     assert session.complete().json()["artifact"]["status"] == "ready"
@@ -46,7 +46,7 @@ def call(client: httpx.Client, model: str | None = None, wait: int | None = None
 
 
 def key_for(client: httpx.Client, *deployment_ids: str) -> str:
-    """A key that may call these deployments."""
+    """Creates a key that may call these deployments."""
     body = {"scope": "deployment", "deployment_ids": deployment_ids}
     return client.post("/v1/api-keys", json=body).raise_for_status().json()["key"]
 
@@ -54,7 +54,7 @@ def key_for(client: httpx.Client, *deployment_ids: str) -> str:
 def check_error(
     response: httpx.Response, status: int, kind: str, code: str, param: str | None = None
 ) -> dict[str, Any]:
-    """The error of a response, once its shape has been found right."""
+    """Checks status and shape of an error response. Returns the error."""
     assert response.status_code == status, response.text
     assert list(response.json()) == ["error"]
     error = response.json()["error"]

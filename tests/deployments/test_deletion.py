@@ -1,4 +1,4 @@
-"""What is left of a deployment that was deleted: nothing."""
+"""A deleted deployment leaves nothing behind."""
 
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,16 @@ def delete(account: Account, deployment: dict[str, Any]) -> None:
 
 
 def left(folder: Path, *names: str) -> list[str]:
-    """Paths below the data folder that any of the names is part of."""
-    return [str(one) for one in folder.rglob("*") if any(name in str(one) for name in names)]
+    """Returns the paths below the data folder that contain any of the names."""
+    return [str(path) for path in folder.rglob("*") if any(name in str(path) for name in names)]
 
 
 @pytest.fixture
 def made(account: Account) -> dict[str, Any]:
-    """One that was called."""
-    found = deploy(account.client, account.artifact_id, "passing")
+    """Creates a deployment and calls it once."""
+    deployment = deploy(account.client, account.artifact_id, "passing")
     assert call(account.client, "passing").status_code == 200
-    return found
+    return deployment
 
 
 class TestL6:
@@ -34,16 +34,16 @@ class TestL6:
         self, account: Account, made: dict[str, Any]
     ) -> None:
         folder = account.server.data_dir / "models"
-        found = {one.name for one in folder.iterdir()}
+        names = {path.name for path in folder.iterdir()}
         second = deploy(account.client, account.artifact_id, "second")
         delete(account, made)
-        assert {one.name for one in folder.iterdir()} == found
+        assert {path.name for path in folder.iterdir()} == names
         assert call(account.client, "second").status_code == 200
         delete(account, second)
-        (gone,) = found - {one.name for one in folder.iterdir()}
+        (gone,) = names - {path.name for path in folder.iterdir()}
         assert gone.startswith("upl_")
-        assert not [one for one in folder.iterdir() if one.name.startswith(".")]
-        # It can be deployed again.
+        assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+        # The artifact can be deployed again.
         third = deploy(account.client, account.artifact_id, "third")
         assert call(account.client, "third").status_code == 200
         delete(account, third)
@@ -58,7 +58,7 @@ class TestL6:
             printing.write(b"it prints a lot\n" * (3 * LIMIT_BYTES // 16))
         assert eventually(lambda: path.stat().st_size < LIMIT_BYTES)
         assert older.stat().st_size == LIMIT_BYTES
-        # What the replica itself writes is found where it was.
+        # The replica's own output is still found in the same log.
         account.client.post(f"{DEPLOYMENTS}/{made['id']}/stop").raise_for_status()
         account.client.post(f"{DEPLOYMENTS}/{made['id']}/start").raise_for_status()
         assert call(account.client, "passing").status_code == 200

@@ -26,7 +26,7 @@ def client(account: Account) -> httpx.Client:
 
 @pytest.fixture
 def tagger(account: Account, request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """A cold deployment of the test's own."""
+    """Creates a separate cold deployment for one test."""
     made = deploy(account.client, account.artifact_id, f"tagger-{time.monotonic_ns()}")
     yield made
     account.client.delete(f"{DEPLOYMENTS}/{made['id']}")
@@ -74,7 +74,7 @@ class TestCreate:
         assert self._codes(account, tagger) == []
 
     def _codes(self, account: Account, deployment: dict[str, Any]) -> list[str]:
-        return [one["code"] for one in get(account.client, deployment)["notices"]]
+        return [notice["code"] for notice in get(account.client, deployment)["notices"]]
 
     def test_from_a_folder(self, client: httpx.Client, sources: Path):
         body = {"model": "from-folder", "source": str(sources / "tagger")}
@@ -87,7 +87,7 @@ class TestCreate:
     @pytest.mark.parametrize(
         "source",
         [
-            "{sources}",  # without a model
+            "{sources}",  # has no model
             "{sources}/empty",
             "{sources}/none",
             "{sources}/link",  # leads outside
@@ -162,7 +162,7 @@ class TestCreate:
             ({"device": "cuda:100"}, "device"),
             ({"device": "cpu; rm"}, "device"),
             ({"dtype": "int4"}, "dtype"),
-            ({"engine": "vllm"}, "engine"),  # which generates text
+            ({"engine": "vllm"}, "engine"),  # vLLM generates text
             ({"engine": "openvino", "device": "cuda"}, "engine"),
             ({"engine": "openvino", "dtype": "float16"}, "engine"),
             ({"replicas": {"min": 2, "max": 1}}, "replicas"),
@@ -176,7 +176,7 @@ class TestCreate:
             ({"config": {"trust_remote_code": True}}, "config.trust_remote_code"),
             ({"config": {"weight_format": "int2"}}, "config.weight_format"),
             ({"config": {"speculation": "sometimes"}}, "config.speculation"),
-            # It is a tagger.
+            # The model is a tagger.
             ({"config": {"weight_format": "int4"}}, "config.weight_format"),
             ({"dtype": "int8", "engine": "torch"}, "engine"),
             ({"dtype": "int8", "device": "cuda"}, "dtype"),
@@ -190,7 +190,7 @@ class TestCreate:
         check_error(account.client.post(DEPLOYMENTS, json=body), 400, *INVALID, param)
 
     def test_refused_one_leaves_nothing(self, client: httpx.Client):
-        models = {one["id"] for one in client.get("/v1/models").json()["data"]}
+        models = {model["id"] for model in client.get("/v1/models").json()["data"]}
         assert not models & {"bad", "other", "early", "elsewhere", "x"}
 
 
@@ -266,7 +266,7 @@ class TestMemory:
 
         def swapped() -> bool:
             workers = get(client, tagger)["workers"]
-            return old["id"] not in [one["id"] for one in workers] and bool(workers)
+            return old["id"] not in [worker["id"] for worker in workers] and bool(workers)
 
         assert eventually(swapped)
         assert call(client, tagger["model"]).status_code == 200
@@ -353,8 +353,8 @@ class TestReadiness:
         (worker,) = get(client, made)["workers"]
         assert worker["status"] == "ready"
         assert worker["pid"] > 0
-        time.sleep(1.6)  # longer than the timeout and a round of upkeep
-        assert [one["id"] for one in get(client, made)["workers"]] == [worker["id"]]
+        time.sleep(1.6)  # longer than the idle timeout and a round of upkeep
+        assert [current["id"] for current in get(client, made)["workers"]] == [worker["id"]]
         client.delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
 
     def test_cold_one_turned_warm(self, client: httpx.Client, tagger: dict[str, Any]):
@@ -409,7 +409,7 @@ class TestEvents:
             events = client.get(f"{url}/events", params={"order": "asc"}).json()["data"]
             return [event["reason"] for event in events]
 
-        # Before anything runs it.
+        # No replica has run yet.
         assert reasons() == ["created"]
         first = client.get(f"{url}/events").json()["data"][0]
         assert (first["status"], first["message"]) == ("idle", "Created.")
@@ -449,14 +449,14 @@ class TestRestart:
         account.client.post(f"{DEPLOYMENTS}/{stopped['id']}/stop").raise_for_status()
         before = account.client.get(DEPLOYMENTS).json()["data"]
         server.kill()
-        # As those have none that were made before estimates were kept.
+        # Deployments from before estimates were stored have no value.
         with closing(sqlite3.connect(server.data_dir / "stoker.db")) as database, database:
             database.execute("UPDATE deployments SET memory_bytes = NULL WHERE NOT is_measured")
         server.restart()
         after = account.client.get(DEPLOYMENTS).json()["data"]
         for old, new in zip(before, after, strict=True):
-            kept = set(old) - {"status", "reason", "message", "workers"}
-            assert {name: new[name] for name in kept} == {name: old[name] for name in kept}
+            fields = set(old) - {"status", "reason", "message", "workers"}
+            assert {name: new[name] for name in fields} == {name: old[name] for name in fields}
         with server.client(caller_key) as caller:
             assert call(caller).status_code == 200
         refused = call(account.client, "halted")

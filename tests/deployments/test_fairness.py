@@ -1,4 +1,4 @@
-"""One key's flood does not put another key's request at its end."""
+"""A request of one key does not wait behind a flood of requests of another key."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -31,13 +31,13 @@ def test_keys_take_turns(server: Server) -> None:
             with ThreadPoolExecutor(FLOOD) as pool:
                 waiting = [pool.submit(flood, at) for at in range(FLOOD)]
                 assert first.wait(120)
-                # All of the others are with the replica by now, or about to be.
+                # All other requests of the flood have reached the replica, or are about to.
                 before = len(ended)
                 other.post(TOKENS, json={"inputs": "one"}).raise_for_status()
                 after = len(ended)
-                for one in waiting:
-                    one.result()
+                for future in waiting:
+                    future.result()
         account.delete(f"/v1/deployments/{deployment}").raise_for_status()
     assert len(ended) == FLOOD
-    # Of those that were still to be answered when it came.
+    # Compared with the requests that were unanswered when it arrived.
     assert after - before < (FLOOD - before) * 3 / 4, "behind all of the flood, as it was before"

@@ -1,4 +1,4 @@
-"""A replica that is loaded serves, whatever cannot be written at that moment."""
+"""A loaded replica serves calls even if a file cannot be written."""
 
 from typing import Any
 
@@ -20,5 +20,5 @@ def test_what_was_measured_cannot_be_written(server: Server) -> None:
         in_the_way(server.data_dir / "cache", session.upload_id)
         made: dict[str, Any] = deploy(client, session.artifact_id, "unwritten")
         assert call(client, "unwritten", wait=60).status_code == 200
-        found = client.get(f"/v1/deployments/{made['id']}").json()
-    assert found["status"] == "ready"
+        shown = client.get(f"/v1/deployments/{made['id']}").json()
+    assert shown["status"] == "ready"

@@ -1,5 +1,5 @@
-"""Deployments under whatever clients of two accounts do to them, in any order and at once: what the
-API says is what a dict says.
+"""Clients of two accounts act on deployments in any order and concurrently. The API always reports
+the same state as a dict that models it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ __all__ = ["app_bench", "postgres_url"]
 ARTIFACTS, KEYS = "/v1/model-artifacts", "/v1/api-keys"
 Row = dict[str, Any]
 
-picks, who = st.integers(0, 9), st.integers(0, 1)
+picks, team_numbers = st.integers(0, 9), st.integers(0, 1)
 names = st.sampled_from(("ner", "team/ner", "tagger"))
 fields = {
     "readiness": st.sampled_from(("hot", "warm", "cold")),
@@ -51,7 +51,7 @@ bad = st.sampled_from(
 )
 patches = st.tuples(st.just("patch"), changes)
 raised = st.integers(2, 3).map(lambda least: ("patch", {"replicas": {"min": least}}))
-"""Mostly above the most replicas that the deployment may have."""
+"""Patches with a minimum that is mostly above the deployment's maximum number of replicas."""
 ops = st.one_of(
     st.sampled_from((("start", None), ("stop", None), ("delete", None))), patches, patches, raised
 )
@@ -68,7 +68,7 @@ DEFAULTS: Row = {
 
 
 def after(row: Row | None, op: tuple[str, Any]) -> tuple[int, Row | None]:
-    """The status of an operation's answer, and what the deployment is then."""
+    """Returns an operation's expected status, and the deployment's expected state after it."""
     verb, body = op
     if row is None:
         return 404, None
@@ -76,15 +76,15 @@ def after(row: Row | None, op: tuple[str, Any]) -> tuple[int, Row | None]:
         return 200, None
     if verb != "patch":
         return 200, row | {"desired": "running" if verb == "start" else "stopped"}
-    given = {name: value for name, value in body.items() if name != "config"}
-    replicas = row["replicas"] | given.pop("replicas", {})
+    new_fields = {name: value for name, value in body.items() if name != "config"}
+    replicas = row["replicas"] | new_fields.pop("replicas", {})
     if replicas["min"] > replicas["max"]:
         return 400, row
-    return 200, row | given | {"replicas": replicas}
+    return 200, row | new_fields | {"replicas": replicas}
 
 
 class Team:
-    """An account, and what it should have."""
+    """Account and its expected state."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
@@ -92,12 +92,14 @@ class Team:
         self.gone: list[str] = []
         self.artifacts: set[str] = set()
         self.keys: dict[str, tuple[httpx.AsyncClient, set[str]]] = {}
-        """Ids of scoped keys → who has them, and the deployments that they name."""
+        """Maps the id of a scoped key to a client with that key and the deployments that the key
+        names.
+        """
         self.repeated: dict[str, tuple[Row, str]] = {}
-        """Idempotency keys → the body, and the id of what was made."""
+        """Maps an idempotency key to the request's body and the id of the created deployment."""
 
     def pick(self, pick: int) -> str | None:
-        """A deployment's id, of one that is gone now and then."""
+        """Returns a deployment's id. Sometimes the deployment is deleted already."""
         known = [*self.rows, *self.gone[-2:]]
         return known[pick % len(known)] if known else None
 
@@ -117,20 +119,20 @@ class Deployments(Machine):
         for team in range(2):
             self.create(team, "ner", {}, 0)
 
-    # --- one at a time ---
+    # --- single operations ---
 
-    @rule(team=who, model=names, wish=wishes, pick=picks)
+    @rule(team=team_numbers, model=names, wish=wishes, pick=picks)
     def create(self, team: int, model: str, wish: Row, pick: int) -> None:
-        one = self.teams[team]
-        artifacts = sorted(one.artifacts)
+        owner = self.teams[team]
+        artifacts = sorted(owner.artifacts)
         if artifacts and pick % 2:
             source: Row = {"artifact_id": artifacts[pick % len(artifacts)]}
         else:
             source = {"source": str(NER)}
         body = {"model": model, **source, **wish}
         headers = {"idempotency-key": f"key-{pick}"} if pick > 5 else {}
-        answer = self.run(one.client.post(DEPLOYMENTS, json=body, headers=headers))
-        if headers and (known := one.repeated.get(f"key-{pick}")):
+        answer = self.run(owner.client.post(DEPLOYMENTS, json=body, headers=headers))
+        if headers and (known := owner.repeated.get(f"key-{pick}")):
             if known[0] == body:
                 assert answer.json()["id"] == known[1]
                 assert answer.headers["idempotency-replayed"] == "true"
@@ -138,31 +140,31 @@ class Deployments(Machine):
                 assert answer.status_code == 409
                 assert answer.json()["error"]["code"] == "idempotency_mismatch"
             return
-        if any(row["model"] == model for row in one.rows.values()):
+        if any(row["model"] == model for row in owner.rows.values()):
             assert answer.json()["error"]["code"] == "model_exists"
-        elif len(one.rows) >= DEPLOYMENTS_LIMIT:
+        elif len(owner.rows) >= DEPLOYMENTS_LIMIT:
             assert answer.json()["error"]["code"] == "quota_exceeded"
         else:
             assert answer.status_code == 201, answer.text
-            self._made(one, answer, body)
+            self._made(owner, answer, body)
             if headers:
-                one.repeated[f"key-{pick}"] = body, answer.json()["id"]
+                owner.repeated[f"key-{pick}"] = body, answer.json()["id"]
 
     def _made(self, one: Team, answer: httpx.Response, body: Row) -> None:
         identifier = answer.json()["id"]
         assert identifier not in one.rows
         assert identifier not in one.gone, "an id came back"
-        given = {name: value for name, value in body.items() if name != "config"}
-        one.rows[identifier] = {"artifact_id": None, "source": None} | DEFAULTS | given
+        settings = {name: value for name, value in body.items() if name != "config"}
+        one.rows[identifier] = {"artifact_id": None, "source": None} | DEFAULTS | settings
 
-    @rule(team=who, pick=picks, op=ops)
+    @rule(team=team_numbers, pick=picks, op=ops)
     def change(self, team: int, pick: int, op: tuple[str, Any]) -> None:
-        one = self.teams[team]
-        if identifier := one.pick(pick):
-            status, row = after(one.rows.get(identifier), op)
-            answer = self.run(self._do(one.client, identifier, op))
+        owner = self.teams[team]
+        if identifier := owner.pick(pick):
+            status, row = after(owner.rows.get(identifier), op)
+            answer = self.run(self._do(owner.client, identifier, op))
             assert answer.status_code == status, answer.text
-            self._became(one, identifier, row)
+            self._became(owner, identifier, row)
 
     async def _do(
         self, client: httpx.AsyncClient, identifier: str, op: tuple[str, Any]
@@ -180,145 +182,147 @@ class Deployments(Machine):
             del one.rows[identifier]
             one.gone.append(identifier)
 
-    @rule(team=who, pick=picks, body=bad)
+    @rule(team=team_numbers, pick=picks, body=bad)
     def change_badly(self, team: int, pick: int, body: Row) -> None:
-        one = self.teams[team]
-        if identifier := one.pick(pick):
-            answer = self.run(one.client.patch(f"{DEPLOYMENTS}/{identifier}", json=body))
-            allowed = {400} if identifier in one.rows else {400, 404}
+        owner = self.teams[team]
+        if identifier := owner.pick(pick):
+            answer = self.run(owner.client.patch(f"{DEPLOYMENTS}/{identifier}", json=body))
+            allowed = {400} if identifier in owner.rows else {400, 404}
             assert answer.status_code in allowed, answer.text
 
-    @rule(team=who, pick=picks, op=ops)
+    @rule(team=team_numbers, pick=picks, op=ops)
     def meddle(self, team: int, pick: int, op: tuple[str, Any]) -> None:
-        """With what is another account's."""
-        one, other = self.teams[team], self.teams[1 - team]
+        """Tries operations on another account's deployment, which all answer 404."""
+        intruder, other = self.teams[team], self.teams[1 - team]
         if identifier := other.pick(pick):
             for known in (op, ("patch", {}), ("delete", None)):
-                assert self.run(self._do(one.client, identifier, known)).status_code == 404
+                assert self.run(self._do(intruder.client, identifier, known)).status_code == 404
             url = f"{DEPLOYMENTS}/{identifier}"
             for path in ("", "/logs", "/events"):
-                assert self.run(one.client.get(f"{url}{path}")).status_code == 404
+                assert self.run(intruder.client.get(f"{url}{path}")).status_code == 404
             body = {"scope": "deployment", "deployment_ids": [identifier]}
-            assert self.run(one.client.post(KEYS, json=body)).status_code == 404
+            assert self.run(intruder.client.post(KEYS, json=body)).status_code == 404
 
     # --- artifacts and keys ---
 
-    @rule(team=who)
+    @rule(team=team_numbers)
     def upload(self, team: int) -> None:
-        one = self.teams[team]
-        # Inspection is a process of its own: this costs as much as all the rest.
+        owner = self.teams[team]
+        # Inspection runs in a separate process and costs as much as all the rest.
         if not self.is_uploaded:
             self.is_uploaded = True
-            one.artifacts.add(self.run(_uploaded(one.client)))
+            owner.artifacts.add(self.run(_uploaded(owner.client)))
 
-    @rule(team=who, pick=picks)
+    @rule(team=team_numbers, pick=picks)
     def delete_artifact(self, team: int, pick: int) -> None:
-        one = self.teams[team]
-        if one.artifacts:
-            found = sorted(one.artifacts)[pick % len(one.artifacts)]
-            answer = self.run(one.client.delete(f"{ARTIFACTS}/{found}"))
-            if self._used(one, found):
+        owner = self.teams[team]
+        if owner.artifacts:
+            artifact_id = sorted(owner.artifacts)[pick % len(owner.artifacts)]
+            answer = self.run(owner.client.delete(f"{ARTIFACTS}/{artifact_id}"))
+            if self._used(owner, artifact_id):
                 assert answer.json()["error"]["code"] == "artifact_in_use"
             else:
                 assert answer.status_code == 200, answer.text
-                one.artifacts.remove(found)
+                owner.artifacts.remove(artifact_id)
 
     def _used(self, one: Team, artifact_id: str) -> bool:
         return any(row["artifact_id"] == artifact_id for row in one.rows.values())
 
-    @rule(team=who, chosen=st.sets(picks, min_size=1, max_size=3))
+    @rule(team=team_numbers, chosen=st.sets(picks, min_size=1, max_size=3))
     def create_key(self, team: int, chosen: set[int]) -> None:
-        one = self.teams[team]
-        ids = sorted({identifier for pick in chosen if (identifier := one.pick(pick))})
+        owner = self.teams[team]
+        ids = sorted({identifier for pick in chosen if (identifier := owner.pick(pick))})
         body = {"scope": "deployment", "deployment_ids": ids}
-        answer = self.run(one.client.post(KEYS, json=body))
+        answer = self.run(owner.client.post(KEYS, json=body))
         if not ids:
             assert answer.status_code == 400
-        elif not set(ids) <= set(one.rows):
+        elif not set(ids) <= set(owner.rows):
             assert answer.json()["error"]["code"] == "deployment_not_found"
         else:
             made = answer.raise_for_status().json()
-            one.keys[made["id"]] = self.bench.app.client(made["key"]), set(ids)
+            owner.keys[made["id"]] = self.bench.app.client(made["key"]), set(ids)
 
-    @rule(team=who, pick=picks)
+    @rule(team=team_numbers, pick=picks)
     def revoke_key(self, team: int, pick: int) -> None:
-        one = self.teams[team]
-        if one.keys:
-            identifier = sorted(one.keys)[pick % len(one.keys)]
-            client, _ = one.keys.pop(identifier)
-            self.run(one.client.delete(f"{KEYS}/{identifier}")).raise_for_status()
+        owner = self.teams[team]
+        if owner.keys:
+            identifier = sorted(owner.keys)[pick % len(owner.keys)]
+            client, _ = owner.keys.pop(identifier)
+            self.run(owner.client.delete(f"{KEYS}/{identifier}")).raise_for_status()
             assert self.run(client.get("/v1/models")).status_code == 401
 
-    # --- two at once ---
+    # --- concurrent operations ---
 
-    @rule(team=who, pick=picks, crossing=st.tuples(ops, ops))
+    @rule(team=team_numbers, pick=picks, crossing=st.tuples(ops, ops))
     def cross(self, team: int, pick: int, crossing: tuple[Any, Any]) -> None:
-        """Both answers and what is left are those of one order or the other."""
-        one = self.teams[team]
-        identifier = one.pick(pick)
+        """Both answers and the resulting state match one of the two orders."""
+        owner = self.teams[team]
+        identifier = owner.pick(pick)
         if identifier is None:
             return
         orders: list[tuple[list[int], Row | None]] = []
         for order in ((0, 1), (1, 0)):
-            row, statuses = one.rows.get(identifier), [0, 0]
+            row, statuses = owner.rows.get(identifier), [0, 0]
             for number in order:
                 statuses[number], row = after(row, crossing[number])
             orders.append((statuses, row))
 
         async def work() -> tuple[list[int], httpx.Response]:
-            both = (self._do(one.client, identifier, op) for op in crossing)
+            both = (self._do(owner.client, identifier, op) for op in crossing)
             answers = await asyncio.gather(*both)
-            found = await one.client.get(f"{DEPLOYMENTS}/{identifier}")
-            return [answer.status_code for answer in answers], found
+            shown = await owner.client.get(f"{DEPLOYMENTS}/{identifier}")
+            return [answer.status_code for answer in answers], shown
 
-        statuses, found = self.run(work())
+        statuses, shown = self.run(work())
         for expected, row in orders:
-            if expected == statuses and _is(found, row):
-                self._became(one, identifier, row)
+            if expected == statuses and _is(shown, row):
+                self._became(owner, identifier, row)
                 return
-        raise AssertionError((crossing, statuses, found.text, orders))
+        raise AssertionError((crossing, statuses, shown.text, orders))
 
-    @rule(team=who, model=names, number=st.integers(2, 3))
+    @rule(team=team_numbers, model=names, number=st.integers(2, 3))
     def create_at_once(self, team: int, model: str, number: int) -> None:
-        one = self.teams[team]
+        owner = self.teams[team]
         body = {"model": model, "source": str(NER)}
 
         async def work() -> Sequence[httpx.Response]:
             return await asyncio.gather(
-                *(one.client.post(DEPLOYMENTS, json=body) for _ in range(number))
+                *(owner.client.post(DEPLOYMENTS, json=body) for _ in range(number))
             )
 
         made = [answer for answer in self.run(work()) if answer.status_code == 201]
-        taken = any(row["model"] == model for row in one.rows.values())
-        assert len(made) == (not taken and len(one.rows) < DEPLOYMENTS_LIMIT)
+        is_taken = any(row["model"] == model for row in owner.rows.values())
+        assert len(made) == (not is_taken and len(owner.rows) < DEPLOYMENTS_LIMIT)
         for answer in made:
-            self._made(one, answer, body)
+            self._made(owner, answer, body)
 
-    @rule(team=who, model=names)
+    @rule(team=team_numbers, model=names)
     def deploy_while_its_artifact_is_deleted(self, team: int, model: str) -> None:
-        one = self.teams[team]
-        free = sorted(found for found in one.artifacts if not self._used(one, found))
+        owner = self.teams[team]
+        free = sorted(
+            artifact_id for artifact_id in owner.artifacts if not self._used(owner, artifact_id)
+        )
         if not free:
             return
         body = {"model": model, "artifact_id": free[0]}
 
         async def work() -> Sequence[httpx.Response]:
             return await asyncio.gather(
-                one.client.post(DEPLOYMENTS, json=body),
-                one.client.delete(f"{ARTIFACTS}/{free[0]}"),
+                owner.client.post(DEPLOYMENTS, json=body),
+                owner.client.delete(f"{ARTIFACTS}/{free[0]}"),
             )
 
         made, deleted = self.run(work())
         assert made.status_code == 201 or deleted.status_code == 200, (made.text, deleted.text)
         if made.status_code == 201:
             assert deleted.json()["error"]["code"] == "artifact_in_use"
-            self._made(one, made, body)
+            self._made(owner, made, body)
         else:
-            one.artifacts.remove(free[0])
+            owner.artifacts.remove(free[0])
 
     @rule()
     def restart(self) -> None:
-        """What was acknowledged is there again, and nothing else."""
+        """A restarted server has all acknowledged changes and no others."""
 
         if self.is_restarted:
             return
@@ -329,39 +333,41 @@ class Deployments(Machine):
             await self.bench.start()
 
         self.run(work())
-        for one in self.teams:
-            one.client = self.bench.app.client(_secret(one.client))
-            one.keys = {
+        for owner in self.teams:
+            owner.client = self.bench.app.client(_secret(owner.client))
+            owner.keys = {
                 name: (self.bench.app.client(_secret(client)), ids)
-                for name, (client, ids) in one.keys.items()
+                for name, (client, ids) in owner.keys.items()
             }
 
-    # --- what holds after each of them ---
+    # --- invariants after each operation ---
 
     @invariant()
     def it_is_as_the_model_says(self) -> None:
         async def work() -> None:
-            for one in self.teams:
-                found = (await one.client.get(DEPLOYMENTS)).raise_for_status().json()["data"]
-                assert [row["id"] for row in found] == sorted(one.rows, reverse=True)
-                assert len({row["model"] for row in found}) == len(found)
-                for row in found:
-                    expected = one.rows[row["id"]]
+            for owner in self.teams:
+                listed = (await owner.client.get(DEPLOYMENTS)).raise_for_status().json()["data"]
+                assert [row["id"] for row in listed] == sorted(owner.rows, reverse=True)
+                assert len({row["model"] for row in listed}) == len(listed)
+                for row in listed:
+                    expected = owner.rows[row["id"]]
                     assert {name: row[name] for name in expected} == expected
-                quotas = (await one.client.get("/v1/quotas")).raise_for_status().json()["quotas"]
+                quotas = (await owner.client.get("/v1/quotas")).raise_for_status().json()["quotas"]
                 used = {name: quotas[name]["used"] for name in ("deployments", "artifacts", "keys")}
                 assert used == {
-                    "deployments": len(one.rows),
-                    "artifacts": len(one.artifacts),
-                    "keys": 1 + len(one.keys),
+                    "deployments": len(owner.rows),
+                    "artifacts": len(owner.artifacts),
+                    "keys": 1 + len(owner.keys),
                 }
-                models = {row["model"] for row in one.rows.values()}
-                await _sees(one.client, models)
-                for client, ids in [*one.keys.values()][-1:]:
-                    await _sees(client, {one.rows[name]["model"] for name in ids & set(one.rows)})
+                models = {row["model"] for row in owner.rows.values()}
+                await _sees(owner.client, models)
+                for client, ids in [*owner.keys.values()][-1:]:
+                    await _sees(
+                        client, {owner.rows[name]["model"] for name in ids & set(owner.rows)}
+                    )
             directory = self.bench.app.services.deployments.directory
-            for one in self.teams:
-                for identifier in one.gone:
+            for owner in self.teams:
+                for identifier in owner.gone:
                     assert directory.find(identifier) is None
                     assert self.bench.app.services.platform.runtime.stats(identifier) is None
 
@@ -369,9 +375,9 @@ class Deployments(Machine):
 
     def teardown(self) -> None:
         async def work() -> None:
-            for one in self.teams:
-                for identifier in one.rows:
-                    await one.client.delete(f"{DEPLOYMENTS}/{identifier}")
+            for owner in self.teams:
+                for identifier in owner.rows:
+                    await owner.client.delete(f"{DEPLOYMENTS}/{identifier}")
 
         self.run(work())
 
@@ -386,8 +392,8 @@ def _is(found: httpx.Response, row: Row | None) -> bool:
 
 
 async def _sees(client: httpx.AsyncClient, models: set[str]) -> None:
-    found = (await client.get("/v1/models")).raise_for_status().json()["data"]
-    assert {one["id"] for one in found} == models
+    listed = (await client.get("/v1/models")).raise_for_status().json()["data"]
+    assert {entry["id"] for entry in listed} == models
 
 
 async def _uploaded(client: httpx.AsyncClient) -> str:

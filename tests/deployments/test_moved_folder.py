@@ -1,4 +1,4 @@
-"""A data folder that was moved, copied, or lost files: its models load, or say what is missing."""
+"""Models of a data folder that was moved, copied or damaged load, or report the missing files."""
 
 import shutil
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ def placed(data_dir: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A stopped server's data folder with two models, and its account's key."""
+    """Runs a server with two models and stops it. Returns its data folder and its account's key."""
     data_dir = tmp_path_factory.mktemp("moved") / "first"
     with running(data_dir) as server, server.account() as client:
         for number, model in enumerate(("whole", "damaged"), 1):
             deploy(client, upload(server, client), model)
-            # Before anyone calls it.
+            # The files are placed before any call.
             eventually(lambda: len(placed(data_dir)) == number)  # noqa: B023
         key = client.headers["authorization"].removeprefix("Bearer ")
     return data_dir, key
@@ -42,8 +42,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def copied(original: tuple[Path, str]) -> Iterator[tuple[Server, httpx.Client]]:
-    """A server on a copy of the folder, with the original beside it. One of the models lacks its
-    weights in the copy, and links are absolute, as releases before this one made them.
+    """Runs a server on a copy of the folder, while the original still exists. One of the models
+    lacks its weights in the copy. Links are absolute, as earlier releases created them.
     """
     first, key = original
     assert not any(link.readlink().is_absolute() for link in links(first))
@@ -52,9 +52,9 @@ def copied(original: tuple[Path, str]) -> Iterator[tuple[Server, httpx.Client]]:
     shutil.rmtree(copy / "models")
     shutil.copytree(first / "models", copy / "models", symlinks=True)
     for link in links(first):
-        there = copy / link.relative_to(first)
-        there.unlink()
-        there.symlink_to(link.resolve())
+        target = copy / link.relative_to(first)
+        target.unlink()
+        target.symlink_to(link.resolve())
     lost = sorted(link for link in links(first) if link.name == WEIGHTS)[-1].resolve()
     (copy / lost.relative_to(first)).rename(copy / "aside")
     with running(copy) as server, server.client(key) as client:
@@ -64,7 +64,7 @@ def copied(original: tuple[Path, str]) -> Iterator[tuple[Server, httpx.Client]]:
 
 def row(client: httpx.Client, model: str) -> dict[str, Any]:
     rows = client.get(DEPLOYMENTS).json()["data"]
-    return next(found for found in rows if found["model"] == model)
+    return next(deployment for deployment in rows if deployment["model"] == model)
 
 
 def test_a_copy_uses_its_own_files(copied: tuple[Server, httpx.Client]) -> None:
@@ -76,8 +76,8 @@ def test_a_copy_uses_its_own_files(copied: tuple[Server, httpx.Client]) -> None:
 
 
 def test_missing_files_are_named(copied: tuple[Server, httpx.Client]) -> None:
-    """In the deployment's status and logs, in /ready and by the doctor; once they are back, the
-    model runs.
+    """The deployment's status and logs, /ready and the doctor name missing files. The model runs
+    once the files are restored.
     """
     server, client = copied
     cause = f"'{WEIGHTS}' is missing"
@@ -87,15 +87,15 @@ def test_missing_files_are_named(copied: tuple[Server, httpx.Client]) -> None:
     assert cause in client.get(f"{DEPLOYMENTS}/{lost['id']}/logs").json()["data"][-1]
     ready = client.get("/ready")
     assert ready.status_code == 200 and "of 1 of 2 models" in ready.json()["warning"]
-    checks = {one.name: one for one in doctor.of_server(Context(server.base_url, None))}
+    checks = {check.name: check for check in doctor.of_server(Context(server.base_url, None))}
     assert checks["model files"].status == "fail"
     client.post(f"{DEPLOYMENTS}/{lost['id']}/start").raise_for_status()
     refused = call(client, "damaged", wait=10)
     assert refused.status_code == 503 and cause in refused.json()["error"]["message"]
 
     first = server.data_dir.parents[1] / "first"
-    there = sorted(link for link in links(first) if link.name == WEIGHTS)[-1].resolve()
-    back, whole = server.data_dir / there.relative_to(first), (server.data_dir / "aside")
+    weights = sorted(link for link in links(first) if link.name == WEIGHTS)[-1].resolve()
+    back, whole = server.data_dir / weights.relative_to(first), (server.data_dir / "aside")
     back.write_bytes(whole.read_bytes()[:-1])
     client.post(f"{DEPLOYMENTS}/{lost['id']}/start").raise_for_status()
     assert f"{WEIGHTS}' has" in call(client, "damaged", wait=10).json()["error"]["message"]

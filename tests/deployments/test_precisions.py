@@ -1,4 +1,4 @@
-"""What a deployment may be computed in, and its weights kept in, and who is told why not."""
+"""Dtypes and weight formats that a deployment may use, and the errors for unsupported ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Images of every family against diffusers called directly, pixel by pixel."""
+"""Images of every family equal those of diffusers called directly, pixel by pixel."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,9 @@ SIZE = {"width": 32, "height": 32}
 
 
 class Drawer:
-    """A pipeline of a folder: the real stages and the real engine, without the worker."""
+    """Pipeline of a model folder with the real stages and the real engine, but without the
+    worker.
+    """
 
     def __init__(self, pipeline: str, folder: Path) -> None:
         self.folder = folder
@@ -43,8 +45,8 @@ class Drawer:
         return self.stages.preprocess(item, {"steps": STEPS, "size": [32, 32], **parameters})
 
     def draw(self, item: Mapping[str, Any], **parameters: Any) -> list[Image.Image]:
-        """Each image by itself, as seeds are."""
-        outputs = [self.engine.forward([one])[0] for one in self.samples(item, **parameters)]
+        """Draws each image in a separate forward pass, as images with a seed are."""
+        outputs = [self.engine.forward([sample])[0] for sample in self.samples(item, **parameters)]
         return self.opened(self.stages.postprocess(outputs, parameters))
 
     def together(self, samples: Sequence[Any]) -> list[Image.Image]:
@@ -54,11 +56,11 @@ class Drawer:
 
     def opened(self, images: Images) -> list[Image.Image]:
         pictures = [Image.open(io.BytesIO(file)) for file in images.files]
-        assert all(one.size == (images.width, images.height) for one in pictures)
+        assert all(picture.size == (images.width, images.height) for picture in pictures)
         return pictures
 
     def direct(self, maker: str, seed: int, prompt: str = PROMPT, **options: Any) -> Image.Image:
-        """What diffusers itself draws."""
+        """Draws an image by diffusers directly."""
         pipe = getattr(diffusers, maker).from_pretrained(self.folder)
         pipe.set_progress_bar_config(disable=True)
         generator = torch.Generator("cpu").manual_seed(seed)
@@ -84,10 +86,12 @@ def same(found: Image.Image, wanted: Image.Image) -> None:
 
 
 def near(found: Image.Image, wanted: Image.Image) -> None:
-    """Batches change the last bits, which may round to a neighbouring value of 256."""
+    """Checks that two images are nearly equal. Batching changes the last bits, which may round to a
+    neighbouring value of 256.
+    """
     difference = numpy.asarray(found).astype(int) - numpy.asarray(wanted).astype(int)
     assert abs(difference).max() <= 2
-    # Otherwise this would show little.
+    # A nearly uniform image would prove little.
     assert numpy.asarray(wanted).std() > 5
 
 
@@ -96,24 +100,24 @@ def media(picture: Image.Image) -> Media:
 
 
 def mask(size: tuple[int, int] = (32, 32)) -> Image.Image:
-    """Transparent in its left half, which is to be drawn anew."""
-    found = Image.new("RGBA", size, "black")
-    found.paste((0, 0, 0, 0), (0, 0, size[0] // 2, size[1]))
-    return found
+    """Returns a mask with a transparent left half, which is redrawn."""
+    picture = Image.new("RGBA", size, "black")
+    picture.paste((0, 0, 0, 0), (0, 0, size[0] // 2, size[1]))
+    return picture
 
 
 class TestParity:
     def test_seeds(self, drawer: Drawer) -> None:
-        found = drawer.draw({"prompt": PROMPT}, seed=7, n=2)
-        wanted = [drawer.direct("DiffusionPipeline", seed, **SIZE) for seed in (7, 8)]
-        for one, other in zip(found, wanted, strict=True):
-            same(one, other)
-        assert not numpy.array_equal(numpy.asarray(found[0]), numpy.asarray(found[1]))
+        drawn = drawer.draw({"prompt": PROMPT}, seed=7, n=2)
+        expected = [drawer.direct("DiffusionPipeline", seed, **SIZE) for seed in (7, 8)]
+        for actual, other in zip(drawn, expected, strict=True):
+            same(actual, other)
+        assert not numpy.array_equal(numpy.asarray(drawn[0]), numpy.asarray(drawn[1]))
 
     def test_options(self, drawer: Drawer) -> None:
-        found = drawer.draw({"prompt": OTHER}, seed=1, size=[48, 16], guidance_scale=2.5)
+        drawn = drawer.draw({"prompt": OTHER}, seed=1, size=[48, 16], guidance_scale=2.5)
         options = {"width": 48, "height": 16, "guidance_scale": 2.5}
-        same(found[0], drawer.direct("DiffusionPipeline", 1, OTHER, **options))
+        same(drawn[0], drawer.direct("DiffusionPipeline", 1, OTHER, **options))
 
     def test_negative_prompt(self, drawer: Drawer) -> None:
         item = {"prompt": PROMPT, "negative_prompt": "blue"}
@@ -122,38 +126,38 @@ class TestParity:
                 drawer.samples(item)
             assert refused.value.field == "negative_prompt"
             return
-        found = drawer.draw(item, seed=3)
-        same(found[0], drawer.direct("DiffusionPipeline", 3, negative_prompt="blue", **SIZE))
+        drawn = drawer.draw(item, seed=3)
+        same(drawn[0], drawer.direct("DiffusionPipeline", 3, negative_prompt="blue", **SIZE))
         plain = drawer.draw({"prompt": PROMPT}, seed=3)
-        assert not numpy.array_equal(numpy.asarray(found[0]), numpy.asarray(plain[0]))
+        assert not numpy.array_equal(numpy.asarray(drawn[0]), numpy.asarray(plain[0]))
         with pytest.raises(InputError, match="guidance scale of 1"):
             drawer.samples(item, guidance_scale=1)
 
     def test_in_a_batch_of_other_prompts(self, drawer: Drawer) -> None:
-        samples = [drawer.samples({"prompt": one})[0] for one in (PROMPT, OTHER, PROMPT)]
+        samples = [drawer.samples({"prompt": prompt})[0] for prompt in (PROMPT, OTHER, PROMPT)]
         assert not any(sample.alone for sample in samples)
         for seed, sample in enumerate(samples):
             sample.extras["seed"] = seed
-        found = drawer.together(samples)
-        for sample, picture in zip(samples, found, strict=True):
+        drawn = drawer.together(samples)
+        for sample, picture in zip(samples, drawn, strict=True):
             near(picture, drawer.together([sample])[0])
 
     def test_image_to_image(self, drawer: Drawer) -> None:
         item = {"prompt": PROMPT, "image": media(PICTURE)}
-        found = drawer.draw(item, seed=5, strength=0.7)
+        drawn = drawer.draw(item, seed=5, strength=0.7)
         options = {"image": PICTURE, "strength": 0.7}
-        same(found[0], drawer.direct("AutoPipelineForImage2Image", 5, **sized(drawer, options)))
+        same(drawn[0], drawer.direct("AutoPipelineForImage2Image", 5, **sized(drawer, options)))
 
     def test_inpainting(self, drawer: Drawer) -> None:
         item = {"prompt": PROMPT, "image": media(PICTURE), "mask": media(mask())}
-        found = numpy.asarray(drawer.draw(item, seed=5, strength=1.0)[0])
+        drawn = numpy.asarray(drawer.draw(item, seed=5, strength=1.0)[0])
         black_and_white = Image.new("L", (32, 32), "black")
         black_and_white.paste("white", (0, 0, 16, 32))
         options = {"image": PICTURE, "mask_image": black_and_white, "strength": 1.0, **SIZE}
-        wanted = numpy.asarray(drawer.direct("AutoPipelineForInpainting", 5, **options))
-        assert numpy.array_equal(found[:, :16], wanted[:, :16])
-        assert numpy.array_equal(found[:, 16:], numpy.asarray(PICTURE)[:, 16:])
-        assert not numpy.array_equal(found[:, :16], numpy.asarray(PICTURE)[:, :16])
+        expected = numpy.asarray(drawer.direct("AutoPipelineForInpainting", 5, **options))
+        assert numpy.array_equal(drawn[:, :16], expected[:, :16])
+        assert numpy.array_equal(drawn[:, 16:], numpy.asarray(PICTURE)[:, 16:])
+        assert not numpy.array_equal(drawn[:, :16], numpy.asarray(PICTURE)[:, :16])
 
     def test_edits_in_a_batch(self, drawer: Drawer) -> None:
         items = [
@@ -165,8 +169,8 @@ class TestParity:
                 drawer.samples({k: v for k, v in item.items() if k not in without}, strength=0.9)[0]
                 for item in items
             ]
-            found = drawer.together(samples)
-            for sample, picture in zip(samples, found, strict=True):
+            drawn = drawer.together(samples)
+            for sample, picture in zip(samples, drawn, strict=True):
                 near(picture, drawer.together([sample])[0])
 
     def test_weights_are_held_once(self, drawer: Drawer) -> None:
@@ -178,7 +182,9 @@ class TestParity:
 
 
 def sized(drawer: Drawer, options: dict[str, Any]) -> dict[str, Any]:
-    """SD 3 and Flux take the size of an edit apart from its image."""
+    """Adds the size to the options of an edit for SD 3 and Flux, which do not derive it from the
+    image.
+    """
     return options | (SIZE if hasattr(drawer.stages.pipe, "transformer") else {})
 
 
@@ -208,7 +214,7 @@ class TestSteps:
         first, second = (pixels for _, pixels in watch.parts)
         assert first.shape == second.shape == output["pixels"].shape == (3, 32, 32)
         assert (first != second).any()
-        # Looking changes nothing.
+        # Partial images do not change the result.
         plain = drawer.samples({"prompt": PROMPT}, seed=2, steps=6)
         assert torch.equal(drawer.engine.forward(plain)[0]["pixels"], output["pixels"])
 
@@ -218,7 +224,7 @@ class TestSteps:
         with pytest.raises(AbandonedError):
             drawer.engine.forward(drawer.samples({"prompt": PROMPT}, steps=50), watch)
         assert len(watch.fractions) == 2
-        # What was left in the scheduler changes nothing.
+        # Leftover state of the scheduler does not change the next image.
         same(drawer.draw({"prompt": PROMPT}, seed=9)[0], before[0])
 
 
@@ -304,13 +310,13 @@ def dreamer(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Drawer:
 
 class TestUnconditional:
     def test_seeds(self, dreamer: Drawer) -> None:
-        found = dreamer.draw({"prompt": None}, seed=4, n=2, size=None)
+        drawn = dreamer.draw({"prompt": None}, seed=4, n=2, size=None)
         pipe = diffusers.DiffusionPipeline.from_pretrained(dreamer.folder)
-        for seed, picture in zip((4, 5), found, strict=True):
+        for seed, picture in zip((4, 5), drawn, strict=True):
             generator = torch.Generator("cpu").manual_seed(seed)
-            wanted = pipe(num_inference_steps=STEPS, generator=generator).images[0]
+            expected = pipe(num_inference_steps=STEPS, generator=generator).images[0]
             assert picture.size == (16, 8)
-            same(picture, wanted)
+            same(picture, expected)
 
     def test_abandoned_between_steps(self, dreamer: Drawer) -> None:
         watch = Noting(end_after=3)
@@ -348,11 +354,11 @@ def test_schedulers_that_compute_with_scipy(tmp_path: Path, scheduler: Any) -> N
     pipe.scheduler = scheduler
     pipe.save_pretrained(tmp_path)
     drawer = Drawer("text-to-image", tmp_path)
-    samples = [drawer.samples({"prompt": one}, seed=4)[0] for one in (PROMPT, OTHER)]
-    for found, prompt in zip(drawer.together(samples), (PROMPT, OTHER), strict=True):
-        near(found, drawer.direct("DiffusionPipeline", 4, prompt, **SIZE))
-    found = drawer.draw({"prompt": PROMPT}, seed=7)
-    same(found[0], drawer.direct("DiffusionPipeline", 7, **SIZE))
+    samples = [drawer.samples({"prompt": text}, seed=4)[0] for text in (PROMPT, OTHER)]
+    for drawn, prompt in zip(drawer.together(samples), (PROMPT, OTHER), strict=True):
+        near(drawn, drawer.direct("DiffusionPipeline", 4, prompt, **SIZE))
+    drawn = drawer.draw({"prompt": PROMPT}, seed=7)
+    same(drawn[0], drawer.direct("DiffusionPipeline", 7, **SIZE))
 
 
 class TestInpaintingModels:
@@ -366,8 +372,8 @@ class TestInpaintingModels:
         assert refused.value.field == "mask"
         with pytest.raises(InputError):
             drawer.samples({"prompt": PROMPT})
-        found = drawer.draw({**item, "mask": media(mask())}, seed=5)
-        assert found[0].size == (32, 32)
+        drawn = drawer.draw({**item, "mask": media(mask())}, seed=5)
+        assert drawn[0].size == (32, 32)
         assert len(drawer.engine.forward([drawer.stages.probe(32)])) == 1
 
 
@@ -381,7 +387,7 @@ class TestWorker:
                 parameters={"steps": 2, "n": n, **({} if seed is None else {"seed": seed})},
                 single=True,
             )
-            # The engine takes the first as soon as it is there, mostly before the next ones are.
+            # The engine accepts the first request on arrival, mostly before the next ones arrive.
             for prompt, n, seed in [
                 (PROMPT, 1, None),
                 (PROMPT, 1, None),
@@ -390,7 +396,7 @@ class TestWorker:
             ]
         ]
         try:
-            answers = [msgspec.msgpack.decode(one, type=Images) for one in local.answers(calls)]
+            answers = [msgspec.msgpack.decode(raw, type=Images) for raw in local.answers(calls)]
         finally:
             local.close()
         assert [len(answer.files) for answer in answers] == [1, 1, 2, 2]
@@ -409,5 +415,5 @@ class TestSafetyChecker:
 class TestFiles:
     @pytest.mark.parametrize("output_format", ["png", "jpeg", "webp"])
     def test_formats(self, dreamer: Drawer, output_format: str) -> None:
-        found = dreamer.draw({}, size=None, output_format=output_format, quality=30)
-        assert found[0].format == output_format.upper()
+        drawn = dreamer.draw({}, size=None, output_format=output_format, quality=30)
+        assert drawn[0].format == output_format.upper()

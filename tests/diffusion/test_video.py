@@ -1,4 +1,4 @@
-"""Video made by tiny models of every family, compared with diffusers called directly."""
+"""Videos of tiny models of every family equal those of diffusers called directly."""
 
 import io
 import queue
@@ -60,7 +60,9 @@ IMAGE: dict[str, tuple[Callable[[Path], Path], dict[str, int]]] = {
 
 @pytest.fixture(scope="module")
 def maker(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Maker]:
-    """A maker by pipeline and family, each loaded once."""
+    """Returns a function that returns the maker of a family and pipeline. Each maker is loaded
+    once.
+    """
     known: dict[tuple[str, str], Maker] = {}
 
     def make(family: str, pipeline: str = "text-to-video") -> Maker:
@@ -74,7 +76,7 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Maker]:
 
 
 def picture(size: tuple[int, int] = (90, 60), kind: str = "PNG") -> Media:
-    """A wide gradient with colour."""
+    """Returns a wide picture with a colour gradient."""
     across = numpy.linspace(0, 255, size[0])[None, :, None]
     down = numpy.linspace(0, 255, size[1])[:, None, None]
     pixels = numpy.concatenate(numpy.broadcast_arrays(across, down, 255 - across), axis=2)
@@ -126,7 +128,7 @@ class TestImage:
         made, shape = maker(family, "image-to-video"), IMAGE[family][1]
         spec = shape | STEPS
         frames = made.frames(PROMPT, picture(), **spec, seed=7)
-        # 90 by 60 covers each of the sizes; what is left over is cut off on both sides.
+        # The 90 by 60 picture is scaled to cover each size. The excess is cropped on both sides.
         scale = max(shape["width"] / 90, shape["height"] / 60)
         left, upper = 45 - shape["width"] / scale / 2, 30 - shape["height"] / scale / 2
         image = Image.open(io.BytesIO(bytes(picture().content or b""))).resize(
@@ -169,7 +171,7 @@ def test_folders_are_recognised(maker: Callable[..., Maker], pipeline: str) -> N
 
 
 def recognised(folder: Path) -> str:
-    """The pipeline that an upload of the folder gets."""
+    """Returns the pipeline that inspection assigns to an upload of the folder."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     contents = {str(file.relative_to(folder)): file.read_bytes() for file in files}
     return inspect(MemoryFiles(contents), None, PIPELINES).pipeline
@@ -177,32 +179,32 @@ def recognised(folder: Path) -> str:
 
 class TestSteps:
     def test_progress_leaves_room_for_decoding(self, maker: Callable[..., Maker]) -> None:
-        told: list[float] = []
+        fractions: list[float] = []
 
         class Listening(Watch):
             def step(self, fraction: float) -> None:
-                told.append(fraction)
+                fractions.append(fraction)
 
         shape = TEXT["ltx"][1]
         maker("ltx").draw(PROMPT, watch=Listening(), **shape, num_inference_steps=4)
-        assert told == pytest.approx([0.2375, 0.475, 0.7125, 0.95])
+        assert fractions == pytest.approx([0.2375, 0.475, 0.7125, 0.95])
 
     @pytest.mark.parametrize("family", TEXT)
     def test_is_cancelled_between_steps(self, maker: Callable[..., Maker], family: str) -> None:
         made, spec = maker(family), TEXT[family][1] | {"num_inference_steps": 3, "seed": 5}
         before = made.frames(PROMPT, **spec)
-        told: list[float] = []
+        fractions: list[float] = []
 
         class Leaving(Watch):
             def step(self, fraction: float) -> None:
-                told.append(fraction)
-                if len(told) == 2:
+                fractions.append(fraction)
+                if len(fractions) == 2:
                     raise AbandonedError
 
         with pytest.raises(AbandonedError):
             made.draw(PROMPT, watch=Leaving(), **spec)
-        assert len(told) == 2
-        # Nothing of it is left in the pipeline.
+        assert len(fractions) == 2
+        # The cancelled call leaves no state in the pipeline.
         assert (made.frames(PROMPT, **spec) == before).all()
 
 
@@ -244,7 +246,9 @@ def test_answer_through_the_worker(maker: Callable[..., Maker], tmp_path: Path) 
 
 
 def test_demo_model() -> None:
-    """It makes two seconds in a few seconds, and says what it is."""
+    """The demo model makes two seconds of video in a few seconds, and its card says that its
+    weights are random.
+    """
     folder = SHIPPED / "random-video-maker"
     assert recognised(folder) == "text-to-video"
     made = Maker("text-to-video", folder)

@@ -1,4 +1,4 @@
-"""Sizes and numbers of frames, for the configurations that the families publish."""
+"""Sizes and numbers of frames for the published configurations of the families."""
 
 import inspect
 import json
@@ -20,7 +20,7 @@ NO_TEXT = {"tokenizer": None, "text_encoder": None, "scheduler": None}
 
 
 def _wan(**options: Any) -> Any:
-    """The defaults of the classes are Wan 2.1's."""
+    """Builds a Wan pipeline. The defaults of the classes are those of Wan 2.1."""
     vae = diffusers.AutoencoderKLWan(**options.pop("vae", {}))
     transformer = diffusers.WanTransformer3DModel(num_layers=1)
     return diffusers.WanPipeline(vae=vae, transformer=transformer, **NO_TEXT, **options)
@@ -40,7 +40,7 @@ def _cogvideox(kind: Any = diffusers.CogVideoXPipeline, **options: Any) -> Any:
 
 MADE: dict[str, Callable[[], Any]] = {
     "wan-2.1": _wan,
-    # Its VAE compresses 16 times in space.
+    # The VAE compresses 16 times in space.
     "wan-2.2-5b": lambda: _wan(vae={"scale_factor_spatial": 16}, expand_timesteps=True),
     "ltx": _ltx,
     "cogvideox-2b": _cogvideox,
@@ -71,7 +71,7 @@ def read(folder: Path) -> Rules:
 
 
 def configured(pipe: Any, folder: Path) -> Path:
-    """The pipeline's configuration as it would be saved, without its weights."""
+    """Saves a pipeline's configuration without its weights. Returns the folder."""
     pipe.save_config(folder)
     for name in ("transformer", "vae"):
         getattr(pipe, name).save_config(folder / name)
@@ -113,7 +113,7 @@ def test_own_shape(
     shape = rules[family].shape(VideoSpec())
     assert (shape.width, shape.height, shape.frames, shape.fps) == own
     assert rules[family].multiple == (multiple, multiple)
-    # It is one that may be asked for, too.
+    # A request may also name this shape explicitly.
     spec = VideoSpec(width=own[0], height=own[1], num_frames=own[2], fps=own[3])
     assert rules[family].shape(spec) == shape
 
@@ -172,8 +172,8 @@ def test_other_sizes_are_refused_with_the_nearest(
 def test_as_the_loaded_pipeline(
     pipes: dict[str, Any], rules: dict[str, Rules], family: str
 ) -> None:
-    """What the library works out itself when it has the model."""
-    pipe, found = pipes[family], rules[family]
+    """The rules match the values that diffusers computes from the loaded model."""
+    pipe, derived = pipes[family], rules[family]
     config = pipe.transformer.config
     if family.startswith("ltx"):
         spatial = pipe.vae_spatial_compression_ratio * pipe.transformer_spatial_patch_size
@@ -185,20 +185,22 @@ def test_as_the_loaded_pipeline(
         spatial = pipe.vae_scale_factor_spatial * config.patch_size
         temporal = 2 * pipe.vae_scale_factor_temporal
         sample = config.sample_width * pipe.vae_scale_factor_spatial
-        assert found.own.width in (sample, 1360)
-    assert (found.multiple[0] % spatial, found.multiple[1] % spatial) == (0, 0)
-    assert found.multiple[0] == math.lcm({"ltx": 32}.get(family, 8), spatial)
-    assert found.frame_step == temporal
+        assert derived.own.width in (sample, 1360)
+    assert (derived.multiple[0] % spatial, derived.multiple[1] % spatial) == (0, 0)
+    assert derived.multiple[0] == math.lcm({"ltx": 32}.get(family, 8), spatial)
+    assert derived.frame_step == temporal
 
 
 @pytest.mark.parametrize("family", ["wan-2.1", "ltx", "cogvideox-2b"])
 def test_settings_that_a_file_leaves_out(
     folders: dict[str, Path], rules: dict[str, Rules], family: str, tmp_path: Path
 ) -> None:
-    """Files of earlier releases name fewer of them."""
+    """Missing settings have the library's defaults. Files of earlier releases name fewer
+    settings.
+    """
     index = json.loads((folders[family] / "model_index.json").read_bytes())
-    kept = {name: index[name] for name in ("_class_name", "transformer", "vae")}
-    (tmp_path / "model_index.json").write_text(json.dumps(kept))
+    shortened = {name: index[name] for name in ("_class_name", "transformer", "vae")}
+    (tmp_path / "model_index.json").write_text(json.dumps(shortened))
     for name in ("transformer", "vae"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
@@ -208,15 +210,15 @@ def test_settings_that_a_file_leaves_out(
 def test_defaults_are_the_librarys() -> None:
     library: Any = diffusers
     for name, settings in COMPONENTS.items():
-        taken = inspect.signature(getattr(library, name).__init__).parameters
-        assert {setting: taken[setting].default for setting in settings} == settings, name
+        parameters = inspect.signature(getattr(library, name).__init__).parameters
+        assert {setting: parameters[setting].default for setting in settings} == settings, name
     for name, settings in CALLS.items():
-        taken = inspect.signature(getattr(library, name).__call__).parameters
-        assert {setting: taken[setting].default for setting in settings} == settings, name
+        parameters = inspect.signature(getattr(library, name).__call__).parameters
+        assert {setting: parameters[setting].default for setting in settings} == settings, name
 
 
 def test_first_transformer_that_there_is(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Wan 2.2 may have but the second."""
+    """The second transformer is used if it is the only one, as is possible for Wan 2.2."""
     index = json.loads((folders["wan-2.1"] / "model_index.json").read_bytes())
     moved = index | {"transformer": [None, None], "transformer_2": index["transformer"]}
     (tmp_path / "model_index.json").write_text(json.dumps(moved))

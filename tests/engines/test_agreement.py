@@ -1,4 +1,6 @@
-"""Whether a rounded model is as good as before: by directions, and by what comes out on top."""
+"""A model of lower precision agrees with the original by the direction of its outputs and by its
+top labels.
+"""
 
 import math
 
@@ -14,22 +16,22 @@ def seeded() -> None:
 
 
 def agreement(name: str, ours: torch.Tensor, theirs: torch.Tensor) -> Agreement:
-    found = Agreement()
-    found.add({name: ours}, {name: theirs})
-    return found
+    result = Agreement()
+    result.add({name: ours}, {name: theirs})
+    return result
 
 
 def test_equal_answers() -> None:
     value = torch.randn(3, 128)
-    found = agreement("embedding", value, value.clone())
-    assert (found.difference, found.labels) == (0, 1)
-    assert found.cosine == pytest.approx(1)
+    result = agreement("embedding", value, value.clone())
+    assert (result.difference, result.labels) == (0, 1)
+    assert result.cosine == pytest.approx(1)
 
 
 def test_the_worst_row_counts() -> None:
     theirs = torch.randn(3, 128)
     ours = theirs.clone()
-    # A right angle's half.
+    # Rotates the row by half a right angle.
     across = torch.randn(128)
     across -= (across @ theirs[1]) / (theirs[1] @ theirs[1]) * theirs[1]
     ours[1] += across / across.norm() * theirs[1].norm()
@@ -37,28 +39,30 @@ def test_the_worst_row_counts() -> None:
 
 
 def test_small_answers_are_taken_together() -> None:
-    """The sign of a score near nothing says nothing."""
-    found = Agreement()
+    """Outputs with a single value are compared together, because the sign of a score near zero is
+    meaningless.
+    """
+    result = Agreement()
     for ours, theirs in ((5.0, 5.1), (-0.01, 0.01), (-3.0, -3.1)):
-        found.add({"logits": torch.tensor([[ours]])}, {"logits": torch.tensor([[theirs]])})
-    assert found.cosine > 0.999
-    found.add({"logits": torch.tensor([[-9.0]])}, {"logits": torch.tensor([[9.0]])})
-    assert found.cosine < 0
+        result.add({"logits": torch.tensor([[ours]])}, {"logits": torch.tensor([[theirs]])})
+    assert result.cosine > 0.999
+    result.add({"logits": torch.tensor([[-9.0]])}, {"logits": torch.tensor([[9.0]])})
+    assert result.cosine < 0
 
 
 def test_labels_that_lead_clearly_have_to_stay() -> None:
     theirs = torch.tensor([[4.0, 1.0], [2.0, 1.9], [0.0, 3.0], [-1.0, 1.0]])
     ours = torch.tensor([[4.0, 1.0], [1.9, 2.0], [0.0, 3.0], [1.0, -1.0]])
-    # The second was a toss-up, the last one was not.
+    # The second row was nearly a tie, the last one was not.
     assert agreement("logits", ours, theirs).labels == pytest.approx(2 / 3)
     assert agreement("embedding", ours, theirs).labels == 1
 
 
 def test_what_all_labels_have_more_of_hides_nothing() -> None:
     theirs = torch.tensor([[1000.5, 1000.0], [1000.0, 1000.5]])
-    found = agreement("logits", theirs.flip(1), theirs)
-    assert found.labels == 0
-    assert found.cosine == pytest.approx(-1)
+    result = agreement("logits", theirs.flip(1), theirs)
+    assert result.labels == 0
+    assert result.cosine == pytest.approx(-1)
 
 
 def test_labels_of_places_in_an_image() -> None:
@@ -70,8 +74,8 @@ def test_labels_of_places_in_an_image() -> None:
 
 
 def test_whole_numbers() -> None:
-    found = agreement("tokens", torch.tensor([[1, 2, 3, 5]]), torch.tensor([[1, 2, 3, 4]]))
-    assert found.labels == 0.75
+    result = agreement("tokens", torch.tensor([[1, 2, 3, 5]]), torch.tensor([[1, 2, 3, 4]]))
+    assert result.labels == 0.75
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -85,9 +89,9 @@ def test_what_is_no_number(wrong: float) -> None:
 def test_what_is_masked_in_both_is_left_out() -> None:
     theirs = torch.randn(1, 128)
     theirs[0, :5] = -math.inf
-    found = agreement("logits", theirs.clone(), theirs)
-    assert found.difference == 0
-    assert found.cosine == pytest.approx(1)
+    result = agreement("logits", theirs.clone(), theirs)
+    assert result.difference == 0
+    assert result.cosine == pytest.approx(1)
 
 
 def test_another_shape() -> None:

@@ -1,4 +1,4 @@
-"""Models whose files lack weights, as transformers loads them: it would draw random numbers."""
+"""Models with missing weights are rejected. transformers would fill them with random numbers."""
 
 import json
 from pathlib import Path
@@ -23,18 +23,18 @@ SMALL = {
 
 
 def saved(folder: Path, kind: str, config: str, *without: str, **more: Any) -> Path:
-    """A tiny model of random weights, some of which are left out."""
+    """Saves a tiny model with random weights, without the weights with the prefixes `without`."""
     model = getattr(library, kind)(getattr(library, config)(**SMALL, **more))
     model.save_pretrained(folder)
     path = folder / "model.safetensors"
     weights = load_file(path)
-    kept = {
+    remaining = {
         name: value
         for name, value in weights.items()
-        if not any(name.startswith(one) for one in without)
+        if not any(name.startswith(prefix) for prefix in without)
     }
-    assert len(kept) < len(weights) or not without
-    save_file(kept, path, metadata={"format": "pt"})
+    assert len(remaining) < len(weights) or not without
+    save_file(remaining, path, metadata={"format": "pt"})
     return folder
 
 
@@ -66,7 +66,7 @@ class TestMissing:
 
 
 class TestHonest:
-    """What transformers itself makes up, and what nothing reads."""
+    """Weights that transformers computes itself or that no layer reads may be missing."""
 
     def test_h5_weights_that_are_tied(self, tmp_path: Path) -> None:
         saved(tmp_path, "BertForMaskedLM", "BertConfig")
@@ -79,7 +79,7 @@ class TestHonest:
         load_model(tmp_path / "llama")
 
     def test_h5_a_pooler_that_was_never_trained(self, tmp_path: Path) -> None:
-        """RoBERTa has none: features are means of its tokens."""
+        """RoBERTa may lack a pooler, because features are means of its tokens."""
         saved(tmp_path, "RobertaForMaskedLM", "RobertaConfig")
         loaded(tmp_path, "AutoModel")
 
@@ -104,5 +104,5 @@ class TestHonest:
         kind = "MarianMTModel"
         saved(tmp_path, kind, "MarianConfig", **small, **heads)
         names = load_file(tmp_path / "model.safetensors")
-        assert not [one for one in names if "embed_positions" in one]
+        assert not [name for name in names if "embed_positions" in name]
         loaded(tmp_path, "AutoModelForSeq2SeqLM")

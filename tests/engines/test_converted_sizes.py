@@ -1,4 +1,4 @@
-"""What was converted runs on inputs of the size that it was exported with, and on no other."""
+"""A converted model runs only inputs of the size with which it was exported."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tests.tasks.test_audio_classification import wav2vec2
 from tests.tasks.test_object_detection import detr
 
 SIZES = [(320, 240), (70, 50), (40, 90), (32, 32)]
-"""Of images; the first are prepared like the one that was exported."""
+"""Image sizes as (width, height) in pixels. The first are prepared like the exported example."""
 SECONDS = [1.0, 0.5, 2.3]
 
 
@@ -51,7 +51,7 @@ def test_answers_of_other_sizes(
     local = Local(pipeline, folder, in_openvino=True)
     before = asked(local, bodies)
     local.adopt(conversion_of(folder, pipeline))
-    # It is taken between two batches.
+    # The converted model is adopted between two batches.
     while local.engine != "openvino":
         local.ask(bodies[0])
     for answer, expected in zip(asked(local, bodies), before, strict=True):

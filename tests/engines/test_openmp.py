@@ -1,4 +1,4 @@
-"""Which threads of a process have OpenMP's workers, seen from its tasks."""
+"""Threads of a process that own OpenMP workers, as counted from the process's tasks."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def test_a_passing_thread_takes_its_workers_with_it() -> None:
 
 
 def test_what_computes_on_a_thread_that_stays_keeps_its_workers() -> None:
-    # What the other test is about is there to be seen.
+    # Proves that the other test can observe the workers.
     assert run("print(compute(), more())") == "2 2"
 
 
@@ -61,7 +61,7 @@ thread.join()
 more_in_the_end()
 print(*found, compute())
 """
-    # But itself; and it takes nothing from threads that come later.
+    # The thread itself counts as one. Later threads keep their workers.
     assert run(code) == "1 2"
 
 

@@ -1,4 +1,4 @@
-"""What `auto` computes a model in: what its weights are stored in, where the processor does."""
+"""`auto` computes a model in the dtype of its stored weights if the processor supports it."""
 
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ STORED = (torch.float32, torch.bfloat16, torch.float16)
 
 @pytest.fixture
 def processor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Have one with these flags."""
+    """Returns a function that simulates a processor with the passed flags."""
     return lambda flags: monkeypatch.setattr(precision, "_flags", lambda: flags)
 
 
 def saved(path: Path, dtype: torch.dtype) -> Path:
-    """A tiny model, as its makers would save it in this type."""
+    """Saves a tiny model in a dtype, as its authors would."""
     folder = tiny_bert(path)
     model = transformers.AutoModelForTokenClassification.from_pretrained(folder, dtype=dtype)
     model.save_pretrained(folder)
@@ -64,7 +64,7 @@ def test_auto(
     processor(flags)
     folder = saved(tmp_path, stored) if stored else tmp_path
     assert dtype_of("auto", device, folder) is expected
-    # What is asked for is what it is.
+    # An explicit dtype is used as requested.
     assert dtype_of("float16", device, folder) is torch.float16
     assert dtype_of("int8", device, folder) is torch.float32
 
@@ -79,11 +79,11 @@ def loaded(folder: Path, dtype: str = "auto") -> TorchEngine:
 def test_a_model_stored_in_half_precision_is_run_in_it(tmp_path: Path, processor: Any) -> None:
     processor(WITH)
     engine = loaded(saved(tmp_path, torch.float16))
-    assert {one.dtype for one in engine.model.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in engine.model.parameters()} == {torch.bfloat16}
     assert engine.widened() is None
     processor(WITHOUT)
     engine = loaded(tmp_path)
-    assert {one.dtype for one in engine.model.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in engine.model.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("how", ["raises", "no numbers"])
@@ -103,10 +103,10 @@ def test_what_cannot_be_computed_in_half_precision_is_in_single(
     monkeypatch.setattr(torch.nn.functional, "linear", only_single)
     engine = loaded(saved(tmp_path, torch.bfloat16))
     assert engine.widened() is engine.model
-    assert {one.dtype for one in engine.model.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in engine.model.parameters()} == {torch.float32}
     (outputs,) = engine.forward([engine.stages.probe(8)])  # type: ignore[list-item]
     assert torch.isfinite(outputs["logits"]).all()
-    # Whoever asks for it gets it, with its errors.
+    # An explicitly requested dtype is kept, including its errors.
     assert loaded(tmp_path, "bfloat16").widened() is None
 
 

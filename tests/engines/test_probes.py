@@ -1,4 +1,4 @@
-"""Architectures that run on inputs of one form only: a load tries them with what they take."""
+"""Architectures that run only inputs of one form are probed with such inputs at load."""
 
 import json
 from contextlib import closing
@@ -22,7 +22,9 @@ library: Any = transformers
     ("kind", "more"), [("Longformer", {"attention_window": 8}), ("Roberta", {})]
 )
 def test_questions_are_parted_from_texts(tmp_path: Path, kind: str, more: dict[str, Any]) -> None:
-    """Longformer refuses what has not three separators."""
+    """Probes separate the question from the text. Longformer rejects inputs without three
+    separators.
+    """
     words = tokenizer("roberta")
     ids = {f"{name}_token_id": getattr(words, f"{name}_token_id") for name in ("pad", "sep", "eos")}
     config = getattr(library, f"{kind}Config")(
@@ -45,15 +47,15 @@ def test_questions_are_parted_from_texts(tmp_path: Path, kind: str, more: dict[s
             for number in (0, 1):
                 probe = local.stages.probe(length, number)
                 assert probe
-                found = probe.features["input_ids"]
-                assert found.shape[1] == max(6, min(length, 128))
-                assert int((found == words.sep_token_id).sum()) == 3
+                input_ids = probe.features["input_ids"]
+                assert input_ids.shape[1] == max(6, min(length, 128))
+                assert int((input_ids == words.sep_token_id).sum()) == 3
         body = {"question": "where is clara", "context": "clara lives in paris " * 30}
         assert local.ask(body)["answer"]
 
 
 def test_a_patch_says_where_it_is(tmp_path: Path) -> None:
-    """Pix2Struct's patches begin with their places, which are no pixels."""
+    """Probes keep the positions at the start of Pix2Struct's patches, which are no pixels."""
     pix2struct(tmp_path)
     path = tmp_path / "preprocessor_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "do_normalize": False}))

@@ -1,4 +1,6 @@
-"""What may share a forward pass is found by asking the model: no answer depends on company."""
+"""Tests on the model determine which inputs may share a forward pass: no answer depends on other
+inputs.
+"""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,11 +51,15 @@ TEXTS = [
     "the tower in london is 56 metres tall",
     "who built this " + "tower where the river is " * 9,
 ]
-"""Some have as many tokens as another; for the longest, BigBird's attention is block-sparse."""
+"""Texts, some with equal numbers of tokens. BigBird's attention is block-sparse for the longest
+one.
+"""
 
 
 def made(folder: Path, config: str, **fields: Any) -> Path:
-    """A model of random weights with its tokenizer, and the reference: itself in transformers."""
+    """Saves a model with random weights and its tokenizer. transformers computes the reference from
+    it.
+    """
     words = tokenizer("bert")
     words.save_pretrained(folder)
     transformers.set_seed(1)
@@ -64,7 +70,7 @@ def made(folder: Path, config: str, **fields: Any) -> Path:
 
 
 def reference(folder: Path, text: str) -> torch.Tensor:
-    """The mean of a text's token vectors, of a model that has seen nothing else."""
+    """Returns the mean of a text's token vectors, computed by a freshly loaded model."""
     model: Any = transformers.AutoModel.from_pretrained(folder).eval()
     words = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.inference_mode():
@@ -72,7 +78,7 @@ def reference(folder: Path, text: str) -> torch.Tensor:
 
 
 class Model:
-    """A model's stages and engine, and what it may share."""
+    """Stages and engine of a model, with the sharing that was determined for it."""
 
     def __init__(self, folder: Path, dtype: str = "float32") -> None:
         self.stages = STAGES[PIPELINE](folder)
@@ -81,14 +87,14 @@ class Model:
         self.stages.sharing = sharing.find(self.engine, self.stages)
 
     def samples(self) -> list[Sample]:
-        return [one for text in TEXTS for one in self.stages.preprocess(text, {})]
+        return [sample for text in TEXTS for sample in self.stages.preprocess(text, {})]
 
     def batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
-        """As large as they may be."""
-        found: dict[Any, list[Sample]] = {}
-        for one in samples:
-            found.setdefault(self.stages.batch_key(one), []).append(one)
-        return list(found.values())
+        """Groups samples into the largest allowed batches."""
+        groups: dict[Any, list[Sample]] = {}
+        for sample in samples:
+            groups.setdefault(self.stages.batch_key(sample), []).append(sample)
+        return list(groups.values())
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -105,16 +111,18 @@ def test_is_found(family: tuple[Path, Sharing]) -> None:
 def test_rounding_is_no_dependence(
     family: tuple[Path, Sharing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In half precision shapes alone change an answer, by a share that has no limit."""
+    """Rounding does not count as dependence. In half precision, shapes alone change an answer by an
+    unbounded share.
+    """
     folder, expected = family
     if folder.name.startswith("fnet"):
         pytest.skip("there is no Fourier transform in bfloat16")
-    # Some of them are so small that nothing is rounded otherwise.
+    # Some of the models are so small that nothing would be rounded otherwise.
     monkeypatch.setattr(sharing, "HALF_TOLERANCE", -1.0)
     model = Model(folder, "bfloat16")
     assert model.stages.sharing is expected
     assert model.engine.dtype == torch.bfloat16
-    assert {one.dtype for one in model.engine.model.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.engine.model.parameters()} == {torch.bfloat16}
     monkeypatch.setattr(sharing, "MOST_BYTES", 0)
     assert Model(folder, "bfloat16").stages.sharing is not Sharing.PADDED
 
@@ -123,7 +131,7 @@ def test_no_answer_depends_on_company(family: tuple[Path, Sharing]) -> None:
     folder, expected = family
     model = Model(folder)
     batches = model.batches(model.samples())
-    lengths = {one.features["input_ids"].shape[1] for one in model.samples()}
+    lengths = {item.features["input_ids"].shape[1] for item in model.samples()}
     assert len(batches) == (1 if expected is Sharing.PADDED else len(lengths)) < len(TEXTS)
     answers = {
         tuple(sample.features["input_ids"][0].tolist()): model.stages.postprocess([output], {})
@@ -131,21 +139,23 @@ def test_no_answer_depends_on_company(family: tuple[Path, Sharing]) -> None:
         for sample, output in zip(batch, model.engine.forward(batch), strict=True)
     }
     for text, sample in zip(TEXTS, model.samples(), strict=True):
-        found = answers[tuple(sample.features["input_ids"][0].tolist())]
+        actual = answers[tuple(sample.features["input_ids"][0].tolist())]
         known = reference(folder, text)
-        assert torch.allclose(torch.as_tensor(found), known, atol=1e-5), text
+        assert torch.allclose(torch.as_tensor(actual), known, atol=1e-5), text
 
 
 def test_nothing_depends_on_what_was_asked_before(tmp_path: Path) -> None:
-    """BigBird goes over to full attention for a short text, and would never come back."""
+    """Earlier inputs do not change later answers. BigBird switches to full attention for a short
+    text and would never switch back.
+    """
     folder = made(tmp_path, "BigBirdConfig", **BIG_BIRD)
     model = Model(folder)
     *_, long = model.samples()
     for sample in (long, model.samples()[0], long):
         (output,) = model.engine.forward([sample])
-    found = torch.as_tensor(model.stages.postprocess([output], {}))
+    actual = torch.as_tensor(model.stages.postprocess([output], {}))
     known = reference(folder, TEXTS[-1])
-    assert torch.allclose(found, known, atol=1e-5)
+    assert torch.allclose(actual, known, atol=1e-5)
     full = made(
         tmp_path / "full", "BigBirdConfig", **(BIG_BIRD | {"attention_type": "original_full"})
     )
@@ -153,12 +163,14 @@ def test_nothing_depends_on_what_was_asked_before(tmp_path: Path) -> None:
 
 
 def test_what_changes_its_neighbours_runs_alone(tmp_path: Path) -> None:
-    """No architecture is known that does; one is made of BERT by adding the batch's mean."""
+    """A model that mixes the inputs of a batch runs each alone. No known architecture does so; the
+    test adds the batch's mean to BERT.
+    """
     model = Model(made(tmp_path, "BertConfig"))
-    own = model.stages.run
+    unmixed = model.stages.run
 
     def mixed(module: Any, call: Any, batch: Any) -> Any:
-        outputs = own(module, call, batch)
+        outputs = unmixed(module, call, batch)
         hidden = outputs["last_hidden_state"]
         return {"last_hidden_state": hidden + hidden.mean(0, keepdim=True)}
 
@@ -181,7 +193,9 @@ def test_what_depends_on_length_is_not_converted(tmp_path: Path) -> None:
 
 
 def test_one_that_fails_on_what_is_in_order_is_refused(tmp_path: Path) -> None:
-    """Nyströmformer with fewer landmarks than tokens takes texts of one length only."""
+    """A model that fails on valid inputs is rejected. Nyströmformer with fewer landmarks than
+    tokens accepts texts of only one length.
+    """
     landmarks = {"num_landmarks": 8, "segment_means_seq_len": 64}
     folder = made(tmp_path, "NystromformerConfig", **landmarks)
     with pytest.raises(UnfitError, match=r"fails on an input of the shape input_ids \(1, 5\)"):
@@ -189,7 +203,9 @@ def test_one_that_fails_on_what_is_in_order_is_refused(tmp_path: Path) -> None:
 
 
 def test_over_http(server: Server, tmp_path: Path) -> None:
-    """Twelve at once, of all lengths: each as alone; and a later replica knows already."""
+    """Twelve concurrent texts of all lengths get the same answers as alone. The result is cached
+    for later replicas.
+    """
     folder = made(tmp_path / "fnet", "FNetConfig")
     with server.account("sharing") as client:
         deploy(client, folder, "fnet")
@@ -204,5 +220,5 @@ def test_over_http(server: Server, tmp_path: Path) -> None:
             answers = list(pool.map(ask, texts))
     for text, answer in zip(texts, answers, strict=True):
         assert torch.allclose(torch.tensor(answer), reference(folder, text), atol=1e-5)
-    kept = [path.read_text() for path in (server.runs_in / "cache").glob("batch-*.json")]
-    assert any('"same_length"' in one for one in kept)
+    cached = [path.read_text() for path in (server.runs_in / "cache").glob("batch-*.json")]
+    assert any('"same_length"' in content for content in cached)

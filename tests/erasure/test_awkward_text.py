@@ -1,4 +1,4 @@
-"""Text that no database stores, and JSON too deep to write, in every field of what is stored."""
+"""Text that no database stores and JSON that is too deep to write, in every stored field."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -34,7 +34,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
         "effective_from": "2999-01-01T00:00:00Z",
     },
 }
-"""Path → a body with what it must have."""
+"""Maps a path to a body with the required fields."""
 
 
 def deep(levels: int) -> Any:
@@ -51,7 +51,7 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def awkward(schema: dict[str, Any], depth: int = 0) -> Iterator[Any]:
-    """Values for a field, each with one awkward text or too many levels somewhere."""
+    """Yields values for a field, each with an awkward text or too many levels somewhere."""
     schema = resolved(schema)
     for one in schema.get("anyOf", schema.get("oneOf", [])):
         yield from awkward(one, depth)
@@ -63,16 +63,16 @@ def awkward(schema: dict[str, Any], depth: int = 0) -> Iterator[Any]:
     elif kind == "object" and "properties" in schema and depth < 5:
         for name, field in schema["properties"].items():
             for value in awkward(field, depth + 1):
-                others = {
+                required = {
                     one: sample(schema["properties"][one]) for one in schema.get("required", [])
                 }
-                yield {**others, name: value}
+                yield {**required, name: value}
     elif kind == "object" or not schema.keys() & {"type", "anyOf", "oneOf", "const", "enum"}:
         yield from ({"a": HALF}, {HALF: 1}, {"a": NUL}, {"a": deep(300)}, deep(300))
 
 
 def sample(schema: dict[str, Any]) -> Any:
-    """A plain value of a schema."""
+    """Returns a plain value of a schema."""
     schema = resolved(schema)
     if "const" in schema or "enum" in schema:
         return schema.get("const", schema.get("enum", [None])[0])
@@ -110,7 +110,7 @@ class Objects:
     app: App
     account: httpx.AsyncClient
     ids: dict[str, str]
-    """Path parameter → the id of an object that there is."""
+    """Maps a path parameter to the id of an existing object."""
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -154,7 +154,7 @@ async def test_is_refused(objects: Objects, place: Place, name: str, values: lis
             headers={"content-type": "application/json"},
         )
         assert answer.status_code < 500, (body, answer.text)
-        # U+0000 may stand in what is stored as JSON or encrypted.
+        # Fields that are stored as JSON or encrypted may contain U+0000.
         assert answer.status_code >= 400 or "\\x00" in repr(value), (body, answer.text)
         if answer.status_code == 400:
             error = answer.json()["error"]

@@ -1,4 +1,4 @@
-"""After an account is deleted no byte of what it said is in the data folder or the log."""
+"""The data folder and the log contain no byte of a deleted account's texts."""
 
 import shutil
 from collections.abc import Iterator
@@ -25,7 +25,9 @@ def erasing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose card has the word, in a format that keeps it as it is."""
+    """Creates a model with the canary word in its card, in a format that keeps the file
+    unchanged.
+    """
     folder = tmp_path_factory.mktemp("canary") / CANARY
     shutil.copytree(MODELS / "tiny-chat", folder)
     (folder / "README.md").write_text(f"# A model of {CANARY}\n")
@@ -34,19 +36,21 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An adapter that is merged into a copy of its base."""
+    """Creates an adapter that is merged into a copy of its base."""
     folder = tmp_path_factory.mktemp("adapter") / f"{CANARY}-adapter"
     made(folder, base, loader="AutoModelForCausalLM", task_type="CAUSAL_LM", use_dora=True)
     return folder
 
 
 def places(server: Server, word: str) -> set[str]:
-    """The files of a server that hold a word, in their names or their bytes; its log too."""
-    found = set[str]()
+    """Returns the server's files, including its log, that contain a word in their names or their
+    bytes.
+    """
+    paths = set[str]()
     for path in [*server.data_dir.rglob("*"), server.log]:
         if word in path.name or (path.is_file() and word.encode() in path.read_bytes()):
-            found.add(path.relative_to(server.data_dir.parent).as_posix())
-    return found
+            paths.add(path.relative_to(server.data_dir.parent).as_posix())
+    return paths
 
 
 def ask(client: httpx.Client, model: str, **fields: Any) -> httpx.Response:
@@ -56,14 +60,14 @@ def ask(client: httpx.Client, model: str, **fields: Any) -> httpx.Response:
 
 
 def fill(client: httpx.Client, base: Path, adapter: Path) -> None:
-    """Have an account store and run what it can."""
+    """Makes an account store and run objects of all kinds."""
     model = f"{CANARY}-chat"
-    found = deploy(client, base, model, engine="torch")
+    deployed = deploy(client, base, model, engine="torch")
     merged = f"{CANARY}-merged"
     deploy(client, adapter, merged, adapter_of=model)
     for name in (model, merged):
         ask(client, name).raise_for_status()
-    place = f"/v1/deployments/{found['id']}"
+    place = f"/v1/deployments/{deployed['id']}"
     request = {"messages": [{"role": "user", "content": CANARY}], "max_tokens": 2}
     check = {"name": CANARY, "request": request, "expect": {"status": 200}}
     client.put(f"{place}/checks", json={"checks": [check]}).raise_for_status()
@@ -74,7 +78,7 @@ def fill(client: httpx.Client, base: Path, adapter: Path) -> None:
     body = {"name": CANARY, "model": model, "instructions": CANARY}
     agent = client.post("/v1/agent", json=body).raise_for_status().json()["id"]
     for _ in range(2):
-        # One has ended by the deletion, most likely.
+        # One run has most likely ended when the account is deleted.
         key = {"idempotency-key": CANARY}
         runs = f"/v1/agent/{agent}/runs"
         client.post(runs, json={"input": CANARY}, headers=key).raise_for_status()
@@ -92,8 +96,8 @@ def test_no_byte_is_left(erasing_server: Server, base: Path, adapter: Path) -> N
     server = erasing_server
     server.wait_ready()
     with server.account("other") as other, server.account(CANARY) as client:
-        kept = deploy(other, MODELS / "tiny-chat", "kept", engine="torch")
-        said = ask(other, "kept", temperature=0).raise_for_status().json()["choices"]
+        deployed = deploy(other, MODELS / "tiny-chat", "kept", engine="torch")
+        choices = ask(other, "kept", temperature=0).raise_for_status().json()["choices"]
         fill(client, base, adapter)
         account = f"/v1/accounts/{client.account_id}"  # type: ignore[attr-defined]
         before = places(server, CANARY)
@@ -106,9 +110,9 @@ def test_no_byte_is_left(erasing_server: Server, base: Path, adapter: Path) -> N
             assert operator.get(account).status_code == 404
         assert client.get("/v1/models").status_code == 401
         assert places(server, CANARY) == set()
-        artifact = deployment(other, kept["id"])["artifact_id"]
+        artifact = deployment(other, deployed["id"])["artifact_id"]
         logs = {path.name for path in (server.data_dir / "logs").iterdir()}
-        assert {name for name in logs if name.startswith("dep_")} <= {f"{kept['id']}.log"}
+        assert {name for name in logs if name.startswith("dep_")} <= {f"{deployed['id']}.log"}
         blobs = {path.name for path in (server.data_dir / "blobs" / "artifacts").iterdir()}
         assert blobs == {artifact}
         server.stop()
@@ -117,4 +121,4 @@ def test_no_byte_is_left(erasing_server: Server, base: Path, adapter: Path) -> N
         server.wait_ready()
         assert places(server, CANARY) == set()
         again = ask(other, "kept", temperature=0).raise_for_status().json()["choices"]
-        assert again == said
+        assert again == choices

@@ -1,4 +1,4 @@
-"""Deleting an account over HTTP, with objects of every kind, on both databases."""
+"""An account with objects of every kind is deleted over HTTP, on both databases."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -26,10 +26,10 @@ MODELS = Path(stoker.demo.__file__).parent / "models"
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def settings(request: pytest.FixtureRequest) -> Mapping[str, Any]:
-    found: dict[str, Any] = {"source_dirs": [MODELS]}
+    options: dict[str, Any] = {"source_dirs": [MODELS]}
     if request.param == "postgresql":
-        found["database_url"] = request.getfixturevalue("postgres_url")
-    return found
+        options["database_url"] = request.getfixturevalue("postgres_url")
+    return options
 
 
 @pytest.fixture
@@ -51,7 +51,9 @@ async def posted(client: httpx.AsyncClient, path: str, **body: Any) -> dict[str,
 
 
 async def filled(app: App, name: str) -> tuple[httpx.AsyncClient, str]:
-    """A client with a key of an account that has work and objects of many kinds; its id."""
+    """Creates an account with jobs and objects of many kinds. Returns a client with the account's
+    key, and the account's id.
+    """
     owner = await app.account(name)
     account_id: str = owner.account_id  # type: ignore[attr-defined]
     source, model = str(MODELS / "tiny-chat"), f"{name}-chat"
@@ -85,25 +87,25 @@ async def filled(app: App, name: str) -> tuple[httpx.AsyncClient, str]:
 
 
 async def mentions(app: App, word: str) -> set[str]:
-    """The tables and files with a word, or with the id of an account."""
-    found: set[str] = set()
+    """Returns the tables and files that contain a word or an account's id."""
+    names: set[str] = set()
     async with app.services.platform.database.reading() as session:
         for table in Base.metadata.sorted_tables:
             rows = (await session.execute(select(table))).all()
             if word in str(rows):
-                found.add(table.name)
+                names.add(table.name)
     blobs = app.services.platform.settings.data_dir / "blobs"
     paths = [path for path in blobs.rglob("*") if path.is_file()]
-    return found | {str(path) for path in paths if word.encode() in path.read_bytes()}
+    return names | {str(path) for path in paths if word.encode() in path.read_bytes()}
 
 
 async def test_everything_goes_and_nothing_of_others(app: App) -> None:
     owner, account_id = await filled(app, "zebra")
     other, other_id = await filled(app, "giraffe")
     paths = ("/v1/deployments", "/v1/model-artifacts", "/v1/agent", "/v1/files", "/v1/videos")
-    others = {path: (await other.get(path)).json() for path in paths}
-    kept = await mentions(app, "giraffe") | await mentions(app, other_id)
-    assert {"deployments", "files", "agents", "videos", "trials", "imports"} <= kept
+    other_lists = {path: (await other.get(path)).json() for path in paths}
+    other_mentions = await mentions(app, "giraffe") | await mentions(app, other_id)
+    assert {"deployments", "files", "agents", "videos", "trials", "imports"} <= other_mentions
     assert await mentions(app, "zebra")
     place = f"/v1/accounts/{account_id}"
     assert (await owner.delete(place)).status_code == 401
@@ -120,12 +122,12 @@ async def test_everything_goes_and_nothing_of_others(app: App) -> None:
     assert (await owner.get("/v1/deployments")).status_code == 401
     assert await mentions(app, "zebra") == set()
     assert await mentions(app, account_id) == set()
-    assert await mentions(app, "giraffe") | await mentions(app, other_id) == kept
-    assert {path: (await other.get(path)).json() for path in paths} == others
+    assert await mentions(app, "giraffe") | await mentions(app, other_id) == other_mentions
+    assert {path: (await other.get(path)).json() for path in paths} == other_lists
 
 
 async def test_metering_goes_on(app: App) -> None:
-    """What replicas report of an account that was deleted meanwhile is dropped."""
+    """Usage that replicas report after their account was deleted is dropped."""
     _, account_id = await filled(app, "zebra")
     metering = app.services.metering
     async with operator(app) as client:
@@ -157,7 +159,7 @@ async def test_a_deletion_that_was_cut_off_goes_on(
             patched.setattr(service, "_erase_artifacts", killed)
             with pytest.raises(OSError, match="killed"):
                 await service.delete(app.services.erasure, account_id)
-        # It refuses everything from its beginning on.
+        # The account is rejected as soon as its deletion starts.
         assert (await owner.get("/v1/deployments")).status_code == 401
         async with operator(app) as client:
             place = f"/v1/accounts/{account_id}"

@@ -1,4 +1,4 @@
-"""Each table is known to the erasure of accounts, and none keeps a word of an account."""
+"""The erasure of accounts knows each table, and no table keeps a word of an account."""
 
 from typing import Any
 
@@ -33,7 +33,9 @@ KNOWN = {table.__tablename__: table for table in metadata.TABLES}
 
 
 def test_every_table_is_erased_or_kept_for_a_reason() -> None:
-    """A new table is to be told to `stoker/server/erasure/tables.py`."""
+    """Each table is either erased or kept. A new table must be added to
+    `stoker/server/erasure/tables.py`.
+    """
     erased, kept = set(tables.owned_by("acct_1")), set(tables.KEPT)
     assert erased | kept == set(metadata.TABLES)
     assert not erased & kept
@@ -42,13 +44,13 @@ def test_every_table_is_erased_or_kept_for_a_reason() -> None:
 
 @pytest.mark.parametrize("table", tables.KEPT, ids=lambda table: table.__tablename__)
 def test_what_is_kept_names_no_account(table: type[Base]) -> None:
-    of_accounts = {one.__tablename__ for one in tables.owned_by("acct_1")}
+    of_accounts = {owned.__tablename__ for owned in tables.owned_by("acct_1")}
     assert "account_id" not in table.__table__.c
     assert not {key.column.table.name for key in table.__table__.foreign_keys} & of_accounts
 
 
 def value(column: Column[Any], word: str) -> Any:
-    """A value of a column's type, with the word where there is room for it."""
+    """Returns a value of a column's type, with the word if it fits."""
     kind = getattr(column.type, "impl", column.type)
     if isinstance(kind, JSON):
         return {"said": word}
@@ -65,19 +67,21 @@ def value(column: Column[Any], word: str) -> Any:
 
 
 def row(table: Table, word: str, made: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A row of an account: what refers to others refers to the account's."""
-    found: dict[str, Any] = {}
+    """Returns a row of an account. Its foreign keys refer to the account's rows."""
+    values: dict[str, Any] = {}
     for column in table.columns:
         target = next((key.column for key in column.foreign_keys), None)
         if target is not None and target.table is not table:
-            found[column.name] = made[target.table.name][target.name]
+            values[column.name] = made[target.table.name][target.name]
         elif target is None:
-            found[column.name] = value(column, word)
-    return found
+            values[column.name] = value(column, word)
+    return values
 
 
 async def fill(database: Database, word: str) -> dict[str, dict[str, Any]]:
-    """A row in every table that has rows of accounts, for an account that is named by a word."""
+    """Inserts a row into every table with rows of accounts, for an account that is named by a
+    word.
+    """
     made: dict[str, dict[str, Any]] = {}
     of_accounts = {table.__table__ for table in tables.owned_by("x")}
     async with database.transaction() as session:
@@ -92,17 +96,19 @@ async def fill(database: Database, word: str) -> dict[str, dict[str, Any]]:
             if table.name == Book.__tablename__:
                 made[table.name] |= {"name": f"account:{word}-accounts-id", "microcredits": 0}
             if table.name == Transfer.__tablename__:
-                own = {"source": "operator:grants", "target": f"account:{word}-accounts-id"}
-                made[table.name] |= {**own, "kind": "grant"}
+                sides = {"source": "operator:grants", "target": f"account:{word}-accounts-id"}
+                made[table.name] |= {**sides, "kind": "grant"}
             await session.execute(insert(table).values(made[table.name]))
     return made
 
 
 async def everything(database: Database) -> dict[str, list[str]]:
-    """All rows of all tables, as text."""
+    """Returns all rows of all tables as text."""
     async with database.reading() as session:
         return {
-            table.name: sorted(str(tuple(one)) for one in await session.execute(select(table)))
+            table.name: sorted(
+                str(tuple(record)) for record in await session.execute(select(table))
+            )
             for table in Base.metadata.sorted_tables
         }
 
@@ -123,9 +129,9 @@ async def test_no_row_is_left(migrated: Database) -> None:
     after = await everything(migrated)
     assert {name: rows for name, rows in after.items() if "canary" in str(rows)} == {}
     for name, rows in before.items():
-        others = [one for one in rows if "other" in one]
-        assert [one for one in after[name] if "other" in one] == others, name
-    # Tests of PostgreSQL share a database.
+        other_rows = [record for record in rows if "other" in record]
+        assert [record for record in after[name] if "other" in record] == other_rows, name
+    # The tests of PostgreSQL share a database.
     await erase(migrated, "other-accounts-id")
     async with migrated.transaction() as session:
         await session.execute(delete(Transfer))
@@ -133,16 +139,16 @@ async def test_no_row_is_left(migrated: Database) -> None:
 
 
 async def test_books_balance(migrated: Database) -> None:
-    """The sums of what was granted and charged stay, and name no account."""
+    """The sums of grants and charges are kept, without the account's name."""
     async with migrated.transaction() as session:
         account = Account(id="acct_canary", name="canary", quotas={}, created_at=db.now())
         session.add(account)
         await session.flush()
         ledger = await Ledger.open(session)
-        own, moves = "account:acct_canary", (("grant", 500), ("grant", 70), ("memory", 120))
+        holder, moves = "account:acct_canary", (("grant", 500), ("grant", 70), ("memory", 120))
         for number, (kind, amount) in enumerate(moves):
             source, target = (
-                ("operator:grants", own) if kind == "grant" else (own, "operator:memory")
+                ("operator:grants", holder) if kind == "grant" else (holder, "operator:memory")
             )
             await ledger.transfer(
                 key=f"canary {number}",
@@ -157,9 +163,9 @@ async def test_books_balance(migrated: Database) -> None:
     await erase(migrated, "acct_canary")
     async with migrated.reading() as session:
         moved = (await session.scalars(select(Transfer).where(Transfer.account_id.is_(None)))).all()
-        found = {(one.kind, one.source, one.target, one.microcredits) for one in moved}
-        assert ("grant", "operator:grants", CLOSED, 570) in found
-        assert ("memory", CLOSED, "operator:memory", 120) in found
+        totals = {(move.kind, move.source, move.target, move.microcredits) for move in moved}
+        assert ("grant", "operator:grants", CLOSED, 570) in totals
+        assert ("memory", CLOSED, "operator:memory", 120) in totals
         for book in await session.scalars(select(Book)):
             sums = [
                 await session.scalar(

@@ -1,4 +1,4 @@
-"""Files of generated content: links, ranges, expiry, and nothing left behind."""
+"""Files of generated content: links, ranges, expiry, and complete removal."""
 
 import asyncio
 import resource
@@ -39,7 +39,7 @@ def client(server: Server) -> Iterator[Any]:
 
 @pytest.fixture
 async def platform(server: Server) -> AsyncIterator[Platform]:
-    """The server's own store, from beside it."""
+    """A second platform on the server's own storage."""
     platform = build_services(server.settings).platform
     await platform.secret.agree(platform.database)
     yield platform
@@ -61,7 +61,7 @@ async def file(platform: Platform, client: Any) -> File:
 
 
 def request_to(base_url: str) -> Request:
-    """What a link is made for: a request to the server."""
+    """Returns a request to the server, for which links are made."""
     scheme, _, host = base_url.partition("://")
     headers = [(b"host", host.encode())]
     return Request({"type": "http", "scheme": scheme, "path": "/", "headers": headers})
@@ -105,7 +105,9 @@ class TestContent:
         assert response.content == CONTENT[start:end]
 
     async def test_of_several_those_that_are_there(self, client: Any, file: File):
-        """One behind the end had all of them refused."""
+        """Existing ranges are returned. Previously, one range behind the end caused all of them to
+        be rejected.
+        """
         headers = {"range": "bytes=99999-, 5-9, -0"}
         response = client.get(f"/v1/files/{file.id}/content", headers=headers)
         assert (response.status_code, response.content) == (206, CONTENT[5:10])
@@ -115,7 +117,7 @@ class TestContent:
         "wanted",
         [
             *("bytes=5-3", "bytes=nonsense", "bytes=", "lines=1-2", "5"),
-            # What Python reads as a number, and a right one beside what is none.
+            # Text that Python parses as a number, and a valid range next to an invalid one.
             *("bytes=1_0-2_0", "bytes=+1-2", "bytes=0-1,x", "bytes=-1-", "bytes=--1"),
         ],
     )
@@ -133,7 +135,9 @@ class TestContent:
 
     @pytest.mark.case(19)
     async def test_thousands_of_ranges_are_not_joined(self, client: Any, file: File):
-        """CVE-2025-62727: that took quadratic time."""
+        """Thousands of ranges are answered with the whole file. Joining them took quadratic time
+        (CVE-2025-62727).
+        """
         ranges = ",".join(f"{n}-{n}" for n in range(0, 10_000, 2))
         response = client.get(f"/v1/files/{file.id}/content", headers={"range": f"bytes={ranges}"})
         assert (response.status_code, response.content) == (200, CONTENT)
@@ -181,8 +185,8 @@ class TestLink:
 
 class TestObject:
     async def test_get_and_list(self, client: Any, file: File):
-        found = client.get(f"/v1/files/{file.id}").json()
-        assert found == {
+        shown = client.get(f"/v1/files/{file.id}").json()
+        assert shown == {
             "id": file.id,
             "object": "file",
             "bytes": len(CONTENT),
@@ -192,7 +196,7 @@ class TestObject:
             "purpose": "image",
             "content_type": "image/png",
         }
-        assert client.get("/v1/files").json()["data"][0] == found
+        assert client.get("/v1/files").json()["data"][0] == shown
 
     async def test_delete(self, client: Any, platform: Platform, file: File):
         path = platform.blobs.local_path(file.blob_key)
@@ -284,7 +288,8 @@ class TestFullDisk:
                 )
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        # A job whose result is written is tried again then: this says nothing about the job.
+        # A job retries after this error when it writes its result, because the error says nothing
+        # about the job.
         assert isinstance(caught.value, PASSING)
         assert caught.value.code == "insufficient_storage"
         assert sorted(folder.glob("*")) == before

@@ -18,5 +18,5 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish() -> None:
     if place := os.environ.get(TALLY):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        found = {"properties": counts, "failed": failed, "peak_mib": peak}
-        Path(place).write_text(json.dumps(found))
+        tally = {"properties": counts, "failed": failed, "peak_mib": peak}
+        Path(place).write_text(json.dumps(tally))

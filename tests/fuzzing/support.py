@@ -1,4 +1,6 @@
-"""How the fuzzers run: how many examples a property has, what it counts, and what it may take."""
+"""Runs the fuzzers: sets the number of examples of a property, counts its results, and limits its
+memory.
+"""
 
 import os
 import resource
@@ -14,20 +16,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 EXAMPLES, TALLY = "STOKER_FUZZ_EXAMPLES", "STOKER_FUZZ_TALLY"
-"""Set by tools/fuzz_formats.py: examples a property, and the file that the counts go to."""
+"""Environment variables that tools/fuzz_formats.py sets: the number of examples per property, and
+the file for the counts.
+"""
 NATIVE_MIB = 512
-"""What a decoder outside Python may take for an input of a few kilobytes."""
+"""Maximum memory in MiB that a native decoder may use for an input of a few kilobytes."""
 
 counts: dict[str, Counter[str]] = {}
-"""By property: how many inputs were accepted, and how many refused."""
+"""Numbers of tried, accepted and rejected inputs per property."""
 
 
 def fuzz(
     *strategies: st.SearchStrategy[Any], examples: int
 ) -> Callable[[Callable[..., bool]], Callable[..., None]]:
-    """A property that says of each input whether it was accepted.
+    """Decorates a property that returns for each input whether it was accepted.
 
-    examples: in the tests; tools/fuzz_formats.py has as many as it is told.
+    Args:
+        examples: Number of inputs in the tests. tools/fuzz_formats.py overrides it.
     """
 
     def decorate(holds: Callable[..., bool]) -> Callable[..., None]:
@@ -40,7 +45,8 @@ def fuzz(
         many = os.environ.get(EXAMPLES)
         bounded = settings(
             max_examples=int(many or examples),
-            # A change is not to fail by an input that nobody tried before: the tool looks for them.
+            # The tests use fixed inputs, so that a change does not fail by a new input. The tool
+            # searches for new inputs.
             derandomize=many is None,
             deadline=None,
             database=None,
@@ -52,19 +58,19 @@ def fuzz(
 
 
 def cuts(length: int) -> st.SearchStrategy[list[int]]:
-    """Where a stream of this length is cut: nowhere, anywhere, or everywhere."""
+    """Generates the positions at which a stream of this length is cut: none, some, or all."""
     anywhere = st.lists(st.integers(0, length), max_size=8).map(sorted)
     return st.just([]) | anywhere | st.just([*range(1, length)])
 
 
 def pieces(data: Any, at: Sequence[int]) -> list[Any]:
-    """Bytes or a text, cut there; some of the pieces may be empty."""
+    """Cuts bytes or a text at the positions. Some pieces may be empty."""
     return [data[begin:end] for begin, end in zip([0, *at], [*at, len(data)], strict=True)]
 
 
 @contextmanager
 def python_memory(most: int) -> Iterator[None]:
-    """Fail where Python's objects take more bytes than this, beside those that there are."""
+    """Fails if Python's objects use more than `most` additional bytes."""
     tracemalloc.start()
     try:
         yield
@@ -76,9 +82,9 @@ def python_memory(most: int) -> Iterator[None]:
 
 @contextmanager
 def native_memory(data: bytes) -> Iterator[None]:
-    """Fail where the process grows by more than `NATIVE_MIB` over an input.
+    """Fails if the process grows by more than `NATIVE_MIB` for an input.
 
-    Under the tool the input is written down before, as a decoder may end the process.
+    Under the tool, the input is written to a file first, because a decoder may end the process.
     """
     if tally := os.environ.get(TALLY):
         Path(tally).with_suffix(".input").write_bytes(data)

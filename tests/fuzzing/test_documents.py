@@ -1,7 +1,7 @@
-"""A model's JSON files, changed in their structure: looked through alike in every spelling.
+"""A model's JSON files with changed structures are inspected alike in every spelling.
 
-What tokenizers itself reads as a tokenizer is never refused, and code that a document would pull in
-is found wherever it stands.
+Inspection never rejects a tokenizer that the tokenizers library reads. It finds references to code
+at any place in a document.
 """
 
 import json
@@ -66,7 +66,9 @@ SIZES = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "vo
 
 @cache
 def tokenizers() -> list[Any]:
-    """As the library writes them: one of each kind, with what may stand around its model."""
+    """Returns one tokenizer of each kind as the library writes it, with the possible fields around
+    its model.
+    """
     vocabulary = {"[UNK]": 0, "a": 1, "b": 2, "ab": 3, "auto_map": 4}
     kinds = [
         Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]")),
@@ -74,21 +76,25 @@ def tokenizers() -> list[Any]:
         Tokenizer(models.BPE(vocabulary, [("a", "b")], unk_token="[UNK]")),
         Tokenizer(models.Unigram([("[UNK]", -1.0), ("a", -2.0), ("trust_remote_code", -3.0)], 0)),
     ]
-    for one in kinds:
-        one.add_special_tokens(["<s>", AddedToken("custom_pipelines", lstrip=True)])
-        one.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("x", "y")])
-        one.pre_tokenizer = pre_tokenizers.Sequence(
+    for tokenizer in kinds:
+        tokenizer.add_special_tokens(["<s>", AddedToken("custom_pipelines", lstrip=True)])
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.NFKC(), normalizers.Replace("x", "y")]
+        )
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Metaspace(), pre_tokenizers.Digits()]
         )
-        one.decoder = decoders.Metaspace()
-        one.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", 5)])
-        one.enable_truncation(8)
-        one.enable_padding()
-    return [json.loads(one.to_str()) for one in kinds]
+        tokenizer.decoder = decoders.Metaspace()
+        tokenizer.post_processor = processors.TemplateProcessing(
+            "<s> $A", "<s> $A $B", [("<s>", 5)]
+        )
+        tokenizer.enable_truncation(8)
+        tokenizer.enable_padding()
+    return [json.loads(tokenizer.to_str()) for tokenizer in kinds]
 
 
 def documents(draw: st.DrawFn) -> tuple[str, Any]:
-    """A file's name and what it says when it is right."""
+    """Draws a file's name and a valid content."""
     settings = {
         "tokenizer_class": "BertTokenizer",
         "model_max_length": 10**30,
@@ -114,14 +120,14 @@ def documents(draw: st.DrawFn) -> tuple[str, Any]:
                     "modules.json",
                     [{"path": "", "type": "sentence_transformers.models.Transformer"}],
                 ),
-                *(("tokenizer.json", one) for one in tokenizers()),
+                *(("tokenizer.json", document) for document in tokenizers()),
             ]
         )
     )
 
 
 def changed(draw: st.DrawFn, value: Any) -> Any:
-    """One thing of a document changed, at any depth."""
+    """Changes one value of a document, at any depth."""
     inner = (
         [*value.items()]
         if isinstance(value, dict)
@@ -130,9 +136,9 @@ def changed(draw: st.DrawFn, value: Any) -> Any:
         else []
     )
     if inner and draw(st.integers(0, 3)):
-        key, one = draw(st.sampled_from(inner))
+        key, child = draw(st.sampled_from(inner))
         copy = value.copy()
-        copy[key] = changed(draw, one)
+        copy[key] = changed(draw, child)
         return copy
     kind = draw(st.sampled_from(["other", "other", "less", "more", "twice", "deep"]))
     if kind == "deep":
@@ -147,38 +153,40 @@ def changed(draw: st.DrawFn, value: Any) -> Any:
     if kind == "less" and inner:
         gone = draw(st.sampled_from(inner))[0]
         if isinstance(value, dict):
-            return {key: one for key, one in value.items() if key != gone}
+            return {key: child for key, child in value.items() if key != gone}
         return value[:gone] + value[gone + 1 :]
     return draw(OTHERS | MEANT)
 
 
 def spelt(value: Any, *, other: bool) -> bytes:
-    """The document as JSON: as the libraries write it, or with other spaces, escapes and order."""
+    """Returns the document as JSON: as the libraries write it, or with other spaces, escapes and
+    order.
+    """
     if not other:
         return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "surrogatepass")
     text = json.dumps(_turned(value), separators=(" ,\r\n", "\t:"))
-    # As an escape, which a search of the bytes would not see.
+    # Written as an escape, which a search of the bytes would miss.
     return text.replace("_", "\\u005f").encode()
 
 
 def _turned(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _turned(one) for key, one in reversed(value.items())}
-    return [_turned(one) for one in value] if isinstance(value, list) else value
+        return {key: _turned(child) for key, child in reversed(value.items())}
+    return [_turned(child) for child in value] if isinstance(value, list) else value
 
 
 def looked_at(path: str, data: bytes) -> Inspection | tuple[FailureCode, str | None]:
     files = model(config_json=config(**SIZES)) | {path: data}
-    given = MemoryFiles(files)
+    source = MemoryFiles(files)
     size = sum(map(len, files.values()))
     try:
         with python_memory(100 * size + (4 << 20)):
-            return inspect(given, None, PIPELINES)
+            return inspect(source, None, PIPELINES)
     except InspectionError as error:
         return error.code, error.path
     finally:
-        # Heads and tails tell what a file is; then it is read once or twice.
-        assert given.bytes_read <= 8 * size + 65_536
+        # Heads and tails determine the kind of a file. Then it is read once or twice.
+        assert source.bytes_read <= 8 * size + 65_536
 
 
 @st.composite
@@ -192,10 +200,10 @@ def changed_documents(draw: st.DrawFn) -> tuple[str, Any]:
 @fuzz(changed_documents(), examples=100)
 def test_looked_at_alike_in_every_spelling(case: tuple[str, Any]) -> bool:
     path, document = case
-    found = looked_at(path, spelt(document, other=False))
+    inspected = looked_at(path, spelt(document, other=False))
     again = looked_at(path, spelt(document, other=True))
-    if isinstance(found, Inspection):
-        assert found == again
+    if isinstance(inspected, Inspection):
+        assert inspected == again
         assert not asks_for_code(path, document)
         assert depth(document) <= MAX_DEPTH
         return True
@@ -213,7 +221,9 @@ def changed_tokenizers(draw: st.DrawFn) -> Any:
 
 @fuzz(changed_tokenizers(), examples=100)
 def test_what_tokenizers_reads_is_taken(document: Any) -> bool:
-    """But for code: other members than its own the library does not look at."""
+    """Inspection accepts each tokenizer that the library reads, except those with code. The library
+    ignores unknown members.
+    """
     data = spelt(document, other=False)
     try:
         Tokenizer.from_str(data.decode())
@@ -226,27 +236,31 @@ def test_what_tokenizers_reads_is_taken(document: Any) -> bool:
 def looked_through(path: str, document: Any, data: bytes) -> None:
     files = FileSet(MemoryFiles({path: data}))
     try:
-        found = load_json(files, path)
-        refuse_remote_code(path, found)
+        loaded = load_json(files, path)
+        refuse_remote_code(path, loaded)
     except InspectionError as error:
         assert asks_for_code(path, document) or depth(document) > MAX_DEPTH, error
     else:
-        assert repr(found) == repr(_rounded(document))
+        assert repr(loaded) == repr(_rounded(document))
         assert not asks_for_code(path, document)
 
 
 def _rounded(value: Any) -> Any:
-    """As orjson has integers of more than 64 bits, of which no model has one: they are floats."""
+    """Converts integers of more than 64 bits to floats, as orjson does. No model has such
+    integers.
+    """
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
+        return {key: _rounded(child) for key, child in value.items()}
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(child) for child in value]
     is_large = type(value) is int and not -(2**63) <= value < 2**64
     return float(value) if is_large else value
 
 
 def asks_for_code(path: str, document: Any) -> bool:
-    """By going through all of it; `attn_implementation` and the like are not looked at."""
+    """Returns whether a document refers to code, by a search of the whole document. The values of
+    `attn_implementation` and similar fields are not followed.
+    """
     vocabulary = document.get("model") if isinstance(document, dict) else None
     vocabulary = vocabulary.get("vocab") if isinstance(vocabulary, dict) else None
     tokens = path == "vocab.json"
@@ -261,8 +275,8 @@ def asks_for_code(path: str, document: Any) -> bool:
         kernel, activation = value.get("attn_implementation"), value.get("activation_fn")
         kernels = [*kernel.values()] if isinstance(kernel, dict) else [kernel]
         return (
-            any(not (is_tokens and type(one) is int) for one in named)
-            or any(isinstance(one, str) and "/" in one for one in kernels)
+            any(not (is_tokens and type(entry) is int) for entry in named)
+            or any(isinstance(entry, str) and "/" in entry for entry in kernels)
             or (
                 isinstance(activation, str)
                 and "." in activation
@@ -275,15 +289,15 @@ def asks_for_code(path: str, document: Any) -> bool:
 
 
 def depth(value: Any) -> int:
-    """How deep it is nested, without recursion."""
+    """Returns how deep a value is nested, without recursion."""
     level, most = [value], 0
     while level:
         most += 1
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for parent in level
+            if isinstance(parent, dict | list)
+            for inner in (parent.values() if isinstance(parent, dict) else parent)
             if isinstance(inner, dict | list)
         ]
     return most

@@ -1,4 +1,4 @@
-"""Headers of GGUF files, damaged in their structure: what is taken, the format's library reads."""
+"""Headers of GGUF files with a damaged structure: the format's library reads each accepted file."""
 
 import struct
 import tempfile
@@ -31,7 +31,7 @@ TEXTS = st.sampled_from(
 class Text:
     data: bytes
     length: int | None = None
-    """What it claims to be."""
+    """Claimed length in bytes. None means the actual length."""
 
     @property
     def written(self) -> bytes:
@@ -53,12 +53,12 @@ class Table:
     kind: int
     offset: int
     dimensions: int | None = None
-    """What it claims to have."""
+    """Claimed number of dimensions. None means the actual number."""
 
 
 @dataclass
 class File:
-    """A whole file by its parts, any of which may lie."""
+    """Parts of a whole file. Each part may be wrong."""
 
     entries: list[Entry]
     tables: list[Table]
@@ -69,23 +69,23 @@ class File:
     data: int = 0
 
     def parts(self) -> list[bytes]:
-        """The file, cut at every border of its structure."""
-        found = [self.magic, struct.pack("<I", self.version)]
-        found.append(struct.pack("<Q", self.counts.get("tables", len(self.tables))))
-        found.append(struct.pack("<Q", self.counts.get("entries", len(self.entries))))
-        for one in self.entries:
-            found += [one.key.written, struct.pack("<I", one.kind), one.value]
-        for one in self.tables:
-            claimed = len(one.shape) if one.dimensions is None else one.dimensions
-            found += [one.name.written, struct.pack("<I", claimed)]
-            found += [struct.pack("<Q", number) for number in one.shape]
-            found += [struct.pack("<I", one.kind), struct.pack("<Q", one.offset)]
-        written = sum(map(len, found))
-        return [*found, bytes(-written % self.alignment), bytes(max(self.data, 0))]
+        """Returns the file, cut at each border of its structure."""
+        chunks = [self.magic, struct.pack("<I", self.version)]
+        chunks.append(struct.pack("<Q", self.counts.get("tables", len(self.tables))))
+        chunks.append(struct.pack("<Q", self.counts.get("entries", len(self.entries))))
+        for item in self.entries:
+            chunks += [item.key.written, struct.pack("<I", item.kind), item.value]
+        for item in self.tables:
+            claimed = len(item.shape) if item.dimensions is None else item.dimensions
+            chunks += [item.name.written, struct.pack("<I", claimed)]
+            chunks += [struct.pack("<Q", number) for number in item.shape]
+            chunks += [struct.pack("<I", item.kind), struct.pack("<Q", item.offset)]
+        written = sum(map(len, chunks))
+        return [*chunks, bytes(-written % self.alignment), bytes(max(self.data, 0))]
 
 
 def value(given: Any) -> tuple[int, bytes]:
-    """A type, and a value of it."""
+    """Returns the GGUF type of a value and its bytes."""
     if isinstance(given, bool):
         return 7, struct.pack("<?", given)
     if isinstance(given, int):
@@ -94,9 +94,9 @@ def value(given: Any) -> tuple[int, bytes]:
         return 6, struct.pack("<f", given)
     if isinstance(given, str):
         return STRING, Text(given.encode()).written
-    items = [value(one) for one in given]
+    items = [value(item) for item in given]
     kind = items[0][0] if items else U32
-    return ARRAY, struct.pack("<IQ", kind, len(items)) + b"".join(one for _, one in items)
+    return ARRAY, struct.pack("<IQ", kind, len(items)) + b"".join(item for _, item in items)
 
 
 def size(shape: tuple[int, ...], kind: int) -> int:
@@ -105,19 +105,21 @@ def size(shape: tuple[int, ...], kind: int) -> int:
 
 
 def laid_out(file: File) -> File:
-    """With each tensor where the one before ends, and as much data as they take."""
+    """Returns the file with each tensor after the previous one, and with enough data for all of
+    them.
+    """
     end = 0
     tables: list[Table] = []
-    for one in file.tables:
+    for table in file.tables:
         begin = -(-end // file.alignment) * file.alignment
-        tables.append(replace(one, offset=begin))
-        end = begin + size(one.shape, one.kind)
+        tables.append(replace(table, offset=begin))
+        end = begin + size(table.shape, table.kind)
     return replace(file, tables=tables, data=end)
 
 
 def right(draw: st.DrawFn) -> File:
-    entries = [Entry(Text(key.encode()), *value(one)) for key, one in GGUF_FIELDS.items()]
-    tables = [Table(Text(name.encode()), *one, 0) for name, one in GGUF_TENSORS.items()]
+    entries = [Entry(Text(key.encode()), *value(content)) for key, content in GGUF_FIELDS.items()]
+    tables = [Table(Text(name.encode()), *content, 0) for name, content in GGUF_TENSORS.items()]
     for at in range(draw(st.integers(0, 3))):
         kind = draw(st.sampled_from(sorted(BLOCKS)))
         shape = (
@@ -135,15 +137,15 @@ def right(draw: st.DrawFn) -> File:
 
 
 def damaged(draw: st.DrawFn, file: File) -> File:
-    """One thing of the file changed."""
+    """Changes one thing of the file."""
     kind = draw(
         st.sampled_from(["counts", "entry", "entries", "table", "tables", "offset", "data", "head"])
     )
     entries, tables = [*file.entries], [*file.tables]
     if kind == "counts":
         which = draw(st.sampled_from(["entries", "tables"]))
-        own = len(file.entries if which == "entries" else file.tables)
-        return replace(file, counts={which: draw(WIDE | st.sampled_from([own - 1, own + 1]))})
+        actual = len(file.entries if which == "entries" else file.tables)
+        return replace(file, counts={which: draw(WIDE | st.sampled_from([actual - 1, actual + 1]))})
     if kind == "head":
         swapped = st.just(replace(file, version=3 << 24))
         return draw(
@@ -159,9 +161,9 @@ def damaged(draw: st.DrawFn, file: File) -> File:
         entries[at] = _entry(draw, entries[at])
         return replace(file, entries=entries)
     if kind == "entries" and entries:
-        one = draw(st.sampled_from(entries))
+        entry = draw(st.sampled_from(entries))
         return replace(
-            file, entries=draw(st.sampled_from([[*entries, one], entries[1:], entries[::-1]]))
+            file, entries=draw(st.sampled_from([[*entries, entry], entries[1:], entries[::-1]]))
         )
     if not tables:
         return file
@@ -253,30 +255,30 @@ def as_the_library_reads(data: bytes, header: GgufHeader) -> None:
         path.write_bytes(data)
         theirs = library.GGUFReader(path)
     tensors = {
-        one.name: (one.shape.tolist(), one.tensor_type.name, one.n_elements, one.n_bytes)
-        for one in theirs.tensors
+        item.name: (item.shape.tolist(), item.tensor_type.name, item.n_elements, item.n_bytes)
+        for item in theirs.tensors
     }
     assert tensors == {
-        name: ([*one.shape], one.kind, one.numbers, one.end - one.begin)
-        for name, one in header.tensors.items()
+        name: ([*item.shape], item.kind, item.numbers, item.end - item.begin)
+        for name, item in header.tensors.items()
     }
-    first = min(int(one.data_offset) for one in theirs.tensors)
-    for one in theirs.tensors:
-        assert int(one.data_offset) - first == header.tensors[one.name].begin
-    fields = {key: one for key, one in theirs.fields.items() if not key.startswith("GGUF.")}
+    first = min(int(item.data_offset) for item in theirs.tensors)
+    for item in theirs.tensors:
+        assert int(item.data_offset) - first == header.tensors[item.name].begin
+    fields = {key: item for key, item in theirs.fields.items() if not key.startswith("GGUF.")}
     assert fields.keys() == header.metadata.keys()
     for key, ours in header.metadata.items():
-        found = fields[key].contents()
+        contents = fields[key].contents()
         if isinstance(ours, GgufArray):
-            assert len(found) == ours.count
+            assert len(contents) == ours.count
         else:
-            # Not by ==, which takes no NaN for the same.
-            assert repr(_plain(found)) == repr(_plain(ours))
+            # Compared by repr, because NaN is not equal to itself.
+            assert repr(_plain(contents)) == repr(_plain(ours))
 
 
 def _plain(given: Any) -> Any:
     return (
-        [_plain(one) for one in given]
+        [_plain(item) for item in given]
         if isinstance(given, list)
         else getattr(given, "item", lambda: given)()
     )
@@ -293,14 +295,15 @@ def test_what_is_taken_the_library_reads_alike(data: bytes) -> bool:
     else:
         accepted = True
         as_the_library_reads(data, header)
-    # The head once more, which tells the counts; and of a header what one chunk has to spare.
+    # The head, which contains the counts, is read twice. The last chunk may extend beyond the
+    # header.
     assert files_.bytes_read <= 2 * len(data) + 32
     try:
-        found = inspect(MemoryFiles({"m.gguf": data}), None, PIPELINES)
+        inspection = inspect(MemoryFiles({"m.gguf": data}), None, PIPELINES)
     except InspectionError:
         return accepted
     assert accepted
-    assert 0 < found.weight_bytes <= len(data)
+    assert 0 < inspection.weight_bytes <= len(data)
     return True
 
 

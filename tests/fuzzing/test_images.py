@@ -1,6 +1,7 @@
-"""Images whose chunks, segments and blocks were changed: what is inert changes no pixel.
+"""Images with changed chunks, segments and blocks: inert content changes no pixel.
 
-What is taken looks as transformers' `load_image` has it, and nothing costs more than its pixels.
+Accepted images look the same as from transformers' `load_image`. No image uses more memory than its
+pixels need.
 """
 
 import io
@@ -32,7 +33,7 @@ NOISE = st.sampled_from(
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a file that stands for itself."""
+    """Self-contained piece of a file."""
 
     name: bytes
     data: bytes
@@ -40,71 +41,71 @@ class Block:
 
 @dataclass(frozen=True)
 class Kind:
-    """How a format is taken apart, put together again, and what in it says nothing of pixels."""
+    """Functions that split and join a format's blocks, with a block that does not affect pixels."""
 
     read: Callable[[bytes], list[Block]]
     write: Callable[[list[Block]], bytes]
     inert: Block
     after: bytes
-    """The block behind which the inert one may stand."""
+    """Name of the block after which the inert block may be placed."""
 
 
 def _png_blocks(data: bytes) -> list[Block]:
-    found, at = [], 8
+    blocks, at = [], 8
     while at < len(data):
         (length,) = struct.unpack(">I", data[at : at + 4])
-        found.append(Block(data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
+        blocks.append(Block(data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
         at += 12 + length
-    return found
+    return blocks
 
 
 def _png(blocks: list[Block]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(one.data)) + one.name + one.data
-        + struct.pack(">I", zlib.crc32(one.name + one.data))
-        for one in blocks
+        struct.pack(">I", len(block.data)) + block.name + block.data
+        + struct.pack(">I", zlib.crc32(block.name + block.data))
+        for block in blocks
     )  # fmt: skip
 
 
 def _jpeg_blocks(data: bytes) -> list[Block]:
-    found, at = [], 2
+    blocks, at = [], 2
     while data[at + 1] != 0xDA:
         (length,) = struct.unpack(">H", data[at + 2 : at + 4])
-        found.append(Block(data[at : at + 2], data[at + 4 : at + 2 + length]))
+        blocks.append(Block(data[at : at + 2], data[at + 4 : at + 2 + length]))
         at += 2 + length
-    return [*found, Block(b"", data[at:])]
+    return [*blocks, Block(b"", data[at:])]
 
 
 def _jpeg(blocks: list[Block]) -> bytes:
     return b"\xff\xd8" + b"".join(
-        one.name + struct.pack(">H", (len(one.data) + 2) & 0xFFFF) + one.data
-        if one.name
-        else one.data
-        for one in blocks
+        block.name + struct.pack(">H", (len(block.data) + 2) & 0xFFFF) + block.data
+        if block.name
+        else block.data
+        for block in blocks
     )
 
 
 def riff_blocks(data: bytes) -> list[Block]:
-    found, at = [], 12
+    blocks, at = [], 12
     while at < len(data):
         (length,) = struct.unpack("<I", data[at + 4 : at + 8])
-        found.append(Block(data[at : at + 4], data[at + 8 : at + 8 + length]))
+        blocks.append(Block(data[at : at + 4], data[at + 8 : at + 8 + length]))
         at += 8 + length + length % 2
-    return found
+    return blocks
 
 
 def riff(form: bytes, blocks: list[Block]) -> bytes:
     body = b"".join(
-        one.name + struct.pack("<I", len(one.data)) + one.data + b"\0" * (len(one.data) % 2)
-        for one in blocks
+        block.name + struct.pack("<I", len(block.data)) + block.data + b"\0" * (len(block.data) % 2)
+        for block in blocks
     )
     return b"RIFF" + struct.pack("<I", len(body) + 4) + form + body
 
 
 def _gif_blocks(data: bytes) -> list[Block]:
-    """The screen, its colours, and each extension and picture."""
+    """Returns the screen, its colours, and each extension and picture."""
     at = 13 + (3 << ((data[10] & 7) + 1)) * (data[10] >> 7)
-    found = [Block(b"screen", data[6:13]), Block(b"colours", data[13:at])]
+    blocks = [Block(b"screen", data[6:13]), Block(b"colours", data[13:at])]
     while data[at] != 0x3B:
         begin = at
         if data[at] == 0x21:
@@ -114,12 +115,12 @@ def _gif_blocks(data: bytes) -> list[Block]:
         while data[at]:
             at += 1 + data[at]
         at += 1
-        found.append(Block(b"block", data[begin:at]))
-    return [*found, Block(b"end", data[at:])]
+        blocks.append(Block(b"block", data[begin:at]))
+    return [*blocks, Block(b"end", data[at:])]
 
 
 def _gif(blocks: list[Block]) -> bytes:
-    return b"GIF89a" + b"".join(one.data for one in blocks)
+    return b"GIF89a" + b"".join(block.data for block in blocks)
 
 
 KINDS = {
@@ -140,17 +141,17 @@ def files(kind: str) -> list[bytes]:
         "JPEG": ["RGB", "L", "CMYK"],
         "WEBP": ["RGB", "RGBA"],
     }
-    found = []
+    contents = []
     for mode in modes.get(kind, ["P", "L"]):
         buffer = io.BytesIO()
-        # Its metadata has a WebP carry the chunks of the extended format.
+        # Metadata makes Pillow write a WebP with the chunks of the extended format.
         more = {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0"} if kind == "WEBP" else {}
         frames = [image(2, (23, 17)).convert(mode)] if kind == "GIF" else []
         if frames:
             more = {"save_all": True, "append_images": frames}
         picture.convert(mode).save(buffer, kind, **more)
-        found.append(buffer.getvalue())
-    return found
+        contents.append(buffer.getvalue())
+    return contents
 
 
 @cache
@@ -159,7 +160,7 @@ def pixels(data: bytes) -> bytes:
 
 
 def _numbers(draw: st.DrawFn, data: bytes) -> bytes:
-    """A number of a header that says something else."""
+    """Replaces a number of a header."""
     if not data:
         return b"\0"
     width = draw(st.sampled_from([1, 2, 4]))
@@ -171,14 +172,14 @@ def _numbers(draw: st.DrawFn, data: bytes) -> bytes:
 
 def changed(draw: st.DrawFn, blocks: list[Block]) -> list[Block]:
     at = draw(st.integers(0, len(blocks) - 1))
-    one = blocks[at]
+    block = blocks[at]
     kind = draw(
         st.sampled_from(["number", "number", "gone", "twice", "swap", "name", "cut", "more"])
     )
     if kind == "gone":
         return blocks[:at] + blocks[at + 1 :]
     if kind == "twice":
-        return blocks[:at] + [one] * draw(st.sampled_from([2, 3, 50])) + blocks[at + 1 :]
+        return blocks[:at] + [block] * draw(st.sampled_from([2, 3, 50])) + blocks[at + 1 :]
     if kind == "swap":
         other = draw(st.integers(0, len(blocks) - 1))
         blocks = [*blocks]
@@ -186,7 +187,7 @@ def changed(draw: st.DrawFn, blocks: list[Block]) -> list[Block]:
         return blocks
     if kind == "name":
         names = [b.name for b in blocks] + [
-            one.name.swapcase(),
+            block.name.swapcase(),
             b"acTL",
             b"fdAT",
             b"iCCP",
@@ -194,27 +195,27 @@ def changed(draw: st.DrawFn, blocks: list[Block]) -> list[Block]:
             b"ALPH",
         ]
         names += [b"\xff\xc2", b"\xff\xdd", b"\xff\xe1", b"\xff\xc4", b"\xff\xdb"]
-        changed_ = Block(draw(st.sampled_from(names)), one.data)
+        changed_ = Block(draw(st.sampled_from(names)), block.data)
     elif kind == "cut":
-        changed_ = Block(one.name, one.data[: draw(st.integers(0, len(one.data)))])
+        changed_ = Block(block.name, block.data[: draw(st.integers(0, len(block.data)))])
     elif kind == "more":
-        changed_ = Block(one.name, one.data + draw(NOISE))
+        changed_ = Block(block.name, block.data + draw(NOISE))
     else:
-        changed_ = Block(one.name, _numbers(draw, one.data))
+        changed_ = Block(block.name, _numbers(draw, block.data))
     return [*blocks[:at], changed_, *blocks[at + 1 :]]
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     kind = KINDS[draw(st.sampled_from(sorted(KINDS)))]
-    name = next(one for one in KINDS if KINDS[one] is kind)
+    name = next(format_name for format_name in KINDS if KINDS[format_name] is kind)
     blocks = kind.read(draw(st.sampled_from(files(name))))
     for _ in range(draw(st.integers(1, 3))):
         blocks = changed(draw, blocks) if blocks else blocks
     data = kind.write(blocks)
     if draw(st.integers(0, 9)) == 0:
         data = data[: draw(st.integers(0, len(data)))]
-    # A length that lies, where the format has one of the whole.
+    # Sets a wrong length if the format stores the length of the whole file.
     return _numbers(draw, data) if draw(st.integers(0, 9)) == 0 else data
 
 
@@ -231,9 +232,9 @@ def test_what_is_taken_looks_as_transformers_has_it(data: bytes) -> bool:
     theirs = Image.open(io.BytesIO(data))
     theirs.load()
     if theirs.mode == "P" and theirs.palette is None:
-        # Pillow cannot say whether it has transparency where the palette came before the header.
+        # Pillow cannot determine transparency if the palette precedes the header.
         return True
-    # The two kinds that are read otherwise on purpose.
+    # These two kinds are deliberately read in another way.
     if not theirs.has_transparency_data and not theirs.mode.startswith("I"):
         assert np.array_equal(np.asarray(ours), np.asarray(load_image(theirs)))
     return True
@@ -245,10 +246,11 @@ def with_inert(draw: st.DrawFn) -> tuple[bytes, bytes]:
     kind, right = KINDS[name], draw(st.sampled_from(files(name)))
     blocks = kind.read(right)
     assert kind.write(blocks)[-len(blocks[-1].data) :] == right[-len(blocks[-1].data) :]
-    first = [one.name for one in blocks].index(kind.after) + 1 if name != "JPEG" else 1
+    first = [block.name for block in blocks].index(kind.after) + 1 if name != "JPEG" else 1
     behind = len(blocks) - 1
     for _ in range(draw(st.integers(1, 4))):
-        # Before the first of what belongs together: PNG's data, a GIF's picture and its settings.
+        # Inserted before the first of the blocks that belong together: PNG's data, or a GIF's
+        # picture and its settings.
         at = draw(st.sampled_from([first, behind])) if name == "PNG" else first
         blocks.insert(at, kind.inert)
     return right, kind.write(blocks)

@@ -1,4 +1,4 @@
-"""What a JSON text consists of is counted as a parser would find it, however the text is cut."""
+"""The structure of a JSON text is counted as a parser would, for any division into pieces."""
 
 import json
 from typing import Any
@@ -27,35 +27,37 @@ SPLICES = st.sampled_from([*'"\\[]{},:u0 ', "\\u", "\\\\", '\\"', "//", "NaN", "
 
 
 def spelt(draw: st.DrawFn, value: Any) -> str:
-    """A value as JSON in one of its spellings."""
+    """Returns a value as JSON in one of its spellings."""
     text = json.dumps(
         value,
         ensure_ascii=draw(st.booleans()),
         indent=draw(st.sampled_from([None, 0, "\t"])),
         separators=draw(st.sampled_from([None, (",", ":"), (" ,\r\n", " : ")])),
     )
-    # An escape where none is needed.
+    # Adds an unnecessary escape.
     return text.replace("a", "\\u0061").replace("[", "[ ") if draw(st.booleans()) else text
 
 
 @st.composite
 def texts(draw: st.DrawFn, values: st.SearchStrategy[Any] = VALUES) -> list[bytes]:
-    """A JSON text in pieces; one in two is damaged where its structure is."""
+    """Draws a JSON text in pieces. The structure of every second text is damaged."""
     text = spelt(draw, draw(values))
     for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
-        marks = [at for at, one in enumerate(text[:4000]) if one in '"\\[]{},:'] or [0]
+        marks = [at for at, character in enumerate(text[:4000]) if character in '"\\[]{},:'] or [0]
         at = draw(st.sampled_from(marks)) + draw(st.integers(0, 1))
         text = text[:at] + draw(SPLICES) + text[at + draw(st.integers(0, 2)) :]
     if draw(st.integers(0, 9)) == 0:
         text = text[: draw(st.integers(0, len(text)))]
     data = text.encode("utf-8", "surrogatepass")
-    # Everywhere would be as many objects as bytes.
+    # A cut at every position would create as many objects as bytes.
     where = cuts(len(data)) if len(data) < 1000 else st.lists(st.integers(0, len(data)), max_size=9)
     return pieces(data, sorted(draw(where)))
 
 
 def parsed(data: bytes) -> tuple[bool, Any]:
-    """Whether Python's own parser takes it, and the value with all members of its objects."""
+    """Returns whether Python's own parser accepts the text, and the value with all members of its
+    objects.
+    """
     try:
         return True, json.loads(data.decode(), object_pairs_hook=lambda pairs: ("object", pairs))
     except ValueError:
@@ -63,15 +65,15 @@ def parsed(data: bytes) -> tuple[bool, Any]:
 
 
 def consists(value: Any) -> tuple[int, int, int]:
-    """Lists and objects, members, commas."""
+    """Counts containers (lists and objects), members and commas."""
     if isinstance(value, tuple):
-        found = [consists(one) for _, one in value[1]]
-        own = (1, len(value[1]), max(0, len(value[1]) - 1))
+        inner_counts = [consists(one) for _, one in value[1]]
+        own_counts = (1, len(value[1]), max(0, len(value[1]) - 1))
     elif isinstance(value, list):
-        found, own = [consists(one) for one in value], (1, 0, max(0, len(value) - 1))
+        inner_counts, own_counts = [consists(one) for one in value], (1, 0, max(0, len(value) - 1))
     else:
         return 0, 0, 0
-    one, two, three = (sum(parts) for parts in zip(own, *found, strict=True))
+    one, two, three = (sum(parts) for parts in zip(own_counts, *inner_counts, strict=True))
     return one, two, three
 
 
@@ -82,11 +84,11 @@ def test_counted_as_parsed(parts: list[bytes]) -> bool:
     for part in parts:
         counted.add(part)
     whole.add(data)
-    found = (counted._containers, counted._members, counted._items)
-    assert found == (whole._containers, whole._members, whole._items)
+    counts = (counted._containers, counted._members, counted._items)
+    assert counts == (whole._containers, whole._members, whole._items)
     is_json, value = parsed(data)
     if is_json:
-        assert found == consists(value)
+        assert counts == consists(value)
     return is_json
 
 
@@ -102,13 +104,13 @@ def test_what_was_taken_out_is_put_back(parts: list[bytes]) -> bool:
         try:
             for part in parts:
                 cutter.add(part)
-            held = bytes(cutter.end())
+            shortened = bytes(cutter.end())
         except StokerError:
             assert not is_json
             return False
-    # What is parsed at once holds nothing long, but what stands in no string or list.
+    # Inside strings and lists, the text that is parsed at once contains nothing long.
     if is_json:
-        assert all(len(one) < CUT_BYTES for one in strings(parsed(held)[1]))
+        assert all(len(string) < CUT_BYTES for string in strings(parsed(shortened)[1]))
     back = bytes(cutter.put_back())
     assert back == data if is_json else parsed(back) == (False, None)
     return is_json
@@ -116,7 +118,7 @@ def test_what_was_taken_out_is_put_back(parts: list[bytes]) -> bool:
 
 def strings(value: Any) -> list[str]:
     if isinstance(value, tuple):
-        return [one for key, inner in value[1] for one in (key, *strings(inner))]
+        return [string for key, inner in value[1] for string in (key, *strings(inner))]
     if isinstance(value, list):
-        return [one for inner in value for one in strings(inner)]
+        return [string for inner in value for string in strings(inner)]
     return [value] if isinstance(value, str) else []

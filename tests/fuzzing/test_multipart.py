@@ -1,4 +1,4 @@
-"""Forms with files: read as they were written, and as the standard (RFC 2046, 7578) reads them."""
+"""Forms with files are read as they were written, and as the standard (RFC 2046, 7578) requires."""
 
 import asyncio
 import re
@@ -57,13 +57,13 @@ class Part:
     filename: str | None = None
     kind: str | None = None
     head: bytes | None = None
-    """In place of what the three make."""
+    """Raw head that replaces the one built from name, filename and kind."""
 
     def written(self) -> bytes:
         if self.head is not None:
             return self.head + self.content
 
-        # As WHATWG has browsers write them.
+        # Quoted as WHATWG requires of browsers.
         def quoted(text: str) -> bytes:
             return text.replace("\\", "\\\\").replace('"', '\\"').encode()
 
@@ -78,7 +78,7 @@ class Part:
 def form(
     parts: Sequence[Part], boundary: bytes, end: bytes = b"--\r\n", line: bytes = b"\r\n"
 ) -> bytes:
-    body = b"".join(b"--" + boundary + line + one.written() + line for one in parts)
+    body = b"".join(b"--" + boundary + line + part.written() + line for part in parts)
     return body + b"--" + boundary + end
 
 
@@ -91,12 +91,14 @@ Fields = dict[str, Any]
 
 
 def asked(body: Sequence[bytes], content_type: str) -> Fields | str:
-    """What the server reads of a form that comes in these pieces; of a refusal, its words."""
-    left = [*body]
+    """Returns the fields that the server reads from a form in these pieces, or the message of its
+    error.
+    """
+    remaining = [*body]
 
     async def receive() -> Message:
-        part = left.pop(0) if left else b""
-        return {"type": "http.request", "body": part, "more_body": bool(left)}
+        part = remaining.pop(0) if remaining else b""
+        return {"type": "http.request", "body": part, "more_body": bool(remaining)}
 
     scope = {
         "type": "http",
@@ -106,34 +108,36 @@ def asked(body: Sequence[bytes], content_type: str) -> Fields | str:
         "stoker.body_limits": BodyLimits(LIMIT, LIMIT, None),
     }
     try:
-        found = loop().run(read(Request(scope, receive), Shape(), max_files=FILES))
+        parsed = loop().run(read(Request(scope, receive), Shape(), max_files=FILES))
     except StokerError as error:
         assert error.status in (400, 415)
         return f"{error.status} {error}"
-    given = {name: getattr(found, name) for name in found.model_fields_set}
-    return {name: _plain(one) for name, one in given.items()}
+    fields = {name: getattr(parsed, name) for name in parsed.model_fields_set}
+    return {name: _plain(value) for name, value in fields.items()}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return bytes(value.content or b"") if isinstance(value, Media) else value
 
 
 def expected(parts: Sequence[Part]) -> Fields | None:
-    """What these are to be read as; None: a file stands where none is taken, or too many do."""
-    if sum(one.filename is not None for one in parts) > FILES:
+    """Returns the expected fields. None means an error: a file in a field that accepts none, or too
+    many files.
+    """
+    if sum(part.filename is not None for part in parts) > FILES:
         return None
-    found: dict[str, list[Any]] = {}
-    for one in parts:
-        name = one.name.removesuffix("[]")
-        if one.filename is not None and name not in Shape.media:
+    values: dict[str, list[Any]] = {}
+    for part in parts:
+        name = part.name.removesuffix("[]")
+        if part.filename is not None and name not in Shape.media:
             return None
-        value = one.content if one.filename is not None else text(one.content)
-        found.setdefault(name, []).append(value)
-    lists = {one.name[:-2] for one in parts if one.name.endswith("[]")}
+        value = part.content if part.filename is not None else text(part.content)
+        values.setdefault(name, []).append(value)
+    lists = {part.name[:-2] for part in parts if part.name.endswith("[]")}
     return {
-        name: many if name in lists or len(many) > 1 else many[0] for name, many in found.items()
+        name: many if name in lists or len(many) > 1 else many[0] for name, many in values.items()
     }
 
 
@@ -146,7 +150,7 @@ def text(data: bytes) -> str:
 
 @st.composite
 def boundaries(draw: st.DrawFn) -> tuple[bytes, str]:
-    """A boundary, and the content type that names it."""
+    """Draws a boundary and a content type with it."""
     boundary = draw(st.sampled_from(["xyz", "xyz", "x", "a'()+_,-./:=? b", "-" * 20, "x" * 70]))
     quoted = not boundary.isalnum() or draw(st.booleans())
     named = f'"{boundary}"' if quoted else boundary
@@ -181,9 +185,9 @@ def right_forms(draw: st.DrawFn) -> tuple[list[Part], list[bytes], str]:
     boundary, content_type = draw(boundaries())
     clash = b"\r\n--" + boundary
     parts = [
-        one
-        for one in draw(st.lists(some_parts(), max_size=5))
-        if clash not in b"\r\n" + one.content + b"\r"
+        part
+        for part in draw(st.lists(some_parts(), max_size=5))
+        if clash not in b"\r\n" + part.content + b"\r"
     ]
     body = form(parts, boundary)
     return parts, pieces(body, draw(where(len(body)))), content_type
@@ -198,34 +202,34 @@ def where(length: int) -> st.SearchStrategy[list[int]]:
 @fuzz(right_forms(), examples=150)
 def test_read_as_it_was_written(case: tuple[list[Part], list[bytes], str]) -> bool:
     parts, body, content_type = case
-    wanted = expected(parts)
-    found = asked(body, content_type)
-    if wanted is None:
-        assert isinstance(found, str)
+    expected_fields = expected(parts)
+    actual = asked(body, content_type)
+    if expected_fields is None:
+        assert isinstance(actual, str)
         return False
-    assert found == wanted
+    assert actual == expected_fields
     return True
 
 
 @fuzz(st.lists(some_parts(), max_size=4), st.data(), examples=50)
 def test_read_as_the_client_library_wrote_it(parts: list[Part], data: st.DataObject) -> bool:
-    given = [replace(one, name=re.sub('["\\\\]', "", one.name)) for one in parts]
+    sent = [replace(part, name=re.sub('["\\\\]', "", part.name)) for part in parts]
     files = [
-        (one.name, ("" if one.filename is None else one.filename, one.content))
-        if one.filename
-        else (one.name, (None, one.content))
-        for one in given
+        (part.name, ("" if part.filename is None else part.filename, part.content))
+        if part.filename
+        else (part.name, (None, part.content))
+        for part in sent
     ]
-    given = [replace(one, filename=one.filename or None) for one in given]
+    sent = [replace(part, filename=part.filename or None) for part in sent]
     request = httpx.Request("POST", "http://x", files=files or {"": (None, b"")})
     body = request.read()
     at = data.draw(where(len(body)))
-    found = asked(pieces(body, at), request.headers["content-type"])
-    wanted = expected(given) if files else {"": ""}
-    if wanted is None:
-        assert isinstance(found, str)
+    actual = asked(pieces(body, at), request.headers["content-type"])
+    expected_fields = expected(sent) if files else {"": ""}
+    if expected_fields is None:
+        assert isinstance(actual, str)
         return False
-    assert found == wanted
+    assert actual == expected_fields
     return True
 
 
@@ -258,10 +262,10 @@ HEADS = st.sampled_from(
 
 @st.composite
 def broken_forms(draw: st.DrawFn) -> tuple[list[bytes], str, bytes | None]:
-    """Pieces, content type, and the boundary where the type is as it should be."""
+    """Draws pieces, a content type, and the boundary if the content type is valid."""
     boundary, content_type = draw(boundaries())
     parts = draw(st.lists(some_parts(), max_size=4))
-    parts = [replace(one, head=draw(HEADS)) if draw(st.booleans()) else one for one in parts]
+    parts = [replace(item, head=draw(HEADS)) if draw(st.booleans()) else item for item in parts]
     ends = [
         b"--\r\n",
         b"--",
@@ -282,31 +286,33 @@ def broken_forms(draw: st.DrawFn) -> tuple[list[bytes], str, bytes | None]:
     if draw(st.integers(0, 3)) == 0:
         body = body[: draw(st.integers(0, len(body)))]
     charsets = ["utf-16", "x", "base64", "zlib", "idna", "undefined", "unicode_escape", "\0", '"']
-    others = [f"{content_type}; charset={one}" for one in charsets]
-    others += ["multipart/form-data", "multipart/form-data; boundary=", content_type + "x" * 300]
-    others += ["multipart/mixed; boundary=xyz", "multipart/form-data; boundary*=utf-8''xyz"]
-    others.append(content_type[:-1])
+    bad_types = [f"{content_type}; charset={item}" for item in charsets]
+    bad_types += ["multipart/form-data", "multipart/form-data; boundary=", content_type + "x" * 300]
+    bad_types += ["multipart/mixed; boundary=xyz", "multipart/form-data; boundary*=utf-8''xyz"]
+    bad_types.append(content_type[:-1])
     at = draw(where(len(body)))
     if draw(st.integers(0, 5)) == 0:
-        return pieces(body, at), draw(st.sampled_from(others)), None
+        return pieces(body, at), draw(st.sampled_from(bad_types)), None
     return pieces(body, at), content_type, boundary
 
 
 def by_the_standard(body: bytes, boundary: bytes) -> list[bytes] | None:
-    """Contents of the parts, gone through in order; None where it does not end as a form does."""
+    """Returns the contents of the parts, read in order. None means that the form has no proper
+    end.
+    """
     delimiter = b"\r\n--" + boundary
-    # Empty lines before it are skipped, in whatever way they end.
+    # Empty lines before the form are skipped, with any line ends.
     body = b"\r\n" + body.lstrip(b"\r\n")
     at = body.find(delimiter)
-    found: list[bytes] = []
+    contents: list[bytes] = []
     while at >= 0:
         at += len(delimiter)
         if body[at:].startswith(b"--"):
-            return found
+            return contents
         at = body.find(b"\r\n\r\n", at)
         end = body.find(delimiter, at + 4)
         if at >= 0:
-            found.append(body[at + 4 : end])
+            contents.append(body[at + 4 : end])
             at = end
     return None
 
@@ -322,10 +328,12 @@ def test_read_alike_in_any_pieces(case: tuple[list[bytes], str, bytes | None]) -
         return False
     if boundary is None:
         return True
-    # What was taken is what stands there.
+    # The accepted values are those of the body.
     read_ = by_the_standard(body, boundary)
     assert read_ is not None
-    flat = [one for many in whole.values() for one in (many if isinstance(many, list) else [many])]
-    texts = [one if isinstance(one, str) else text(one) for one in flat]
+    flat = [
+        item for many in whole.values() for item in (many if isinstance(many, list) else [many])
+    ]
+    texts = [item if isinstance(item, str) else text(item) for item in flat]
     assert sorted(texts) == sorted(map(text, read_))
     return True

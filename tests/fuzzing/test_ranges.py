@@ -1,4 +1,6 @@
-"""Range headers: answered as RFC 9110, section 14, reads them, by a reading of its own."""
+"""Range headers are answered as RFC 9110, section 14, requires. The tests read them
+independently.
+"""
 
 import asyncio
 import email
@@ -39,15 +41,17 @@ def headers(draw: st.DrawFn) -> str:
         specs *= draw(st.sampled_from([30, 101]))
     equals = draw(st.sampled_from(["="] * 8 + ["", "==", " = "]))
     commas = draw(st.sampled_from([",", ",", ", ", ",,", " ,", ";"]))
-    # What a header can hold.
-    given = draw(st.sampled_from(UNITS)) + equals + commas.join(specs)
-    return given.encode("latin-1", "replace").decode("latin-1")
+    # Limited to the characters that a header can hold.
+    header = draw(st.sampled_from(UNITS)) + equals + commas.join(specs)
+    return header.encode("latin-1", "replace").decode("latin-1")
 
 
 @st.composite
 def right_headers(draw: st.DrawFn) -> str:
     first = st.tuples(NUMBERS, NUMBERS).map(lambda two: f"{min(two)}-{max(two)}")
-    specs = first | NUMBERS.map(lambda one: f"{one}-") | NUMBERS.map(lambda one: f"-{one}")
+    specs = (
+        first | NUMBERS.map(lambda number: f"{number}-") | NUMBERS.map(lambda number: f"-{number}")
+    )
     return "bytes=" + draw(st.sampled_from([",", ", ", ",,", "\t, "])).join(
         draw(st.lists(specs, min_size=1, max_size=5))
     )
@@ -55,17 +59,19 @@ def right_headers(draw: st.DrawFn) -> str:
 
 _SET = re.compile(r"bytes=(.*)", re.IGNORECASE | re.DOTALL)
 _SPEC = re.compile("([0-9]{1,100})-([0-9]{0,100})|-([0-9]{1,100})")
-"""Longer ones are refused, as no file has so many bytes."""
+"""Pattern of one range. Longer numbers are rejected, because no file has so many bytes."""
 
 
 def ranges(header: str, size: int) -> list[tuple[int, int]] | None:
-    """The satisfiable ranges, as first and end; None where the header is none of bytes."""
-    found = _SET.fullmatch(header.strip(" \t"))
-    parts = [part.strip(" \t") for part in found[1].split(",")] if found else []
+    """Returns the satisfiable ranges as (begin, end). None means that the header has no valid byte
+    ranges.
+    """
+    match = _SET.fullmatch(header.strip(" \t"))
+    parts = [part.strip(" \t") for part in match[1].split(",")] if match else []
     specs = [_SPEC.fullmatch(part) for part in parts if part]
     if not specs:
         return None
-    wanted: list[tuple[int, int]] = []
+    satisfiable: list[tuple[int, int]] = []
     for spec in specs:
         if spec is None:
             return None
@@ -77,8 +83,8 @@ def ranges(header: str, size: int) -> list[tuple[int, int]] | None:
             if last and int(last) < int(first):
                 return None
         if begin < min(end, size):
-            wanted.append((begin, min(end, size)))
-    return wanted
+            satisfiable.append((begin, min(end, size)))
+    return satisfiable
 
 
 @cache
@@ -98,7 +104,7 @@ async def _never() -> Message:
 
 
 def answered(header: str, size: int) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body."""
+    """Requests a file with a Range header. Returns the response's status, headers and body."""
     sent: list[Any] = []
 
     async def send(message: Message) -> None:
@@ -113,55 +119,57 @@ def answered(header: str, size: int) -> tuple[int, dict[str, str], bytes]:
     path = file(size)
     _loop().run(Content(path, media_type="image/png", stat_result=path.stat())(scope, _never, send))
     start, *bodies = sent
-    found = {name.decode(): value.decode() for name, value in start["headers"]}
-    return start["status"], found, b"".join(one.get("body", b"") for one in bodies)
+    head = {name.decode(): value.decode() for name, value in start["headers"]}
+    return start["status"], head, b"".join(event.get("body", b"") for event in bodies)
 
 
 def parts(kind: str, body: bytes) -> list[tuple[str, bytes]]:
-    """Of multipart/byteranges: each part's Content-Range and bytes."""
+    """Returns each part's Content-Range and bytes from a multipart/byteranges body."""
     boundary = kind.partition("boundary=")[2].encode()
-    found: list[tuple[str, bytes]] = []
-    for one in (b"\r\n" + body).split(b"\r\n--" + boundary)[1:-1]:
-        head, _, content = one.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+    contents: list[tuple[str, bytes]] = []
+    for part in (b"\r\n" + body).split(b"\r\n--" + boundary)[1:-1]:
+        head, _, content = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
         fields = email.message_from_bytes(head, policy=email.policy.HTTP)
-        found.append((str(fields["content-range"]), content))
-    return found
+        contents.append((str(fields["content-range"]), content))
+    return contents
 
 
 def merged(wanted: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that touch or overlap as one, in order."""
-    found: list[tuple[int, int]] = []
+    """Returns the ranges in order, with touching or overlapping ones merged."""
+    result: list[tuple[int, int]] = []
     for begin, end in sorted(wanted):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if result and begin <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            result.append((begin, end))
+    return result
 
 
 def answered_rightly(header: str, size: int) -> bool:
     status, head, body = answered(header, size)
-    wanted = ranges(header, size)
+    satisfiable = ranges(header, size)
     assert int(head["content-length"]) == len(body)
     if status == 200:
-        # A server may ignore it, as where there are so many that they are an attack.
+        # A server may ignore the header, for example if so many ranges are an attack.
         assert body == BYTES[:size]
         assert header.count(",") >= 100
         return True
-    if wanted is None:
+    if satisfiable is None:
         assert status == 400, body
         assert orjson.loads(body)["error"]["param"] == "range"
         return False
-    if not wanted:
+    if not satisfiable:
         assert status == 416
         assert head["content-range"] == f"bytes */{size}"
         return False
     assert status == 206, body
-    told = [(f"bytes {begin}-{end - 1}/{size}", BYTES[begin:end]) for begin, end in merged(wanted)]
+    expected = [
+        (f"bytes {begin}-{end - 1}/{size}", BYTES[begin:end]) for begin, end in merged(satisfiable)
+    ]
     if head["content-type"] == "image/png":
-        assert [(head["content-range"], body)] == told
+        assert [(head["content-range"], body)] == expected
     else:
-        assert parts(head["content-type"], body) == told
+        assert parts(head["content-type"], body) == expected
     return True
 
 
@@ -187,10 +195,10 @@ def test_content_range_of_an_upload(given: tuple[str, str, str, str]) -> bool:
     header = f"{unit}{first}-{last}/{total}"
     right = re.fullmatch(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)", header)
     try:
-        found = _content_range(header)
+        parsed = _content_range(header)
     except InvalidRequestError:
         assert not right or max(map(len, given)) > 16 or not int(first) <= int(last) < int(total)
         return False
-    assert found is not None and right
-    assert (found.start, found.end, found.total) == (int(first), int(last) + 1, int(total))
+    assert parsed is not None and right
+    assert (parsed.start, parsed.end, parsed.total) == (int(first), int(last) + 1, int(total))
     return True

@@ -1,4 +1,6 @@
-"""Headers of safetensors files, damaged in their structure: read as the format's library does."""
+"""Headers of safetensors files with a damaged structure are read as the format's library reads
+them.
+"""
 
 import json
 import struct
@@ -49,17 +51,17 @@ JUNK = st.sampled_from(
 
 @dataclass
 class Raw:
-    """A piece of JSON as it is written."""
+    """Piece of JSON that is written verbatim."""
 
     text: str
 
 
 Pairs = list[tuple[str, Any]]
-"""An object whose keys may stand there twice."""
+"""Members of an object, which may contain a key twice."""
 
 
 def members(data: bytes) -> tuple[Pairs, bytes]:
-    """The header of a file as pairs, and what follows it."""
+    """Returns the header of a file as pairs, and the data after it."""
     (length,) = struct.unpack("<Q", data[:8])
     return json.loads(data[8 : 8 + length], object_pairs_hook=list), data[8 + length :]
 
@@ -69,15 +71,15 @@ def written(draw: st.DrawFn, value: Any) -> str:
         return value.text
     space = draw(st.sampled_from(["", "", "", " ", "\n\t", "\r\n "]))
     if isinstance(value, list) and value and isinstance(value[0], tuple):
-        inner = [f"{written(draw, key)}{space}:{space}{written(draw, one)}" for key, one in value]
+        inner = [f"{written(draw, key)}{space}:{space}{written(draw, item)}" for key, item in value]
         return "{" + f"{space},{space}".join(inner) + space + "}"
     if isinstance(value, list):
-        return "[" + f",{space}".join(written(draw, one) for one in value) + space + "]"
+        return "[" + f",{space}".join(written(draw, item) for item in value) + space + "]"
     return json.dumps(value, ensure_ascii=draw(st.booleans()))
 
 
 def damaged(draw: st.DrawFn, tensors: Pairs) -> Pairs:
-    """One thing of the header changed."""
+    """Changes one thing of the header."""
     at = draw(st.integers(0, max(len(tensors) - 1, 0)))
     kind = draw(st.sampled_from(["twice", "name", "field", "order", "offsets", "shape", "meta"]))
     if not tensors or kind == "meta":
@@ -98,7 +100,7 @@ def damaged(draw: st.DrawFn, tensors: Pairs) -> Pairs:
         tensor = draw(st.permutations(tensor))
     elif kind == "field":
         change = draw(st.integers(0, len(tensor) - 1))
-        gone = [one for place, one in enumerate(tensor) if place != change]
+        gone = [member for place, member in enumerate(tensor) if place != change]
         key, value = tensor[change]
         more = st.sampled_from(
             [(key, value), (key, Raw("null")), ("more", 1), (Raw('"dt\\u0079pe"'), "F32")]
@@ -118,11 +120,11 @@ def _other(draw: st.DrawFn, key: Any, value: Any, kind: str) -> Any:
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(0, len(value)))
         near = value[at] if at < len(value) and isinstance(value[at], int) else 0
-        one = draw(
+        number = draw(
             st.sampled_from([0, 1, near + 1, max(near - 1, 0), near * 2, 1 << 32])
             | NUMBERS.map(Raw)
         )
-        value[at : at + draw(st.integers(0, 1))] = [one]
+        value[at : at + draw(st.integers(0, 1))] = [number]
     if kind == "shape" and draw(st.integers(0, 5)) == 0:
         value += [1] * draw(st.sampled_from([MAX_DIMENSIONS - len(value), MAX_DIMENSIONS]))
     return value
@@ -170,18 +172,20 @@ def files(draw: st.DrawFn) -> bytes:
 
 def theirs(data: bytes) -> dict[str, tuple[str, int, int]] | None:
     try:
-        found = deserialize(data)
+        tensors = deserialize(data)
     except SafetensorError:
         return None
     return {
-        name: (one["dtype"], int(np.prod(one["shape"], dtype=np.int64)), len(one["data"]))
-        for name, one in found
+        name: (tensor["dtype"], int(np.prod(tensor["shape"], dtype=np.int64)), len(tensor["data"]))
+        for name, tensor in tensors
     }
 
 
 def stricter(data: bytes) -> bool:
-    """Whether we refuse on purpose what the library takes, as where it is told something twice."""
-    found, _ = members(data)
+    """Returns whether our reader deliberately rejects a file that the library accepts, for example
+    because of duplicate keys.
+    """
+    header, _ = members(data)
 
     def twice(pairs: Sequence[tuple[str, Any]]) -> bool:
         return len({key for key, _ in pairs}) < len(pairs)
@@ -190,17 +194,17 @@ def stricter(data: bytes) -> bool:
         is_object = isinstance(value, list) and value and isinstance(value[0], tuple)
         return [value] if is_object else []
 
-    tensors = [(name, one) for name, one in found if name != "__metadata__"]
+    tensors = [(name, member) for name, member in header if name != "__metadata__"]
     return (
-        # The format asks for it.
+        # The format requires it.
         data[8:9] != b"{"
-        or twice(found)
-        or any(twice(pairs) for _, one in found for pairs in objects(one))
-        or any({*dict(one)} != {"dtype", "shape", "data_offsets"} for _, one in tensors)
+        or twice(header)
+        or any(twice(pairs) for _, member in header for pairs in objects(member))
+        or any({*dict(member)} != {"dtype", "shape", "data_offsets"} for _, member in tensors)
         or any(len(name) > MAX_NAME_CHARACTERS for name, _ in tensors)
-        or any(len(dict(one)["shape"]) > MAX_DIMENSIONS for _, one in tensors)
-        # Of metadata alone: null is none to the library.
-        or any(name == "__metadata__" and not objects(one) for name, one in found)
+        or any(len(dict(member)["shape"]) > MAX_DIMENSIONS for _, member in tensors)
+        # For metadata only: the library accepts null as no metadata.
+        or any(name == "__metadata__" and not objects(member) for name, member in header)
     )
 
 
@@ -209,7 +213,7 @@ def test_read_as_the_library_does(data: bytes) -> bool:
     files_ = MemoryFiles({"x": data})
     reference = theirs(data)
     try:
-        # Whatever its counts and lengths claim, no more is held than what is there.
+        # Memory is bounded by the actual size, for any claimed counts and lengths.
         with python_memory(64 * len(data) + 65_536):
             header = read_header(FileSet(files_), "x")
     except InspectionError:
@@ -218,7 +222,8 @@ def test_read_as_the_library_does(data: bytes) -> bool:
     finally:
         assert files_.bytes_read <= len(data)
     ours = {
-        name: (one.dtype, one.numbers, one.end - one.begin) for name, one in header.tensors.items()
+        name: (tensor.dtype, tensor.numbers, tensor.end - tensor.begin)
+        for name, tensor in header.tensors.items()
     }
     assert ours == reference
     return True

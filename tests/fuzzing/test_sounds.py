@@ -1,6 +1,6 @@
-"""Sounds whose chunks, blocks and pages were changed: what is inert changes no sample.
+"""Sounds with changed chunks, blocks and pages: inert content changes no sample.
 
-A WAV's samples are compared with those that a reading of its own finds.
+A WAV's samples are compared with those of an independent reader.
 """
 
 import io
@@ -49,16 +49,16 @@ def encoded(container: str) -> bytes:
 def heard(data: bytes) -> np.ndarray[Any, Any] | None:
     with native_memory(data):
         try:
-            found = decode(data, RATE, LIMITS)
+            samples = decode(data, RATE, LIMITS)
         except MediaError as error:
             assert error.message
             return None
-    assert found.dtype == np.float32
-    assert found.ndim == 1
-    # Resampled it may be some samples longer.
-    assert 0 < found.size <= (LIMITS.audio_s + 0.1) * RATE
-    assert np.isfinite(found).all()
-    return found
+    assert samples.dtype == np.float32
+    assert samples.ndim == 1
+    # Resampling may add a few samples.
+    assert 0 < samples.size <= (LIMITS.audio_s + 0.1) * RATE
+    assert np.isfinite(samples).all()
+    return samples
 
 
 EXTRA = st.sampled_from(
@@ -73,7 +73,7 @@ EXTRA = st.sampled_from(
 
 @st.composite
 def wavs(draw: st.DrawFn) -> tuple[bytes, np.ndarray[Any, Any]]:
-    """A right one with chunks between that say nothing, and its samples as floats."""
+    """Draws a valid WAV with inert chunks in between, and its samples as floats."""
     channels, bits = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([8, 16, 32]))
     blocks = wav_blocks(channels, bits)
     for at in (2, 1, 0):
@@ -89,9 +89,9 @@ def wavs(draw: st.DrawFn) -> tuple[bytes, np.ndarray[Any, Any]]:
 @fuzz(wavs(), examples=40)
 def test_the_samples_of_a_wav(case: tuple[bytes, np.ndarray[Any, Any]]) -> bool:
     data, samples = case
-    found = heard(data)
-    assert found is not None
-    assert np.abs(found - samples).max() < 1e-6
+    decoded = heard(data)
+    assert decoded is not None
+    assert np.abs(decoded - samples).max() < 1e-6
     return True
 
 
@@ -109,10 +109,10 @@ def damaged_wavs(draw: st.DrawFn) -> bytes:
             at, width = draw(st.sampled_from([(0, 2), (2, 2), (4, 4), (8, 4), (12, 2), (14, 2)]))
             shape[at : at + width] = (draw(NUMBERS) % (1 << 8 * width)).to_bytes(width, "little")
         longer = bytes(shape) + draw(st.sampled_from([b"", b"\0\0", bytes(24)]))
-        blocks = [Block(b"fmt ", longer), *[one for one in blocks if one.name != b"fmt "]]
+        blocks = [Block(b"fmt ", longer), *[block for block in blocks if block.name != b"fmt "]]
     data = bytearray(riff(b"WAVE", blocks))
     if draw(st.integers(0, 2)) == 0:
-        # Where the lengths are.
+        # Positions of the lengths.
         at = draw(st.sampled_from([4, 16, 40]))
         data[at : at + 4] = draw(NUMBERS).to_bytes(4, "little")
     return bytes(data[: draw(st.sampled_from([len(data), len(data), 20, 44, 45]))])
@@ -125,19 +125,19 @@ def test_damaged_wavs(data: bytes) -> bool:
 
 @cache
 def right(container: str) -> np.ndarray[Any, Any]:
-    found = heard(encoded(container))
-    assert found is not None
-    return found
+    samples = heard(encoded(container))
+    assert samples is not None
+    return samples
 
 
 def boxes(data: bytes) -> list[bytes]:
-    """The outermost boxes of an MP4."""
-    found = []
+    """Returns the outermost boxes of an MP4."""
+    result = []
     while data:
         size = int.from_bytes(data[:4], "big")
-        found.append(data[:size])
+        result.append(data[:size])
         data = data[size:]
-    return found
+    return result
 
 
 def box(name: bytes, content: bytes) -> bytes:
@@ -146,14 +146,14 @@ def box(name: bytes, content: bytes) -> bytes:
 
 @st.composite
 def with_inert(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A right file with something in it that says nothing of its sound."""
+    """Draws a valid file with inert content that does not affect its sound."""
     container = draw(st.sampled_from(["flac", "mp3", "mp4"]))
     data, many = encoded(container), draw(st.integers(1, 3))
     filling = bytes(draw(st.sampled_from([0, 1, 9, 300])))
     if container == "flac":
         first = 4 + 4 + 34
         padding = b"\1" + len(filling).to_bytes(3, "big") + filling
-        # The first block says whether it is the last one.
+        # Clears the flag of the first block that marks it as the last one.
         return container, data[:4] + bytes([data[4] & 0x7F]) + data[
             5:first
         ] + padding * many + data[first:]
@@ -161,21 +161,21 @@ def with_inert(draw: st.DrawFn) -> tuple[str, bytes]:
         return container, ID3 + data
     parts = boxes(data)
     free = box(draw(st.sampled_from([b"free", b"skip", b"abcd"])), filling)
-    # Behind what other boxes tell the place of.
+    # Appended after all boxes with positions that other boxes store.
     return container, b"".join([*parts, *[free] * many])
 
 
 @fuzz(with_inert(), examples=30)
 def test_what_is_inert_changes_no_sample(case: tuple[str, bytes]) -> bool:
     container, data = case
-    found = heard(data)
-    assert found is not None
-    assert np.array_equal(found, right(container))
+    decoded = heard(data)
+    assert decoded is not None
+    assert np.array_equal(decoded, right(container))
     return True
 
 
 def places(container: str, data: bytes) -> list[int]:
-    """Where a file has its structure: marks, and the numbers behind them."""
+    """Returns the positions of a file's structure: its marks, which precede numbers."""
     marks = {
         "flac": [b"fLaC", b"\xff\xf8", b"\xff\xf9"],
         "ogg": [b"OggS", b"OpusHead", b"OpusTags"],
@@ -203,13 +203,13 @@ def places(container: str, data: bytes) -> list[int]:
             b"\xb5",
         ],
     }[container]
-    found = [0]
+    positions = [0]
     for mark in marks:
         at = data.find(mark)
-        while at >= 0 and len(found) < 40:
-            found.append(at)
+        while at >= 0 and len(positions) < 40:
+            positions.append(at)
             at = data.find(mark, at + 1)
-    return found
+    return positions
 
 
 @st.composite
@@ -228,7 +228,7 @@ def damaged(draw: st.DrawFn) -> bytes:
                 + data[at + width :]
             )
             continue
-        # From one mark to another: left out, twice, or elsewhere.
+        # The bytes from one mark to another are dropped, repeated or moved.
         begin, end = sorted([draw(st.sampled_from(where)), draw(st.sampled_from(where))])
         middle = draw(
             st.sampled_from(

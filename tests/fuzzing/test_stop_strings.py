@@ -1,32 +1,36 @@
-"""Stop strings end a text at the same place wherever its pieces end, as a search of it all does."""
+"""Stop strings end a text at the same place for any division into pieces, as a search of the whole
+text does.
+"""
 
 from hypothesis import strategies as st
 
 from stoker.models.chat.answers.detokenizing import Stops
 from tests.fuzzing.support import cuts, fuzz, pieces
 
-# So few letters that beginnings of one stop string are ends of another.
+# Few letters, so that the start of one stop string is the end of another.
 LETTERS = st.sampled_from(["a", "b", "ab", "ba", "aab", "\n", "é", "e\u0301", "😀", "\0"])
 WORDS = st.lists(LETTERS, max_size=5).map("".join)
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[str], list[str]]:
-    """Stop strings, and a text in pieces that holds them, their beginnings and their ends."""
+    """Draws stop strings, and a text in pieces that contains them, their starts and their ends."""
     strings = draw(st.lists(WORDS, max_size=4))
     parts = st.sampled_from([*strings, "x"]) if strings else st.just("x")
-    halves = parts.flatmap(lambda one: st.integers(0, len(one)).map(lambda at: one[:at]))
-    ends = parts.flatmap(lambda one: st.integers(0, len(one)).map(lambda at: one[at:]))
+    halves = parts.flatmap(lambda word: st.integers(0, len(word)).map(lambda at: word[:at]))
+    ends = parts.flatmap(lambda word: st.integers(0, len(word)).map(lambda at: word[at:]))
     text = "".join(draw(st.lists(LETTERS | halves | ends | parts, max_size=12)))
     return strings, pieces(text, draw(cuts(len(text))))
 
 
 def searched(strings: list[str], text: str) -> tuple[str, bool]:
-    """Of the whole text: up to the stop string that is complete first, the longest of such."""
+    """Searches the whole text. Returns the text before the first complete stop string (the longest,
+    if several end there), and whether one was found.
+    """
     for end in range(1, len(text) + 1):
-        found = [one for one in strings if one and text[:end].endswith(one)]
-        if found:
-            return text[: end - max(map(len, found))], True
+        matches = [string for string in strings if string and text[:end].endswith(string)]
+        if matches:
+            return text[: end - max(map(len, matches))], True
     return text, False
 
 
@@ -34,16 +38,16 @@ def searched(strings: list[str], text: str) -> tuple[str, bool]:
 def test_cut_at_the_first_wherever_the_pieces_end(case: tuple[list[str], list[str]]) -> bool:
     strings, parts = case
     stops = Stops(strings)
-    given, read = "", ""
-    found = False
-    longest = max([len(one) for one in strings] or [0])
+    released, read = "", ""
+    is_stopped = False
+    longest = max([len(string) for string in strings] or [0])
     for part in parts:
-        text, found = stops.add(part)
-        given, read = given + text, read + part
-        if found:
+        text, is_stopped = stops.add(part)
+        released, read = released + text, read + part
+        if is_stopped:
             break
-        # No more is held back than may yet become a stop string.
-        assert len(read) - len(given) < max(longest, 1)
-    given += stops.finish()
-    assert (given, found) == searched(strings, "".join(parts))
-    return found
+        # Only text that may still become a stop string is withheld.
+        assert len(read) - len(released) < max(longest, 1)
+    released += stops.finish()
+    assert (released, is_stopped) == searched(strings, "".join(parts))
+    return is_stopped

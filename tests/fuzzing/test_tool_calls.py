@@ -1,4 +1,6 @@
-"""Tool calls in what a model writes: read alike however it comes in pieces, and never made up."""
+"""Tool calls in a model's output are read alike for any division into pieces, and are never
+invented.
+"""
 
 import json
 import re
@@ -31,7 +33,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.sampl
         "<|python_tag|>",
     ]
 )
-# What ends a call of its format within a string would end it for any reader.
+# A string with a format's end mark would end the call for any reader.
 INNER = TEXTS | st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9)
 VALUES = st.recursive(
     INNER,
@@ -89,15 +91,15 @@ def read(form: str, parts: Sequence[str], *, either: bool = False) -> Joined:
     assert reader is not None
     events: list[Event] = []
     for part in parts:
-        found = reader.add(part)
-        # A piece becomes a few events, and is not told again and again.
-        assert either or len(found) <= 8 * len(part) + 1
-        events += found
+        new_events = reader.add(part)
+        # A piece becomes a few events, without repetitions.
+        assert either or len(new_events) <= 8 * len(part) + 1
+        events += new_events
     answer = joined([*events, *reader.finish()])
     assert reader.calls == len(answer.calls)
-    for one in answer.calls:
-        # The answer is UTF-8.
-        f"{one.name}{one.arguments}".encode()
+    for call in answer.calls:
+        # The answer can be encoded as UTF-8.
+        f"{call.name}{call.arguments}".encode()
     return answer
 
 
@@ -115,30 +117,30 @@ def an_object(draw: st.DrawFn, name: str, arguments: Any, key: str) -> str:
 
 
 def answer(draw: st.DrawFn, form: str) -> tuple[str, Calls, str]:
-    """What a model writes in its format, the calls in it, and the text beside them."""
+    """Draws a model's output in its format, with the calls in it and the text next to them."""
     several = form != "llama3"
     count = draw(st.integers(1, 3 if several else 1))
     arguments = KEYWORDS if form == "pythonic" else ARGUMENTS
     calls = [(draw(st.sampled_from(NAMES)), draw(arguments)) for _ in range(count)]
     if form == "hermes":
-        # That mark ends a call, also within a string.
+        # The end mark ends a call even within a string.
         space = st.sampled_from(["", "\n", " "])
-        said = draw(st.sampled_from(["", "I will look.", "a < b é😀"]))
-        text = said
-        for name, given in calls:
-            body = an_object(draw, name, given, "arguments")
+        prose = draw(st.sampled_from(["", "I will look.", "a < b é😀"]))
+        text = prose
+        for name, values in calls:
+            body = an_object(draw, name, values, "arguments")
             text += f"<tool_call>{draw(space)}{body}{draw(space)}</tool_call>{draw(space)}"
-        return text, calls, said
+        return text, calls, prose
     if form == "mistral":
-        said = draw(st.sampled_from(["", "I will look.", "a [ b"]))
-        body = ", ".join(an_object(draw, name, given, "arguments") for name, given in calls)
-        return f"{said}[TOOL_CALLS]{draw(st.sampled_from(['', ' ']))}[{body}]", calls, said
+        prose = draw(st.sampled_from(["", "I will look.", "a [ b"]))
+        body = ", ".join(an_object(draw, name, values, "arguments") for name, values in calls)
+        return f"{prose}[TOOL_CALLS]{draw(st.sampled_from(['', ' ']))}[{body}]", calls, prose
     if form == "llama3":
         tag = draw(st.sampled_from(["", "<|python_tag|>", "\n"]))
         return tag + an_object(draw, *calls[0], "parameters"), calls, ""
     each = [
-        f"{name}({', '.join(f'{key}={_python(draw, one)}' for key, one in given.items())})"
-        for name, given in calls
+        f"{name}({', '.join(f'{key}={_python(draw, item)}' for key, item in values.items())})"
+        for name, values in calls
     ]
     return f"[{', '.join(each)}]", calls, ""
 
@@ -153,13 +155,13 @@ FORMS = st.sampled_from(list(TEMPLATES))
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[str, list[str], Calls, str]:
     form = draw(FORMS)
-    text, calls, said = answer(draw, form)
-    return form, pieces(text, draw(cuts(len(text)))), calls, said
+    text, calls, prose = answer(draw, form)
+    return form, pieces(text, draw(cuts(len(text)))), calls, prose
 
 
 @st.composite
 def broken(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """An answer whose structure was damaged, or that was put together from its marks."""
+    """Draws an output with a damaged structure, or one that is composed of marks."""
     form = draw(FORMS)
     if draw(st.booleans()):
         text = "".join(draw(st.lists(st.sampled_from(MARKS) | SAID, max_size=10)))
@@ -173,7 +175,9 @@ def broken(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 def begins_a_call(form: str, text: str) -> bool:
-    """Whether anything in a text is a beginning of calls to this format: by its words alone."""
+    """Returns whether a text contains the start of a call in this format, judged by its words
+    alone.
+    """
     return {
         "hermes": "<tool_call>" in text,
         "mistral": "[TOOL_CALLS]" in text,
@@ -184,10 +188,10 @@ def begins_a_call(form: str, text: str) -> bool:
 
 @fuzz(answers(), examples=60)
 def test_the_calls_that_were_written(case: tuple[str, list[str], Calls, str]) -> bool:
-    form, parts, calls, said = case
-    found = read(form, parts)
-    assert [(one.name, json.loads(one.arguments)) for one in found.calls] == calls
-    assert (found.text.strip(), found.reasoning) == (said, "")
+    form, parts, calls, prose = case
+    parsed = read(form, parts)
+    assert [(call.name, json.loads(call.arguments)) for call in parsed.calls] == calls
+    assert (parsed.text.strip(), parsed.reasoning) == (prose, "")
     return True
 
 
@@ -203,13 +207,13 @@ def test_read_alike_in_any_pieces(case: tuple[str, list[str]]) -> bool:
         assert (
             whole.text + whole.reasoning == re.sub("<think>|</think>", "", text) or "think" in text
         )
-    # Reasoning that nothing began may be ended where the answer begins.
+    # An answer may start with the end of a reasoning that has no start.
     is_ended = text.lstrip().startswith("</think>")
     if not begins_a_call(form, text) and "<think>" not in text and not is_ended:
         assert (whole.text, whole.reasoning) == (text, "")
-    # Nothing is told twice, and nothing made up.
-    left = iter(text)
-    assert all(one in left for one in whole.text)
+    # The text is neither repeated nor invented.
+    remaining = iter(text)
+    assert all(character in remaining for character in whole.text)
     return bool(whole.calls)
 
 
@@ -218,5 +222,5 @@ def test_either_calls_or_text_in_any_pieces(case: tuple[str, list[str]]) -> bool
     form, parts = case
     whole = read(form, ["".join(parts)], either=True)
     assert read(form, parts, either=True).plain == whole.plain
-    assert all(one.name in NAMES for one in whole.calls)
+    assert all(call.name in NAMES for call in whole.calls)
     return bool(whole.calls)

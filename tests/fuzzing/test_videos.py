@@ -1,4 +1,4 @@
-"""Videos whose boxes and elements were changed, at any depth: what is inert changes no frame."""
+"""Videos with boxes and elements that were changed at any depth: inert content changes no frame."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,56 +28,58 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Node:
-    """A box of an MP4 or an element of a WebM: with others in it, or with bytes."""
+    """Box of an MP4 or element of a WebM. Contains other nodes or bytes."""
 
     name: bytes
     inner: "tuple[Node, ...] | bytes"
     size: int | None = None
-    """What it claims to take, where that is a lie."""
+    """Claimed size in bytes, if it is wrong. None means the actual size."""
 
 
 def boxes(data: bytes) -> tuple[Node, ...]:
-    found: list[Node] = []
+    nodes: list[Node] = []
     while data:
         size, name = int.from_bytes(data[:4], "big"), data[4:8]
         content = data[8:size]
-        found.append(Node(name, boxes(content) if name in BOXES else content))
+        nodes.append(Node(name, boxes(content) if name in BOXES else content))
         data = data[size:]
-    return tuple(found)
+    return tuple(nodes)
 
 
 def mp4(nodes: tuple[Node, ...]) -> bytes:
-    found = b""
-    for one in nodes:
-        content = one.inner if isinstance(one.inner, bytes) else mp4(one.inner)
-        size = len(content) + 8 if one.size is None else one.size
-        found += size.to_bytes(4, "big") + one.name + content
-    return found
+    written = b""
+    for node in nodes:
+        content = node.inner if isinstance(node.inner, bytes) else mp4(node.inner)
+        size = len(content) + 8 if node.size is None else node.size
+        written += size.to_bytes(4, "big") + node.name + content
+    return written
 
 
 def elements(data: bytes) -> tuple[Node, ...]:
-    """As EBML (RFC 8794) has them: an id, and a size whose leading zeros tell how long it is."""
-    found: list[Node] = []
+    """Reads elements of EBML (RFC 8794): an id, and a size with leading zeros that determine its
+    length.
+    """
+    nodes: list[Node] = []
     while data:
         name = data[: 9 - data[0].bit_length()]
         data = data[len(name) :]
         width = 9 - data[0].bit_length()
         size = int.from_bytes(data[:width], "big") & ((1 << 7 * width) - 1)
-        # All ones: to the end.
+        # All ones means that the element extends to the end.
         size = len(data) - width if size == (1 << 7 * width) - 1 else size
         content = data[width : width + size]
-        found.append(Node(name, elements(content) if name in ELEMENTS else content))
+        nodes.append(Node(name, elements(content) if name in ELEMENTS else content))
         data = data[width + size :]
-    return tuple(found)
+    return tuple(nodes)
 
 
 def webm(nodes: tuple[Node, ...]) -> bytes:
-    found = b""
-    for one in nodes:
-        content = one.inner if isinstance(one.inner, bytes) else webm(one.inner)
-        size = len(content) if one.size is None else one.size
-        found += one.name + b"\x01" + size.to_bytes(7, "big") + content
-    return found
+    written = b""
+    for node in nodes:
+        content = node.inner if isinstance(node.inner, bytes) else webm(node.inner)
+        size = len(content) if node.size is None else node.size
+        written += node.name + b"\x01" + size.to_bytes(7, "big") + content
+    return written
 
 
 FORMATS: dict[str, Any] = {"mp4": (boxes, mp4), "webm": (elements, webm)}
@@ -99,41 +101,43 @@ def seen(data: bytes) -> list[np.ndarray[Any, Any]] | None:
 
 
 def changed(draw: st.DrawFn, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """One thing changed, at any depth."""
+    """Changes one thing, at any depth."""
     if not nodes:
         return nodes
     at = draw(st.integers(0, len(nodes) - 1))
-    one = nodes[at]
-    if isinstance(one.inner, tuple) and one.inner and draw(st.integers(0, 5)):
-        return (*nodes[:at], replace(one, inner=changed(draw, one.inner)), *nodes[at + 1 :])
+    target = nodes[at]
+    if isinstance(target.inner, tuple) and target.inner and draw(st.integers(0, 5)):
+        return (*nodes[:at], replace(target, inner=changed(draw, target.inner)), *nodes[at + 1 :])
     kind = draw(
         st.sampled_from(["number"] * 4 + ["gone", "twice", "swap", "size", "name", "nest", "cut"])
     )
     if kind == "gone":
         return nodes[:at] + nodes[at + 1 :]
     if kind == "twice":
-        return nodes[:at] + (one,) * draw(st.sampled_from([2, 40])) + nodes[at + 1 :]
+        return nodes[:at] + (target,) * draw(st.sampled_from([2, 40])) + nodes[at + 1 :]
     if kind == "swap":
         other = draw(st.integers(0, len(nodes) - 1))
         order = [*nodes]
         order[at], order[other] = order[other], order[at]
         return tuple(order)
     if kind == "size":
-        one = replace(one, size=draw(SIZES))
+        target = replace(target, size=draw(SIZES))
     elif kind == "name":
-        one = replace(one, name=draw(st.sampled_from([node.name for node in nodes])))
+        target = replace(target, name=draw(st.sampled_from([node.name for node in nodes])))
     elif kind == "nest":
         for _ in range(draw(st.sampled_from([1, 5, 60]))):
-            one = Node(one.name, (one,))
-    elif isinstance(one.inner, bytes) and kind == "cut":
-        one = replace(one, inner=one.inner[: draw(st.integers(0, len(one.inner)))])
-    elif isinstance(one.inner, bytes):
+            target = Node(target.name, (target,))
+    elif isinstance(target.inner, bytes) and kind == "cut":
+        target = replace(target, inner=target.inner[: draw(st.integers(0, len(target.inner)))])
+    elif isinstance(target.inner, bytes):
         width = draw(st.sampled_from([1, 2, 4, 4, 8]))
-        # The numbers of a head and of the first entries.
-        place = draw(st.integers(0, min(max(len(one.inner) - width, 0), 90)))
+        # Position of a number in the head or in the first entries.
+        place = draw(st.integers(0, min(max(len(target.inner) - width, 0), 90)))
         number = (draw(NUMBERS) % (1 << 8 * width)).to_bytes(width, "big")
-        one = replace(one, inner=one.inner[:place] + number + one.inner[place + width :])
-    return (*nodes[:at], one, *nodes[at + 1 :])
+        target = replace(
+            target, inner=target.inner[:place] + number + target.inner[place + width :]
+        )
+    return (*nodes[:at], target, *nodes[at + 1 :])
 
 
 @st.composite
@@ -154,7 +158,7 @@ def test_damaged_files(data: bytes) -> bool:
         return False
     assert is_video(data)
     assert len(frames) == 3
-    assert len({one.shape for one in frames}) == 1
+    assert len({frame.shape for frame in frames}) == 1
     height, width, colours = frames[0].shape
     assert colours == 3
     assert 0 < height * width <= LIMITS.image_pixels
@@ -162,14 +166,14 @@ def test_damaged_files(data: bytes) -> bool:
 
 
 def with_inert(draw: st.DrawFn, nodes: tuple[Node, ...], inert: Node) -> tuple[Node, ...]:
-    """Something that says nothing, last within anything."""
-    within = [at for at, one in enumerate(nodes) if isinstance(one.inner, tuple)]
+    """Adds an inert node as the last one at any depth."""
+    within = [at for at, node in enumerate(nodes) if isinstance(node.inner, tuple)]
     if not within or not draw(st.integers(0, 3)):
         return (*nodes, inert)
     at = draw(st.sampled_from(within))
-    one = nodes[at]
-    assert isinstance(one.inner, tuple)
-    changed_ = replace(one, inner=with_inert(draw, one.inner, inert))
+    node = nodes[at]
+    assert isinstance(node.inner, tuple)
+    changed_ = replace(node, inner=with_inert(draw, node.inner, inert))
     return (*nodes[:at], changed_, *nodes[at + 1 :])
 
 
@@ -187,15 +191,15 @@ def inert_files(draw: st.DrawFn) -> tuple[str, bytes]:
 
 @cache
 def frames_of(container: str) -> list[np.ndarray[Any, Any]]:
-    found = seen(right(container))
-    assert found is not None
-    return found
+    frames = seen(right(container))
+    assert frames is not None
+    return frames
 
 
 @fuzz(inert_files(), examples=20)
 def test_what_is_inert_changes_no_frame(case: tuple[str, bytes]) -> bool:
     container, data = case
-    found = seen(data)
-    assert found is not None
-    assert all(map(np.array_equal, found, frames_of(container)))
+    frames = seen(data)
+    assert frames is not None
+    assert all(map(np.array_equal, frames, frames_of(container)))
     return True

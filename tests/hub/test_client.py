@@ -1,4 +1,4 @@
-"""The hub's client beside a hub that speaks TLS, and what it makes of odd answers."""
+"""The hub's client with a hub that uses TLS, and its handling of odd answers."""
 
 import socket
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ REPO = "tests/tiny"
 
 
 async def content(hub: Hub, commit: str, file: HubFile, start: int, end: int) -> bytes:
-    given = {"start": start, "end": end, "token": None}
-    async with hub.content(REPO, commit, file, **given) as chunks:
+    options = {"start": start, "end": end, "token": None}
+    async with hub.content(REPO, commit, file, **options) as chunks:
         return b"".join([chunk async for chunk in chunks])
 
 
@@ -28,17 +28,17 @@ async def test_over_tls(tmp_path: Path) -> None:
         commit = served.put(REPO, files)
         endpoint = f"https://localhost:{served.port}"
         hub = Hub(endpoint, ssl_context=client)
-        found = await hub.snapshot(REPO, "main", None)
-        assert found.commit == commit
-        sizes = {file.path: file.size for file in found.files}
-        assert sizes == {path: len(one) for path, one in files.items()}
-        for file in found.files:
+        snapshot = await hub.snapshot(REPO, "main", None)
+        assert snapshot.commit == commit
+        sizes = {file.path: file.size for file in snapshot.files}
+        assert sizes == {path: len(data) for path, data in files.items()}
+        for file in snapshot.files:
             whole = files[file.path]
             assert await content(hub, commit, file, 0, file.size) == whole
-        large = next(file for file in found.files if file.sha256)
+        large = next(file for file in snapshot.files if file.sha256)
         assert await content(hub, commit, large, 1000, 70_000) == files[large.path][1000:70_000]
         await hub.close()
-        # Whoever cannot show that it is the host is none.
+        # A host that cannot prove its identity is rejected.
         stranger = Hub(endpoint)
         with pytest.raises(CapacityError) as caught:
             await stranger.snapshot(REPO, "main", None)
@@ -76,7 +76,7 @@ async def test_silence() -> None:
 
 
 async def test_inward() -> None:
-    """A host beside the hub's own has to be named."""
+    """A private host other than the hub's own must be listed in the settings."""
     served = ModelHub()
     try:
         served.sends_elsewhere = True
@@ -95,7 +95,7 @@ async def test_inward() -> None:
 
 @pytest.mark.parametrize("number", [socket.EAI_NONAME, socket.EAI_AGAIN])
 async def test_without_dns(number: int) -> None:
-    """The cause is named: no address, and nothing of private hosts."""
+    """The error names the missing address as its cause and does not mention private hosts."""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         raise socket.gaierror(number, "no")

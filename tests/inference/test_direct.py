@@ -1,4 +1,4 @@
-"""Calls find their handlers by the path alone; all else is the app's."""
+"""Inference calls find their handlers by path alone. The app handles all other requests."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ PATHS = [
 
 
 class App:
-    """What would have been asked."""
+    """Stand-in for the app. Records the requests that reach it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -27,7 +27,7 @@ class App:
 
 
 class Parts(dict[Any, Any]):
-    """The app's parts, of which there are none: whoever looks for one is told so."""
+    """Empty parts of the app. A lookup raises `NotFoundError`."""
 
     def __missing__(self, key: type) -> None:
         raise NotFoundError(f"no {key.__name__} here", code="seen")
@@ -69,7 +69,7 @@ class TestDirectCalls:
         assert len(PATHS) > 30
         for path in PATHS:
             scope, sent = ask(direct, "POST", path)
-            # The first thing that it does is to look for who calls.
+            # The handler first looks up the caller.
             assert sent[0]["status"] == 404
             assert b'"code":"seen"' in sent[1]["body"]
             assert route_of(scope) == path
@@ -78,15 +78,15 @@ class TestDirectCalls:
     def test_all_else_is_the_apps(self) -> None:
         app = App()
         direct = DirectCalls(app, ROUTERS)
-        others = [
+        requests = [
             ("GET", PATHS[0]),
             ("OPTIONS", PATHS[0]),
             ("POST", f"{PATHS[0]}/"),
             ("POST", "/v1/deployments"),
             ("POST", "/v1/api-keys"),
         ]
-        for method, path in others:
+        for method, path in requests:
             scope, sent = ask(direct, method, path)
             assert sent == []
             assert route_of(scope) is None
-        assert app.asked == others
+        assert app.asked == requests

@@ -1,4 +1,4 @@
-"""What is long is taken out of JSON while it is received, and found again where it belongs."""
+"""Long values are cut out of JSON while it is received, and are put back at the right place."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ class Body(BaseModel):
 
 
 def cut(text: str | bytes, seed: int = 0, limit: int = LIMIT) -> Cutter:
-    """A text that came in parts of any size."""
+    """Passes a text to a cutter in parts of random sizes. Returns the cutter."""
     raw = text.encode() if isinstance(text, str) else text
     random_ = random.Random(seed)
     cutter = Cutter(limit)
@@ -45,8 +45,8 @@ def cut(text: str | bytes, seed: int = 0, limit: int = LIMIT) -> Cutter:
 def read(value: dict[str, Any] | str, seed: int = 0, limit: int = LIMIT) -> tuple[Body, Cutter]:
     text = value if isinstance(value, str) else json.dumps(value)
     cutter = cut(text, seed, limit)
-    found = with_media_alone(Body, cutter)
-    return found or validated(Body, cutter.put_back(), cutter), cutter
+    parsed = with_media_alone(Body, cutter)
+    return parsed or validated(Body, cutter.put_back(), cutter), cutter
 
 
 def content(media: Media | None) -> bytes:
@@ -59,36 +59,36 @@ class TestCutter:
     @pytest.mark.parametrize("seed", range(20))
     def test_media_are_found(self, seed: int):
         image = base64.b64encode(random.Random(seed).randbytes(30_000)).decode()
-        given = {"text": 'a "text" \\', "image": image, "images": [image, "short", image]}
-        body, cutter = read(given, seed)
+        payload = {"text": 'a "text" \\', "image": image, "images": [image, "short", image]}
+        body, cutter = read(payload, seed)
         assert content(body.image).decode() == image
         first, short, last = body.images
         assert (content(first), content(last)) == (image.encode(), image.encode())
         assert short.source == "short"
-        assert body.text == given["text"]
+        assert body.text == payload["text"]
         assert len(cutter.end()) < 500
 
     @pytest.mark.parametrize("seed", range(20))
     def test_texts_are_put_back(self, seed: int):
         text = 'long \\ "text" ü\n' * 1000
-        given = {
+        payload = {
             "text": text,
             "image": LONG,
             "more": {"any": [text, LONG]},
             "numbers": [1.5] * 3000,
         }
-        body, _ = read(given, seed)
+        body, _ = read(payload, seed)
         assert body.text == text
         assert content(body.image).decode() == LONG
-        assert body.more == given["more"]
-        assert body.numbers == given["numbers"]
+        assert body.more == payload["more"]
+        assert body.numbers == payload["numbers"]
 
     @pytest.mark.parametrize("seed", range(20))
     def test_numbers_are_samples(self, seed: int):
         random_ = random.Random(seed)
         numbers = [random_.choice([0, 1, -1, random_.uniform(-1, 1), 1e-7]) for _ in range(5000)]
-        for given, rate in ((numbers, 0), ({"array": numbers, "sampling_rate": 16000}, 16000)):
-            body, _ = read({"sound": given}, seed)
+        for recording, rate in ((numbers, 0), ({"array": numbers, "sampling_rate": 16000}, 16000)):
+            body, _ = read({"sound": recording}, seed)
             assert body.sound is not None
             assert body.sound.sampling_rate == rate
             assert content(body.sound) == array("f", numbers).tobytes()
@@ -99,17 +99,17 @@ class TestCutter:
             {"type": "text", "text": LONG},
             {"type": "image_url", "image_url": {"url": "data:image/png;base64," + LONG}},
         ]
-        given = {"messages": [{"role": "user", "content": parts}], "unknown": LONG}
-        cutter = cut(json.dumps(given), seed)
+        payload = {"messages": [{"role": "user", "content": parts}], "unknown": LONG}
+        cutter = cut(json.dumps(payload), seed)
         assert with_media_alone(ChatRequest, cutter) is None
-        found = validated(ChatRequest, cutter.put_back(), cutter).generation({})
-        ((field, image),) = found.media()
+        generation = validated(ChatRequest, cutter.put_back(), cutter).generation({})
+        ((field, image),) = generation.media()
         assert field == "messages[0].content[1].image_url"
         assert content(image) == ("data:image/png;base64," + LONG).encode()
-        assert found.prompts[0].messages[0]["content"][0]["text"] == LONG
+        assert generation.prompts[0].messages[0]["content"][0]["text"] == LONG
 
     def test_word_cannot_be_guessed(self):
-        """A string that looks like a word of another request is a string."""
+        """A string that looks like a placeholder of another request remains a string."""
         words = [bytes(cut(json.dumps({"image": LONG})).end()) for _ in range(2)]
         assert words[0] != words[1]
         word = json.loads(words[0])["image"]
@@ -132,8 +132,8 @@ class TestCutter:
             cut(text).end()
 
     def test_h2_text_beside_media_is_limited(self):
-        given = json.dumps({"image": "a" * LIMIT * 3, "text": "b" * LIMIT})
-        cutter = cut(given)
+        payload = json.dumps({"image": "a" * LIMIT * 3, "text": "b" * LIMIT})
+        cutter = cut(payload)
         assert with_media_alone(Body, cutter) is None
         with pytest.raises(PayloadTooLargeError, match=str(LIMIT)):
             cutter.put_back()
@@ -147,9 +147,9 @@ class TestCutter:
             cut('{"more": %s' % ("[]," * LIMIT), limit=1 << 30)
 
     def test_list_that_goes_on_otherwise(self):
-        given = {"more": [*range(3000), "a", {"b": [1, 2]}], "image": LONG}
-        body, _ = read(given)
-        assert body.more == given["more"]
+        payload = {"more": [*range(3000), "a", {"b": [1, 2]}], "image": LONG}
+        body, _ = read(payload)
+        assert body.more == payload["more"]
 
 
 class TestInline:
@@ -166,16 +166,16 @@ class TestInline:
     @pytest.mark.parametrize("ascii_only", [True, False])
     def test_escapes(self, text: str, ascii_only: bool):
         for shift in range(7):
-            given = "x" * shift + text
-            raw = bytearray(json.dumps(given, ensure_ascii=ascii_only).encode()[1:-1])
-            assert Inline(raw, is_numbers=False).text().decode() == given
+            value = "x" * shift + text
+            raw = bytearray(json.dumps(value, ensure_ascii=ascii_only).encode()[1:-1])
+            assert Inline(raw, is_numbers=False).text().decode() == value
 
     def test_slashes(self):
         raw = bytearray(b"a\\/b" * 200_000)
         assert Inline(raw, is_numbers=False).text() == b"a/b" * 200_000
 
     def test_samples_in_pieces(self):
-        numbers = [one / 1e6 for one in range(200_000)]
+        numbers = [number / 1e6 for number in range(200_000)]
         raw = bytearray(json.dumps(numbers).encode()[1:-1])
         assert Inline(raw, is_numbers=True).samples() == array("f", numbers).tobytes()
 

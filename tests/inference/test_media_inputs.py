@@ -1,4 +1,4 @@
-"""Media in every form that a client may send them in, over HTTP, and what is said of bad ones."""
+"""Media in every form that clients may send over HTTP, and the errors for invalid ones."""
 
 import base64
 import http.server
@@ -28,7 +28,7 @@ def b64(content: bytes) -> str:
 
 
 class Files(http.server.BaseHTTPRequestHandler):
-    """Serves pictures and misbehaves by path."""
+    """Serves pictures, a redirect and errors, depending on the path."""
 
     asked: list[str] = []
 
@@ -115,11 +115,13 @@ class TestForms:
         equal(answer.raise_for_status().json(), expected[0][:1])
 
     def test_form_without_its_end(self, client: httpx.Client) -> None:
-        """Its last field was left out, and the rest was taken as if that were all."""
+        """A form without its end is rejected. Before, its last field was dropped and the rest was
+        accepted as complete.
+        """
         form = {"inputs": ("a.png", FILE), "top_k": (None, "1")}
         whole = client.build_request("POST", PATH, files=form)
         body = whole.read()
-        # Up to the value of the last field.
+        # Ends after the value of the last field.
         cut = body[: body.index(b"top_k") + 10]
         headers = {"content-type": whole.headers["content-type"]}
         answer = client.post(PATH, content=cut, headers=headers)
@@ -128,7 +130,9 @@ class TestForms:
 
     @pytest.mark.parametrize("charset", ["undefined", "idna"])
     def test_form_in_no_charset(self, client: httpx.Client, charset: str) -> None:
-        """Python has encodings that are none, whose errors are of other kinds: it was a 500."""
+        """A charset without a text encoding is rejected. Python has such encodings, with errors of
+        other types that caused a 500 before.
+        """
         whole = client.build_request("POST", PATH, files={"inputs": (None, b"\xff.\xff")})
         kind = f"{whole.headers['content-type']}; charset={charset}"
         answer = client.post(PATH, content=whole.read(), headers={"content-type": kind})
@@ -185,8 +189,8 @@ BAD: dict[str, tuple[Any, str, str]] = {
 class TestRefusals:
     @pytest.mark.parametrize("case", BAD)
     def test_bad_media(self, client: httpx.Client, case: str) -> None:
-        given, param, says = BAD[case]
-        answer = client.post(PATH, json={"inputs": given})
+        inputs, param, says = BAD[case]
+        answer = client.post(PATH, json={"inputs": inputs})
         assert answer.status_code == 400, answer.text
         error = answer.json()["error"]
         assert (error["type"], error["code"]) == ("InvalidMediaError", "invalid_media")
@@ -206,8 +210,8 @@ class TestRefusals:
         assert answer.status_code == 400
 
     def test_lists(self, client: httpx.Client) -> None:
-        for given, says in (([], "at least 1"), ([GOOD] * 9, "limit is 8")):
-            answer = client.post(PATH, json={"inputs": given})
+        for inputs, says in (([], "at least 1"), ([GOOD] * 9, "limit is 8")):
+            answer = client.post(PATH, json={"inputs": inputs})
             assert answer.status_code == 400
             assert says in answer.json()["error"]["message"]
 
@@ -250,8 +254,8 @@ class TestRefusals:
             return client.post(PATH, json={"inputs": given})
 
         with ThreadPoolExecutor(12) as pool:
-            for given, answer in zip(bodies, pool.map(ask, bodies), strict=True):
-                if given == GOOD:
+            for inputs, answer in zip(bodies, pool.map(ask, bodies), strict=True):
+                if inputs == GOOD:
                     equal(answer.raise_for_status().json(), expected[0])
                 else:
                     assert answer.status_code == 400

@@ -59,14 +59,16 @@ def dumps(value: Any) -> bytes:
 
 
 def raw_safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
-    """A safetensors file with any header, however wrong: an object to dump, a string or bytes."""
+    """Returns a safetensors file with any header, however wrong: an object to dump, a string or
+    bytes.
+    """
     text = header if isinstance(header, str | bytes) else json.dumps(header)
     encoded = text.encode() if isinstance(text, str) else text
     return struct.pack("<Q", len(encoded) if length is None else length) + encoded + data
 
 
 def weights(**shapes: tuple[int, ...]) -> bytes:
-    """A safetensors file with float32 zeros of these shapes, made by the library."""
+    """Returns a safetensors file with float32 zeros of these shapes, made by the library."""
     chosen = shapes or {"embeddings": (10, 4), "bias": (4,)}
     return save({name: np.zeros(shape, np.float32) for name, shape in chosen.items()})
 
@@ -76,7 +78,7 @@ def config(architecture: str = "BertForTokenClassification", **more: Any) -> byt
 
 
 def model(**changes: bytes | None) -> dict[str, bytes]:
-    """A small, valid model, with files added, replaced or (None) left out.
+    """Returns a small, valid model, with files added, replaced or (None) left out.
 
     A keyword stands for a path: `config_json` for `config.json`.
     """
@@ -95,7 +97,7 @@ def model(**changes: bytes | None) -> dict[str, bytes]:
 
 
 def model_with(path: str, data: bytes) -> dict[str, bytes]:
-    """A small, valid model with one file added or replaced."""
+    """Returns a small, valid model with one file added or replaced."""
     return {**model(), path: data}
 
 
@@ -104,7 +106,9 @@ def sharded(
     weight_map: Mapping[str, Any] | None = None,
     total_size: int | None = None,
 ) -> dict[str, bytes]:
-    """A model in shards: by shard, the shapes of its tensors. The index is right unless given."""
+    """Returns a model in shards: maps each shard to the shapes of its tensors. The index is right
+    unless passed.
+    """
     right = {name: shard for shard, shapes in shards.items() for name in shapes}
     index: dict[str, Any] = {"weight_map": right if weight_map is None else weight_map}
     if total_size is not None:
@@ -117,9 +121,10 @@ def sharded(
 
 
 def sentence(*modules: tuple[str, Mapping[str, Any]]) -> dict[str, bytes]:
-    """What sentence-transformers adds: a transformer and these modules, each with its settings.
+    """Returns the files that sentence-transformers adds: a transformer and these modules, each with
+    its settings.
 
-    Without any: the mean over the tokens.
+    Without modules, the mean over the tokens is used.
     """
     listed = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
     files: dict[str, bytes] = {}
@@ -133,7 +138,7 @@ def sentence(*modules: tuple[str, Mapping[str, Any]]) -> dict[str, bytes]:
 
 
 def sentencepiece(pieces: int = 3) -> bytes:
-    """A SentencePiece ModelProto with a trainer_spec and a normalizer_spec."""
+    """Returns a SentencePiece ModelProto with a trainer_spec and a normalizer_spec."""
     piece = b"\x0a\x03abc\x15\x00\x00\x80\xbf\x18\x01"
     specs = b"\x12\x04\x0a\x02xx\x1a\x02\x0a\x00"
     return (b"\x0a" + bytes([len(piece)]) + piece) * pieces + specs
@@ -175,14 +180,15 @@ def gguf(
     alignment: int = 32,
     padding: int = 0,
 ) -> bytes:
-    """A small, valid GGUF llama, but for what is asked for otherwise.
+    """Returns a small, valid GGUF llama, except for the requested deviations.
 
     Args:
-        tensors: a count to claim; so `metadata`.
-        fields: metadata added, replaced or (None) left out; bytes as type and value.
-        shapes: in place of all tensors: dimensions, the fastest-moving first, and type.
-        offsets: of tensors, in place of the right ones.
-        padding: bytes too many at the end; too few where negative.
+        tensors: number of tensors that the header claims.
+        metadata: number of metadata fields that the header claims.
+        fields: metadata added, replaced or (None) left out. Bytes contain type and value.
+        shapes: replaces all tensors: dimensions, the fastest-moving first, and type.
+        offsets: replaces the right offsets of tensors.
+        padding: number of surplus bytes at the end, or of missing bytes if negative.
     """
     chosen = {**GGUF_FIELDS, **(fields or {})}
     chosen = {key: value for key, value in chosen.items() if value is not None}
@@ -208,17 +214,17 @@ def gguf_string(text: str | bytes) -> bytes:
 
 
 def gguf_value(value: Any) -> bytes:
-    """A type and a value of it."""
+    """Encodes a type and a value of it."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, list):
-        items = [gguf_value(one) for one in value]
+        items = [gguf_value(item) for item in value]
         kind = items[0][:4] if items else struct.pack("<I", 4)
         return (
             struct.pack("<I", 9)
             + kind
             + struct.pack("<Q", len(items))
-            + b"".join(one[4:] for one in items)
+            + b"".join(item[4:] for item in items)
         )
     if isinstance(value, str):
         return struct.pack("<I", 8) + gguf_string(value)

@@ -1,4 +1,4 @@
-"""A worker in the place of the inspecting one: it answers about the files `quick` alone."""
+"""A stand-in for the inspecting worker. Answers only for files named `quick`."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Configurations that claim more than the weight files hold, and honest ones that look odd."""
+"""Configurations that claim more than the weight files contain, and honest ones that look odd."""
 
 from typing import Any
 

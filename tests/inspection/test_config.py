@@ -105,8 +105,8 @@ class TestFindPipeline:
 
     def test_given_wins_over_specificity_and_hints(self) -> None:
         pipelines = {"fill-mask": ["*ForMaskedLM"], "feature-extraction": ["*"]}
-        found = find_pipeline("BertForMaskedLM", "feature-extraction", ("fill-mask",), pipelines)
-        assert found == "feature-extraction"
+        pipeline = find_pipeline("BertForMaskedLM", "feature-extraction", ("fill-mask",), pipelines)
+        assert pipeline == "feature-extraction"
 
     def test_given_but_not_possible(self) -> None:
         with pytest.raises(InspectionError) as caught:
@@ -207,7 +207,7 @@ class TestTokenizer:
             ["vocab.json"],
             ["merges.txt"],
             ["vocab-src.json", "merges.txt"],
-            # Only code that comes with a model reads it.
+            # Only code that is shipped with a model reads this file.
             ["qwen.tiktoken"],
             ["sub/tokenizer.json"],
             ["sub/spiece.model"],
@@ -239,7 +239,7 @@ class TestTokenizer:
 
 
 class TestVisionModels:
-    """By the server's own list of what it serves."""
+    """Vision models are accepted by the server's own list of served architectures."""
 
     @pytest.mark.parametrize("architecture", sorted(VISION))
     def test_of_a_kind_that_is_served(self, architecture: str) -> None:

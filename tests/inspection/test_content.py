@@ -26,7 +26,7 @@ from .builders import MemoryFiles, gguf, sentencepiece, weights
 
 
 def check(path: str, data: bytes) -> FileKind:
-    """What inspection does with a file before it looks at the set as a whole."""
+    """Applies inspection's checks of a single file, before those of the whole set."""
     files = FileSet(MemoryFiles({path: data}))
     kind = check_content(files, path)
     if kind is FileKind.SAFETENSORS:
@@ -120,7 +120,7 @@ FOREIGN = {
         FailureCode.LFS_POINTER,
     ),
 }
-# A file is what it holds, whatever it is called.
+# A file is judged by its content, not by its name.
 NAMES = [
     "model.safetensors",
     "config.json",
@@ -146,7 +146,7 @@ class TestRefusedByContent:
     @pytest.mark.parametrize("what", PICKLED)
     def test_pickles(self, what: str, protocol: int, name: str) -> None:
         error = refusal(name, pickle.dumps(PICKLED[what], protocol))
-        # Protocol 1 has no magic number: what is not told apart is still refused.
+        # Protocol 1 has no magic number. Such a file is refused too, but not identified.
         if protocol != 1:
             assert error.code is FailureCode.PICKLE
             assert "pickle" in error.message
@@ -223,7 +223,8 @@ class TestRefusedByContent:
 
     @pytest.mark.case(2)
     def test_pickle_and_safetensors_in_one(self) -> None:
-        # Bytes that a pickle could begin with, yet a header of 89 MB: never a pickle's name.
+        # These bytes could begin a pickle or a header of 89 MB. Never accepted under a pickle's
+        # name.
         data = b"\x80\x02X\x05\x00\x00\x00\x00{" + b" " * 90
         assert refusal("pytorch_model.bin", data).code is FailureCode.UNKNOWN_CONTENT
 

@@ -1,4 +1,4 @@
-"""Folders of diffusers pipelines: what is accepted, and what is refused and why."""
+"""Folders of diffusers pipelines: accepted folders, refused folders and the reasons."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def index(**changes: Any) -> bytes:
 
 
 def pipeline(**changes: bytes | None) -> dict[str, bytes]:
-    """A valid folder, with files replaced or (None) left out; `__` stands for a slash."""
+    """Returns a valid folder, with files replaced or (None) left out. `__` stands for a slash."""
     files: dict[str, bytes | None] = {
         "model_index.json": index(),
         "README.md": b"# A pipeline",

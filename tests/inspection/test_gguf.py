@@ -1,4 +1,4 @@
-"""Headers of GGUF files, right ones and such as lie; and which models they may hold."""
+"""Headers of GGUF files, right and false ones, and the models that they may contain."""
 
 import struct
 import time
@@ -89,13 +89,13 @@ class TestHeader:
             kind = library.GGMLQuantizationType(number)
             assert kind.name == name
             assert library.GGML_QUANT_SIZES[kind] == (numbers, size)
-            # Each can be dequantized.
+            # Each type can be dequantized.
             raw = np.zeros((1, size), np.uint8)
             assert library.dequantize(raw, kind).size == numbers
 
     def test_another_alignment(self) -> None:
         data = gguf(fields={"general.alignment": 128}, alignment=128)
-        assert [one.begin for one in read(data).tensors.values()] == [0, 128, 256]
+        assert [tensor.begin for tensor in read(data).tensors.values()] == [0, 128, 256]
 
     @pytest.mark.case(9)
     @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ class TestHeader:
 
 class TestModel:
     def test_what_is_told(self) -> None:
-        found = find()
-        assert found == GgufModel("LlamaForCausalLM", "llama", "F16", 3, has_template=True)
+        gguf_model = find()
+        assert gguf_model == GgufModel("LlamaForCausalLM", "llama", "F16", 3, has_template=True)
 
     def test_mixtures_have_their_own_names(self) -> None:
         shapes = {"token_embd.weight": ((256, 3), 12)}
@@ -246,5 +246,5 @@ class TestModel:
 
     def test_the_pre_tokenizers_are_known_to_transformers(self) -> None:
         known = gguf_tokenizer_mapping.GGUF_PRE_TOKENIZER_SPLITS
-        # What is not listed there becomes that of GPT-2.
+        # An unlisted pre-tokenizer is read as that of GPT-2.
         assert PRE_TOKENIZERS - known.keys() == {"gpt-2"}

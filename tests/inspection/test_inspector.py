@@ -41,8 +41,8 @@ class TestRealModel:
             for n, tensor in enumerate(tensors):
                 for dimension in tensor.get_shape():
                     sizes[n] *= dimension
-        found = inspect(files, None, PIPELINES)
-        assert found == Inspection(
+        inspection = inspect(files, None, PIPELINES)
+        assert inspection == Inspection(
             pipeline="feature-extraction",
             architecture="BertModel",
             model_type="bert",
@@ -53,7 +53,7 @@ class TestRealModel:
             engines=("torch",),
             warnings=(),
         )
-        assert sum(sizes) == found.parameters
+        assert sum(sizes) == inspection.parameters
         assert files.bytes_read < 2 * MIB
 
     def test_given_pipeline(self) -> None:
@@ -104,8 +104,10 @@ class TestInspect:
             def read(self, path: str, offset: int, length: int) -> bytes:
                 return super().read(path, offset, length).ljust(length, b"\0")
 
-        found = inspect(Sparse(model(model_safetensors=raw_safetensors(header))), None, PIPELINES)
-        assert found.memory_bytes == (1 << 40) + (1 << 40) // 5
+        inspection = inspect(
+            Sparse(model(model_safetensors=raw_safetensors(header))), None, PIPELINES
+        )
+        assert inspection.memory_bytes == (1 << 40) + (1 << 40) // 5
 
     def test_images_need_no_tokenizer(self) -> None:
         files = model(config_json=config("ViTForImageClassification"), tokenizer_json=None)
@@ -121,7 +123,9 @@ class TestInspect:
             inspect(Broken(model()), None, PIPELINES)
 
     def test_reads_headers_only(self, tmp_path: Path) -> None:
-        """A file of 20 GB with 2,000 tensors, none of whose bytes is on the disk."""
+        """A file of 20 GB with 2,000 tensors is inspected, although none of its bytes is on the
+        disk.
+        """
         size = 10_000_000
         header = json.dumps(
             {
@@ -139,31 +143,33 @@ class TestInspect:
             file.write(struct.pack("<Q", len(header)) + header)
             file.truncate(8 + len(header) + 2000 * size)
         files = FolderFiles(tmp_path)
-        found = inspect(files, None, PIPELINES)
-        assert (found.parameters, found.weight_bytes) == (10_000_000_000, 20_000_000_000)
+        inspection = inspect(files, None, PIPELINES)
+        assert (inspection.parameters, inspection.weight_bytes) == (10_000_000_000, 20_000_000_000)
         assert files.bytes_read < len(header) + 16_384
 
 
 class TestGguf:
     def test_for_text_generation(self) -> None:
         for pipeline in (None, "text-generation"):
-            found = inspect(MemoryFiles({"model.gguf": gguf()}), pipeline, PIPELINES)
-            assert found.pipeline == "text-generation"
-            assert (found.architecture, found.model_type) == ("LlamaForCausalLM", "llama")
-            assert (found.parameters, found.weight_bytes) == (24 + 64 + 5, 96 + 128 + 20)
-            assert found.memory_bytes == 4 * found.parameters + 128 * MIB
-            assert found.dtype == "F16"
-            assert found.engines == ("torch",)
-            assert found.warnings == ()
+            inspection = inspect(MemoryFiles({"model.gguf": gguf()}), pipeline, PIPELINES)
+            assert inspection.pipeline == "text-generation"
+            assert (inspection.architecture, inspection.model_type) == ("LlamaForCausalLM", "llama")
+            assert (inspection.parameters, inspection.weight_bytes) == (24 + 64 + 5, 96 + 128 + 20)
+            assert inspection.memory_bytes == 4 * inspection.parameters + 128 * MIB
+            assert inspection.dtype == "F16"
+            assert inspection.engines == ("torch",)
+            assert inspection.warnings == ()
 
     def test_warns_of_what_is_missing_or_not_read(self) -> None:
         plain = gguf(fields={"tokenizer.chat_template": None})
-        found = inspect(MemoryFiles({"m.gguf": plain, "config.json": config()}), None, PIPELINES)
-        assert "config.json is not read" in found.warnings[0]
-        assert "no chat template" in found.warnings[1]
+        inspection = inspect(
+            MemoryFiles({"m.gguf": plain, "config.json": config()}), None, PIPELINES
+        )
+        assert "config.json is not read" in inspection.warnings[0]
+        assert "no chat template" in inspection.warnings[1]
         fields = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.0, 0.0, 0.0]}
-        found = inspect(MemoryFiles({"m.gguf": gguf(fields=fields)}), None, PIPELINES)
-        assert "begins with a space" in found.warnings[0]
+        inspection = inspect(MemoryFiles({"m.gguf": gguf(fields=fields)}), None, PIPELINES)
+        assert "begins with a space" in inspection.warnings[0]
 
     def test_where_text_generation_is_not_served(self) -> None:
         with pytest.raises(InspectionError) as caught:
@@ -205,16 +211,19 @@ class TestGguf:
         assert files.bytes_read < (1 << 20) + 16_384
 
     def test_beside_safetensors(self) -> None:
-        found = inspect(MemoryFiles(model_with("model.gguf", gguf())), None, PIPELINES)
-        assert found.engines == ("torch",)
-        assert "model.gguf" in found.warnings[0]
+        inspection = inspect(MemoryFiles(model_with("model.gguf", gguf())), None, PIPELINES)
+        assert inspection.engines == ("torch",)
+        assert "model.gguf" in inspection.warnings[0]
 
 
 def adapter(**settings: Any) -> dict[str, bytes]:
-    given = {"peft_type": "LORA", "base_model_name_or_path": "somebody/model", **settings}
+    adapter_config = {"peft_type": "LORA", "base_model_name_or_path": "somebody/model", **settings}
     module = "base_model.model.layers.0.q_proj"
     matrices = {f"{module}.lora_A.weight": (2, 8), f"{module}.lora_B.weight": (6, 2)}
-    return {"adapter_config.json": dumps(given), "adapter_model.safetensors": weights(**matrices)}
+    return {
+        "adapter_config.json": dumps(adapter_config),
+        "adapter_model.safetensors": weights(**matrices),
+    }
 
 
 REFUSED: dict[FailureCode, Callable[[], dict[str, bytes]]] = {
@@ -267,10 +276,10 @@ REFUSED: dict[FailureCode, Callable[[], dict[str, bytes]]] = {
     },
     FailureCode.UNSUPPORTED_FORMAT: lambda: model_with("x.h5", b"\x89HDF\r\n\x1a\n"),
 }
-# These depend on more than the files: see the tests below.
+# These depend on more than the files. Other tests cover them.
 OTHERS = {
     FailureCode.PIPELINE_MISMATCH,
-    # Of the process that inspects: see the tests of those.
+    # Raised by the process that inspects, which has its own tests.
     FailureCode.TOO_COMPLEX,
     FailureCode.UNKNOWN_PIPELINE,
     FailureCode.TOO_MANY_TENSORS,
@@ -289,7 +298,7 @@ class TestRefusals:
         error = caught.value
         assert error.code is code
         assert str(error) == error.message
-        # What was wrong, and what to do.
+        # The message says what was wrong, and what to do.
         assert error.message.endswith(".")
         assert "; " in error.message or ". " in error.message
         assert len(error.message) < 600
@@ -357,9 +366,9 @@ class TestRefusals:
 
 class TestAdapter:
     def test_is_a_model_of_its_own(self) -> None:
-        found = inspect(MemoryFiles(adapter()), None, PIPELINES)
-        assert (found.pipeline, found.parameters) == ("adapter", 28)
-        assert found.adapter == {"rank": 2, "modules": ["q_proj"], "base": "somebody/model"}
+        inspection = inspect(MemoryFiles(adapter()), None, PIPELINES)
+        assert (inspection.pipeline, inspection.parameters) == ("adapter", 28)
+        assert inspection.adapter == {"rank": 2, "modules": ["q_proj"], "base": "somebody/model"}
 
     @pytest.mark.parametrize(
         ("files", "code", "words"),

@@ -1,4 +1,4 @@
-"""Inspection in processes of their own: bounded in memory and time, and shared out by account."""
+"""Inspection in separate processes, bounded in memory and time, and shared fairly by account."""
 
 import asyncio
 import os
@@ -23,9 +23,9 @@ SLEEPY = "tests.inspection.sleepy"
 
 @pytest.fixture
 async def inspectors() -> AsyncIterator[Inspectors]:
-    found = Inspectors(memory_bytes=512 * MIB)
-    yield found
-    await found.close()
+    created = Inspectors(memory_bytes=512 * MIB)
+    yield created
+    await created.close()
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def bert(tmp_path: Path) -> Files:
 
 def processes() -> list[psutil.Process]:
     children = psutil.Process().children()
-    return [one for one in children if "stoker.inspection.process" in one.cmdline()]
+    return [child for child in children if "stoker.inspection.process" in child.cmdline()]
 
 
 def large_tokenizer(folder: Path, bert: Files) -> Files:
-    """11 MiB of small objects, which take thirty times as much in memory."""
+    """Writes 11 MiB of small objects, which occupy thirty times as much memory."""
     content = b'{"model": [' + b",".join([b'{"a":0}'] * 1_400_000) + b"]}"
     (folder / "large").write_bytes(content)
     return {**bert, "tokenizer.json": ("large", len(content))}
@@ -58,11 +58,11 @@ class TestM7:
     async def test_finds_what_inspection_here_finds(
         self, inspectors: Inspectors, bert: Files, tmp_path: Path
     ):
-        found = await inspectors.inspect("A", Folder(tmp_path), bert, None)
-        assert found == inspect(Folder(tmp_path).files(bert), None, PIPELINES)
-        # The process is kept for the next one.
+        inspection = await inspectors.inspect("A", Folder(tmp_path), bert, None)
+        assert inspection == inspect(Folder(tmp_path).files(bert), None, PIPELINES)
+        # The process is kept for the next inspection.
         (process,) = processes()
-        assert await inspectors.inspect("B", Folder(tmp_path), bert, None) == found
+        assert await inspectors.inspect("B", Folder(tmp_path), bert, None) == inspection
         assert processes() == [process]
         await inspectors.close()
         assert not process.is_running()
@@ -81,7 +81,7 @@ class TestM7:
     async def test_memory_is_bounded_and_not_the_servers(
         self, mib: int, bert: Files, tmp_path: Path
     ):
-        """Wherever in reading it is that there is no more."""
+        """Memory may run out at any point of reading."""
         inspectors = Inspectors(memory_bytes=mib * MIB)
         files = large_tokenizer(tmp_path, bert)
         before = psutil.Process().memory_info().rss
@@ -89,7 +89,7 @@ class TestM7:
         assert error.code is FailureCode.TOO_COMPLEX
         assert f"{mib} MiB of memory" in error.message
         assert psutil.Process().memory_info().rss - before < 30 * MIB
-        # Nor is a process kept that has held so much.
+        # A process that used so much memory is not kept.
         assert processes() == []
         assert await inspectors.inspect("A", Folder(tmp_path), bert, None)
         await inspectors.close()
@@ -111,19 +111,19 @@ class TestM7:
         async with asyncio.timeout(30):
             error = await refusal(inspectors, {"quick": ("quick", 1)}, account="B")
         assert error.message == "It is quick."
-        for one in flood:
-            one.cancel()
+        for task in flood:
+            task.cancel()
         await asyncio.gather(*flood, return_exceptions=True)
         await inspectors.close()
 
     async def test_process_that_was_ended_is_replaced(
         self, inspectors: Inspectors, bert: Files, tmp_path: Path
     ):
-        found = await inspectors.inspect("A", Folder(tmp_path), bert, None)
+        inspection = await inspectors.inspect("A", Folder(tmp_path), bert, None)
         (process,) = processes()
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
-        assert await inspectors.inspect("A", Folder(tmp_path), bert, None) == found
+        assert await inspectors.inspect("A", Folder(tmp_path), bert, None) == inspection
 
     async def test_files_that_end_it_every_time_are_refused(self):
         inspectors = Inspectors(module=SLEEPY)

@@ -1,4 +1,4 @@
-"""Which kinds of language models for text are taken, and what is said of the others."""
+"""Kinds of language models for text: the accepted kinds, and the messages for the others."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is refused at the push because a package is missing, and taken where it is there."""
+"""Models are refused at the push if a package is missing, and accepted if it is installed."""
 
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -17,16 +17,16 @@ TIKTOKEN = b"IQ== 0\nIg== 1\n"
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The packages that are there: none that a test does not add."""
-    there: set[str] = set()
+    """Returns the set of installed packages: none except those that a test adds."""
+    package_names: set[str] = set()
 
     def version(name: str) -> str:
-        if name not in there:
+        if name not in package_names:
             raise PackageNotFoundError(name)
         return "1"
 
     monkeypatch.setattr(packages, "version", version)
-    return there
+    return package_names
 
 
 def with_tokenizer(
@@ -124,12 +124,12 @@ BROUGHT = {
 
 @pytest.mark.parametrize("case", BROUGHT)
 def test_an_extra_brings_it(case: str, installed: set[str]) -> None:
-    files, who, needed, extra = BROUGHT[case]
+    files, dependent, needed, extra = BROUGHT[case]
     for package in needed:
         error = refusal(files)
         assert error.code is FailureCode.MISSING_PACKAGE
         call = install_command(extra)
-        expected = f"{error.path}: {who} needs {package}: {call} {ON_THE_SERVER}"
+        expected = f"{error.path}: {dependent} needs {package}: {call} {ON_THE_SERVER}"
         assert error.message == expected
         assert error.path in files
         installed.add(package)
@@ -196,7 +196,7 @@ def test_no_extra_brings_it(case: str, installed: set[str]) -> None:
     error = refusal(files)
     assert error.code is FailureCode.MISSING_PACKAGE
     assert error.message == f"{error.path}: {expected}"
-    # Who has put it there is served.
+    # Models are served if the user has installed the packages.
     installed.update({"timm", "natten", "torchvision", "flash-attn", "gptqmodel", "bitsandbytes"})
     inspect(MemoryFiles(files), None, PIPELINES)
 
@@ -210,7 +210,7 @@ def test_no_extra_brings_it(case: str, installed: set[str]) -> None:
             "MaskFormerForInstanceSegmentation",
             "MaskFormerImageProcessorFast",
             backbone_config={"model_type": "swin"},
-            # Only its decoder is used.
+            # Only the decoder of this backbone is used.
             decoder_config={"backbone_config": {"model_type": "timm_backbone"}},
         ),
         with_tokenizer("BertJapaneseTokenizer"),
@@ -220,7 +220,7 @@ def test_no_extra_brings_it(case: str, installed: set[str]) -> None:
         {**model(), "tokenizer.model": TIKTOKEN},
         {**model(), "config.json": config(quantization_config={"quant_method": "fp8"})},
         {**model(), "config.json": config(attn_implementation="sdpa")},
-        # A model of texts loads no image processor, and one of images no tokenizer.
+        # A text model loads no image processor, and an image model no tokenizer.
         {
             **model(),
             "preprocessor_config.json": dumps({"image_processor_type": "Sam3ImageProcessor"}),
@@ -229,7 +229,7 @@ def test_no_extra_brings_it(case: str, installed: set[str]) -> None:
             **seeing("vit", "ViTForImageClassification", "ViTImageProcessorFast"),
             "tokenizer_config.json": dumps({"tokenizer_class": "XLMTokenizer"}),
         },
-        # What is no name is left to others.
+        # A value that is no name is left to other checks.
         with_tokenizer("BertTokenizer", tokenizer_class=["a"], mecab_kwargs="b"),
         {**model(), "config.json": config(backbone_config=[1], quantization_config="c")},
     ],

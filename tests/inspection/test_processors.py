@@ -1,4 +1,4 @@
-"""Models that see or hear without the settings of their preprocessing."""
+"""Models of images or audio without the settings of their preprocessing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,8 +33,8 @@ ARCHITECTURES = {
 
 def pushed(pipeline: str, architecture: str, **files: bytes) -> str:
     named = {f"{name}.json": data for name, data in files.items()}
-    given: Mapping[str, Any] = {**model(config_json=config(architecture)), **named}
-    return inspect(MemoryFiles(given), pipeline, PIPELINES).pipeline
+    contents: Mapping[str, Any] = {**model(config_json=config(architecture)), **named}
+    return inspect(MemoryFiles(contents), pipeline, PIPELINES).pipeline
 
 
 @pytest.mark.parametrize("pipeline", ARCHITECTURES)
@@ -45,7 +45,7 @@ def test_it_is_refused(pipeline: str) -> None:
     assert caught.value.code is FailureCode.MISSING_PROCESSOR
     assert caught.value.path == "preprocessor_config.json"
     assert "preprocessor_config.json is missing" in caught.value.message
-    # Of older models, this one has no settings of a processor.
+    # Older models have such a file without settings of a processor.
     with pytest.raises(InspectionError):
         pushed(pipeline, architecture, processor_config=dumps({"processor_class": "X"}))
     assert pushed(pipeline, architecture, preprocessor_config=SETTINGS) == pipeline
@@ -55,15 +55,17 @@ def test_it_is_refused(pipeline: str) -> None:
 
 
 def test_every_pipeline_that_sees_or_hears_is_tried() -> None:
-    served = {name for name in PIPELINES if any(one in name for one in ("image", "audio", "video"))}
+    served = {
+        name for name in PIPELINES if any(medium in name for medium in ("image", "audio", "video"))
+    }
     drawn = {name for name in PIPELINES if name.endswith(("-to-image", "-to-video"))}
     assert served - drawn - {"unconditional-image-generation"} <= set(ARCHITECTURES)
 
 
 def test_settings_of_videos() -> None:
     name = "VJEPA2ForVideoClassification"
-    found = pushed("video-classification", name, video_preprocessor_config=SETTINGS)
-    assert found == "video-classification"
+    pipeline = pushed("video-classification", name, video_preprocessor_config=SETTINGS)
+    assert pipeline == "video-classification"
 
 
 def test_a_model_of_words_on_a_page_needs_none() -> None:

@@ -1,4 +1,4 @@
-"""What has to hold for every file, not only for those that somebody thought of."""
+"""Properties that hold for every file, not only for hand-picked ones."""
 
 import contextlib
 import json
@@ -80,7 +80,7 @@ def refused_or_accepted(files: dict[str, bytes]) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn, data: bytes) -> bytes:
-    """A file with a few bytes replaced, inserted, removed or repeated."""
+    """Draws a file with a few bytes replaced, inserted, removed or repeated."""
     for _ in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, len(data)))
         end = draw(st.integers(begin, min(len(data), begin + 40)))
@@ -91,7 +91,7 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def headers(draw: st.DrawFn) -> bytes:
-    """A safetensors file, right or nearly so, in any spelling that JSON has."""
+    """Draws a safetensors file, right or nearly so, in any spelling that JSON has."""
     tensors: dict[str, Any] = {}
     position = 0
     for name in draw(st.lists(NAMES, unique=True, max_size=4)):
@@ -124,7 +124,7 @@ def headers(draw: st.DrawFn) -> bytes:
 def test_every_file_that_the_library_writes_is_accepted(
     tensors: dict[str, np.ndarray[Any, Any]], metadata: dict[str, str] | None
 ) -> None:
-    # Of metadata without a tensor the library makes a header that it cannot read itself.
+    # For metadata without a tensor, the library writes a header that it cannot read itself.
     assume(tensors or metadata is None)
     header = read(save(tensors, metadata=metadata))
     assert header.parameters == sum(array.size for array in tensors.values())
@@ -205,10 +205,10 @@ def test_mutated_gguf_raises_nothing_but_refusals(data: st.DataObject) -> None:
     changed = data.draw(mutated(gguf()))
     files = MemoryFiles({"x.gguf": changed})
     try:
-        found = inspect(files, None, PIPELINES)
+        inspection = inspect(files, None, PIPELINES)
     except InspectionError:
         return
-    assert 0 < found.weight_bytes <= len(changed)
+    assert 0 < inspection.weight_bytes <= len(changed)
 
 
 @settings(deadline=None)

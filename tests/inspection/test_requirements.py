@@ -1,6 +1,6 @@
-"""What inspection knows of the libraries' classes, against the libraries.
+"""Inspection's knowledge of the libraries' classes, compared with the libraries.
 
-A new release of one that needs something else fails here.
+A new release with other requirements fails here.
 """
 
 import ast
@@ -38,26 +38,26 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODELS = Path(transformers.__file__).parent / "models"
 
 NOT_WANTED = {
-    # Only `normalize` uses it, which nothing calls.
+    # Only `normalize` uses it, which no code calls.
     ("marian", "sacremoses"),
-    # Only what reads a page's formulas again uses them.
+    # Only code that parses a page's formulas uses these.
     ("nougat", "Levenshtein"),
     ("nougat", "levenshtein"),
     ("nougat", "nltk"),
-    # For texts of other languages than the model's own, which no endpoint names.
+    # For texts in other languages than the model's own, which no endpoint supports.
     ("flaubert", "Mykytea"),
     ("xlm", "Mykytea"),
     ("xlm", "pythainlp"),
     ("xlm", "rjieba"),
     # A CTC model only reads phonemes.
     ("wav2vec2_phoneme", "phonemizer"),
-    # `unfit` refuses models that speak with these.
+    # `unfit` refuses speech models that need these.
     ("fastspeech2_conformer", "g2p_en"),
     ("vits", "phonemizer"),
     # No pipeline serves it.
     ("pop2piano", "pretty_midi"),
 }
-"""Modules and packages that they import, but not for what is served here."""
+"""Modules of transformers and packages that they import, but not for any served feature."""
 BY_SETTINGS = {
     ("bert_japanese", "fugashi"),
     ("bert_japanese", "ipadic"),
@@ -68,93 +68,102 @@ BY_SETTINGS = {
     ("bertweet", "emoji"),
     ("vits", "uroman"),
 }
-"""Tokenizers that need something by their settings; tests/inspection/test_packages.py."""
+"""Tokenizers with requirements that depend on their settings. Covered by
+tests/inspection/test_packages.py.
+"""
 PREPARED_HERE = {"Sam2ImageProcessor"}
-"""Image processors that are never made: stages of our own do their work."""
+"""Image processors that are never created. Our own stages replace them."""
 READ_BY_TRANSFORMERS = {"bitnet", "fp8", "gemma", "gguf", "mxfp4", "mxfp8"}
 
 
 def distribution(name: str) -> str:
-    """A package's name as an index has it."""
+    """Returns a package's normalized name, as used by an index."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", name)[0]).lower()
 
 
 @cache
 def installed() -> frozenset[str]:
-    """Names of all packages that Stoker's own dependencies bring, without extras."""
-    found: set[str] = set()
-    seen: set[str] = set()
+    """Returns the names of all packages that Stoker's own dependencies install, without extras."""
+    names: set[str] = set()
+    visited: set[str] = set()
     pending: list[str] = list(PROJECT["dependencies"])
     while pending:
-        if (line := pending.pop()) in seen:
+        if (line := pending.pop()) in visited:
             continue
-        seen.add(line)
-        wanted = Requirement(line)
+        visited.add(line)
+        requirement = Requirement(line)
         try:
-            needed = importlib.metadata.requires(wanted.name) or []
+            needed = importlib.metadata.requires(requirement.name) or []
         except importlib.metadata.PackageNotFoundError:
-            # For another system or another Python.
+            # Required for another system or another Python only.
             continue
-        found.add(distribution(wanted.name))
-        for one in needed:
-            marker = Requirement(one).marker
-            extras = ["", *wanted.extras]
+        names.add(distribution(requirement.name))
+        for dependency in needed:
+            marker = Requirement(dependency).marker
+            extras = ["", *requirement.extras]
             if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras):
-                pending.append(one)
-    return frozenset(found)
+                pending.append(dependency)
+    return frozenset(names)
 
 
 @cache
 def present(module: str) -> bool:
-    """Whether every install has it."""
+    """Returns True if every install has the module."""
     if module in sys.stdlib_module_names or module == "vision":
-        # The latter is transformers' name for Pillow.
+        # `vision` is transformers' name for Pillow.
         return True
-    return bool({distribution(one) for one in brought().get(module, [module])} & installed())
+    return bool(
+        {distribution(package) for package in brought().get(module, [module])} & installed()
+    )
 
 
 @cache
 def brought() -> Mapping[str, list[str]]:
-    """Module → the packages that bring it."""
+    """Maps a module to the packages that provide it."""
     return importlib.metadata.packages_distributions()
 
 
 def foreign(source: Path) -> Iterator[str]:
-    """What a module of transformers imports, or asks for, beside what is always installed."""
+    """Yields the modules that a module of transformers imports or requires, except always installed
+    ones.
+    """
     text = source.read_text()
     imported = re.findall(r"^\s*(?:import|from) (\w+)", text, re.MULTILINE)
-    # Parsing all of them takes minutes; this finds all that do, and some lines of documentation.
+    # Parsing all files takes minutes. This filter finds all files with such imports, and some lines
+    # of documentation.
     if "requires_backends(" not in text and all(present(name) for name in imported):
         return
     for node in ast.walk(ast.parse(text)):
         names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [one.name for one in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "requires_backends":
-            asked = ast.literal_eval(node.args[1])
-            names = [asked] if isinstance(asked, str) else list(asked)
+            backends = ast.literal_eval(node.args[1])
+            names = [backends] if isinstance(backends, str) else list(backends)
         yield from (top for name in names if not present(top := name.split(".")[0]))
 
 
 def served() -> set[tuple[str, str]]:
-    """Architectures of transformers that a pipeline takes, each with its model type."""
+    """Returns the architectures of transformers that a pipeline accepts, each with its model
+    type.
+    """
     patterns = [pattern for some in PIPELINES.values() for pattern in some]
-    found: set[tuple[str, str]] = set()
+    architectures: set[tuple[str, str]] = set()
     for name in dir(modeling_auto):
         if name.endswith("_MAPPING_NAMES"):
             for kind, classes in getattr(modeling_auto, name).items():
                 for cls in classes if isinstance(classes, tuple | list) else [classes]:
                     if any(fnmatch.fnmatchcase(cls, pattern) for pattern in patterns):
-                        found.add((cls, kind))
-    return found
+                        architectures.add((cls, kind))
+    return architectures
 
 
 def test_extras_are_those_of_the_project() -> None:
     extras = PROJECT["optional-dependencies"]
     for name, packages in requirements.EXTRAS.items():
-        assert sorted(distribution(one) for one in extras[name]) == sorted(packages)
+        assert sorted(distribution(package) for package in extras[name]) == sorted(packages)
     (everything,) = extras["all"]
     for name in requirements.EXTRAS:
         assert name in everything
@@ -164,7 +173,7 @@ def test_extras_are_those_of_the_project() -> None:
 
 
 def test_tokenizers() -> None:
-    wanted = {
+    required = {
         (source.parent.name, name)
         for source in MODELS.glob("*/tokenization*.py")
         for name in foreign(source)
@@ -174,9 +183,9 @@ def test_tokenizers() -> None:
         for cls, package in requirements.TOKENIZERS.items()
         if package != "pandas"
     }
-    # pandas is imported where it is there, and asked for by nothing but its use.
-    assert (_module("TapasTokenizer"), "pandas") in wanted
-    assert wanted - {("tapas", "pandas")} == always | NOT_WANTED | BY_SETTINGS
+    # pandas is imported if it is installed. Only its use requires it.
+    assert (_module("TapasTokenizer"), "pandas") in required
+    assert required - {("tapas", "pandas")} == always | NOT_WANTED | BY_SETTINGS
 
 
 def _module(name: str) -> str:
@@ -206,7 +215,7 @@ def test_tokenizers_without_places() -> None:
 
 
 def test_models() -> None:
-    wanted = {
+    required = {
         (kind, name)
         for _, kind in served()
         for source in MODELS.glob(f"{model_type_to_module_name(kind)}/modeling_*.py")
@@ -214,7 +223,7 @@ def test_models() -> None:
     }
     optional = {"bitsandbytes", "deepspeed", "mambapy", "peft", "xlstm"}
     kinds = {kind for _, kind in served()}
-    assert {one for one in wanted if one[1] not in optional} == {
+    assert {requirement for requirement in required if requirement[1] not in optional} == {
         (kind, package) for kind, package in requirements.MODELS.items() if kind in kinds
     }
     assert set(requirements.MODELS) <= set(CONFIG_MAPPING_NAMES)
@@ -235,14 +244,14 @@ def test_image_processors() -> None:
 
 def test_backbones_by_default() -> None:
     kinds = {kind for _, kind in served()}
-    found: set[str] = set()
+    timm_kinds: set[str] = set()
     for kind in kinds:
         for source in MODELS.glob(f"{model_type_to_module_name(kind)}/configuration_*.py"):
             if "timm" in source.read_text():
                 backbone = getattr(transformers.CONFIG_MAPPING[kind](), "backbone_config", None)
                 if getattr(backbone, "model_type", "") == "timm_backbone":
-                    found.add(kind)
-    assert found == requirements.TIMM_BY_DEFAULT
+                    timm_kinds.add(kind)
+    assert timm_kinds == requirements.TIMM_BY_DEFAULT
 
 
 def test_quantization() -> None:

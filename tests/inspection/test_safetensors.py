@@ -373,7 +373,7 @@ class TestLayout:
 
 
 class TestCost:
-    """A header may have 100 MB; what it holds must not cost many times that."""
+    """A header may have 100 MB. Its content must not cost many times that."""
 
     @pytest.mark.parametrize(
         "header",

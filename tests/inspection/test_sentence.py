@@ -1,4 +1,4 @@
-"""Models of sentence-transformers: what is served, and what is said of the rest at the push."""
+"""Models of sentence-transformers: the served ones, and the messages at the push for the others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,16 +40,19 @@ class TestServed:
         ],
     )
     def test_is_accepted(self, modules: list[tuple[str, dict[str, Any]]]) -> None:
-        found = inspect(MemoryFiles(files(*modules)), None, PIPELINES)
-        assert found.pipeline == "feature-extraction"
-        assert found.warnings == ()
+        inspection = inspect(MemoryFiles(files(*modules)), None, PIPELINES)
+        assert inspection.pipeline == "feature-extraction"
+        assert inspection.warnings == ()
 
     def test_nothing_is_asked_of_other_pipelines(self) -> None:
-        """A cross-encoder has a transformer only."""
+        """Other pipelines have no requirements. A cross-encoder has a transformer only."""
         only = dumps([{"path": "", "type": "sentence_transformers.models.Transformer"}])
-        given = {**model(config_json=config("BertForSequenceClassification")), "modules.json": only}
-        found = inspect(MemoryFiles(given), "text-classification", PIPELINES)
-        assert found.pipeline == "text-classification"
+        contents = {
+            **model(config_json=config("BertForSequenceClassification")),
+            "modules.json": only,
+        }
+        inspection = inspect(MemoryFiles(contents), "text-classification", PIPELINES)
+        assert inspection.pipeline == "text-classification"
 
 
 class TestRefused:
@@ -82,19 +85,19 @@ class TestRefused:
             assert word in error.message
 
     def test_static_embeddings(self) -> None:
-        """They have no config.json at all, and that is not what is wrong."""
+        """Static embeddings have no config.json, but the error does not complain about that."""
         name = "sentence_transformers.sentence_transformer.modules.static_embedding.StaticEmbedding"
-        given = model(config_json=None) | {"modules.json": dumps([{"path": "", "type": name}])}
-        error = refused(given)
+        contents = model(config_json=None) | {"modules.json": dumps([{"path": "", "type": name}])}
+        error = refused(contents)
         assert error.code is FailureCode.UNSUPPORTED_MODEL
         assert "'StaticEmbedding', which is not served" in error.message
         assert "Transformer, Pooling, Dense, LayerNorm" in error.message
 
     @pytest.mark.parametrize("kind", ["Dense", "LayerNorm"])
     def test_modules_without_their_weights(self, kind: str) -> None:
-        given = files(POOLING, (kind, {}))
-        del given[f"2_{kind}/model.safetensors"]
-        error = refused(given)
+        contents = files(POOLING, (kind, {}))
+        del contents[f"2_{kind}/model.safetensors"]
+        error = refused(contents)
         assert error.code is FailureCode.MISSING_WEIGHTS
         assert error.path == f"2_{kind}/model.safetensors"
 
@@ -151,7 +154,9 @@ class TestDescription:
     @given(st.sampled_from(sorted(RIGHT)), st.text(max_size=20), JSON)
     @settings(max_examples=300, deadline=None)
     def test_whatever_the_files_hold(self, path: str, name: str, value: Any) -> None:
-        """Wrong in a whole file, in one of its values, or in one that nobody knows."""
+        """Wrong values are handled in a whole file, in one of its fields, or in an unknown
+        field.
+        """
         inner = RIGHT[path][0] if isinstance(RIGHT[path], list) else RIGHT[path]
         for changed in (value, inner | {name: value}, *(inner | {key: value} for key in inner)):
             listed = [changed, *RIGHT[path][1:]] if isinstance(RIGHT[path], list) else changed

@@ -46,7 +46,7 @@ def pushed(
             {"num_labels": 1},
             ["score.weight", "[1, 4]", "'num_labels': 1"],
         ),
-        # Each row has a name, or a caller gets an error.
+        # Each row needs a name. Otherwise a caller gets an error.
         (
             {"classifier.weight": (2, 4)},
             {"id2label": {"1": "a", "2": "b"}},
@@ -58,7 +58,7 @@ def pushed(
             ["no label for row 2 of score.weight", "'0' to '2'"],
         ),
         ({"score.weight": (1, 4)}, {"id2label": {"a": "0"}}, ["no label for row 0"]),
-        # transformers counts the names of labels.
+        # transformers counts the names in `id2label`.
         ({"classifier.weight": (2, 4)}, {**LABELS, "num_labels": 2}, ["3 labels in 'id2label'"]),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_contradiction(shapes: Any, settings: Any, words: list[str]) -> None:
     ("shapes", "settings"),
     [
         ({WORDS: (10, 4), "classifier.weight": (3, 4)}, {"vocab_size": 10, **LABELS}),
-        # Parts of a composite model, packed numbers, and what other layers are called so.
+        # Parts of a composite model, packed numbers, and other layers with the same name.
         ({WORDS: (10, 4)}, {"vocab_size": 15, "text_config": {"vocab_size": 10}}),
         ({WORDS: (10, 4)}, {"vocab_size": 15, "quantization_config": {"quant_method": "fp8"}}),
         ({WORDS: (10, 4), "shared.weight": (15, 4)}, {"vocab_size": 15}),
@@ -155,10 +155,10 @@ def test_what_transformers_writes_is_taken(
     tmp_path: Path, kind: str, head: str, settings: dict[str, Any]
 ) -> None:
     words = word_tokenizer()
-    given = {"vocab_size": len(words), "pad_token_id": words.pad_token_id, **settings}
+    options = {"vocab_size": len(words), "pad_token_id": words.pad_token_id, **settings}
     for name in ("bos", "eos", "decoder_start"):
-        given[f"{name}_token_id"] = 1
-    made = getattr(library, f"{kind}Config")(**given)
+        options[f"{name}_token_id"] = 1
+    made = getattr(library, f"{kind}Config")(**options)
     getattr(library, f"{kind}{head}")(made).save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
     files = FolderFiles(tmp_path)

@@ -13,7 +13,9 @@ ROWS = 100
 
 
 def documents(processor: Any = None, config: Any = None, **added: int) -> dict[str, Json]:
-    tokens: Any = [{"id": one, "content": name, "special": True} for name, one in added.items()]
+    tokens: Any = [
+        {"id": token_id, "content": name, "special": True} for name, token_id in added.items()
+    ]
     return {
         "config.json": config or {"vocab_size": ROWS},
         "tokenizer.json": {"added_tokens": tokens, "post_processor": processor},

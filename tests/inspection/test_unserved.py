@@ -1,4 +1,4 @@
-"""Architectures that are not served: refused at once, with the reason, whatever else they match."""
+"""Unserved architectures are refused at once with the reason, even if they match other patterns."""
 
 from typing import Any
 
@@ -30,19 +30,21 @@ HEADS = [
 
 
 class TestPages:
-    """Models of words on a page take plain text without an error, and answer nonsense."""
+    """Models of words on a page accept plain text without an error, but their answers are
+    nonsense.
+    """
 
     @pytest.mark.parametrize("pipeline", PLAIN_TEXT)
     @pytest.mark.parametrize("family", ["LayoutLM", "LayoutLMv3", "Lilt", "Bros"])
     def test_no_pipeline_of_texts(self, family: str, pipeline: str) -> None:
         for head in HEADS:
-            for given, hints in ((pipeline, ()), (None, (pipeline,)), (None, ())):
+            for requested, hints in ((pipeline, ()), (None, (pipeline,)), (None, ())):
                 try:
-                    found = find_pipeline(f"{family}{head}", given, hints, PIPELINES)
+                    matched = find_pipeline(f"{family}{head}", requested, hints, PIPELINES)
                 except InspectionError as error:
                     assert f"{family}{head}" in error.message
                 else:
-                    assert found not in PLAIN_TEXT
+                    assert matched not in PLAIN_TEXT
 
     @pytest.mark.parametrize(
         ("architecture", "why"),
@@ -64,8 +66,8 @@ class TestPages:
 
     def test_plain_text_goes_on(self) -> None:
         for family in ("Bert", "RobertaPreLayerNorm", "Roberta"):
-            found = find_pipeline(f"{family}ForTokenClassification", None, (), PIPELINES)
-            assert found == "token-classification"
+            pipeline = find_pipeline(f"{family}ForTokenClassification", None, (), PIPELINES)
+            assert pipeline == "token-classification"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +80,12 @@ class TestPages:
     ],
 )
 def test_known_and_not_served(architecture: str, why: str) -> None:
-    """Also where a general pattern, such as that of features, would take it."""
-    for given in (None, "feature-extraction", "text-to-image"):
+    """Such architectures are refused even if a general pattern, such as that of features,
+    matches.
+    """
+    for requested in (None, "feature-extraction", "text-to-image"):
         with pytest.raises(InspectionError, match=why) as caught:
-            find_pipeline(architecture, given, (), PIPELINES)
+            find_pipeline(architecture, requested, (), PIPELINES)
         assert caught.value.code is FailureCode.UNSUPPORTED_ARCHITECTURE
 
 
@@ -102,7 +106,7 @@ UNSERVED: dict[str, Any] = {
 
 
 def small(configuration: Any) -> dict[str, Any]:
-    """Without the sizes, which are those of real weights."""
+    """Returns a configuration without its sizes, which are those of real weights."""
     return {name: value for name, value in configuration.to_dict().items() if not _is_size(value)}
 
 
@@ -116,7 +120,7 @@ def files(architecture: str) -> MemoryFiles:
 
 
 class TestOtherSenses:
-    """Whatever has a tokenizer would do for `*Model` and `*For…`, the patterns of features."""
+    """Any model with a tokenizer would match `*Model` and `*For…`, the patterns of features."""
 
     @pytest.mark.parametrize("architecture", UNSERVED)
     def test_no_model_of_texts(self, architecture: str) -> None:
@@ -132,12 +136,12 @@ class TestOtherSenses:
     def test_text_side_on_request(self) -> None:
         document = small(transformers.Qwen2VLConfig()) | {"architectures": ["Qwen2VLModel"]}
         contents = MemoryFiles(model(config_json=dumps(document)))
-        found = inspect(contents, "feature-extraction", PIPELINES)
-        assert found.pipeline == "feature-extraction"
+        inspection = inspect(contents, "feature-extraction", PIPELINES)
+        assert inspection.pipeline == "feature-extraction"
 
     @pytest.mark.parametrize("name", ["Bert", "Mamba", "ConvBert", "Nystromformer", "T5Encoder"])
     def test_models_of_texts(self, name: str) -> None:
         configuration = getattr(transformers, f"{name.removesuffix('Encoder')}Config")()
         document = small(configuration) | {"architectures": [f"{name}Model"]}
-        found = inspect(MemoryFiles(model(config_json=dumps(document))), None, PIPELINES)
-        assert found.pipeline == "feature-extraction"
+        inspection = inspect(MemoryFiles(model(config_json=dumps(document))), None, PIPELINES)
+        assert inspection.pipeline == "feature-extraction"

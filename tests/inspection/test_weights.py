@@ -24,17 +24,17 @@ def refusal(files: dict[str, bytes]) -> InspectionError:
 
 class TestOneFile:
     def test_counts(self) -> None:
-        found = run(model(model_safetensors=weights(a=(3, 4), b=(2,), c=(0, 9))))
-        assert (found.parameters, found.weight_bytes, found.dtype) == (14, 56, "F32")
-        assert found.warnings == ()
+        summary = run(model(model_safetensors=weights(a=(3, 4), b=(2,), c=(0, 9))))
+        assert (summary.parameters, summary.weight_bytes, summary.dtype) == (14, 56, "F32")
+        assert summary.warnings == ()
 
     def test_dtype_is_that_of_most_bytes(self) -> None:
         header = {
             "a": {"dtype": "U8", "shape": [10], "data_offsets": [0, 10]},
             "b": {"dtype": "BF16", "shape": [6], "data_offsets": [10, 22]},
         }
-        found = run(model(model_safetensors=raw_safetensors(header, bytes(22))))
-        assert found.dtype == "BF16"
+        summary = run(model(model_safetensors=raw_safetensors(header, bytes(22))))
+        assert summary.dtype == "BF16"
 
     @pytest.mark.parametrize("data", [raw_safetensors("{}"), weights(a=(0,))])
     def test_no_numbers(self, data: bytes) -> None:
@@ -53,11 +53,11 @@ class TestOneFile:
         assert refusal(files).code is FailureCode.MISSING_WEIGHTS
 
     def test_warns_of_what_is_not_loaded(self) -> None:
-        found = run(
+        summary = run(
             {**model(), "consolidated.safetensors": weights(), "x/y.safetensors": weights()}
         )
-        assert found.parameters == 44
-        assert [text.split()[0] for text in found.warnings] == [
+        assert summary.parameters == 44
+        assert [text.split()[0] for text in summary.warnings] == [
             "consolidated.safetensors",
             "x/y.safetensors",
         ]
@@ -80,25 +80,25 @@ class TestOneFile:
             "2_Dense/model.safetensors": weights(w=(6, 6)),
             "3_Dense/model.safetensors": weights(w=(6, 6)),
         }
-        found = run(files)
-        assert found.parameters == 44 + 36
-        assert [text.split()[0] for text in found.warnings] == ["3_Dense/model.safetensors"]
+        summary = run(files)
+        assert summary.parameters == 44 + 36
+        assert [text.split()[0] for text in summary.warnings] == ["3_Dense/model.safetensors"]
 
 
 class TestShards:
     def test_counts(self) -> None:
-        found = run(sharded(SHARDS, total_size=60))
-        assert (found.parameters, found.weight_bytes, found.warnings) == (15, 60, ())
+        summary = run(sharded(SHARDS, total_size=60))
+        assert (summary.parameters, summary.weight_bytes, summary.warnings) == (15, 60, ())
 
     def test_single_shard_of_the_plain_name(self) -> None:
         assert run(sharded({"model.safetensors": {"a": (2, 3)}})).parameters == 6
 
     @pytest.mark.parametrize("total_size", [0, 59, 10**30])
     def test_wrong_total_is_a_warning(self, total_size: int) -> None:
-        found = run(sharded(SHARDS, total_size=total_size))
-        assert found.parameters == 15
+        summary = run(sharded(SHARDS, total_size=total_size))
+        assert summary.parameters == 15
         if total_size < 2**64:
-            assert "total_size" in found.warnings[0]
+            assert "total_size" in summary.warnings[0]
 
     @pytest.mark.parametrize("metadata", [None, [], {}, {"total_size": "60"}, {"total_size": 6e1}])
     def test_total_of_another_kind_is_ignored(self, metadata: Any) -> None:

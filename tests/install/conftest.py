@@ -1,7 +1,7 @@
-"""A server in the environment that users have, beside the engines in the environment of the tests.
+"""Compares a server in the users' environment with the engines in the tests' environment.
 
-Where a task's stages answer whole requests, they do so in this process: a second deployment would
-cost more than all else of a test. For the others there is a second server.
+If a task's stages answer whole requests, they run in this process. A second deployment would cost
+more than the rest of a test. Other tasks use a second server.
 """
 
 import base64
@@ -41,16 +41,16 @@ def users_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def users(users_server: Server, server: Server) -> Iterator[httpx.Client]:
-    """A client of the server in the users' environment."""
-    for one in (users_server, server):
-        one.wait_ready()
+    """Yields a client of the server in the users' environment."""
+    for started_server in (users_server, server):
+        started_server.wait_ready()
     with users_server.account("users") as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def ours(server: Server) -> Iterator[httpx.Client]:
-    """A client of the server in the environment of the tests."""
+    """Yields a client of the server in the tests' environment."""
     with server.account("install") as client:
         yield client
 
@@ -65,7 +65,9 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def compared(
     users: httpx.Client, ours: httpx.Client, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> Callable[[Build, str, str, Any], Any]:
-    """Has the answers of both environments compared, which find them at the same time."""
+    """Returns a function that compares the answers of both environments, which compute them at the
+    same time.
+    """
 
     def compare(build: Build, pipeline: str, path: str, asked: Any) -> Any:
         transformers.set_seed(1)
@@ -76,46 +78,48 @@ def compared(
             return answer(client, artifact, path, asked)
 
         theirs = pool.submit(ask, users)
-        own = answer_here(tmp_path, path, asked) if path in BY_PATH else ask(ours)
-        if isinstance(own, bytes):
-            assert theirs.result() == own
+        expected = answer_here(tmp_path, path, asked) if path in BY_PATH else ask(ours)
+        if isinstance(expected, bytes):
+            assert theirs.result() == expected
         else:
-            equal(theirs.result(), own)
-        return own
+            equal(theirs.result(), expected)
+        return expected
 
     return compare
 
 
 def answer_here(folder: Path, path: str, asked: Mapping[str, Any]) -> Any:
-    """What the task's stages and their engine answer in this process."""
+    """Returns the answer of the task's stages and engine in this process."""
     task = BY_PATH[path]
     local = Local(task.pipeline, folder)
     try:
-        found = steady(local.ask(asked, task.name))
-        return {**found, "model": MODEL} if isinstance(found, dict) and "model" in found else found
+        result = steady(local.ask(asked, task.name))
+        return (
+            {**result, "model": MODEL} if isinstance(result, dict) and "model" in result else result
+        )
     finally:
         local.close()
 
 
 def sent(value: Any) -> Any:
-    """A body as JSON, its media in it."""
+    """Returns a body as JSON, with its media inline."""
     if isinstance(value, Media):
         encoded = base64.b64encode(value.content or b"").decode()
         return f"data:{TYPES[value.kind]};base64,{encoded}"
     if isinstance(value, Mapping):
-        return {name: sent(one) for name, one in value.items()}
+        return {name: sent(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [sent(one) for one in value]
+        return [sent(item) for item in value]
     return value
 
 
 def answer(client: httpx.Client, artifact: Mapping[str, Any], path: str, asked: Any) -> Any:
-    """What a deployment of the artifact says, which is there no longer than needed."""
+    """Returns the answer of a deployment of the artifact. Deletes the deployment afterwards."""
     made = {"model": MODEL, "artifact_id": artifact["id"], "engine": "auto"}
     deployment = client.post("/v1/deployments", json=made).raise_for_status().json()
     try:
-        given = {"model": MODEL, **sent(asked)}
-        response = client.post(path, json=given, headers={"prefer": f"wait={READY_S}"})
+        body = {"model": MODEL, **sent(asked)}
+        response = client.post(path, json=body, headers={"prefer": f"wait={READY_S}"})
         assert response.status_code == 200, response.text
         if path == "/v1/videos":
             return film(client, response.json()["id"])
@@ -138,7 +142,7 @@ def film(client: httpx.Client, identifier: str) -> bytes:
 
 
 def steady(found: Any) -> Any:
-    """An answer without what differs from call to call."""
+    """Returns an answer without the parts that differ between calls."""
     if not isinstance(found, dict):
         return found
     return {name: value for name, value in found.items() if name not in ("created", "id")}

@@ -40,14 +40,16 @@ Build = Callable[[Path], Any]
 
 
 def claimed() -> Iterator[tuple[str, str, str]]:
-    """Name of a task or a pipeline, path of its endpoint, and family, as the docs have them."""
+    """Yields the name of a task or a pipeline, its endpoint's path, and the family, as listed in
+    the docs.
+    """
     by_path = {task.path: task.name for task in TASKS.values()}
     for pipelines, paths, families in ROW.findall(DOCS.read_text()):
         if "`/v1/" not in paths:  # the table of engines
             continue
         path = re.findall(r"`(.+?)`", paths)[0]
         name = by_path.get(path) or re.findall(r"`(.+?)`", pipelines)[0]
-        if name == "text-generation":  # test_language_models.py
+        if name == "text-generation":  # covered by test_language_models.py
             continue
         for family in families.split(", "):
             yield name, path, family
@@ -62,7 +64,7 @@ DRAWING: Mapping[str, Build] = {
 
 
 def redrawing(build: Build, folder: Path) -> None:
-    """The same components, saved as the pipeline that begins with an image."""
+    """Saves the same components as the pipeline that begins with an image."""
     diffusion.made(build, folder)
     index = folder / "model_index.json"
     index.write_text(re.sub(r'(\w+)Pipeline"', r'\1Img2ImgPipeline"', index.read_text(), count=1))
@@ -114,7 +116,7 @@ BUILDERS: Mapping[tuple[str, str], Build] = {
     ("object-detection", "florence2"): prompted.florence2,
     ("document-question-answering", "layoutlm"): multimodal.layoutlm,
     ("document-question-answering", "donut-swin"): multimodal.donut,
-    # By the names of their classes.
+    # Named after their classes.
     **{("image-text-to-text", one): vision.KINDS[vision.kind(one)] for one in VISION},
     ("zero-shot-audio-classification", "clap"): partial(
         test_zero_shot_audio_classification.clap, truncation="rand_trunc"
@@ -144,19 +146,21 @@ BUILDERS: Mapping[tuple[str, str], Build] = {
         for build in (video.wan, video.ltx, video.cogvideox)
     },
 }
-"""What no file of the task's own tests builds by the family's name."""
+"""Builders of families that no file of the task's own tests builds by the family's name."""
 OTHER_NAMES = {"audio-spectrogram-transformer": "ast"}
 
 
 def builder(task: str, family: str) -> Build:
-    """What saves a model of a family: the function of its name in the tests of its task."""
-    if found := BUILDERS.get((task, family)):
-        return found
+    """Returns the function that saves a model of a family: the one with its name in the tests of
+    its task.
+    """
+    if build := BUILDERS.get((task, family)):
+        return build
     name = OTHER_NAMES.get(family, family).replace("-", "_")
     for path in sorted(TASK_FILES.glob(f"test_{task.replace('-', '_')}*.py")):
         module = importlib.import_module(f"tests.tasks.{path.stem}")
-        if found := getattr(module, name, None):
-            return found
+        if build := getattr(module, name, None):
+            return build
     raise LookupError(f"docs/tasks.md claims {family} for {task}, but nothing here makes one")
 
 
@@ -240,22 +244,22 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
     "text-to-video": FILMED,
     "image-to-video": {**FILMED, "input_reference": {"image_url": PICTURE}},
 }
-"""A request's body for each task, and for pipelines that are none."""
+"""Request body for each task, and for pipelines without a task."""
 CHANGES: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    # It names classes only, which have no scores.
+    # Its results are classes only, without scores.
     ("image-segmentation", "segformer"): {"threshold": None, "mask_threshold": None},
     ("text-to-speech", "speecht5"): {"voice": "clara"},
-    # Their labels are one text, of 24 tokens at most.
+    # Their labels form a single text of at most 24 tokens.
     **{
         ("zero-shot-object-detection", family): {"candidate_labels": ["a cat", "a dog"]}
         for family in ("grounding-dino", "mm-grounding-dino")
     },
-    # It knows places for one size only.
+    # Supports the positions of one size only.
     ("image-to-video", "cogvideox"): {"size": "64x48", "seconds": 1},
 }
 
 
 def body(task: str, family: str) -> dict[str, Any]:
-    """A request's body for a model of a family."""
+    """Returns a request's body for a model of a family."""
     changed = {**BODIES[task], **CHANGES.get((task, family), {})}
     return {name: value for name, value in changed.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What the other tests of this folder rely on, and a machine's check in that environment."""
+"""Preconditions of the other tests in this folder, and a machine's check in that environment."""
 
 import json
 import subprocess
@@ -15,9 +15,9 @@ print(json.dumps([one.name for one in importlib.metadata.distributions()]))
 
 
 def test_nothing_else_is_installed() -> None:
-    """Only what the project depends on, and what brought it."""
-    found = subprocess.run(
+    """Only the project's dependencies are installed, and the tools that installed them."""
+    completed = subprocess.run(
         [str(INSTALLED), "-c", LISTING], check=True, capture_output=True, timeout=60
     )
-    names = {distribution(name) for name in json.loads(found.stdout)}
+    names = {distribution(name) for name in json.loads(completed.stdout)}
     assert names - {"pip", "setuptools", "stoker"} == installed() - {"setuptools"}

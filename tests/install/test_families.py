@@ -1,7 +1,7 @@
 """Every family that docs/tasks.md claims, in the environment that `make install` makes.
 
-Each model is pushed to a server in the users' environment, and has to give the answer there that it
-gives in the environment of the tests: tests/tasks compare what the latter says with the libraries.
+Each model is pushed to a server in the users' environment. Its answer must equal the answer in the
+tests' environment, which tests/tasks compare with the libraries.
 """
 
 from pathlib import Path
@@ -17,12 +17,12 @@ from tests.support.deploying import push
 
 pytestmark = RUNS
 REFUSED = {("table-question-answering", "tapas"): ("pandas", "tables")}
-"""Claimed with an extra: the package that it brings, and its name."""
+"""Families that require an extra, with the package that it installs and the extra's name."""
 
 
 @pytest.mark.parametrize(
     ("task", "path", "family"),
-    [pytest.param(*one, id=f"{one[0]} {one[2]}") for one in claimed()],
+    [pytest.param(*claim, id=f"{claim[0]} {claim[2]}") for claim in claimed()],
 )
 def test_answers_as_elsewhere(
     task: str, path: str, family: str, users: httpx.Client, compared: Any, tmp_path: Path

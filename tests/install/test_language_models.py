@@ -1,7 +1,7 @@
-"""Every kind of language model for text that docs/tasks.md claims, where users run it.
+"""Every kind of language model for text that docs/tasks.md claims, in the users' environment.
 
-All in one process, which imports the libraries once, as an engine and not as a deployment each:
-tests/llm compares all that the engine can do, and tests/openai the way there.
+All kinds run in one process, as engines and not as deployments, so the libraries are imported once.
+tests/llm compares all features of the engine, and tests/openai the API.
 """
 
 import json
@@ -21,7 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Kind → how its answer differs from that of transformers; empty: it does not."""
+    """Maps each kind to the difference between its answer and that of transformers. Empty if they
+    are equal.
+    """
     folder = tmp_path_factory.mktemp("writers")
     done = subprocess.run(
         [str(INSTALLED), "-m", "tests.install.writers", str(folder), *sorted(TEXT)],

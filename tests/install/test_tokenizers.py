@@ -1,4 +1,4 @@
-"""Tokenizers of which there is only the SentencePiece model, in the environment that users have."""
+"""Tokenizers that consist of a SentencePiece model only, in the users' environment."""
 
 from functools import partial
 from pathlib import Path
@@ -37,16 +37,16 @@ BODIES = {
 
 
 def expected(pipeline: str, folder: Path) -> Any:
-    """What transformers answers."""
+    """Returns the answer of transformers."""
     if pipeline == "translation":
         return [{"translation_text": Direct(folder)(TEXT, max_new_tokens=8)}]
     if pipeline == "text-generation":
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-        given = tokenizer(TEXT, return_tensors="pt")
+        encoded = tokenizer(TEXT, return_tensors="pt")
         with torch.inference_mode():
-            made = model.generate(**given, max_new_tokens=8, do_sample=False)
-        return tokenizer.decode(made[0, given["input_ids"].shape[1] :], skip_special_tokens=True)
+            made = model.generate(**encoded, max_new_tokens=8, do_sample=False)
+        return tokenizer.decode(made[0, encoded["input_ids"].shape[1] :], skip_special_tokens=True)
     pipe: Any = transformers.pipeline(pipeline, model=str(folder), device="cpu")  # type: ignore[call-overload]
     if pipeline == "token-classification":
         return pipe(TEXT)

@@ -1,7 +1,7 @@
-"""Has language models write as a replica does and as transformers does: `writers.py FOLDER KIND …`.
+"""Compares language models' answers in a replica and in transformers: `writers.py FOLDER KIND …`.
 
-The users' interpreter runs it, which has no pytest. It prints a line of JSON for each kind: its
-name, and how its answer differs; nothing where it does not.
+Runs in the users' interpreter, which has no pytest. Prints a line of JSON for each kind: its name,
+and how its answer differs, or an empty text if it does not.
 """
 
 import json
@@ -26,17 +26,17 @@ def difference(kind: str, folder: Path) -> str:
     answers = Answers(Scheduler(TorchRunner(model, threads=1, cache_bytes=1 << 24), ()))
     answers.scheduler.submit(submission(0, PROMPT, GREEDY))
     answers.drain()
-    found = answers.errors.get(0) or answers.tokens[0]
-    return "" if found == expected else f"{found} instead of {expected}"
+    answer = answers.errors.get(0) or answers.tokens[0]
+    return "" if answer == expected else f"{answer} instead of {expected}"
 
 
 def main(folder: str, *kinds: str) -> None:
     for kind in kinds:
         try:
-            found = difference(kind, Path(folder) / kind)
+            outcome = difference(kind, Path(folder) / kind)
         except Exception as error:
-            found = repr(error)
-        print(json.dumps([kind, found]), flush=True)
+            outcome = repr(error)
+        print(json.dumps([kind, outcome]), flush=True)
 
 
 if __name__ == "__main__":

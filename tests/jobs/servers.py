@@ -1,4 +1,4 @@
-"""Servers that share jobs, as their tests see them: they die, stall, and lose their database."""
+"""Simulated servers that share jobs. They die, stall, and lose their database."""
 
 import asyncio
 import contextlib
@@ -20,11 +20,11 @@ AT_ONCE = 4
 SHARE = 2
 LEASE_S = 60.0
 ENDS = "CREATE TABLE IF NOT EXISTS machine_ends (job VARCHAR(40), what VARCHAR(8))"
-"""What `keep` and `ended` have done and was committed."""
+"""Creates the table that records committed calls of `keep` and `ended`."""
 
 
 class Time:
-    """A clock, and who sleeps by it."""
+    """A manual clock that also wakes its sleepers."""
 
     def __init__(self) -> None:
         self.passed = 0.0
@@ -42,7 +42,7 @@ class Time:
         await woken
 
     def until_next(self, most: float) -> float:
-        """How long nobody wakes."""
+        """Returns the seconds until the next sleeper wakes, at most `most`."""
         return min(most, self._sleeping[0][0] - self.passed) if self._sleeping else most
 
     def pass_by(self, seconds: float) -> None:
@@ -58,15 +58,15 @@ class GoneError(Exception):
 
 
 class Door:
-    """A server's way to the database."""
+    """A server's access to the database, with faults."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.open = 0
-        """Transactions under way."""
+        """Number of open transactions."""
         self.is_dead = self.is_gone = False
         self.steps_left: int | None = None
-        """Until the server is killed."""
+        """Number of steps until the server is killed. None means it is not killed."""
         self._going = asyncio.Event()
         self._going.set()
 
@@ -104,7 +104,7 @@ class Door:
 
 
 class Server:
-    """A runner whose work waits to be told how it ends."""
+    """A runner with work that waits until the test decides how it ends."""
 
     table = Video
 
@@ -129,24 +129,24 @@ class Server:
 
     @property
     def tokens(self) -> dict[str, str]:
-        """Of the jobs that it works on."""
-        return {name: one.token for name, one in self.runner._working.items()}
+        """Lock tokens of the jobs that the server works on."""
+        return {name: work.token for name, work in self.runner._working.items()}
 
     async def end(self) -> None:
-        """Hand everything back; or nothing, where it was killed."""
+        """Hands all jobs back, or none if the server was killed."""
         self.door.resume()
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
-    # --- as the kind of its jobs ---
+    # --- methods of the job kind ---
 
     async def perform(self, row: Video, on_progress: Callable[[float], None]) -> str:
         self.begun.append(row.id)
-        self.at_work[row.id] = told = asyncio.get_running_loop().create_future()
+        self.at_work[row.id] = ending = asyncio.get_running_loop().create_future()
         try:
-            return await told
+            return await ending
         finally:
-            if self.at_work.get(row.id) is told:
+            if self.at_work.get(row.id) is ending:
                 del self.at_work[row.id]
 
     def outcome(self, row: Video, made: str) -> Outcome:
@@ -168,9 +168,9 @@ async def _note(session: Session, row: Video, what: str) -> None:
 
 
 async def settle(servers: list[Server]) -> None:
-    """Until everybody waits for the tests."""
+    """Waits until all servers wait for the test."""
     quiet = 0
     while quiet < 20:
-        busy = any(one.door.open for one in servers)
+        busy = any(server.door.open for server in servers)
         quiet = 0 if busy else quiet + 1
         await asyncio.sleep(0.0003 if busy else 0)

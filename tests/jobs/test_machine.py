@@ -1,5 +1,5 @@
-"""Jobs under whatever may happen to two servers that share them: kills between any two steps,
-stalls, a database that is gone for a while, clocks that jump. Each ends, and ends once.
+"""Jobs under any faults of two servers that share them: kills between any two steps, stalls, an
+unreachable database, clocks that jump. Each job ends, and ends once.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ endings = st.sampled_from(("made", "made", "failure", "passing", "question"))
 
 @dataclass
 class TrackedSpec:
-    """What is known of a job that was acknowledged."""
+    """Expected state of an acknowledged job."""
 
     account: str
     deployment: str
@@ -48,9 +48,9 @@ class TrackedSpec:
     may_begin: int = MOST_TRIES
     parks: int = 0
     row: Video | None = None
-    """As seen last."""
+    """Last seen row."""
     stopped: set[str | None] = field(default_factory=set)
-    """Tokens of servers that handed it back."""
+    """Tokens of servers that handed the job back."""
 
 
 class Jobs(Machine):
@@ -60,7 +60,7 @@ class Jobs(Machine):
         self.time = Time()
         self.jobs: dict[str, TrackedSpec] = {}
         self.seen: datetime = self.time()
-        """The clock, when the rows were looked at last."""
+        """Time of the clock when the rows were last read."""
         self.run(self._open())
 
     async def _open(self) -> None:
@@ -71,7 +71,7 @@ class Jobs(Machine):
             for name in ACCOUNTS:
                 if await session.get(Account, name) is None:
                     session.add(Account(id=name, name=name, quotas={}, created_at=db.now()))
-        self.servers = [Server(one, self.time) for one in self.bench.servers]
+        self.servers = [Server(database, self.time) for database in self.bench.servers]
         await settle(self.servers)
 
     def _settle(self) -> None:
@@ -81,7 +81,7 @@ class Jobs(Machine):
                 self.jobs[name].begun += 1
             server.begun.clear()
             if not server.is_alive:
-                # Nothing that it still does comes through.
+                # Later writes of a killed server have no effect.
                 self.run(server.end())
                 self.servers[number] = self.run(self._started(number))
 
@@ -118,7 +118,7 @@ class Jobs(Machine):
                         server.runner.take(session, row)
                     session.add(row)
             except GoneError:
-                # Not acknowledged; it may be there all the same.
+                # The job was not acknowledged, but it may exist.
                 async with self.bench.database.reading() as session:
                     return await session.get(Video, name) is not None
             return True
@@ -130,12 +130,12 @@ class Jobs(Machine):
         self._settle()
 
     def _there(self, pick: int, *status: str) -> str | None:
-        found = [
+        names = [
             name
-            for name, one in self.jobs.items()
-            if one.row is not None and not one.is_deleted and one.row.status in status
+            for name, job in self.jobs.items()
+            if job.row is not None and not job.is_deleted and job.row.status in status
         ]
-        return found[pick % len(found)] if found else None
+        return names[pick % len(names)] if names else None
 
     @rule(pick=picks, server=numbers)
     def delete(self, pick: int, server: int) -> None:
@@ -170,7 +170,7 @@ class Jobs(Machine):
 
     @rule(pick=picks)
     def answer(self, pick: int) -> None:
-        """What a parked job waits for is there."""
+        """Queues a parked job again, as if its answer had arrived."""
         name = self._there(pick, "requires_action")
         if name is None:
             return
@@ -187,16 +187,18 @@ class Jobs(Machine):
 
     @rule(server=numbers)
     def look(self, server: int) -> None:
-        """A server looks for jobs: what it takes is each account's oldest, by turns."""
-        one = self.servers[server]
-        before = set(one.tokens)
-        one.runner.wake()
+        """Makes a server poll for jobs. Checks that it claims each account's oldest job, by
+        turns.
+        """
+        polling_server = self.servers[server]
+        before = set(polling_server.tokens)
+        polling_server.runner.wake()
         self._settle()
-        one = self.servers[server]
-        if one.door.is_stalled or one.door.is_gone:
+        polling_server = self.servers[server]
+        if polling_server.door.is_stalled or polling_server.door.is_gone:
             return
         rows = self.run(self._rows())
-        working = [self.jobs[name] for name in one.tokens]
+        working = [self.jobs[name] for name in polling_server.tokens]
         at_work = Counter(job.account for job in working)
         by_deployment = Counter(job.deployment for job in working)
         waiting = [
@@ -211,28 +213,32 @@ class Jobs(Machine):
         for name in waiting:
             job = self.jobs[name]
             assert at_work[job.account] >= GREED * free, "it could have begun"
-            for got in set(one.tokens) - before:
+            for got in set(polling_server.tokens) - before:
                 assert at_work[self.jobs[got].account] <= at_work[job.account] + 1
                 assert self.jobs[got].deployment != job.deployment or got < name
 
     @rule(pick=picks, server=numbers, ending=endings)
     def end(self, pick: int, server: int, ending: str) -> None:
-        """Work comes to an end, in time or late."""
-        one = self.servers[server]
-        names = sorted(one.at_work)
+        """Ends work, in time or late."""
+        working_server = self.servers[server]
+        names = sorted(working_server.at_work)
         if not names:
             return
         name = names[pick % len(names)]
         row = self.run(self._rows()).get(name)
-        is_holder = row is not None and row.lock_token == one.tokens.get(name)
-        told = one.at_work[name]
+        is_holder = row is not None and row.lock_token == working_server.tokens.get(name)
+        ending_future = working_server.at_work[name]
         if ending == "failure":
-            told.set_exception(InferenceError("The model failed on this input."))
+            ending_future.set_exception(InferenceError("The model failed on this input."))
         elif ending == "passing":
-            told.set_exception(CapacityError("The worker was lost.", code="worker_lost"))
+            ending_future.set_exception(CapacityError("The worker was lost.", code="worker_lost"))
         else:
-            told.set_result("a question" if ending == "question" else "64x64")
-        unharmed = not (one.door.is_stalled or one.door.is_gone or one.door.steps_left)
+            ending_future.set_result("a question" if ending == "question" else "64x64")
+        unharmed = not (
+            working_server.door.is_stalled
+            or working_server.door.is_gone
+            or working_server.door.steps_left
+        )
         if is_holder and ending == "question":
             self.jobs[name].parks += 1
         self._settle()
@@ -248,7 +254,7 @@ class Jobs(Machine):
 
     @rule(server=numbers, steps=st.integers(0, 8))
     def kill(self, server: int, steps: int) -> None:
-        """Now, or between any two steps from now on."""
+        """Kills a server now, or between any two later steps."""
         self.servers[server].door.steps_left = steps
         if not steps:
             self.servers[server].door.is_dead = True
@@ -257,25 +263,27 @@ class Jobs(Machine):
 
     @rule(server=numbers)
     def kill_and_find(self, server: int) -> None:
-        """What it worked on is found once its lease has run out; one that kills has an end."""
+        """Kills a server and polls for its jobs after their leases expire. A job that kills its
+        servers ends too.
+        """
         self.kill(server, 0)
         self.pass_by(LEASE_S)
         self.look(server)
 
     @rule(server=numbers)
     def restart(self, server: int) -> None:
-        """Stopped as it should be, it leaves nothing that others have to wait for."""
-        one = self.servers[server]
-        tokens = one.tokens
-        is_well = not (one.door.is_gone or one.door.steps_left)
+        """A regularly stopped server leaves no job that others have to wait for."""
+        stopped_server = self.servers[server]
+        tokens = stopped_server.tokens
+        is_well = not (stopped_server.door.is_gone or stopped_server.door.steps_left)
         for name, token in tokens.items():
             self.jobs[name].may_begin += 1
             self.jobs[name].stopped.add(token)
-        self.run(one.end())
-        self._count(one)
+        self.run(stopped_server.end())
+        self._count(stopped_server)
         if is_well:
-            held = {row.lock_token for row in self.run(self._rows()).values()}
-            assert not held & set(tokens.values())
+            held_tokens = {row.lock_token for row in self.run(self._rows()).values()}
+            assert not held_tokens & set(tokens.values())
         self.servers[server] = self.run(self._started(server))
 
     @rule(server=numbers)
@@ -303,7 +311,7 @@ class Jobs(Machine):
     def jump(self, seconds: int) -> None:
         self.time.offset += timedelta(seconds=seconds)
 
-    # --- what holds after each of them ---
+    # --- invariants after each step ---
 
     async def _rows(self) -> dict[str, Video]:
         async with self.bench.database.reading() as session:
@@ -314,7 +322,7 @@ class Jobs(Machine):
     def jobs_are_sound(self) -> None:
         rows = self.run(self._rows())
         ends = self.run(self._ends())
-        assert set(rows) == {name for name, one in self.jobs.items() if not one.is_deleted}
+        assert set(rows) == {name for name, tracked in self.jobs.items() if not tracked.is_deleted}
         for name, job in self.jobs.items():
             assert ends[name, "ended"] <= 1
             if row := rows.get(name):
@@ -324,15 +332,15 @@ class Jobs(Machine):
         for server in self.servers:
             working = [self.jobs[name] for name in server.tokens]
             assert len(working) <= AT_ONCE
-            for count in Counter(one.deployment for one in working).values():
+            for count in Counter(tracked.deployment for tracked in working).values():
                 assert count <= SHARE
-        held = Counter(
+        holders = Counter(
             name
             for server in self.servers
             for name, token in server.tokens.items()
             if name in rows and rows[name].lock_token == token
         )
-        assert not held or max(held.values()) == 1
+        assert not holders or max(holders.values()) == 1
 
     def _check(self, job: TrackedSpec, row: Video, ends: Counter[tuple[str, str]]) -> None:
         assert (row.status == "in_progress") == (row.lock_token is not None)
@@ -347,7 +355,9 @@ class Jobs(Machine):
             return
         if before.status in ENDED:
             same = ("status", "completed_at", "error_code", "size", "tries", "lock_token")
-            assert [getattr(row, one) for one in same] == [getattr(before, one) for one in same]
+            assert [getattr(row, column) for column in same] == [
+                getattr(before, column) for column in same
+            ]
         elif before.lock_expires_at and row.lock_token not in (None, before.lock_token):
             ran_out = before.lock_expires_at <= max(self.seen, self.time())
             assert ran_out or before.lock_token in job.stopped, "taken from one that held it"
@@ -358,7 +368,7 @@ class Jobs(Machine):
         return Counter((row[0], row[1]) for row in rows)
 
     def teardown(self) -> None:
-        """Once nothing fails any more, every job comes to its end."""
+        """Every job ends once all faults are over."""
         try:
             self.jump(DAY_S)
             for server in self.servers:
@@ -367,7 +377,7 @@ class Jobs(Machine):
             for _ in range(60):
                 self._settle()
                 self.jobs_are_sound()
-                if all(one.is_deleted or one.row.status in ENDED for one in self.jobs.values()):  # type: ignore[union-attr]
+                if all(job.is_deleted or job.row.status in ENDED for job in self.jobs.values()):  # type: ignore[union-attr]
                     break
                 for number in range(2):
                     self.answer(0)
@@ -385,7 +395,7 @@ class Jobs(Machine):
 def test_each_ends_once(bench: Bench) -> None:
     with (
         patch.object(running, "MOST_TRIES", MOST_TRIES),
-        # What comes by itself comes when the tests let it.
+        # Periodic polls happen only when the test triggers them.
         patch.object(running, "_POLL_S", 1e9),
     ):
         try_out(Jobs, bench, most=6)

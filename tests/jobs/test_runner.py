@@ -1,4 +1,4 @@
-"""Jobs on real databases: each ends once, whoever dies, hangs or comes late."""
+"""Jobs on real databases. Each ends once, even if runners die, hang or are late."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Kind:
-    """What the tests have a job do; notes what happens to it."""
+    """A kind of job with work that the test defines. Records all events of its jobs."""
 
     table = Video
 
@@ -130,7 +130,7 @@ async def forever(_row: Video) -> str:
 
 
 async def taken(database: Database, one: Runner, prompt: str) -> str:
-    """A job whose transaction gives it to a runner."""
+    """Adds a job and assigns it to a runner in the same transaction. Returns its id."""
     job = await add(database, prompt)
     async with database.transaction() as session:
         one.take(session, await session.get_one(Video, job))
@@ -140,16 +140,16 @@ async def taken(database: Database, one: Runner, prompt: str) -> str:
 
 class TestTaken:
     async def test_begins_with_the_commit(self, database: Database) -> None:
-        kind, one = Kind(), runner(database, Clock())
-        async with at_work(one, kind):
+        kind, job_runner = Kind(), runner(database, Clock())
+        async with at_work(job_runner, kind):
             await asyncio.sleep(0.05)
-            job = await taken(database, one, "a kite")
+            job = await taken(database, job_runner, "a kite")
             row = await until(database, job, ended)
         assert (row.status, row.tries, row.size) == ("completed", 1, "64x64")
         assert kind.begun == [job]
 
     async def test_waits_where_there_is_no_room(self, database: Database) -> None:
-        kind, one = Kind(), runner(database, Clock(), share=1)
+        kind, job_runner = Kind(), runner(database, Clock(), share=1)
         going = asyncio.Event()
 
         async def wait(_row: Video) -> str:
@@ -157,10 +157,10 @@ class TestTaken:
             return "made"
 
         kind.work = wait
-        async with at_work(one, kind):
+        async with at_work(job_runner, kind):
             await asyncio.sleep(0.05)
-            first = await taken(database, one, "a kite")
-            second = await taken(database, one, "a boat")
+            first = await taken(database, job_runner, "a kite")
+            second = await taken(database, job_runner, "a boat")
             await until(database, first, lambda row: row.status == "in_progress")
             assert (await row_of(database, second)).lock_token is None
             going.set()
@@ -169,10 +169,10 @@ class TestTaken:
         assert kind.begun == [first, second]
 
     async def test_waits_where_nobody_works(self, database: Database) -> None:
-        kind, one = Kind(), runner(database, Clock())
-        job = await taken(database, one, "a kite")
+        kind, job_runner = Kind(), runner(database, Clock())
+        job = await taken(database, job_runner, "a kite")
         assert (await row_of(database, job)).status == "queued"
-        async with at_work(one, kind):
+        async with at_work(job_runner, kind):
             await until(database, job, ended)
 
 
@@ -222,15 +222,15 @@ class TestEnds:
             return "made"
 
         kind.work = wait
-        one = runner(database, Clock(), lease_s=0.2)
+        job_runner = runner(database, Clock(), lease_s=0.2)
         job = await add(database)
-        async with at_work(one, kind):
-            # Written with the lease, for other servers.
+        async with at_work(job_runner, kind):
+            # Stored with the lease, for other servers.
             await until(database, job, lambda row: row.progress == 0.5)
-            assert one.progress(job) == 0.5
+            assert job_runner.progress(job) == 0.5
             going.set()
             await until(database, job, ended)
-        assert one.progress(job) is None
+        assert job_runner.progress(job) is None
 
 
 class TestTriedAgain:
@@ -241,9 +241,9 @@ class TestTriedAgain:
             raise CapacityError("The worker was lost.", code="worker_lost")
 
         kind.work = lose
-        one = runner(database, clock)
+        job_runner = runner(database, clock)
         job = await add(database)
-        async with at_work(one, kind):
+        async with at_work(job_runner, kind):
             for tried in range(1, MOST_LOSSES):
                 row = await until(
                     database, job, lambda row, n=tried: row.status == "queued" and row.losses == n
@@ -251,26 +251,28 @@ class TestTriedAgain:
                 assert row.not_before == clock.now + timedelta(
                     seconds=RETRY_FIRST_S * 2 ** (tried - 1)
                 )
-                one.wake()
+                job_runner.wake()
                 await asyncio.sleep(0.05)
                 assert len(kind.begun) == tried, "it was taken up before its time"
                 clock.pass_by(RETRY_FIRST_S * 2 ** (tried - 1))
-                one.wake()
+                job_runner.wake()
             row = await until(database, job, ended)
         assert (row.status, row.error_code, row.tries) == ("failed", "worker_lost", MOST_LOSSES)
         assert kind.cleared == [job]
 
     async def test_not_before_the_model_is_loaded_again(self, database: Database) -> None:
-        """Else all five tries are over while one failed load is not tried again."""
+        """The job waits until the model is loaded again. Otherwise all five tries would be used up
+        by one failed load.
+        """
         clock, kind = Clock(), Kind()
 
         async def fail(_row: Video) -> str:
             raise ModelLoadingError("It is tried again in 40 s.", retry_after_s=40)
 
         kind.work = fail
-        one = runner(database, clock)
+        job_runner = runner(database, clock)
         job = await add(database)
-        async with at_work(one, kind):
+        async with at_work(job_runner, kind):
             row = await until(database, job, lambda row: row.status == "queued" and row.losses == 1)
         assert row.not_before == clock.now + timedelta(seconds=40)
 
@@ -288,7 +290,7 @@ class TestTriedAgain:
 
 
 class TestParks:
-    """A job that waits for somebody is nobody's until it is queued again."""
+    """A parked job belongs to no runner until it is queued again."""
 
     async def test_without_lock_and_without_end(self, database: Database) -> None:
         clock, kind = Clock(), Kind()
@@ -298,24 +300,24 @@ class TestParks:
             return next(answers)
 
         kind.work = ask
-        one = runner(database, clock)
+        job_runner = runner(database, clock)
         job = await add(database)
         async with database.transaction() as session:
             row = await session.get_one(Video, job)
             row.tries, row.losses = 7, 2
-        async with at_work(one, kind):
+        async with at_work(job_runner, kind):
             row = await until(database, job, lambda row: row.status == "requires_action")
             assert (row.lock_token, row.lock_expires_at, row.completed_at) == (None, None, None)
             assert (row.tries, row.losses, row.size) == (0, 0, "64x64")
             assert (kind.kept, kind.cleared, kind.discarded) == (["a question"], [], [])
-            # Nobody takes it up, however late.
+            # No runner claims it, however late.
             clock.pass_by(100 * LEASE_S)
-            one.wake()
+            job_runner.wake()
             await asyncio.sleep(0.1)
             assert kind.begun == [job]
             async with database.transaction() as session:
                 (await session.get_one(Video, job)).status = "queued"
-            row = await until(database, job, ended, one)
+            row = await until(database, job, ended, job_runner)
         assert (row.status, row.tries) == ("completed", 1)
         assert (kind.kept, kind.cleared) == (["a question", "an answer"], [job])
         assert kind.begun == [job, job]
@@ -343,28 +345,28 @@ class TestParks:
 
 
 class TestCancelledWhenMade:
-    """The work is done, and what was made not yet written down."""
+    """The work is done, but its result is not stored yet."""
 
     async def test_of_a_deleted_job_is_dropped(self, database: Database) -> None:
-        kind, one = Kind(), runner(database, Clock())
+        kind, job_runner = Kind(), runner(database, Clock())
 
         async def delete_it(row: Video) -> str:
             async with database.transaction() as session:
                 await session.execute(delete(Video).where(Video.id == row.id))
             return "too late"
 
-        kind.work, kind.on_made = delete_it, lambda row: one.cancel(row.id)
+        kind.work, kind.on_made = delete_it, lambda row: job_runner.cancel(row.id)
         await add(database)
-        async with at_work(one, kind), asyncio.timeout(10):
+        async with at_work(job_runner, kind), asyncio.timeout(10):
             while not kind.discarded:
                 await asyncio.sleep(0.01)
         assert (kind.kept, kind.discarded, kind.cancelled) == ([], ["too late"], [])
 
     async def test_of_a_job_that_is_there_is_kept(self, database: Database) -> None:
-        kind, one = Kind(), runner(database, Clock())
-        kind.on_made = lambda row: one.cancel(row.id)
+        kind, job_runner = Kind(), runner(database, Clock())
+        kind.on_made = lambda row: job_runner.cancel(row.id)
         job = await add(database)
-        async with at_work(one, kind):
+        async with at_work(job_runner, kind):
             row = await until(database, job, ended)
         assert (row.status, row.tries) == ("completed", 1)
         assert (kind.begun, kind.kept, kind.discarded) == ([job], ["made of a boat"], [])
@@ -438,10 +440,10 @@ class TestLease:
 
     async def test_shutdown_is_not_lost_where_there_is_news(self, database: Database) -> None:
         for _ in range(20):
-            one = runner(database, Clock())
-            task = asyncio.create_task(one.run(Kind()))
+            job_runner = runner(database, Clock())
+            task = asyncio.create_task(job_runner.run(Kind()))
             await asyncio.sleep(0.02)
-            one.wake()
+            job_runner.wake()
             task.cancel()
             async with asyncio.timeout(30):
                 await asyncio.gather(task, return_exceptions=True)
@@ -457,19 +459,21 @@ class TestLease:
         assert (row.status, row.tries, row.lock_token, row.not_before) == ("queued", 0, None, None)
 
     async def test_is_given_back_where_it_was_leased_just_now(self, database: Database) -> None:
-        """The server ends between the commit that leases a job and the work on it."""
+        """A job is handed back if the server ends between the commit of its lease and the start of
+        its work.
+        """
         kind, late = Kind(), LateDatabase(database)
         kind.work = forever
         job = await add(database)
-        one: Any = late
-        async with at_work(runner(one, Clock()), kind):
+        late_database: Any = late
+        async with at_work(runner(late_database, Clock()), kind):
             await late.committed.wait()
         row = await row_of(database, job)
         assert (row.status, row.tries, row.lock_token, row.not_before) == ("queued", 0, None, None)
 
 
 class LateDatabase:
-    """Comes back late from a commit."""
+    """A database that returns late from a commit."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -506,13 +510,13 @@ class TestSharing:
             return "made"
 
         kind.work = wait_first
-        # Ids of one millisecond are in no order.
+        # Ids of the same millisecond have no defined order.
         slow = sorted([await add(database) for _ in range(10)])
         job = await add(database, deployment="dep_2")
         async with at_work(runner(database, Clock(), share=1), kind):
             await until(database, job, ended)
             assert kind.begun == [slow[0], job]
             going.set()
-            for one in slow:
-                await until(database, one, ended)
+            for slow_job in slow:
+                await until(database, slow_job, ended)
         assert kind.begun == [slow[0], job, *slow[1:]]

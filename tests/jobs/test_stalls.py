@@ -1,4 +1,4 @@
-"""A runner that could do nothing for longer than a lease."""
+"""A runner that is stalled for longer than a lease."""
 
 import asyncio
 from datetime import timedelta
@@ -23,7 +23,9 @@ __all__ = ["database"]
 
 
 async def test_h2b_stalled_runner_does_not_take_over_its_own(database: Database) -> None:
-    """It could renew nothing for longer than a lease, and then looks for jobs first."""
+    """A runner that renewed nothing for longer than a lease polls for jobs first, and keeps its own
+    job.
+    """
     clock, kind, going = Clock(), Kind(), asyncio.Event()
 
     async def wait(_row: Video) -> str:
@@ -31,17 +33,17 @@ async def test_h2b_stalled_runner_does_not_take_over_its_own(database: Database)
         return "made"
 
     kind.work = wait
-    one = runner(database, clock)
+    job_runner = runner(database, clock)
     job = await add(database)
-    async with at_work(one, kind):
+    async with at_work(job_runner, kind):
         leased = await until(database, job, lambda row: row.lock_token is not None)
         clock.pass_by(2 * LEASE_S)
         other = await add(database, "a kite")
-        one.wake()
+        job_runner.wake()
         await until(database, other, lambda row: row.status == "in_progress")
         row = await row_of(database, job)
         assert (row.lock_token, row.tries) == (leased.lock_token, 1)
-        # Before anything else was leased: nobody else finds it lost.
+        # Renewed before other jobs are leased, so no other server considers it lost.
         assert row.lock_expires_at == clock.now + timedelta(seconds=LEASE_S)
         going.set()
         for name in (job, other):
@@ -51,7 +53,7 @@ async def test_h2b_stalled_runner_does_not_take_over_its_own(database: Database)
 
 
 async def test_h2b_job_that_another_has_taken_over_stays_with_it(database: Database) -> None:
-    """The stall was so long that another server was first."""
+    """Another server claims the job if the stall lasts longer than its lease."""
     clock, slow, quick = Clock(), Kind(), Kind()
     slow.work = quick.work = forever
     job = await add(database)
@@ -60,10 +62,10 @@ async def test_h2b_job_that_another_has_taken_over_stays_with_it(database: Datab
         await until(database, job, lambda row: row.status == "in_progress")
         clock.pass_by(2 * LEASE_S)
         async with at_work(second, quick):
-            taken = await until(database, job, lambda row: row.tries == 2)
+            claimed = await until(database, job, lambda row: row.tries == 2)
             other = await add(database, "a kite")
             await until(database, other, lambda row: row.status == "in_progress", first)
             row = await row_of(database, job)
-    assert (row.lock_token, row.tries) == (taken.lock_token, 2)
+    assert (row.lock_token, row.tries) == (claimed.lock_token, 2)
     assert quick.begun[0] == job
     assert slow.begun.count(job) == 1

@@ -1,4 +1,4 @@
-"""Places are shared out by account: units, and on real databases."""
+"""Places are shared by account: unit tests, and tests on real databases."""
 
 import asyncio
 from collections import Counter
@@ -43,7 +43,7 @@ class TestAllot:
     def test_of_one_place_they_take_turns(self):
         turns = FairShare(1)
         got = [turns.allot({}, [A, B, C]) for _ in range(6)]
-        assert Counter(name for one in got[:3] for name in one) == {A: 1, B: 1, C: 1}
+        assert Counter(name for turn in got[:3] for name in turn) == {A: 1, B: 1, C: 1}
         assert got[:3] == got[3:]
 
     def test_those_who_want_nothing_get_nothing(self):
@@ -58,15 +58,16 @@ class TestAllot:
         self, places: int, at_work: dict[str, int], waiting: set[str]
     ):
         turns = FairShare(places)
-        found = turns.allot(at_work, waiting)
-        counts = Counter(at_work) + Counter(found)
+        allotted = turns.allot(at_work, waiting)
+        counts = Counter(at_work) + Counter(allotted)
         free = places - counts.total()
-        assert free >= 0 or not found
-        assert set(found) <= waiting
+        assert free >= 0 or not allotted
+        assert set(allotted) <= waiting
         for name in waiting:
             assert counts[name] >= min(GREED * free, max(1, places - 1))
-        for got in found:
-            # Nobody got a place whom another one that waits was behind by more than that place.
+        for got in allotted:
+            # No account received a place that put it more than one place ahead of a waiting
+            # account.
             assert all(counts[got] <= counts[other] + 1 for other in waiting)
 
 
@@ -108,33 +109,33 @@ class TestM2:
 
         kind.work = wait
         flood = [await add(database, A, "dep_a") for _ in range(40)]
-        one = runner(database, Clock())
-        async with at_work(one, kind):
+        job_runner = runner(database, Clock())
+        async with at_work(job_runner, kind):
             await until(database, flood[6], lambda row: row.status == "in_progress")
             job = await add(database, B, "dep_b")
             # A row is in progress a moment before its work begins.
-            await until(database, job, lambda _: job in kind.begun, one)
+            await until(database, job, lambda _: job in kind.begun, job_runner)
             assert set(kind.begun) == {*flood[:7], job}, "all of them are still at work"
             going.set()
-            await until(database, flood[-1], ended, one)
+            await until(database, flood[-1], ended, job_runner)
         assert Counter(kind.begun) == Counter([*flood, job])
 
     async def test_of_one_place_they_take_turns(self, database: Database) -> None:
         kind = Kind()
         flood = [await add(database, A, "dep_a") for _ in range(10)]
-        others = [await add(database, B, "dep_b") for _ in range(3)]
+        other_jobs = [await add(database, B, "dep_b") for _ in range(3)]
         async with at_work(runner(database, Clock(), at_once=1), kind):
             await until(database, flood[-1], ended)
-        whose = ["B" if job in others else "A" for job in kind.begun]
-        assert "".join(whose[:6]) in ("ABABAB", "BABABA")
-        assert whose[6:] == ["A"] * 7
+        accounts = ["B" if job in other_jobs else "A" for job in kind.begun]
+        assert "".join(accounts[:6]) in ("ABABAB", "BABABA")
+        assert accounts[6:] == ["A"] * 7
 
     @pytest.mark.case(30)
     @pytest.mark.parametrize(("places", "begun"), [(1, "AB"), (4, "AAABC")])
     async def test_a_turn_ends_where_another_account_waits(
         self, database: Database, places: int, begun: str
     ) -> None:
-        """Jobs that never end by themselves: the account with the most gives a place back."""
+        """Turns end jobs that would never end. The account with the most places gives one back."""
         kind, clock = Kind(), Clock()
 
         async def wait(_row: Video) -> str:
@@ -149,7 +150,7 @@ class TestM2:
         async with at_work(one, kind):
             most = max(1, places - 1)
             await until(database, jobs[most - 1], lambda _: len(kind.begun) == most, one)
-            others = [
+            other_jobs = [
                 await add(database, f"acct_{name}", f"dep_{name}")
                 for name in begun.strip("A").lower()
             ]
@@ -157,34 +158,34 @@ class TestM2:
             await asyncio.sleep(0.1)
             assert len(kind.cancelled) == 0, "no turn is over"
             clock.pass_by(61)
-            for job in others:
+            for job in other_jobs:
                 await until(database, job, lambda _, job=job: job in kind.begun, one)
-        whose = ["BC"[others.index(one)] if one in others else "A" for one in kind.begun]
-        assert "".join(whose[: len(begun)]) == begun
-        found = await row_of(database, kind.cancelled[0])
-        # It goes on later, and has lost nothing by it.
-        assert (found.tries, found.losses) in ((0, 0), (1, 0))
+        accounts = ["BC"[other_jobs.index(one)] if one in other_jobs else "A" for one in kind.begun]
+        assert "".join(accounts[: len(begun)]) == begun
+        row = await row_of(database, kind.cancelled[0])
+        # The job continues later, without an additional loss.
+        assert (row.tries, row.losses) in ((0, 0), (1, 0))
 
     @pytest.mark.case(30)
     async def test_one_that_yields_is_handed_back(self, database: Database) -> None:
         kind = Kind()
-        one = runner(database, Clock(), at_once=1)
+        job_runner = runner(database, Clock(), at_once=1)
 
         async def work(row: Video) -> str:
             while row.account_id == A and kind.begun.count(row.id) < 2:
                 await asyncio.sleep(0.01)
-                if one.should_yield(row):
+                if job_runner.should_yield(row):
                     raise YieldedError
             return "made"
 
         kind.work = work
         long = await add(database, A, "dep_a")
-        async with at_work(one, kind):
-            await until(database, long, lambda _: long in kind.begun, one)
+        async with at_work(job_runner, kind):
+            await until(database, long, lambda _: long in kind.begun, job_runner)
             short = await add(database, B, "dep_b")
-            one.wake()
-            await until(database, short, ended, one)
-            await until(database, long, lambda _: kind.begun.count(long) == 2, one)
+            job_runner.wake()
+            await until(database, short, ended, job_runner)
+            await until(database, long, lambda _: kind.begun.count(long) == 2, job_runner)
 
     async def test_one_that_is_taken_at_once_leaves_a_place(self, database: Database) -> None:
         kind, going = Kind(), asyncio.Event()
@@ -194,16 +195,16 @@ class TestM2:
             return "made"
 
         kind.work = wait
-        one = runner(database, Clock())
-        async with at_work(one, kind):
+        job_runner = runner(database, Clock())
+        async with at_work(job_runner, kind):
             await asyncio.sleep(0.05)
             jobs = []
             for account in (*[A] * 9, B):
                 jobs.append(await add(database, account, f"dep_{account}"))
                 async with database.transaction() as session:
-                    one.take(session, await session.get_one(Video, jobs[-1]))
-            await until(database, jobs[-1], lambda _: jobs[-1] in kind.begun, one)
+                    job_runner.take(session, await session.get_one(Video, jobs[-1]))
+            await until(database, jobs[-1], lambda _: jobs[-1] in kind.begun, job_runner)
             assert len(kind.begun) == 8
             going.set()
             for job in jobs:
-                await until(database, job, ended, one)
+                await until(database, job, ended, job_runner)

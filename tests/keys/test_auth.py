@@ -1,4 +1,4 @@
-"""Deny by default: every route but those of `OPEN` needs a key that may do what it does."""
+"""Access is denied by default: every route except `OPEN` needs a key with the necessary rights."""
 
 import time
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def tenant(server: Server) -> Iterator[Tenant]:
 
 
 def made_video(client: httpx.Client) -> dict[str, str]:
-    """The ids of a video and of a file that it became."""
+    """Returns the ids of a video and of the file with its content."""
     model = Path(stoker.demo.__file__).parent / "models" / "random-video-maker"
     deploy_folder(client, model, "film")
     body = {"model": "film", "prompt": "a boat", "num_inference_steps": 1, "seconds": 1}
@@ -69,7 +69,7 @@ def made_video(client: httpx.Client) -> dict[str, str]:
 def bad_headers(server: Server) -> dict[str, list[tuple[bytes, bytes]]]:
     """Authorization headers that no route may accept."""
     with server.account("bad") as client:
-        # Long enough to be made meanwhile on a machine that others use.
+        # Long enough to create the keys meanwhile on a busy machine.
         soon = datetime.now(UTC) + timedelta(seconds=3)
         expiring, revoked, good = (
             client.post("/v1/api-keys", json={"scope": "account", **more}).json()
@@ -108,7 +108,7 @@ REASONS = {
     "deployment scope": "its scope is 'deployment': this needs a key of scope '",
     "account scope": "its scope is 'account': this needs a key of scope 'operator'.",
 }
-"""Why a request is refused → part of the message. All others have the same message."""
+"""Maps the reason of a refusal to a part of its message. All other reasons share one message."""
 
 
 def check_refused(place: Place, response: httpx.Response, why: str) -> None:
@@ -136,7 +136,7 @@ class TestRouteTable:
     def test_every_bad_key_is_refused(
         self, server: Server, place: Place, bad_headers: dict[str, Any], shared: httpx.Client
     ):
-        """Whether a key is unknown, has expired or was revoked cannot be told from the answer."""
+        """The answer does not reveal if a key is unknown, expired or revoked."""
         for why, headers in bad_headers.items():
             check_refused(place, shared.request(place.method, place.url(), headers=headers), why)
 
@@ -168,12 +168,12 @@ class TestRouteTable:
         "host", ["{}/health?", "{}/health#", "x/health", "/health", "{}//health?"]
     )
     def test_host_header_opens_nothing(self, server: Server, shared: httpx.Client, host: str):
-        """CVE-2026-48710: the URL of a request is made of that header, too."""
+        """CVE-2026-48710: the URL of a request also depends on the Host header."""
         name = server.base_url.removeprefix("http://")
         for place in keyed():
             headers = {"host": host.format(name)}
             response = shared.request(place.method, place.url(), headers=headers)
-            # Where it can be made no URL of, it is a bad request.
+            # A header that yields no valid URL is a bad request.
             assert response.status_code in {400, 401}, (str(place), response.text)
 
     @pytest.mark.case(13)
@@ -185,7 +185,7 @@ class TestRouteTable:
 
 @pytest.mark.case(24)
 class TestOtherAccounts:
-    """Objects of another account are answered for as if they were not there."""
+    """Objects of another account are answered as if they did not exist."""
 
     @pytest.mark.parametrize(
         "place",
@@ -223,7 +223,7 @@ class TestOtherAccounts:
         assert stranger.get("/v1/deployments", headers=headers).json()["data"] == []
 
     def test_objects_are_still_there(self, tenant: Tenant):
-        """Last: nothing that a stranger asked for has changed them."""
+        """A stranger's requests have not changed any object. Runs last."""
         ids = tenant.ids
         for path in (
             f"/v1/deployments/{ids['deployment_id']}",
@@ -240,7 +240,7 @@ class TestOperator:
         headers = {"x-stoker-account": tenant.client.account_id}  # type: ignore[attr-defined]
         with server.client(server.operator_key) as operator:
             listed = operator.get("/v1/deployments", headers=headers).json()["data"]
-        assert {one["model"] for one in listed} == {"film", "theirs"}
+        assert {deployment["model"] for deployment in listed} == {"film", "theirs"}
 
     def test_must_name_the_account(self, server: Server):
         with server.client(server.operator_key) as operator:
@@ -264,7 +264,7 @@ class TestOperator:
 class TestDeploymentKey:
     def test_sees_its_models_only(self, server: Server, tenant: Tenant):
         with server.client(tenant.deployment_key) as client:
-            assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["theirs"]
+            assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["theirs"]
 
     def test_model_out_of_its_scope(self, server: Server, tenant: Tenant):
         listed = tenant.client.get("/v1/deployments").json()["data"]
@@ -292,7 +292,7 @@ class TestDeploymentKey:
 
 @pytest.fixture(scope="module")
 def shared(server: Server) -> Iterator[httpx.Client]:
-    """A client without a key."""
+    """Yields a client without a key."""
     with server.client() as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""How a secret is compared with what is stored of it."""
+"""Comparison of a secret with its stored digest."""
 
 import hmac
 
@@ -14,7 +14,9 @@ __all__ = ["database"]
 async def test_secrets_are_compared_in_constant_time_alone(
     database: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only that comparison decides: where it says yes, so does the keyring. `==` would say no."""
+    """Only the constant-time comparison decides: the keyring accepts the keys that it accepts,
+    although `==` would not.
+    """
     _, key = await issue(database)
     keyring = Keyring(database, 2.0)
     compared: list[int] = []

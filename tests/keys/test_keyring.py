@@ -1,4 +1,4 @@
-"""What a keyring remembers, on a real database that counts its look-ups."""
+"""A keyring's cache, on a real database that counts its look-ups."""
 
 import asyncio
 import hmac
@@ -25,7 +25,9 @@ TTL_S = 10.0
 
 
 class Counting(Database):
-    """Counts what is read; a reader waits as long as it is told to, with its result in hand."""
+    """A database that counts reads. Each reader waits with its result until the test continues
+    it.
+    """
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -74,8 +76,8 @@ async def test_a_key_is_read_once_in_its_time(database: Counting):
 async def test_requests_that_come_together_share_a_look_up(database: Counting):
     key, token = await issue(database)
     keyring = Keyring(database, TTL_S)
-    found = await asyncio.gather(*(keyring.check(token) for _ in range(50)))
-    assert {one.key_id for one in found} == {key.id}
+    principals = await asyncio.gather(*(keyring.check(token) for _ in range(50)))
+    assert {principal.key_id for principal in principals} == {key.id}
     assert database.reads == 1
 
 
@@ -96,27 +98,27 @@ async def test_a_key_that_is_revoked_while_it_is_read_is_not_kept(database: Coun
     key, token = await issue(database)
     keyring = Keyring(database, TTL_S)
     database.go_on.clear()
-    asked = asyncio.create_task(keyring.check(token))
+    check_task = asyncio.create_task(keyring.check(token))
     while not database.reads:
         await asyncio.sleep(0)
     async with database.transaction() as session:
-        found = await session.get(ApiKey, key.id)
-        assert found
-        found.revoked_at = db.now()
+        row = await session.get(ApiKey, key.id)
+        assert row
+        row.revoked_at = db.now()
         session.after_commit(lambda: keyring.forget(key.public_id))
     database.go_on.set()
-    await asked
+    await check_task
     with pytest.raises(InvalidAPIKeyError):
         await keyring.check(token)
 
 
 class TestL3:
-    """What a refusal takes tells nothing of its cause."""
+    """The cost of a refusal does not reveal its cause."""
 
     async def steps(
         self, database: Counting, monkeypatch: pytest.MonkeyPatch, token: str
     ) -> tuple[int, int, int]:
-        """Look-ups, comparisons, and entries made for a token that is refused."""
+        """Returns the numbers of look-ups, comparisons and created entries for a refused token."""
         compared = made = 0
 
         def compare(known: bytes, presented: bytes) -> bool:
@@ -152,13 +154,18 @@ class TestL3:
             "malformed": "nonsense",
             "none": "",
         }
-        found = {why: await self.steps(database, monkeypatch, one) for why, one in tokens.items()}
-        assert set(found.values()) == {(1, 2, 1)}, found
+        steps = {
+            why: await self.steps(database, monkeypatch, refused_token)
+            for why, refused_token in tokens.items()
+        }
+        assert set(steps.values()) == {(1, 2, 1)}, steps
 
     async def test_l3_no_object_is_made_of_a_row(
         self, database: Counting, monkeypatch: pytest.MonkeyPatch
     ):
-        """That took longer than all else that a known id takes more than an unknown one."""
+        """Creating an object from a row took longer than all other differences between known and
+        unknown ids.
+        """
         _, token = await issue(database)
         loaded: list[object] = []
         event.listen(ApiKey, "load", lambda target, _context: loaded.append(target))
@@ -169,20 +176,22 @@ class TestL3:
     async def test_l3_the_comparison_of_constant_time_decides(
         self, database: Counting, monkeypatch: pytest.MonkeyPatch, verdict: bool
     ):
-        """Comparing by `==` anywhere would let in, or refuse, what this one does not."""
+        """A comparison by `==` anywhere would accept or refuse keys that this comparison does
+        not.
+        """
         _, token = await issue(database)
         wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
         compare = SimpleNamespace(compare_digest=lambda _known, _presented: verdict)
         monkeypatch.setattr(keyring_module, "hmac", compare)
-        for one in (token, wrong):
+        for presented in (token, wrong):
             keyring = Keyring(database, TTL_S)
-            # From the database, and remembered.
+            # First from the database, then from the cache.
             for _ in range(2):
                 if verdict:
-                    assert (await keyring.check(one)).scope is Scope.OPERATOR
+                    assert (await keyring.check(presented)).scope is Scope.OPERATOR
                 else:
                     with pytest.raises(InvalidAPIKeyError):
-                        await keyring.check(one)
+                        await keyring.check(presented)
 
     async def test_l3_nothing_else_compares_digests(
         self, database: Counting, monkeypatch: pytest.MonkeyPatch

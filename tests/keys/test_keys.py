@@ -76,14 +76,14 @@ class TestCreate:
         key = create(client)
         prefix, public_id, secret = key["key"].split("-", 2)
         assert (prefix, public_id) == ("sk", key["public_id"])
-        assert len(secret) >= 43  # 256 bits, 6 a character
+        assert len(secret) >= 43  # 256 bits, 6 per character
 
     def test_deployment_scope(self, server: Server, client: httpx.Client, deployment_id: str):
         body = {"deployment_ids": [deployment_id]}
         key = client.post(KEYS, json=body).raise_for_status().json()
         assert (key["scope"], key["deployment_ids"]) == ("deployment", [deployment_id])
         with server.client(key["key"]) as caller:
-            assert [one["id"] for one in caller.get("/v1/models").json()["data"]] == ["tagger"]
+            assert [model["id"] for model in caller.get("/v1/models").json()["data"]] == ["tagger"]
 
     def test_deployment_scope_needs_deployments(self, client: httpx.Client):
         response = client.post(KEYS, json={"scope": "deployment"})
@@ -132,8 +132,8 @@ class TestCreate:
             "2020-01-01T00:00:00Z",  # past
             "2100-01-01T00:00:00",  # without a zone
             "2100-01-01",
-            "0001-01-01T00:00:00+14:00",  # in UTC it would lie before the first year
-            "9999-12-31T23:59:59-12:00",  # and this one behind the last
+            "0001-01-01T00:00:00+14:00",  # before the first year in UTC
+            "9999-12-31T23:59:59-12:00",  # after the last year in UTC
             "tomorrow",
             "",
             1e300,
@@ -164,7 +164,7 @@ class TestCreate:
     def test_replay_is_for_those_who_may_create(
         self, server: Server, client: httpx.Client, deployment_id: str
     ):
-        """Whoever learns of an Idempotency-Key cannot have the key that it made."""
+        """A caller that learns an Idempotency-Key cannot obtain the key that it created."""
         headers = {"idempotency-key": "learnt"}
         body = {"scope": "account"}
         first = client.post(KEYS, json=body, headers=headers).raise_for_status()
@@ -227,7 +227,7 @@ class TestRotate:
         old = create(client)
         begun = time.monotonic()
         new = client.post(f"{KEYS}/{old['id']}/rotate", json={"grace_s": 1}).json()
-        # The cached key must end on time as well.
+        # The cached key must expire on time as well.
         assert works(server, old["key"]) or time.monotonic() - begun > 1
         assert eventually(lambda: not works(server, old["key"]))
         assert time.monotonic() - begun >= 1
@@ -299,11 +299,11 @@ class TestRevoke:
 
 class TestExpiry:
     def test_ends_on_time(self, server: Server, client: httpx.Client):
-        # Long enough to be made meanwhile on a machine that others use.
+        # Long enough to create the key meanwhile on a busy machine.
         moment = datetime.now(UTC) + timedelta(seconds=3)
         key = create(client, expires_at=moment.isoformat())
         assert key["expires_at"].endswith("Z")
-        # Used before, so that the server remembers it as good.
+        # Used before, so that the server has cached it as valid.
         assert works(server, key["key"]) or datetime.now(UTC) >= moment
         assert eventually(lambda: not works(server, key["key"]))
         assert datetime.now(UTC) >= moment

@@ -1,4 +1,4 @@
-"""What a key may do in a minute: on a clock that the test holds, then over HTTP."""
+"""Rate limits of a key per minute, on a manual clock and over HTTP."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -119,7 +119,7 @@ class TestTokens:
         assert header(limits.check(key), "remaining", "tokens") == "600"
         limits.served(served(input_tokens=400, output_tokens=100))
         assert header(limits.check(key), "remaining", "tokens") == "100"
-        # One call may go beyond what is left: what it costs is known when it has ended.
+        # A call may exceed the remaining tokens, because its cost is known only when it has ended.
         limits.served(served(input_tokens=0, output_tokens=700))
         refused = limits.check(key)
         assert refused.exhausted == "tokens"
@@ -184,19 +184,22 @@ class TestOverHttp:
     def test_beyond_the_limit(self, server: Server, account: httpx.Client):
         key = limited(account, requests_per_minute=20)["key"]
         with server.client(key) as client:
-            left: list[int] = []
+            remaining_requests: list[int] = []
             for number in range(20):
-                # Of whatever kind: the key's requests are counted, not those to one endpoint.
+                # All requests of the key count, not only those to one endpoint.
                 response = call(client, "tagger") if number % 2 else client.get("/v1/models")
-                left.append(remaining(response.raise_for_status().headers))
+                remaining_requests.append(remaining(response.raise_for_status().headers))
                 assert response.headers["x-ratelimit-limit-requests"] == "20"
-            assert left[0] == 19 and left == sorted(left, reverse=True)
+            assert remaining_requests[0] == 19 and remaining_requests == sorted(
+                remaining_requests, reverse=True
+            )
             refused = call(client, "tagger")
             while refused.status_code == 200:
                 refused = call(client, "tagger")
             check_error(refused, 429, "RateLimitError", "rate_limited")
             assert remaining(refused.headers) == 0
-            # One of twenty comes every 3 s; how much of it is there already, nobody knows.
+            # A request is refilled every 3 s of twenty per minute. The fraction that is already
+            # refilled is unknown.
             assert 1 <= int(refused.headers["retry-after"]) <= 3
             assert call(account, "tagger").status_code == 200, "other keys go on"
             time.sleep(int(refused.headers["retry-after"]))

@@ -1,24 +1,24 @@
-"""A key's secret is shown once, and is nowhere afterwards: not in any file, not in the log."""
+"""A key's secret is shown once, and is stored in no file and no log afterwards."""
 
 import pytest
 
 from tests.support.server import Server
 
 KEYS = "/v1/api-keys"
-# A fleet's secret and keys are in its database, which has no files of this server's.
+# A fleet stores its secret and keys in its database, which has no files on this server.
 pytestmark = pytest.mark.one_machine
 
 
 def files_with(server: Server, secret: str) -> set[str]:
-    """The files of the server, its log among them, that contain a text."""
+    """Returns the server's files, including its log, that contain a text."""
     files = [path for path in server.data_dir.rglob("*") if path.is_file()]
-    # The database's journal holds what has not been moved into the database yet.
+    # The database's journal contains rows that have not been moved into the database yet.
     assert {"stoker.db", "stoker.db-wal"} <= {path.name for path in files}
     return {path.name for path in [*files, server.log] if secret.encode() in path.read_bytes()}
 
 
 def make_and_use_keys(server: Server) -> list[str]:
-    """Keys made in every way, used, misused, rotated and revoked."""
+    """Creates keys in every way, and uses, misuses, rotates and revokes them."""
     with server.account() as client:
         made = [
             client.post(KEYS, json={"scope": "account"}, headers=headers).json()
@@ -26,8 +26,8 @@ def make_and_use_keys(server: Server) -> list[str]:
         ]
         assert made[1] == made[2]
         made.append(client.post(f"{KEYS}/{made[0]['id']}/rotate", json={"grace_s": 60}).json())
-        own = client.headers["authorization"].removeprefix("Bearer ")
-    keys = [own, *(key["key"] for key in made)]
+        account_key = client.headers["authorization"].removeprefix("Bearer ")
+    keys = [account_key, *(key["key"] for key in made)]
     for key in keys:
         with server.client(key) as caller:
             assert caller.get("/v1/models").status_code == 200
@@ -37,7 +37,7 @@ def make_and_use_keys(server: Server) -> list[str]:
             caller.post(KEYS, json={"scope": "account", "expires_at": "never"})
         with server.client(key + "x") as caller:
             assert caller.get("/v1/models").status_code == 401
-    with server.client(own) as client:
+    with server.client(account_key) as client:
         client.delete(f"{KEYS}/{made[1]['id']}").raise_for_status()
     return keys
 
@@ -56,7 +56,7 @@ def test_secrets_are_in_no_file_and_no_log(gateway: Server):
 
 
 def test_search_would_find_them(gateway: Server):
-    """The public id is kept, so looking for it proves that the search sees what is stored."""
+    """The public id is stored, so finding it proves that the search covers the stored data."""
     key = make_and_use_keys(gateway)[0]
     public_id = key.split("-", 2)[1]
     assert files_with(gateway, public_id) & {"stoker.db", "stoker.db-wal"}

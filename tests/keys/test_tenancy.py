@@ -1,5 +1,6 @@
-"""Every method of every path, asked for objects of one account with the keys of another, and with
-keys of its own that reach too little: made of the route table, so that no new route is left out.
+"""Every method of every path, requested for objects of one account with the keys of another
+account, and with the account's own keys of too little scope. The cases come from the route table,
+so that no new route is left out.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from tests.support.rows import importing, trial, video
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 CANARY = "zebra"
-"""Part of every name that the first account gives: nobody else may read it."""
+"""Part of every name in the first account. No other account may read it."""
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     **{path: task.example for task in TASKS.values() for path in task.paths},
@@ -53,11 +54,11 @@ LISTS = {
     "/v1/quotas",
     "/v1/machine",
 }
-"""What an account's key lists of its account alone."""
+"""Paths that list data of the key's account only."""
 OF_ALL = {"/v1/prices"}
-"""What belongs to no account, and may be read with any account's key."""
+"""Paths that belong to no account and may be read with any account's key."""
 OWN = {"/v1/console/links"}
-"""What any key makes for itself alone."""
+"""Paths that create an object for the calling key only."""
 CREATING = {
     "/v1/deployments": {"model": "mine", "artifact_id": "{artifact_id}"},
     "/v1/api-keys": {"scope": "deployment", "deployment_ids": ["{deployment_id}"]},
@@ -65,7 +66,7 @@ CREATING = {
 }
 """Bodies that name an object of the other account."""
 WITHOUT_OBJECTS = {"/v1/model-artifacts"}
-"""Those of a creation name none."""
+"""Creations with bodies that name no object."""
 
 
 @dataclass
@@ -73,15 +74,15 @@ class World:
     app: App
     owner: httpx.AsyncClient
     ids: dict[str, str]
-    """Of the owner's objects, by the names of paths' parameters."""
+    """Ids of the owner's objects, by name of the path parameter."""
     stranger: httpx.AsyncClient
     strangers_caller: httpx.AsyncClient
-    """With a key for a deployment of the stranger's."""
+    """Client with a key for one of the stranger's deployments."""
     narrow: httpx.AsyncClient
-    """With a key of the owner's for another deployment than that of the objects."""
+    """Client with a key of the owner for another deployment."""
 
     async def state(self) -> dict[str, Any]:
-        """All that the owner sees of the objects."""
+        """Returns the owner's view of all objects."""
         ids = self.ids
         artifact, agent = (
             f"/v1/model-artifacts/{ids['artifact_id']}",
@@ -98,8 +99,8 @@ class World:
         )
         answers = {path: await self.owner.get(path) for path in paths}
         keys = (await self.owner.get("/v1/api-keys")).json()["data"]
-        seen = {path: one.raise_for_status().json() for path, one in answers.items()}
-        return seen | {"keys": [{**key, "last_used_at": None} for key in keys]}
+        bodies = {path: response.raise_for_status().json() for path, response in answers.items()}
+        return bodies | {"keys": [{**key, "last_used_at": None} for key in keys]}
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +133,10 @@ async def key_for(client: httpx.AsyncClient, identifier: str) -> str:
 
 
 async def made(app: App, owner: httpx.AsyncClient) -> dict[str, str]:
-    """An object of every kind."""
+    """Creates an object of every kind. Returns their ids."""
     model = f"{CANARY}-chat"
     deployment = await deployed(owner, model)
-    # Runs and videos fail at once.
+    # With a stopped deployment, runs and videos fail at once.
     (await owner.post(f"/v1/deployments/{deployment}/stop")).raise_for_status()
     artifact = (await posted(owner, "/v1/model-artifacts", display_name=CANARY))["id"]
     uploads = f"/v1/model-artifacts/{artifact}/uploads"
@@ -191,9 +192,12 @@ async def made(app: App, owner: httpx.AsyncClient) -> dict[str, str]:
 
 
 def nobodys(ids: Mapping[str, str]) -> dict[str, str]:
-    """Ids as long as these, of nothing."""
-    kept = ("path", "number")
-    return {name: one if name in kept else f"{one[:-4]}0000" for name, one in ids.items()}
+    """Returns ids of the same length that name no object."""
+    unchanged = ("path", "number")
+    return {
+        name: identifier if name in unchanged else f"{identifier[:-4]}0000"
+        for name, identifier in ids.items()
+    }
 
 
 async def ask(client: httpx.AsyncClient, place: Place, ids: Mapping[str, str]) -> httpx.Response:
@@ -214,28 +218,28 @@ def check_refused(place: Place, response: httpx.Response) -> None:
 
 
 async def check_hidden(world: World, place: Place, client: httpx.AsyncClient) -> None:
-    """It is answered for as if it were not there, to the byte."""
+    """Asserts that the answer equals that for a missing object, byte by byte."""
     ids = world.ids
     theirs, none = await ask(client, place, ids), await ask(client, place, nobodys(ids))
     assert theirs.status_code == none.status_code == 404, (str(place), theirs.text)
-    # What was asked for may be named.
-    asked, instead = ids["model"], nobodys(ids)["model"]
-    assert theirs.text.replace(asked, "") == none.text.replace(instead, "")
-    assert CANARY not in theirs.text.replace(asked, "")
-    told = [set(one.headers) - {"x-request-id"} for one in (theirs, none)]
-    assert told[0] == told[1]
+    # The requested name may be repeated in the answer.
+    model, instead = ids["model"], nobodys(ids)["model"]
+    assert theirs.text.replace(model, "") == none.text.replace(instead, "")
+    assert CANARY not in theirs.text.replace(model, "")
+    header_names = [set(response.headers) - {"x-request-id"} for response in (theirs, none)]
+    assert header_names[0] == header_names[1]
 
 
 def objects() -> list[Place]:
-    return [one for one in keyed() if one.parameters and one.path not in OPERATORS]
+    return [place for place in keyed() if place.parameters and place.path not in OPERATORS]
 
 
 def creations() -> list[Place]:
-    """Calls and creations, whose bodies name objects, and what only operators may do."""
+    """Returns calls and creations with bodies that name objects, and operators' routes."""
     return [
-        one
-        for one in keyed()
-        if one.path in OPERATORS or (one.method == "POST" and not one.parameters)
+        place
+        for place in keyed()
+        if place.path in OPERATORS or (place.method == "POST" and not place.parameters)
     ]
 
 
@@ -243,21 +247,21 @@ def filled(body: Any, ids: Mapping[str, str]) -> Any:
     if isinstance(body, dict):
         return {name: filled(value, ids) for name, value in body.items()}
     if isinstance(body, list):
-        return [filled(one, ids) for one in body]
+        return [filled(item, ids) for item in body]
     return body.format(**ids) if isinstance(body, str) else body
 
 
 @pytest.mark.case(24)
 class TestMatrix:
     def test_every_route_has_its_place(self) -> None:
-        """A new one is to be told to these tests."""
+        """New routes must be added to these tests."""
         known = {*objects(), *creations()}
         for place in keyed():
             is_list = place.path in {*LISTS, *OF_ALL, *OPERATORS, *MADE, *STREAMS, "/v1/models"}
             assert place in known or (place.method == "GET" and is_list), f"{place} is new"
         for place in creations():
-            told = {*EXAMPLES, *CREATING, *OWN, *WITHOUT_OBJECTS, *OPERATORS, *OF_ALL}
-            assert place.path in told, f"{place} is new"
+            covered = {*EXAMPLES, *CREATING, *OWN, *WITHOUT_OBJECTS, *OPERATORS, *OF_ALL}
+            assert place.path in covered, f"{place} is new"
 
     @pytest.mark.parametrize("place", objects(), ids=str)
     async def test_objects(self, world: World, place: Place) -> None:
@@ -265,7 +269,7 @@ class TestMatrix:
         await check_hidden(world, place, world.stranger)
         if place.path.startswith("/v1/models/"):
             await check_hidden(world, place, world.strangers_caller)
-            # There it is, and out of the key's reach.
+            # The model exists, but the key's scope does not include it.
             check_refused(place, await ask(world.narrow, place, world.ids))
         elif is_inference(place.path):
             await check_hidden(world, place, world.strangers_caller)
@@ -328,7 +332,7 @@ class TestMatrix:
             return
         assert answers[0].status_code == 200
         if place.path in INFERENCE or place.path in MADE:
-            assert [one.status_code for one in answers[1:]] == [200, 200]
+            assert [response.status_code for response in answers[1:]] == [200, 200]
         elif place.path in OF_ALL:
             return
         else:
@@ -336,21 +340,21 @@ class TestMatrix:
                 check_refused(place, answer)
         for client, answer in zip(everyone, answers, strict=True):
             assert CANARY not in answer.text
-            # Its own account is named to the owner's other key.
+            # The owner's other key may see its own account.
             known = {"number", "path"} | ({"account_id"} if client is world.narrow else set())
             for name, identifier in world.ids.items():
                 assert name in known or identifier not in answer.text, name
 
     async def test_account_named_beside_a_key(self, world: World) -> None:
-        """Only an operator's key acts for the account of that header."""
+        """Only an operator's key acts for the account that this header names."""
         headers = {"x-stoker-account": world.ids["account_id"]}
         for place in objects():
             if not is_inference(place.path):
                 url = place.url(world.ids)
                 for client, status in ((world.stranger, 404), (world.strangers_caller, 401)):
                     body = {"json": BODIES.get(place.path, {})}
-                    given = body if place.method in {"POST", "PATCH", "PUT"} else {}
-                    answer = await client.request(place.method, url, headers=headers, **given)
+                    options = body if place.method in {"POST", "PATCH", "PUT"} else {}
+                    answer = await client.request(place.method, url, headers=headers, **options)
                     assert answer.status_code == status, (str(place), answer.text)
         body = {"scope": "account", "account_id": world.ids["account_id"]}
         answer = await world.stranger.post("/v1/api-keys", json=body)
@@ -358,7 +362,7 @@ class TestMatrix:
 
 
 class TestOperators:
-    """An operator's key that names an account can do for it what the account's own key can."""
+    """An operator's key that names an account has the rights of the account's own key."""
 
     @pytest.fixture
     async def acting(self, world: World) -> AsyncIterator[httpx.AsyncClient]:
@@ -374,15 +378,17 @@ class TestOperators:
     async def test_is_answered_as_the_account(
         self, world: World, acting: httpx.AsyncClient, place: Place
     ) -> None:
-        """Reads see the account's objects. Changes name none that exist, so that both may ask."""
+        """Reads return the account's objects. Changes name missing objects, so that both clients
+        can send them.
+        """
         is_read = place.method in ("GET", "HEAD") or place.path in EXAMPLES
         ids = world.ids if is_read else nobodys(world.ids)
         answers = [await self.asked(client, place, ids) for client in (world.owner, acting)]
-        own, acted = answers
-        assert acted.status_code == own.status_code, acted.text
+        owned, acted = answers
+        assert acted.status_code == owned.status_code, acted.text
         assert "model_not_found" not in acted.text or place.path not in EXAMPLES
         if place.path not in WITHOUT_OBJECTS:
-            assert volatile_left_out(acted) == volatile_left_out(own)
+            assert volatile_left_out(acted) == volatile_left_out(owned)
 
     async def asked(
         self, client: httpx.AsyncClient, place: Place, ids: Mapping[str, str]
@@ -413,7 +419,7 @@ class TestOperators:
             )
 
     async def test_the_account_pays(self, world: World, acting: httpx.AsyncClient) -> None:
-        """Without credit it is refused, as the account's own key is."""
+        """A call without credit is refused, as with the account's own key."""
         path = "/v1/classifications/text"
         known = world.app.services.credits
         known.learn([Balance(world.ids["account_id"], 0, 0)])
@@ -427,21 +433,23 @@ class TestOperators:
         assert [answer.status_code for answer in answers] == [402, 402]
 
     async def test_keys(self, world: World, acting: httpx.AsyncClient) -> None:
-        """It makes, lists and ends those of the account that it names, and no others."""
+        """An operator creates, lists and deletes keys of the account that it names, and no
+        others.
+        """
         body = {"scope": "deployment", "deployment_ids": [world.ids["deployment_id"]]}
         made = await posted(acting, "/v1/api-keys", **body)
         assert made["account_id"] == world.ids["account_id"]
         listed = (await acting.get("/v1/api-keys?limit=100")).json()["data"]
-        assert {one["account_id"] for one in listed} == {world.ids["account_id"]}
+        assert {key["account_id"] for key in listed} == {world.ids["account_id"]}
         (await acting.delete(f"/v1/api-keys/{made['id']}")).raise_for_status()
-        others = (await world.stranger.get("/v1/api-keys")).json()["data"][0]["id"]
-        assert (await acting.get(f"/v1/api-keys/{others}")).status_code == 404
+        others_key_id = (await world.stranger.get("/v1/api-keys")).json()["data"][0]["id"]
+        assert (await acting.get(f"/v1/api-keys/{others_key_id}")).status_code == 404
         mixed = await acting.post("/v1/api-keys", json={**body, "account_id": "acct_other"})
         assert mixed.status_code == 400
 
 
 def volatile_left_out(response: httpx.Response) -> Any:
-    """The answer without what differs from one moment to the next."""
+    """Returns the answer without the parts that change from moment to moment."""
     is_json = response.headers.get("content-type", "").startswith("application/json")
     if not is_json or not response.content:
         return response.content
@@ -450,5 +458,5 @@ def volatile_left_out(response: httpx.Response) -> Any:
 
 def without(value: Any, names: set[str]) -> Any:
     if isinstance(value, dict):
-        return {name: without(one, names) for name, one in value.items() if name not in names}
-    return [without(one, names) for one in value] if isinstance(value, list) else value
+        return {name: without(item, names) for name, item in value.items() if name not in names}
+    return [without(item, names) for item in value] if isinstance(value, list) else value

@@ -12,7 +12,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def converted(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model as OpenVINO's IR: made once, it takes the longest."""
+    """The same model as OpenVINO's IR. Converted once, because the conversion takes the longest."""
     from stoker.models.llm.engines.export import TOLERANCE, export
 
     folder = tmp_path_factory.mktemp("converted")

@@ -1,4 +1,6 @@
-"""Tiny language models with random weights, and a toy one that shows what a cache holds."""
+"""Tiny language models with random weights, and a toy model that reveals the contents of a
+cache.
+"""
 
 import random
 import zlib
@@ -21,7 +23,7 @@ from stoker.models.llm.speculation import Speculation
 from stoker.wire.generation_request import Sampling
 
 if TYPE_CHECKING:
-    # What only users have installed runs this, too.
+    # Also runs in users' environments, which lack pytest.
     import pytest
 
 library: Any = transformers
@@ -54,7 +56,7 @@ TEMPLATES: Mapping[str, str] = {
 THINKING = CHATML + "{# <think> </think> #}"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "[TOOL_CALLS]", "<|python_tag|>")
 VOCABULARY = 400
-"""Of the models: wider than what the tokenizer has, as it is with real ones."""
+"""Vocabulary size of the models. Larger than the tokenizer's, as with real models."""
 
 
 def tokenizer(
@@ -63,7 +65,8 @@ def tokenizer(
     special: Sequence[str] = SPECIAL,
     added: Sequence[str] = ("<tool_call>", "</tool_call>", "<think>", "</think>"),
 ) -> Any:
-    """Byte-level BPE, as Qwen and Llama 3 have it: every text has tokens.
+    """Returns a byte-level BPE tokenizer, as used by Qwen and Llama 3. It has tokens for every
+    text.
 
     Args:
         added: tokens that are never split but count as text, as Qwen's `<tool_call>`.
@@ -78,14 +81,14 @@ def tokenizer(
     )
     made.train_from_iterator([TEXT] * 4, trainer)
     made.add_special_tokens([*special])
-    made.add_tokens([AddedToken(one, normalized=False) for one in added])
+    made.add_tokens([AddedToken(token, normalized=False) for token in added])
     return library.PreTrainedTokenizerFast(
         tokenizer_object=made, eos_token="<|im_end|>", chat_template=template
     )
 
 
 def tiny_llama(folder: Path, *, positions: int = 320, head_size: int = 16) -> Path:
-    """Save a Llama of two layers with its tokenizer, as `save_pretrained` does."""
+    """Saves a Llama of two layers with its tokenizer, as `save_pretrained` does."""
     transformers.set_seed(1)
     config = library.LlamaConfig(
         vocab_size=VOCABULARY,
@@ -95,7 +98,7 @@ def tiny_llama(folder: Path, *, positions: int = 320, head_size: int = 16) -> Pa
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=positions,
-        # Wide enough that answers depend on all of the prompt, and that no two tokens tie.
+        # Wide enough that answers depend on the whole prompt and no two tokens tie.
         initializer_range=0.3,
         bos_token_id=None,
         eos_token_id=None,
@@ -107,9 +110,9 @@ def tiny_llama(folder: Path, *, positions: int = 320, head_size: int = 16) -> Pa
 
 
 def generated(model: Any, prompt: Sequence[int], count: int) -> list[int]:
-    """What transformers itself answers, greedily."""
+    """Returns the greedy answer of transformers itself."""
     with torch.inference_mode():
-        found = model.generate(
+        token_ids = model.generate(
             torch.tensor([list(prompt)]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
             max_new_tokens=count,
@@ -117,7 +120,7 @@ def generated(model: Any, prompt: Sequence[int], count: int) -> list[int]:
             eos_token_id=None,
             pad_token_id=0,
         )
-    return found[0, len(prompt) :].tolist()
+    return token_ids[0, len(prompt) :].tolist()
 
 
 GREEDY = Sampling(
@@ -132,7 +135,7 @@ def submission(
 
 
 class Answers:
-    """What a scheduler gave, added up; and that it keeps its word while it gives."""
+    """Collects a scheduler's outputs and asserts its guarantees for each output."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -141,9 +144,9 @@ class Answers:
         self.errors: dict[int, str] = {}
         self.cached: dict[int, int] = {}
         self.prompts: dict[int, list[Logprob]] = {}
-        """What was told of each prompt's tokens."""
+        """Reported log probabilities of each prompt's tokens."""
         self.order: list[int] = []
-        """The sequences in the order in which they ended."""
+        """Sequences in the order in which they ended."""
 
     def step(self) -> list[Output]:
         outputs = self.scheduler.step()
@@ -169,7 +172,7 @@ class Answers:
             self.order.append(output.id)
 
     def drain(self, steps: int = 5000) -> "Answers":
-        """Step until nothing runs."""
+        """Steps until nothing runs."""
         for _ in range(steps):
             if not self.scheduler.running:
                 return self
@@ -178,11 +181,11 @@ class Answers:
 
 
 _ROWS = torch.randn(97, 50, generator=torch.Generator().manual_seed(3)) * 3
-"""The toy's logits: which row comes next depends on all tokens before."""
+"""The toy's rows of logits. All preceding tokens determine the next row."""
 
 
 Toy = Callable[[Sequence[int]], torch.Tensor]
-"""The logits after tokens."""
+"""Returns the logits after the tokens."""
 
 
 def toy_logits(tokens: Sequence[int]) -> torch.Tensor:
@@ -190,12 +193,14 @@ def toy_logits(tokens: Sequence[int]) -> torch.Tensor:
 
 
 def forgetful_logits(tokens: Sequence[int]) -> torch.Tensor:
-    """By the last two tokens: what has come once is continued in the same way again."""
+    """Returns logits that depend on the last two tokens only. A repeated passage continues in the
+    same way.
+    """
     return toy_logits(tokens[-2:])
 
 
 def wavering_logits(tokens: Sequence[int]) -> torch.Tensor:
-    """By the last token for the most part, and by all of them a little."""
+    """Returns logits that depend mostly on the last token, and a little on all tokens."""
     return toy_logits(tokens[-1:]) + 0.15 * toy_logits(tokens)
 
 
@@ -207,7 +212,7 @@ def toy_answer(
     max_length: int = 10**6,
     logits: Toy = toy_logits,
 ) -> tuple[list[int], str]:
-    """What the toy answers greedily, and why it ends."""
+    """Returns the toy's greedy answer and the reason for its end."""
     tokens = list(prompt)
     stops = set(ends)
     while True:
@@ -220,9 +225,9 @@ def toy_answer(
 
 
 class ToyRunner:
-    """A `Runner` whose keys and values are the tokens themselves, in blocks that may be shared.
+    """A `Runner` with tokens as its keys and values, in blocks that may be shared.
 
-    The logits are computed from what the blocks hold, so a wrong block gives a wrong answer.
+    The logits are computed from the contents of the blocks, so a wrong block gives a wrong answer.
     """
 
     name = "toy"
@@ -239,13 +244,13 @@ class ToyRunner:
     ) -> None:
         self.logits = logits
         self.guessed: dict[int, list[int]] = {}
-        """Sequence → the draft that it has not been told the worth of."""
+        """Maps a sequence to its draft that is not verified yet."""
         self.max_length = max_length
         self.blocks = blocks
         self.cache = BlockCache(blocks, block_tokens)
         self.memory = [[-1] * block_tokens for _ in range(blocks)]
         self.length: dict[int, int] = {}
-        """Sequence → its tokens that are computed."""
+        """Maps a sequence to its number of computed tokens."""
         self.steps: list[list[Chunk]] = []
         self.spoil: Callable[[int, torch.Tensor], torch.Tensor] = lambda _, row: row
 
@@ -260,12 +265,12 @@ class ToyRunner:
     ) -> int | None:
         assert media is None
         assert identifier not in self.length, "a sequence is admitted twice"
-        found = self.cache.admit(identifier, tokens, anew=anew)
-        if found is not None:
-            assert 0 <= found < len(tokens)
-            self.length[identifier] = found
-            assert self.read(identifier) == list(tokens[:found]), "shared blocks hold other tokens"
-        return found
+        cached = self.cache.admit(identifier, tokens, anew=anew)
+        if cached is not None:
+            assert 0 <= cached < len(tokens)
+            self.length[identifier] = cached
+            assert self.read(identifier) == list(tokens[:cached]), "shared blocks hold other tokens"
+        return cached
 
     def reserve(self, identifier: int, length: int) -> bool:
         assert length <= self.max_length
@@ -301,7 +306,9 @@ class ToyRunner:
             table = self.cache.table(chunk.id)
             for place, token in enumerate(chunk.tokens, start=chunk.start):
                 block = table[place // size]
-                holders = [one for one in self.length if block in self.cache.table(one)]
+                holders = [
+                    sequence for sequence in self.length if block in self.cache.table(sequence)
+                ]
                 assert holders == [chunk.id], "a shared block is written to"
                 self.memory[block][place % size] = token
             self.length[chunk.id] += len(chunk.tokens)
@@ -329,7 +336,7 @@ class Called:
 
 @dataclass
 class Joined:
-    """What an answer's events come to."""
+    """Text, reasoning and calls that an answer's events add up to."""
 
     text: str = ""
     reasoning: str = ""
@@ -337,12 +344,12 @@ class Joined:
 
     @property
     def plain(self) -> tuple[str, str, list[tuple[str, str]]]:
-        """Without the calls' ids, which are random."""
-        return self.text, self.reasoning, [(one.name, one.arguments) for one in self.calls]
+        """The answer without the calls' ids, which are random."""
+        return self.text, self.reasoning, [(call.name, call.arguments) for call in self.calls]
 
 
 def joined(events: Iterable[Event]) -> Joined:
-    """Add events up; each call begins once, in turn, before its arguments."""
+    """Adds events up. Asserts that each call begins once, in turn, before its arguments."""
     answer = Joined()
     for event in events:
         match event:
@@ -353,7 +360,7 @@ def joined(events: Iterable[Event]) -> Joined:
                     answer.text += event.text
             case CallBegun():
                 assert event.index == len(answer.calls)
-                assert event.id not in [one.id for one in answer.calls]
+                assert event.id not in [call.id for call in answer.calls]
                 answer.calls.append(Called(event.index, event.id, event.name))
             case CallArguments():
                 answer.calls[event.index].arguments += event.text
@@ -364,7 +371,7 @@ def joined(events: Iterable[Event]) -> Joined:
 
 
 def measured() -> Speculation:
-    """One to which all passes take equally long, so that any guess may pay."""
+    """Returns a `Speculation` for which all passes take equally long, so that any guess may pay."""
     speculation = Speculation()
     for sequences in range(1, 65):
         for width in (sequences, sequences, 16 * sequences, 16 * sequences):
@@ -374,7 +381,7 @@ def measured() -> Speculation:
 
 @dataclass
 class Mix:
-    """Of sequences that a scheduler has, and of what it may do in a step."""
+    """Parameters of a mix of sequences, and the limits of a scheduler's step."""
 
     blocks: int
     budget: int
@@ -386,16 +393,20 @@ class Mix:
 
 
 def foretold(monkeypatch: "pytest.MonkeyPatch", texts: Sequence[Sequence[int]], seed: int) -> None:
-    """Guesses are what comes indeed, of any length, and often wrong from some token on."""
+    """Replaces guesses by the real next tokens, of any length, and often wrong from some token
+    on.
+    """
     chance = random.Random(seed)
 
     def guess(self: Lookup, most: int) -> list[int]:
         so_far = list(self._tokens)
-        known = next(list(one) for one in texts if list(one[: len(so_far)]) == so_far)
-        found = known[len(so_far) :][: min(most, chance.randint(0, 6))]
-        if found and chance.random() < 0.6:
-            found[chance.randrange(len(found))] = chance.randrange(VOCABULARY)
-        return found
+        known = next(
+            list(full_text) for full_text in texts if list(full_text[: len(so_far)]) == so_far
+        )
+        guessed = known[len(so_far) :][: min(most, chance.randint(0, 6))]
+        if guessed and chance.random() < 0.6:
+            guessed[chance.randrange(len(guessed))] = chance.randrange(VOCABULARY)
+        return guessed
 
     def likely(self: Lookup, place: int) -> float:
         return 0.99 ** (place + 1)

@@ -9,7 +9,7 @@ SIZE = 4
 
 
 def whole(cache: BlockCache, identifier: int, tokens: list[int]) -> int:
-    """Take a sequence and compute all of it; how many tokens were computed before."""
+    """Admits a sequence and computes all of it. Returns how many tokens were cached before."""
     cached = cache.admit(identifier, tokens)
     assert cached is not None
     assert cache.reserve(identifier, len(tokens))
@@ -109,9 +109,9 @@ class TestReserve:
     def test_takes_what_is_missing(self) -> None:
         cache = BlockCache(4, SIZE)
         cache.admit(1, numbers(0, 3))
-        for length, held in ((1, 1), (4, 1), (5, 2), (3, 2), (16, 4)):
+        for length, blocks in ((1, 1), (4, 1), (5, 2), (3, 2), (16, 4)):
             assert cache.reserve(1, length)
-            assert len(cache.table(1)) == held
+            assert len(cache.table(1)) == blocks
         assert sorted(cache.table(1)) == [0, 1, 2, 3]
 
     def test_false_changes_nothing(self) -> None:
@@ -155,8 +155,8 @@ class TestRelease:
             cache.release(identifier)
         whole(cache, 4, numbers(900, 8))
         cache.release(4)
-        # It took from sequence 2, the first that was let go.
-        assert [self.known(cache, one) for one in (1, 2, 3)] == [8, 0, 8]
+        # Its blocks were taken from sequence 2, the first that was released.
+        assert [self.known(cache, sequence) for sequence in (1, 2, 3)] == [8, 0, 8]
 
     def test_the_end_of_a_sequence_goes_before_its_beginning(self) -> None:
         cache = BlockCache(3, SIZE)
@@ -176,7 +176,7 @@ class TestRelease:
         cache.release(3)
         whole(cache, 4, numbers(900, 8))
         cache.release(4)
-        assert [self.known(cache, one) for one in (1, 2)] == [8, 4]
+        assert [self.known(cache, sequence) for sequence in (1, 2)] == [8, 4]
 
     def test_free_blocks_are_taken_before_known_ones(self) -> None:
         cache = BlockCache(4, SIZE)
@@ -184,10 +184,12 @@ class TestRelease:
         cache.release(1)
         whole(cache, 2, numbers(200, 8))
         cache.release(2)
-        assert [self.known(cache, one) for one in (1, 2)] == [8, 8]
+        assert [self.known(cache, sequence) for sequence in (1, 2)] == [8, 8]
 
     def known(self, cache: BlockCache, identifier: int) -> int:
-        """How much of a former sequence is still there; asks for no more room than there is."""
+        """Returns how many tokens of a former sequence are still cached. Requests no more room than
+        the cache has.
+        """
         probe = 1000 + identifier
         cached = cache.admit(probe, [*numbers(identifier * 100, 8), 0])
         assert cached is not None
@@ -196,7 +198,7 @@ class TestRelease:
 
 
 class TestTwins:
-    """Two sequences that compute the same block at the same time."""
+    """Two sequences compute the same block at the same time."""
 
     def test_neither_loses_its_own(self) -> None:
         cache = BlockCache(8, SIZE)
@@ -223,7 +225,9 @@ class TestTwins:
         assert whole(cache, 3, numbers(0, 32)) == 8
 
     def test_they_go_on_as_one(self) -> None:
-        """The second's further blocks follow on the first's, which are the known ones."""
+        """The second sequence's further blocks continue the first one's, which are the known
+        blocks.
+        """
         cache = BlockCache(8, SIZE)
         long = numbers(0, 12)
         for identifier in (1, 2):
@@ -243,7 +247,7 @@ class TestTwins:
         cache.computed(1, 8)
         cache.computed(2, 4)
         cache.release(1)
-        # The other's blocks are taken away from the known ones only.
+        # Reuse removes the blocks of sequence 1 from the known blocks only.
         assert cache.admit(3, numbers(50, 8)) == 0
         assert cache.reserve(3, 8)
         cache.computed(2, 8)
@@ -254,12 +258,12 @@ class TestTwins:
 
 
 class Naive:
-    """The same promises, kept by comparing whole prefixes: block → the tokens up to its end."""
+    """The guarantees of `BlockCache`, kept by a comparison of whole prefixes."""
 
     def __init__(self, blocks: int) -> None:
         self.blocks = blocks
         self.prefix: dict[int, tuple[int, ...]] = {}
-        """What each block was last filled with, whoever holds it."""
+        """Maps a block to the tokens up to its end, as last filled by any sequence."""
         self.tables: dict[int, list[int]] = {}
 
     def held(self) -> set[int]:
@@ -283,7 +287,7 @@ def test_any_sequence_of_calls_keeps_the_promises(seed: int) -> None:
     for identifier in range(4000):
         match chance.choice(["admit", "compute", "compute", "compute", "draw", "release"]):
             case "admit":
-                # Nearly always the same token: beginnings are often the same.
+                # Nearly always the same token, so beginnings are often the same.
                 prompt = [int(chance.random() < 0.1) for _ in range(chance.randint(1, 5 * SIZE))]
                 free = cache.free
                 cached = cache.admit(identifier, prompt)
@@ -297,41 +301,41 @@ def test_any_sequence_of_calls_keeps_the_promises(seed: int) -> None:
                     naive.check_shared(prompt, cache.table(identifier), cached)
                     tokens[identifier], done[identifier] = prompt, cached
             case "compute" if tokens:
-                one = chance.choice(list(tokens))
-                length = min(len(tokens[one]), done[one] + chance.randint(1, 2 * SIZE))
-                if length > done[one] and cache.reserve(one, length):
-                    before = done[one]
-                    done[one] = length
+                sequence = chance.choice(list(tokens))
+                length = min(len(tokens[sequence]), done[sequence] + chance.randint(1, 2 * SIZE))
+                if length > done[sequence] and cache.reserve(sequence, length):
+                    before = done[sequence]
+                    done[sequence] = length
                     for place in range(before // SIZE, length // SIZE):
-                        block = cache.table(one)[place]
-                        others = [other for other in tokens if block in cache.table(other)]
-                        assert others == [one], "a block is written to that another holds"
-                        naive.prefix[block] = tuple(tokens[one][: (place + 1) * SIZE])
+                        block = cache.table(sequence)[place]
+                        holders = [other for other in tokens if block in cache.table(other)]
+                        assert holders == [sequence], "a block is written to that another holds"
+                        naive.prefix[block] = tuple(tokens[sequence][: (place + 1) * SIZE])
                     if length % SIZE:
-                        naive.prefix.pop(cache.table(one)[length // SIZE], None)
-                    cache.computed(one, length)
+                        naive.prefix.pop(cache.table(sequence)[length // SIZE], None)
+                    cache.computed(sequence, length)
             case "draw" if tokens:
-                one = chance.choice(list(tokens))
-                if done[one] == len(tokens[one]):
-                    tokens[one].append(int(chance.random() < 0.1))
+                sequence = chance.choice(list(tokens))
+                if done[sequence] == len(tokens[sequence]):
+                    tokens[sequence].append(int(chance.random() < 0.1))
             case "release" if tokens:
-                one = chance.choice(list(tokens))
-                cache.release(one)
-                del tokens[one], done[one]
+                sequence = chance.choice(list(tokens))
+                cache.release(sequence)
+                del tokens[sequence], done[sequence]
             case _:
                 pass
-        naive.tables = {one: list(cache.table(one)) for one in tokens}
+        naive.tables = {sequence: list(cache.table(sequence)) for sequence in tokens}
         assert cache.free == blocks - len(naive.held())
         assert cache.usage == len(naive.held()) / blocks
-        for one, table in naive.tables.items():
+        for sequence, table in naive.tables.items():
             assert len(set(table)) == len(table), "a sequence holds a block twice"
-            for place in range(done[one] // SIZE):
-                expected = tuple(tokens[one][: (place + 1) * SIZE])
+            for place in range(done[sequence] // SIZE):
+                expected = tuple(tokens[sequence][: (place + 1) * SIZE])
                 assert naive.prefix[table[place]] == expected, "a block was taken from its holder"
     assert hits > 20
     assert refused > 20
-    for one in list(tokens):
-        cache.release(one)
+    for sequence in list(tokens):
+        cache.release(sequence)
     assert cache.free == blocks
     cache.admit(10_000, [5] * blocks * SIZE)
     assert cache.reserve(10_000, blocks * SIZE)

@@ -1,4 +1,4 @@
-"""Kinds of language models on the torch engine, against `generate`, alone and among others.
+"""Kinds of language models on the torch engine, compared with `generate`, alone and together.
 
 `python -m tests.llm.test_families` compares all kinds that are served and prints those that differ.
 """
@@ -47,8 +47,9 @@ WRITERS = (
     "xlstm",
     "zamba2",
 )
-"""One or two of each sort: biases by distance, states that pieces go on with and such that they do
-not, caches of a class of their own, positions that the model counts itself."""
+"""A kind or two of each sort: biases by distance, states that pieces can and cannot continue from,
+own cache classes, and positions that the model counts itself.
+"""
 STATES = ("mamba", "mamba2", "rwkv", "xlstm")
 
 
@@ -58,11 +59,11 @@ def prompt(length: int) -> list[int]:
 
 
 def loaded(model_type: str, folder: Path) -> Any:
-    """A model of this kind, as it comes out of its folder."""
+    """Returns a model of this kind, as loaded from its folder."""
     causal.model(model_type).save_pretrained(folder)
-    found = load(folder, torch.float32, torch.device("cpu"))
-    found.generation_config.eos_token_id = None
-    return found
+    model = load(folder, torch.float32, torch.device("cpu"))
+    model.generation_config.eos_token_id = None
+    return model
 
 
 def answered(model: Any, prompts: Sequence[list[int]]) -> list[list[int]]:
@@ -77,9 +78,11 @@ def answered(model: Any, prompts: Sequence[list[int]]) -> list[list[int]]:
 def compared(model_type: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded(model_type, folder)
     prompts = [prompt(length) for length in LENGTHS]
-    expected = [generated(model, one, GREEDY.max_tokens or 0) for one in prompts]
-    assert len({tuple(one) for one in expected}) >= len(prompts) - 1, "the prompts do not matter"
-    assert [answered(model, [one])[0] for one in prompts] == expected, "alone"
+    expected = [generated(model, tokens, GREEDY.max_tokens or 0) for tokens in prompts]
+    assert len({tuple(tokens) for tokens in expected}) >= len(prompts) - 1, (
+        "the prompts do not matter"
+    )
+    assert [answered(model, [tokens])[0] for tokens in prompts] == expected, "alone"
     assert answered(model, prompts) == expected, "together"
     monkeypatch.setattr(scheduling, "STEP_TOKENS", PIECES)
     assert answered(model, prompts) == expected, "in pieces"
@@ -93,7 +96,7 @@ def test_answers_as_transformers_does(
 
 
 def test_every_kind_was_compared_or_has_a_reason() -> None:
-    """A new release of transformers has new kinds: compare them, then name them in families.py."""
+    """A new release of transformers has new kinds. Compare them, then name them in families.py."""
     patterns = PIPELINES[TEXT_GENERATION]
     known = {
         model_type
@@ -101,20 +104,22 @@ def test_every_kind_was_compared_or_has_a_reason() -> None:
         if any(fnmatchcase(name, pattern) for pattern in patterns)
     }
     assert TEXT.isdisjoint(UNFIT)
-    # Beside them there are parts of models, by the names that they are saved under.
+    # In addition, parts of models are listed by the names under which they are saved.
     assert set(UNFIT) - known == {"emu3_text_model", "mllama_text_model"}
     assert set(UNFIT) | TEXT == known | set(UNFIT)
 
 
 @pytest.mark.parametrize("model_type", sorted(ENCODERS))
 def test_encoders_read_from_both_ends_unless_they_are_told_to_write(model_type: str) -> None:
-    """Why they are refused then."""
+    """Encoders are refused unless they are configured as decoders, because they read later tokens
+    too.
+    """
     config = causal.config(model_type)
-    one, other = torch.tensor([prompt(12), [*prompt(12)[:-1], 7]])
+    original, other = torch.tensor([prompt(12), [*prompt(12)[:-1], 7]])
     for config.is_decoder in (True, False):
         model = library.AutoModelForCausalLM.from_config(config).eval()
         with torch.inference_mode():
-            begins = [model(tokens[None]).logits[0, 0] for tokens in (one, other)]
+            begins = [model(tokens[None]).logits[0, 0] for tokens in (original, other)]
         assert torch.equal(*begins) == config.is_decoder
 
 
@@ -122,25 +127,25 @@ class TestFootprint:
     @pytest.mark.parametrize("model_type", STATES)
     def test_of_a_state_is_the_same_however_long(self, model_type: str) -> None:
         runner = TorchRunner(causal.model(model_type), threads=1, cache_bytes=1 << 20)
-        taken: list[float] = []
+        usages: list[float] = []
         for number, length in enumerate((2, 200)):
             runner.admit(number, prompt(length))
             runner.forward([Chunk(number, prompt(length), 0, sampled=True)])
-            taken.append(runner.usage)
+            usages.append(runner.usage)
             runner.release(number)
-        assert taken[0] == taken[1] > 0
+        assert usages[0] == usages[1] > 0
         assert runner.usage == 0
 
     def test_of_latent_attention(self) -> None:
-        """DeepSeek's keys and values are of other sizes than its configuration's heads say."""
+        """DeepSeek's keys and values have other sizes than its configuration's heads say."""
         model = causal.model("deepseek_v3")
         runner = TorchRunner(model, threads=1, cache_bytes=1 << 20)
         runner.admit(0, prompt(50))
         runner.forward([Chunk(0, prompt(50), 0, sampled=True)])
         with torch.inference_mode():
             layers = model(torch.tensor([prompt(50)]), use_cache=True).past_key_values.layers
-        held = sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
-        assert runner.usage == pytest.approx(held / (1 << 20))
+        cache_bytes = sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
+        assert runner.usage == pytest.approx(cache_bytes / (1 << 20))
 
 
 def main() -> int:

@@ -28,7 +28,7 @@ END = 7
 
 
 class World:
-    """One tiny model whose generation_config.json changes from test to test."""
+    """A tiny model with a generation_config.json that changes from test to test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = tiny_llama(folder)
@@ -45,16 +45,18 @@ class World:
         (self.folder / "config.json").write_text(json.dumps(self.config | config))
 
     def theirs(self, own: Mapping[str, Any] | None, prompt: Any = PROMPT, **more: Any) -> list[int]:
-        """What `generate` adds to the prompt, the token that ends it included."""
+        """Returns the tokens that `generate` adds to the prompt, including the token that ends
+        it.
+        """
         self.write(own, **more.pop("config", {}))
-        # Reads the files as for the whole model, without its weights.
+        # Reads the files as for the whole model, but without its weights.
         kind: Any = library.GenerationConfig
         if own is None:
             name = "config.json"
-            found = kind.from_pretrained(self.folder, name, _from_model_config=True)
+            generation_config = kind.from_pretrained(self.folder, name, _from_model_config=True)
         else:
-            found = kind.from_pretrained(self.folder)
-        self.model.generation_config = found
+            generation_config = kind.from_pretrained(self.folder)
+        self.model.generation_config = generation_config
         ids = torch.tensor([prompt])
         options = {"pad_token_id": 0, "attention_mask": torch.ones_like(ids), **more}
         with torch.inference_mode():
@@ -68,20 +70,20 @@ class World:
     def ours(
         self, own: Mapping[str, Any] | None, prompt: Any = PROMPT, count: int = COUNT, **more: Any
     ) -> list[int]:
-        """What our scheduler adds, with the token that ends it if there is just one."""
+        """Returns the tokens that our scheduler adds, with the end token if only one is defined."""
         defaults = self.defaults(own, config=more.pop("config", {}))
         runner = TorchRunner(self.model, threads=1, cache_bytes=1 << 24)
         scheduler = Scheduler(runner, defaults.ends, speculation=more.pop("speculation", None))
         sampling = defaults.filled(Sampling(temperature=0.0, max_tokens=count, **more), len(prompt))
         scheduler.submit(submission(1, prompt, sampling, rules=defaults.rules))
-        found = Answers(scheduler).drain()
-        assert not found.errors
-        ended = found.finish[1] == "stop"
-        return found.tokens[1] + (sorted(defaults.ends) if ended else [])
+        answers = Answers(scheduler).drain()
+        assert not answers.errors
+        ended = answers.finish[1] == "stop"
+        return answers.tokens[1] + (sorted(defaults.ends) if ended else [])
 
 
 class NoEnd:
-    """A tokenizer that names no end."""
+    """A tokenizer without an end token."""
 
     eos_token_id = None
 
@@ -92,7 +94,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def fields(world: World) -> dict[str, dict[str, Any]]:
-    """Each field by itself, with values that have to change what the model writes; then several."""
+    """Returns each field alone, with values that must change the model's answer, then several
+    together.
+    """
     first, second, third, *_ = world.plain
     bias = [[[first], -50.0], [[second, third], -50.0], [[PROMPT[-1], 40], 60.0]]
     single: dict[str, Any] = {
@@ -118,8 +122,8 @@ def fields(world: World) -> dict[str, dict[str, Any]]:
     alone["exponential_decay_length_penalty"]["eos_token_id"] = third
     every = {name: value for name, value in single.items() if name != "min_length"}
     some = {name: single[name] for name in list(single)[::2]} | {"remove_invalid_values": True}
-    others = {name: single[name] for name in list(single)[1::2]}
-    together = {"all": every, "some": some, "others": others}
+    other_half = {name: single[name] for name in list(single)[1::2]}
+    together = {"all": every, "some": some, "others": other_half}
     return alone | {name: value | {"eos_token_id": END} for name, value in together.items()}
 
 
@@ -134,27 +138,29 @@ _NAMES = (
 class TestAsGenerate:
     @pytest.mark.parametrize("name", _NAMES)
     def test_greedily(self, name: str, world: World) -> None:
-        own = fields(world)[name] | {"do_sample": False}
-        theirs = world.theirs(own, max_new_tokens=COUNT)
+        settings = fields(world)[name] | {"do_sample": False}
+        theirs = world.theirs(settings, max_new_tokens=COUNT)
         assert theirs != world.plain, "the field has to have an effect"
-        assert world.ours(own) == theirs
+        assert world.ours(settings) == theirs
 
     @pytest.mark.parametrize("name", ["all", "no_repeat_ngram_size", "bad_words_ids"])
     def test_while_tokens_are_guessed(self, name: str, world: World) -> None:
-        own, prompt = fields(world)[name], [*PROMPT, *world.plain, *PROMPT]
-        theirs = world.theirs(own, prompt, max_new_tokens=COUNT)
-        assert world.ours(own, prompt, speculation=Speculation()) == theirs
+        settings, prompt = fields(world)[name], [*PROMPT, *world.plain, *PROMPT]
+        theirs = world.theirs(settings, prompt, max_new_tokens=COUNT)
+        assert world.ours(settings, prompt, speculation=Speculation()) == theirs
 
     def test_the_first_token_behind_a_single_one(self, world: World) -> None:
-        own = {"forced_bos_token_id": 33, "begin_suppress_tokens": [world.plain[0], 40]}
-        theirs = world.theirs(own, [65], max_new_tokens=COUNT)
+        settings = {"forced_bos_token_id": 33, "begin_suppress_tokens": [world.plain[0], 40]}
+        theirs = world.theirs(settings, [65], max_new_tokens=COUNT)
         assert theirs[0] == 33
-        assert world.ours(own, [65]) == theirs
+        assert world.ours(settings, [65]) == theirs
 
     def test_the_files_penalty_gives_way_to_the_requests(self, world: World) -> None:
-        own = fields(world)["all"]
-        theirs = world.theirs(own, max_new_tokens=COUNT, repetition_penalty=1.0, min_new_tokens=0)
-        assert world.ours(own, repetition_penalty=1.0, min_tokens=0) == theirs
+        settings = fields(world)["all"]
+        theirs = world.theirs(
+            settings, max_new_tokens=COUNT, repetition_penalty=1.0, min_new_tokens=0
+        )
+        assert world.ours(settings, repetition_penalty=1.0, min_tokens=0) == theirs
 
     @pytest.mark.parametrize(
         "own",
@@ -168,17 +174,17 @@ class TestAsGenerate:
         ],
     )
     def test_what_may_be_drawn(self, own: dict[str, Any], world: World) -> None:
-        """The probabilities that a token is drawn with are those of `generate`."""
-        given = {"top_k": 0} | own | {"do_sample": True}
-        self._kept(world, given, found := [])
-        defaults = world.defaults(given)
+        """The probabilities of the drawn tokens are those of `generate`."""
+        settings = {"top_k": 0} | own | {"do_sample": True}
+        self._kept(world, settings, expected := [])
+        defaults = world.defaults(settings)
         sampling = defaults.filled(Sampling(max_tokens=1), len(PROMPT))
         row = self._logits(world)
         draws = Draws(sampling, PROMPT, frozenset(), VOCABULARY, rules=defaults.rules)
-        left = draws.truncated(draws.shaped(row))
-        assert left is not None
-        torch.testing.assert_close(left.softmax(-1), found[0].softmax(-1))
-        assert int((left > -torch.inf).sum()) > 1
+        truncated = draws.truncated(draws.shaped(row))
+        assert truncated is not None
+        torch.testing.assert_close(truncated.softmax(-1), expected[0].softmax(-1))
+        assert int((truncated > -torch.inf).sum()) > 1
 
     def _kept(self, world: World, own: Mapping[str, Any], found: list[torch.Tensor]) -> None:
         torch.manual_seed(0)
@@ -204,17 +210,17 @@ class TestEnds:
     def test_stop_where_generate_stops(self, place: str, is_list: bool, world: World) -> None:
         end = world.plain[4]
         ends = {"eos_token_id": [end] if is_list else end}
-        own = ends if place == "generation_config" else None
+        settings = ends if place == "generation_config" else None
         config = {"config": ends, "text_config": {"text_config": ends}}.get(place, {})
-        theirs = world.theirs(own, config=config, max_new_tokens=COUNT)
+        theirs = world.theirs(settings, config=config, max_new_tokens=COUNT)
         assert len(theirs) == world.plain.index(end) + 1 < COUNT
-        assert world.ours(own, config=config) == theirs
+        assert world.ours(settings, config=config) == theirs
 
     def test_generation_config_hides_config(self, world: World) -> None:
         config = {"eos_token_id": world.plain[2]}
-        own = {"eos_token_id": world.plain[5]}
-        theirs = world.theirs(own, config=config, max_new_tokens=COUNT)
-        assert world.ours(own, config=config) == theirs
+        settings = {"eos_token_id": world.plain[5]}
+        theirs = world.theirs(settings, config=config, max_new_tokens=COUNT)
+        assert world.ours(settings, config=config) == theirs
         assert world.defaults({}, config=config).ends == frozenset()
 
     def test_the_tokenizers_and_the_templates(self, tmp_path: Path) -> None:
@@ -248,15 +254,18 @@ class TestEnds:
         ]
 
     def test_none_at_all_is_a_notice(self, world: World) -> None:
-        found = world.defaults({})
-        assert [one.code for one in found.notices] == ["no_end_of_text"]
+        defaults = world.defaults({})
+        assert [notice.code for notice in defaults.notices] == ["no_end_of_text"]
         assert not world.defaults({"eos_token_id": 3}).notices
 
     @pytest.mark.parametrize("value", [-1, "x", [1, "y"], True, 2.5])
     def test_values_that_are_no_tokens(self, value: Any, world: World) -> None:
-        found = world.defaults({"eos_token_id": value})
-        assert found.ends == frozenset()
-        assert [one.code for one in found.notices] == ["generation_field", "no_end_of_text"]
+        defaults = world.defaults({"eos_token_id": value})
+        assert defaults.ends == frozenset()
+        assert [notice.code for notice in defaults.notices] == [
+            "generation_field",
+            "no_end_of_text",
+        ]
 
 
 class TestDefaults:
@@ -267,27 +276,31 @@ class TestDefaults:
         assert world.defaults(None) == Defaults()
 
     def test_the_models_own(self, world: World) -> None:
-        own = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05}
-        own |= {"repetition_penalty": 1.05, "max_new_tokens": 9, "min_new_tokens": 2}
-        found = self.read(world, **own, do_sample=True, eos_token_id=[3, 4], stop_strings="\n")
-        assert found == Defaults(**own, ends=frozenset([3, 4]), stop=["\n"])
-        assert found.rules is None
-        assert not found.notices
+        settings = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05}
+        settings |= {"repetition_penalty": 1.05, "max_new_tokens": 9, "min_new_tokens": 2}
+        defaults = self.read(
+            world, **settings, do_sample=True, eos_token_id=[3, 4], stop_strings="\n"
+        )
+        assert defaults == Defaults(**settings, ends=frozenset([3, 4]), stop=["\n"])
+        assert defaults.rules is None
+        assert not defaults.notices
 
     def test_greedy(self, world: World) -> None:
         assert self.read(world, do_sample=False, temperature=0.7).temperature == 0.0
 
     def test_nulls_are_no_values(self, world: World) -> None:
-        found = self.read(world, temperature=None, top_k=None, num_beams=None, bad_words_ids=None)
-        assert found == Defaults(ends=frozenset([END]))
-        assert not found.notices
+        defaults = self.read(
+            world, temperature=None, top_k=None, num_beams=None, bad_words_ids=None
+        )
+        assert defaults == Defaults(ends=frozenset([END]))
+        assert not defaults.notices
 
     def test_fill_what_was_left_open(self, world: World) -> None:
-        found = self.read(world, temperature=0.7, top_k=20, top_p=0.8, min_length=9)
-        filled = found.filled(Sampling(temperature=0.0, top_p=0.5, seed=3), 5)
-        wanted = {"temperature": 0.0, "top_p": 0.5, "top_k": 20, "min_p": 0.0, "min_tokens": 4}
-        assert filled == Sampling(**wanted, repetition_penalty=1.0, seed=3)
-        assert found.filled(Sampling(min_tokens=0), 5).min_tokens == 0
+        defaults = self.read(world, temperature=0.7, top_k=20, top_p=0.8, min_length=9)
+        filled = defaults.filled(Sampling(temperature=0.0, top_p=0.5, seed=3), 5)
+        expected = {"temperature": 0.0, "top_p": 0.5, "top_k": 20, "min_p": 0.0, "min_tokens": 4}
+        assert filled == Sampling(**expected, repetition_penalty=1.0, seed=3)
+        assert defaults.filled(Sampling(min_tokens=0), 5).min_tokens == 0
 
     @pytest.mark.parametrize(
         ("name", "value", "off"),
@@ -307,9 +320,9 @@ class TestDefaults:
     def test_what_is_not_honoured_is_named(
         self, name: str, value: Any, off: Any, world: World
     ) -> None:
-        (found,) = self.read(world, **{name: value}).notices
-        assert found.code == "generation_field"
-        assert f'"{name}": {json.dumps(value)} of generation_config.json' in found.message
+        (notice,) = self.read(world, **{name: value}).notices
+        assert notice.code == "generation_field"
+        assert f'"{name}": {json.dumps(value)} of generation_config.json' in notice.message
         assert not self.read(world, **{name: off}).notices
 
     @pytest.mark.parametrize(
@@ -334,15 +347,15 @@ class TestDefaults:
     def test_values_of_another_type_have_no_effect_and_are_named(
         self, name: str, value: Any, world: World
     ) -> None:
-        found = self.read(world, **{name: value})
-        assert found == Defaults(ends=frozenset([END]))
-        assert found.rules is None
-        (notice,) = found.notices
+        defaults = self.read(world, **{name: value})
+        assert defaults == Defaults(ends=frozenset([END]))
+        assert defaults.rules is None
+        (notice,) = defaults.notices
         assert f'"{name}"' in notice.message
 
     def test_engines_with_a_loop_of_their_own_apply_no_rules(self, world: World) -> None:
-        found = self.read(world, suppress_tokens=[1], max_new_tokens=3)
-        (notice,) = found.unruled
+        defaults = self.read(world, suppress_tokens=[1], max_new_tokens=3)
+        (notice,) = defaults.unruled
         assert '"suppress_tokens": [1]' in notice.message
 
     def test_values_that_change_nothing_make_no_rules(self) -> None:

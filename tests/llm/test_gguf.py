@@ -1,4 +1,4 @@
-"""Models read from GGUF against those that they were written from."""
+"""Models read from GGUF, compared with the models that they were written from."""
 
 import shutil
 from pathlib import Path
@@ -83,12 +83,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def made(name: str, folder: Path) -> Any:
-    kind, own = MODELS[name]
+    kind, settings = MODELS[name]
     transformers.set_seed(0)
-    config = library.AutoConfig.for_model(kind, **{**SIZES, "eos_token_id": 2, **own})
+    config = library.AutoConfig.for_model(kind, **{**SIZES, "eos_token_id": 2, **settings})
     model = library.AutoModelForCausalLM.from_config(config).eval()
     for parameter_name, parameter in model.named_parameters():
-        # Biases and norms begin as zeros and ones, which would hide that they are lost.
+        # Biases and norms are initialized to zeros and ones, which would hide that they are lost.
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, 0.0 if "bias" in parameter_name else 1.0, 0.3)
     model.save_pretrained(folder)
@@ -108,7 +108,7 @@ def logits(model: Any) -> torch.Tensor:
 
 
 def rewritten(original: Any, stored: str) -> Any:
-    """The model, with the matrices that a file which stores them so holds."""
+    """Returns the model with its matrices rounded as a file of this type stores them."""
     kind = library_gguf.GGMLQuantizationType[stored]
     for parameter in original.parameters():
         if parameter.dim() > 1:
@@ -126,22 +126,24 @@ def written(source: Path, folder: Path, *arguments: Any, **options: Any) -> Path
 @pytest.mark.parametrize("stored", ["F32", "F16", "Q8_0"])
 @pytest.mark.parametrize("name", MODELS)
 def test_computes_what_the_stored_numbers_do(name: str, stored: str, tmp_path: Path) -> None:
-    """In single precision that is the original; else the original with rounded numbers."""
+    """In single precision the result is the original; otherwise it is the original with rounded
+    numbers.
+    """
     original = rewritten(made(name, tmp_path / "a"), stored)
     folder = written(tmp_path / "a", tmp_path / "b", stored)
     inspection = inspect(FolderFiles(folder), None, PIPELINES)
     assert inspection.architecture == type(original).__name__
     assert inspection.model_type == original.config.model_type
-    extra = name == "llama-3.1"  # the factors of its frequencies
+    extra = name == "llama-3.1"  # factors of its frequencies
     assert inspection.parameters == original.num_parameters() + 8 * extra
-    found = read(folder)
-    assert generated(found, PROMPT, 20) == generated(original, PROMPT, 20)
+    model = read(folder)
+    assert generated(model, PROMPT, 20) == generated(original, PROMPT, 20)
     expected = logits(original)
-    assert (logits(found) - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert (logits(model) - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 def test_positions_of_llama_3_are_not_left_out(tmp_path: Path) -> None:
-    """Without the file's factors the answer is another: the comparison above shows something."""
+    """Without the file's factors the answer differs, so the comparison above is meaningful."""
     original = made("llama-3.1", tmp_path / "a")
     expected = logits(original)
     original.model.rotary_emb.inv_freq.copy_(1 / 500 ** (torch.arange(0, 16, 2) / 16))
@@ -178,28 +180,30 @@ class TestTokenizer:
 
     def test_of_the_file(self, llama: Path, tmp_path: Path) -> None:
         original = tokenizer()
-        found = load_tokenizer(written(llama, tmp_path / "b"))
+        loaded = load_tokenizer(written(llama, tmp_path / "b"))
         for text in self.TEXTS:
             tokens = original(text).input_ids
-            assert found(text).input_ids == tokens
-            assert found.decode(tokens) == original.decode(tokens)
+            assert loaded(text).input_ids == tokens
+            assert loaded.decode(tokens) == original.decode(tokens)
             for skip in (True, False):
                 theirs = original.decode(tokens, skip_special_tokens=skip)
-                assert found.decode(tokens, skip_special_tokens=skip) == theirs
-        assert found.eos_token == original.eos_token
-        assert found.chat_template == original.chat_template
+                assert loaded.decode(tokens, skip_special_tokens=skip) == theirs
+        assert loaded.eos_token == original.eos_token
+        assert loaded.chat_template == original.chat_template
 
     def test_beside_the_file(self, tmp_path: Path) -> None:
-        """The demo's model splits texts in a way of its own, which a GGUF cannot tell."""
+        """A tokenizer.json next to the file is used. The demo's model splits texts in its own way,
+        which a GGUF cannot express.
+        """
         folder = written(MODEL, tmp_path / "b")
         original = library.AutoTokenizer.from_pretrained(MODEL)
         text = "one\n\ntwo"
         assert load_tokenizer(folder)(text).input_ids != original(text).input_ids
         shutil.copy(MODEL / "tokenizer.json", folder)
-        found = load_tokenizer(folder)
-        assert found(text).input_ids == original(text).input_ids
-        assert found.eos_token == "<|im_end|>"
-        assert found.chat_template == original.chat_template
+        loaded = load_tokenizer(folder)
+        assert loaded(text).input_ids == original(text).input_ids
+        assert loaded.eos_token == "<|im_end|>"
+        assert loaded.chat_template == original.chat_template
 
     def test_ends_and_sampling(self, llama: Path, tmp_path: Path) -> None:
         folder = written(llama, tmp_path / "b", numbers={"tokenizer.ggml.eot_token_id": 7})
@@ -218,7 +222,7 @@ class TestTokenizer:
         ],
     )
     def test_its_template_cannot_run_code(self, template: str, llama: Path, tmp_path: Path) -> None:
-        """CVE-2024-34359: a template in a GGUF that reaches Python's classes."""
+        """CVE-2024-34359: a GGUF's template that reaches Python's classes is not rendered."""
         folder = written(llama, tmp_path / "b", template=template)
         prompts = Prompts(folder, max_length=320, vocabulary=VOCABULARY)
         assert prompts.tokenizer.chat_template == template

@@ -1,4 +1,4 @@
-"""What is guessed of a text's next tokens, against a search of the whole text."""
+"""Guesses of a text's next tokens, compared with a search of the whole text."""
 
 import random
 
@@ -10,19 +10,21 @@ from stoker.models.llm.speculation import UNLIKELY
 
 
 def read(tokens: list[int], prompt: int, ends: frozenset[int] = frozenset()) -> Lookup:
-    """One that was there from the prompt's end on."""
+    """Returns a `Lookup` that existed from the prompt's end on."""
     growing = tokens[:prompt]
-    one = Lookup(growing, prompt, ends)
-    while not one.follow():
+    reader = Lookup(growing, prompt, ends)
+    while not reader.follow():
         pass
     for token in tokens[prompt:]:
         growing.append(token)
-        assert one.follow()
-    return one
+        assert reader.follow()
+    return reader
 
 
 def searched(tokens: list[int], place: int) -> int | None:
-    """The place behind where the tokens up to this one stood last, by looking everywhere."""
+    """Returns the position after the last earlier occurrence of the tokens up to `place`, by a full
+    search.
+    """
     for count in (3, 2):
         last = tokens[max(0, place - count + 1) : place + 1]
         if len(last) < count:
@@ -34,7 +36,9 @@ def searched(tokens: list[int], place: int) -> int | None:
 
 
 def expected(tokens: list[int], prompt: int) -> int | None:
-    """Where the guess comes from: a passage is followed for as long as it is right."""
+    """Returns the position that the guess is read from. A passage is followed for as long as it is
+    right.
+    """
     source = searched(tokens, prompt - 1)
     for place in range(prompt, len(tokens)):
         if source is not None and tokens[source] == tokens[place]:
@@ -52,14 +56,14 @@ class TestGuess:
         tokens = [chance.randrange(chance.choice([3, 6])) for _ in range(chance.randint(2, 60))]
         prompt = chance.randint(1, len(tokens))
         source = expected(tokens, prompt)
-        found = read(tokens, prompt).guess(5)
+        guess = read(tokens, prompt).guess(5)
         if source is None:
-            assert found == []
+            assert guess == []
         else:
             going = list(tokens)
             for place in range(5):
                 going.append(going[source + place])
-            assert found == going[len(tokens) :]
+            assert guess == going[len(tokens) :]
 
     def test_of_a_passage(self) -> None:
         text = [9, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3]
@@ -76,7 +80,9 @@ class TestGuess:
         assert read(text, len(text)).guess(1) == [50]
 
     def test_what_it_follows_counts_more_than_what_came_later(self) -> None:
-        """The passage is known by what was right before, further back than three tokens."""
+        """The followed passage is known from earlier right guesses, further back than three
+        tokens.
+        """
         text = [7, 8, 1, 2, 3, 40, 41, 9, 1, 2, 3, 50, 51, 5, 7, 8]
         assert read([*text, 1, 2, 3], len(text)).guess(2) == [40, 41]
         assert read([*text, 1, 2, 3], len(text) + 3).guess(2) == [50, 51]
@@ -101,32 +107,32 @@ class TestGuess:
 
     def test_a_long_prompt_is_read_between_passes(self) -> None:
         text = [*range(3 * lookup.READ_AT_ONCE), 0, 1, 2]
-        one = Lookup(text, len(text), frozenset())
-        assert [one.follow() for _ in range(4)] == [False, False, False, True]
-        assert one.guess(2) == [3, 4]
+        reader = Lookup(text, len(text), frozenset())
+        assert [reader.follow() for _ in range(4)] == [False, False, False, True]
+        assert reader.guess(2) == [3, 4]
 
 
 class TestChance:
     def test_of_a_passage_that_is_repeated(self) -> None:
         text = list(range(100))
-        one = read([*text, *range(10, 40)], len(text))
-        assert one.guess(1) == [40]
-        assert one.chance(0) > 0.95
-        assert [one.chance(place) for place in range(5)] == sorted(
-            (one.chance(place) for place in range(5)), reverse=True
+        reader = read([*text, *range(10, 40)], len(text))
+        assert reader.guess(1) == [40]
+        assert reader.chance(0) > 0.95
+        assert [reader.chance(place) for place in range(5)] == sorted(
+            (reader.chance(place) for place in range(5)), reverse=True
         )
 
     def test_of_what_is_always_wrong(self) -> None:
-        """Pairs come again and again, and something else comes behind them each time."""
+        """Pairs repeat, but a different token follows them each time, so the chance is low."""
         text = [part for new in range(100, 130) for part in (1, 2, new)]
-        one = read([*text, 1, 2], 3)
-        assert one.guess(1) == [129]
-        assert one.chance(0) < UNLIKELY
+        reader = read([*text, 1, 2], 3)
+        assert reader.guess(1) == [129]
+        assert reader.chance(0) < UNLIKELY
 
     def test_rises_again_where_it_is_right(self) -> None:
         text = [part for new in range(100, 130) for part in (1, 2, new)]
-        one = read([*text, *text[:12]], 3)
-        assert one.chance(0) > 0.5
+        reader = read([*text, *text[:12]], 3)
+        assert reader.chance(0) > 0.5
 
     def test_the_prompts_own_repetitions_say_nothing(self) -> None:
         text = [1, 2, 3, 4] * 20

@@ -1,4 +1,6 @@
-"""Models whose positions depend on how long a sequence gets, against `generate`, token by token."""
+"""Models with positions that depend on the sequence's length, compared with `generate` token by
+token.
+"""
 
 import random
 from collections.abc import Sequence
@@ -43,7 +45,7 @@ LONG: dict[str, Any] = {
 }
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "phi 3": ("Phi3", {"rope_parameters": LONG, "original_max_position_embeddings": BORDER}),
-    # Its factors stay, and what the passes decide is a scale.
+    # Its factors stay. The passes decide a scale instead.
     "phi moe": (
         "Phimoe",
         {
@@ -52,10 +54,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "num_local_experts": 2,
         },
     ),
-    # `generate` would go on with keys of the short factors: there it is asked without a cache.
+    # `generate` would continue with keys of the short factors, so it runs without a cache here.
     "llama": ("Llama", {"rope_parameters": LONG}),
 }
-# Below, at and above the border, and such that cross it while they draw.
+# Below, at and above the border. Some cross it while they draw.
 LENGTHS = (5, 20, 47, 48, 49, 60, 44, 100, 41, 150, 37, 36)
 
 
@@ -72,14 +74,14 @@ def prompt(length: int) -> list[int]:
 
 def generated(model: Any, tokens: list[int]) -> list[int]:
     with torch.inference_mode():
-        found = model.generate(
+        token_ids = model.generate(
             torch.tensor([tokens]),
             attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
             max_new_tokens=COUNT,
             do_sample=False,
             use_cache=not isinstance(model, library.LlamaForCausalLM),
         )
-    return found[0, len(tokens) :].tolist()
+    return token_ids[0, len(tokens) :].tolist()
 
 
 def answered(
@@ -125,7 +127,7 @@ class TestLongRope:
         assert answered(model, [prompt(length) for length in LENGTHS], cache_bytes=0) == expected
 
     def test_the_factors_matter(self, model: Any, kind: str, expected: list[list[int]]) -> None:
-        """Else none of this would show anything."""
+        """The factors change the answers. Otherwise the other tests would show nothing."""
         name, sizes = MODELS[kind]
         parameters = sizes["rope_parameters"]
         same = {"long_factor": parameters["short_factor"]}
@@ -133,13 +135,15 @@ class TestLongRope:
             same["long_mscale"] = parameters["short_mscale"]
         otherwise = made(name, sizes | {"rope_parameters": parameters | same})
         otherwise.load_state_dict(model.state_dict())
-        found = [generated(otherwise, prompt(length)) for length in LENGTHS]
-        for length, ours, theirs in zip(LENGTHS, found, expected, strict=True):
+        answers = [generated(otherwise, prompt(length)) for length in LENGTHS]
+        for length, ours, theirs in zip(LENGTHS, answers, expected, strict=True):
             assert (ours == theirs) == (length + COUNT - 1 <= BORDER), length
 
 
 class TestDynamic:
-    """Beyond its own length it scales anew with every token; sequences end before."""
+    """Dynamic scaling: beyond its own length the model rescales with every token, so sequences end
+    before.
+    """
 
     SIZES: dict[str, Any] = {
         "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 4.0}
@@ -164,7 +168,7 @@ class TestLengths:
 
 
 def test_is_not_converted(tmp_path: Path) -> None:
-    """Where sequences of both kinds share a pass, no factors are right."""
+    """LongRoPE is not exported. No factors are right for a pass with both kinds of sequences."""
     made(*MODELS["phi 3"]).save_pretrained(tmp_path)
     with pytest.raises(NotExportableError, match="LongRoPE"):
         export(tmp_path, tmp_path, threads=1)

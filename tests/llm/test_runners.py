@@ -1,4 +1,4 @@
-"""Both runners against `generate` of transformers, token by token."""
+"""Both runners, compared with `generate` of transformers token by token."""
 
 import random
 from collections.abc import Callable
@@ -54,7 +54,7 @@ Expected = Callable[..., list[int]]
 
 @pytest.fixture(params=["torch", "openvino"])
 def runner(request: pytest.FixtureRequest) -> Runner:
-    """One with nothing in its cache."""
+    """Returns a runner with an empty cache."""
     if request.param == "torch":
         return TorchRunner(request.getfixturevalue("model"), threads=1, cache_bytes=1 << 20)
     folder: Path = request.getfixturevalue("converted")
@@ -83,10 +83,10 @@ class TestGreedy:
             assert answers.tokens[number] == expected(tokens), len(tokens)
 
     def test_answers_differ(self, expected: Expected) -> None:
-        """Else none of this would show anything."""
+        """Expected answers differ. Otherwise the other tests would show nothing."""
         answers = {tuple(expected(prompt(length))) for length in LENGTHS}
         assert len(answers) == len(LENGTHS)
-        assert all(len(set(one)) > COUNT // 2 for one in answers)
+        assert all(len(set(answer)) > COUNT // 2 for answer in answers)
 
     def test_prompts_in_pieces(
         self, runner: Runner, expected: Expected, monkeypatch: pytest.MonkeyPatch
@@ -101,38 +101,41 @@ class TestGreedy:
     def test_joins_and_leaves(
         self, seed: int, runner: Runner, expected: Expected, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """They come, end and are cancelled at any time."""
+        """Sequences join, end and are cancelled at any time."""
         monkeypatch.setattr(scheduling, "STEP_TOKENS", 30)
         chance = random.Random(seed)
         answers = Answers(Scheduler(runner, ()))
-        asked: dict[int, tuple[list[int], int]] = {}
+        requests: dict[int, tuple[list[int], int]] = {}
         cancelled: set[int] = set()
         for step in range(40):
-            if step < 25 and len(asked) < 12 and chance.random() < 0.6:
+            if step < 25 and len(requests) < 12 and chance.random() < 0.6:
                 tokens, count = prompt(chance.choice(LENGTHS)), chance.choice([1, 4, COUNT])
-                asked[len(asked)] = tokens, count
-                answers.scheduler.submit(submission(len(asked) - 1, tokens, wishes(count)))
-            if asked and chance.random() < 0.1:
-                one = chance.choice(list(asked))
-                if one not in answers.finish:
-                    cancelled.add(one)
-                    answers.scheduler.cancel(one)
+                requests[len(requests)] = tokens, count
+                answers.scheduler.submit(submission(len(requests) - 1, tokens, wishes(count)))
+            if requests and chance.random() < 0.1:
+                candidate = chance.choice(list(requests))
+                if candidate not in answers.finish:
+                    cancelled.add(candidate)
+                    answers.scheduler.cancel(candidate)
             if answers.scheduler.running:
                 answers.step()
         answers.drain()
-        assert len(asked) > 6
-        for number, (tokens, count) in asked.items():
-            given = answers.tokens.get(number, [])
-            found = expected(tokens, count)
-            assert given == (found[: len(given)] if number in cancelled else found)
+        assert len(requests) > 6
+        for number, (tokens, count) in requests.items():
+            answer = answers.tokens.get(number, [])
+            full_answer = expected(tokens, count)
+            assert answer == (full_answer[: len(answer)] if number in cancelled else full_answer)
 
     def test_the_next_step_may_hold_one_token_of_a_prompt(
         self, runner: Runner, expected: Expected, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As where 255 draw beside a long prompt: it is no sequence that draws yet."""
+        """A step may hold one token of a prompt, as with 255 drawing sequences next to a long
+        prompt. The prompt does not draw yet.
+        """
         monkeypatch.setattr(scheduling, "STEP_TOKENS", 3)
         answers = Answers(Scheduler(runner, ()))
-        # Two draw, so that one token a step is left for the prompt, until the first of them ends.
+        # Two sequences draw, so one token per step is left for the prompt until the first of them
+        # ends.
         answers.scheduler.submit(submission(0, prompt(2), wishes(6)))
         answers.scheduler.submit(submission(1, prompt(1), wishes(COUNT)))
         answers.step()
@@ -149,21 +152,23 @@ class TestGreedy:
         assert answers.finish[0] == "length"
 
     def test_logits_are_those_of_the_model(self, runner: Runner, model: Any) -> None:
-        """In two pieces, and a piece beside it that no logits are wanted of."""
+        """A prompt in two pieces gets the model's logits, next to a piece that requests no
+        logits.
+        """
         tokens = prompt(40)
         for number in (1, 2):
             assert runner.admit(number, tokens) == 0
             assert runner.reserve(number, len(tokens))
         nothing = runner.forward([Chunk(1, tokens[:7], 0, sampled=False)])
         assert nothing.shape == (0, VOCABULARY)
-        found = runner.forward(
+        logits = runner.forward(
             [Chunk(2, tokens[:9], 0, sampled=False), Chunk(1, tokens[7:], 7, sampled=True)]
         )
-        assert found.dtype == torch.float32
-        assert found.shape == (1, VOCABULARY)
+        assert logits.dtype == torch.float32
+        assert logits.shape == (1, VOCABULARY)
         with torch.inference_mode():
             theirs = model(torch.tensor([tokens])).logits[0, -1]
-        assert float((found[0] - theirs).abs().max() / theirs.abs().max()) < 1e-4
+        assert float((logits[0] - theirs).abs().max() / theirs.abs().max()) < 1e-4
 
 
 class TestPromptLogprobs:
@@ -178,25 +183,29 @@ class TestPromptLogprobs:
     def test_are_those_of_the_model(
         self, count: int, runner: Runner, model: Any, expected: Expected
     ) -> None:
-        """In pieces, beside one another, and again where all of it is in the cache."""
+        """Log probabilities are right in pieces, together, and again with the whole prompt in the
+        cache.
+        """
         prompts = [prompt(length) for length in (1, 2, 33, 65, 200)]
         for _ in range(2):
             answers = self.told(runner, prompts, top=3, count=count)
             for number, tokens in enumerate(prompts):
                 with torch.inference_mode():
                     rows = torch.log_softmax(model(torch.tensor([tokens])).logits[0], -1)
-                told = answers.prompts.get(number, [])
-                assert [one.token for one in told] == tokens[1:]
-                for place, one in enumerate(told):
-                    assert one.value == pytest.approx(float(rows[place, one.token]), abs=1e-4)
-                    values = [value for _, value in one.top]
+                logprobs = answers.prompts.get(number, [])
+                assert [logprob.token for logprob in logprobs] == tokens[1:]
+                for place, logprob in enumerate(logprobs):
+                    assert logprob.value == pytest.approx(
+                        float(rows[place, logprob.token]), abs=1e-4
+                    )
+                    values = [value for _, value in logprob.top]
                     assert values == pytest.approx(rows[place].topk(3).values.tolist(), abs=1e-4)
                 assert answers.tokens[number] == (expected(tokens, count) if count else [])
 
 
 class TestCache:
     def test_the_same_prompts_again(self, converted: Path, expected: Expected) -> None:
-        """Their blocks are found computed, and the answers stay the same."""
+        """Repeated prompts find their blocks computed, and the answers stay the same."""
         runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
         prompts = [prompt(length) for length in LENGTHS]
         first = answered(runner, prompts)
@@ -208,7 +217,7 @@ class TestCache:
             assert second.cached[number] == whole, len(tokens)
 
     def test_a_conversation_that_goes_on(self, converted: Path, expected: Expected) -> None:
-        """Its prompt begins with the former prompt and answer."""
+        """The prompt begins with the former prompt and answer, and finds their blocks computed."""
         runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
         before = prompt(60)
         answer = answered(runner, [before]).tokens[0]
@@ -229,7 +238,9 @@ class TestCache:
             assert answers.tokens[number] == expected(prompt(100))
 
     def test_a_cache_too_small_for_all(self, converted: Path, expected: Expected) -> None:
-        """No bytes: room for one sequence of full length. Somebody is computed again."""
+        """With no bytes, the cache has room for one sequence of full length. Preempted sequences
+        are computed again.
+        """
         runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=0)
         prompts = [prompt(length, seed) for seed, length in enumerate((65, 90, 62, 33, 58))]
         answers = answered(runner, prompts)
@@ -244,7 +255,7 @@ class TestCache:
             assert answers.tokens[number] == expected(tokens)
 
     def test_what_a_sequence_takes_of_torchs_cache(self, model: Any) -> None:
-        """Two layers of keys and values of two heads of 16 float32: 512 bytes a token."""
+        """Two layers of keys and values of two heads of 16 float32 take 512 bytes per token."""
         runner = TorchRunner(model, threads=1, cache_bytes=512 * 1000)
         assert runner.admit(1, prompt(100)) == 0
         assert runner.usage == 0, "nobody knows what a token takes before one was computed"
@@ -292,13 +303,13 @@ class TestOtherArchitectures:
         runner = TorchRunner(other, threads=1, cache_bytes=1 << 20)
         prompts = [prompt(length) for length in (1, 3, 9, 40, 20)]
         answers = answered(runner, prompts)
-        found = [answers.tokens[number] for number in range(len(prompts))]
-        assert found == [generated(other, tokens, COUNT) for tokens in prompts]
-        assert len({tuple(one) for one in found}) == len(prompts)
+        token_lists = [answers.tokens[number] for number in range(len(prompts))]
+        assert token_lists == [generated(other, tokens, COUNT) for tokens in prompts]
+        assert len({tuple(token_list) for token_list in token_lists}) == len(prompts)
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of a converted model's weights."""
+    """Returns the bytes of a converted model's weights."""
     return (folder / IR).with_suffix(".bin").stat().st_size
 
 
@@ -321,7 +332,9 @@ class TestExport:
         difference = export(llama, tmp_path, threads=1, weight_format=weight_format)
         assert TOLERANCE < difference < most
         assert size_of(tmp_path) < size_of(converted) / share
-        assert {one.name for one in tmp_path.iterdir()} == {one.name for one in converted.iterdir()}
+        assert {path.name for path in tmp_path.iterdir()} == {
+            path.name for path in converted.iterdir()
+        }
 
     @pytest.mark.parametrize(
         "config",

@@ -37,14 +37,14 @@ def logits(seed: int, size: int = SIZE, scale: float = 3.0) -> torch.Tensor:
 
 
 def token(row: torch.Tensor, one: Draws) -> int:
-    (found,) = draw(row[None], [one])
-    assert not isinstance(found, DrawError)
-    return found[0]
+    (result,) = draw(row[None], [one])
+    assert not isinstance(result, DrawError)
+    return result[0]
 
 
 def drawn(row: torch.Tensor, count: int, **more: Any) -> Counter[int]:
-    one = draws(size=row.numel(), **more)
-    return Counter(token(row, one) for _ in range(count))
+    draw_state = draws(size=row.numel(), **more)
+    return Counter(token(row, draw_state) for _ in range(count))
 
 
 def listed(values: Any) -> list[Any]:
@@ -53,7 +53,7 @@ def listed(values: Any) -> list[Any]:
 
 def chi_square(found: Counter[int], probabilities: torch.Tensor) -> float:
     total = sum(found.values())
-    assert all(float(probabilities[one]) > 0 for one in found)
+    assert all(float(probabilities[index]) > 0 for index in found)
     return sum(
         (found[place] - total * chance) ** 2 / (total * chance)
         for place, chance in enumerate(listed(probabilities))
@@ -64,79 +64,79 @@ def chi_square(found: Counter[int], probabilities: torch.Tensor) -> float:
 class TestGreedy:
     def test_the_likeliest(self) -> None:
         rows = torch.stack([logits(seed) for seed in range(5)])
-        found = draw(rows, [draws(temperature=0.0) for _ in range(5)])
-        assert found == [(int(row.argmax()), None) for row in rows]
+        results = draw(rows, [draws(temperature=0.0) for _ in range(5)])
+        assert results == [(int(row.argmax()), None) for row in rows]
 
     def test_beside_ones_that_are_drawn(self) -> None:
         rows = torch.stack([logits(seed) for seed in range(4)])
         ways = [draws(temperature=0.0 if place % 2 else 1.0, seed=1) for place in range(4)]
-        found = draw(rows, ways)
+        results = draw(rows, ways)
         for place in (1, 3):
-            assert found[place] == (int(rows[place].argmax()), None)
+            assert results[place] == (int(rows[place].argmax()), None)
 
 
 class TestDistribution:
-    """2,500 draws of 10 tokens: chi-square of 9 degrees of freedom, at 99.9 percent 27.9."""
+    """Chi-square test of 2,500 draws of 10 tokens: 9 degrees of freedom, 27.9 at 99.9 percent."""
 
     row = torch.tensor([2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, 1.7, 0.3, -0.2])
 
     @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
     def test_is_softmax(self, temperature: float) -> None:
-        found = drawn(self.row, 2500, temperature=temperature, seed=1)
-        assert chi_square(found, torch.softmax(self.row / temperature, -1)) < 27.9
+        counts = drawn(self.row, 2500, temperature=temperature, seed=1)
+        assert chi_square(counts, torch.softmax(self.row / temperature, -1)) < 27.9
 
     def test_the_measure_can_fail(self) -> None:
-        found = drawn(self.row, 2500, temperature=1.2, seed=1)
-        assert chi_square(found, torch.softmax(self.row, -1)) > 27.9
+        counts = drawn(self.row, 2500, temperature=1.2, seed=1)
+        assert chi_square(counts, torch.softmax(self.row, -1)) > 27.9
 
     def test_of_what_is_left(self) -> None:
-        found = drawn(self.row, 2500, seed=1, top_k=4)
-        left = self.row.clone()
-        left[left < left.topk(4).values[-1]] = -torch.inf
-        assert len(found) == 4
-        assert chi_square(found, torch.softmax(left, -1)) < 27.9
+        counts = drawn(self.row, 2500, seed=1, top_k=4)
+        truncated = self.row.clone()
+        truncated[truncated < truncated.topk(4).values[-1]] = -torch.inf
+        assert len(counts) == 4
+        assert chi_square(counts, torch.softmax(truncated, -1)) < 27.9
 
     def test_after_penalties(self) -> None:
-        """A bias shapes the distribution, it does not only move the likeliest."""
-        found = drawn(self.row, 2500, seed=2, logit_bias={6: 2.5, 0: -1.0})
+        """A bias shapes the whole distribution, not only the likeliest token."""
+        counts = drawn(self.row, 2500, seed=2, logit_bias={6: 2.5, 0: -1.0})
         shaped = self.row.clone()
         shaped[6] += 2.5
         shaped[0] -= 1.0
-        assert chi_square(found, torch.softmax(shaped, -1)) < 27.9
+        assert chi_square(counts, torch.softmax(shaped, -1)) < 27.9
 
     def test_what_has_no_probability_is_never_drawn(self) -> None:
         row = self.row.clone()
         row[[0, 3, 9]] = -torch.inf
-        found = drawn(row, 1000, seed=3)
-        assert set(found) == {1, 2, 4, 5, 6, 7, 8}
+        counts = drawn(row, 1000, seed=3)
+        assert set(counts) == {1, 2, 4, 5, 6, 7, 8}
 
 
 def theirs(row: torch.Tensor, *processors: Any) -> set[int]:
-    """The tokens that transformers' processors leave, one after the other."""
+    """Returns the tokens that transformers' processors leave, applied one after the other."""
     scores = row[None].clone()
-    for one in processors:
-        scores = one(torch.zeros(1, 0, dtype=torch.long), scores)
+    for processor in processors:
+        scores = processor(torch.zeros(1, 0, dtype=torch.long), scores)
     return set(listed(torch.isfinite(scores[0]).nonzero().flatten()))
 
 
 def ours(row: torch.Tensor, monkeypatch: pytest.MonkeyPatch, **more: Any) -> set[int]:
-    """The tokens that may be drawn, by choosing the uniform number.
+    """Returns the tokens that may be drawn, found by choosing the uniform number.
 
-    A larger number never gives a token that comes earlier: where two give the same, nothing else
+    A larger number never gives an earlier token: if two numbers give the same token, no other token
     is between them.
     """
 
     def at(number: float) -> int:
-        one = draws(size=row.numel(), **more)
-        monkeypatch.setattr(one, "uniform", lambda: number)
-        return token(row, one)
+        draw_state = draws(size=row.numel(), **more)
+        monkeypatch.setattr(draw_state, "uniform", lambda: number)
+        return token(row, draw_state)
 
     def between(low: float, first: int, high: float, last: int) -> set[int]:
         if first == last or high - low < 1e-6:
             return {first, last}
         middle = (low + high) / 2
-        found = at(middle)
-        return between(low, first, middle, found) | between(middle, found, high, last)
+        middle_token = at(middle)
+        return between(low, first, middle, middle_token) | between(middle, middle_token, high, last)
 
     end = 1 - 2**-53
     return between(0.0, at(0.0), end, at(end))
@@ -178,8 +178,8 @@ class TestTruncation:
     ) -> None:
         monkeypatch.setattr(sampling_module, "_CANDIDATES", 16)
         row = logits(6, 60, 0.3)
-        found = ours(row, monkeypatch, top_k=count)
-        assert found == theirs(row, library.TopKLogitsWarper(count))
+        drawable = ours(row, monkeypatch, top_k=count)
+        assert drawable == theirs(row, library.TopKLogitsWarper(count))
 
     @pytest.mark.parametrize(
         ("count", "share", "least"),
@@ -188,15 +188,17 @@ class TestTruncation:
     def test_all_of_them(
         self, count: int, share: float, least: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One after the other as in transformers: top-p is of what top-k has left."""
+        """Limits apply one after the other, as in transformers: top-p applies to the result of
+        top-k.
+        """
         row = logits(7, 60, 0.7)
         processors = [
             library.TopKLogitsWarper(count),
             library.TopPLogitsWarper(share),
             library.MinPLogitsWarper(least),
         ]
-        found = ours(row, monkeypatch, top_k=count, top_p=share, min_p=least)
-        assert found == theirs(row, *processors)
+        drawable = ours(row, monkeypatch, top_k=count, top_p=share, min_p=least)
+        assert drawable == theirs(row, *processors)
 
     def test_temperature_comes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         row = logits(8, 60, 0.7)
@@ -206,8 +208,8 @@ class TestTruncation:
 
     def test_the_likeliest_is_always_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
         row = logits(9, 60)
-        found = ours(row, monkeypatch, top_p=1e-9, min_p=1.0, top_k=1)
-        assert found == {int(row.argmax())}
+        drawable = ours(row, monkeypatch, top_p=1e-9, min_p=1.0, top_k=1)
+        assert drawable == {int(row.argmax())}
 
 
 class TestTemperature:
@@ -215,59 +217,59 @@ class TestTemperature:
     @pytest.mark.parametrize("top_k", [0, 5])
     def test_a_tiny_one_draws_the_likeliest(self, temperature: float, top_k: int) -> None:
         row = logits(4, 50)
-        found = drawn(row, 20, temperature=temperature, top_k=top_k, seed=1)
-        assert found == {int(row.argmax()): 20}
+        counts = drawn(row, 20, temperature=temperature, top_k=top_k, seed=1)
+        assert counts == {int(row.argmax()): 20}
 
 
 class TestPenalties:
     def test_repetition_is_that_of_transformers(self) -> None:
-        prompt, given = (3, 5, 5, 8), (13, 5, 21)
-        one = draws(prompt=prompt, repetition_penalty=1.3)
-        for place in given:
-            one.count(place)
+        prompt, generated_tokens = (3, 5, 5, 8), (13, 5, 21)
+        draw_state = draws(prompt=prompt, repetition_penalty=1.3)
+        for place in generated_tokens:
+            draw_state.count(place)
         row = logits(1)
         processor = library.RepetitionPenaltyLogitsProcessor(penalty=1.3)
-        expected = processor(torch.tensor([[*prompt, *given]]), row[None].clone())[0]
-        assert torch.equal(one.shaped(row), expected)
+        expected = processor(torch.tensor([[*prompt, *generated_tokens]]), row[None].clone())[0]
+        assert torch.equal(draw_state.shaped(row), expected)
         assert not torch.equal(expected, row)
 
     def test_frequency_counts_what_was_generated(self) -> None:
-        one = draws(prompt=(1, 2, 3), frequency_penalty=0.5)
+        draw_state = draws(prompt=(1, 2, 3), frequency_penalty=0.5)
         for place in (7, 7, 7, 9):
-            one.count(place)
+            draw_state.count(place)
         row = logits(2)
         expected = row.clone()
         expected[7] -= 1.5
         expected[9] -= 0.5
-        assert torch.equal(one.shaped(row), expected)
+        assert torch.equal(draw_state.shaped(row), expected)
 
     def test_presence_counts_once(self) -> None:
-        one = draws(prompt=(1, 2, 3), presence_penalty=0.75)
+        draw_state = draws(prompt=(1, 2, 3), presence_penalty=0.75)
         for place in (7, 7, 7, 9):
-            one.count(place)
+            draw_state.count(place)
         row = logits(2)
         expected = row.clone()
         expected[[7, 9]] -= 0.75
-        assert torch.equal(one.shaped(row), expected)
+        assert torch.equal(draw_state.shaped(row), expected)
 
     def test_both_and_negative_ones(self) -> None:
-        one = draws(frequency_penalty=-1.0, presence_penalty=2.0)
+        draw_state = draws(frequency_penalty=-1.0, presence_penalty=2.0)
         for place in (4, 4, 6):
-            one.count(place)
+            draw_state.count(place)
         row = torch.zeros(10)
-        assert listed(one.shaped(row)[:8]) == [0, 0, 0, 0, 0, 0, -1, 0]
+        assert listed(draw_state.shaped(row)[:8]) == [0, 0, 0, 0, 0, 0, -1, 0]
 
     def test_what_is_drawn_counts(self) -> None:
-        """Always the same logits: each token is drawn once before any comes again."""
+        """With constant logits, each token is drawn once before any is repeated."""
         row = torch.tensor([3.0, 2.0, 1.0, 0.0])
-        one = draws(size=4, temperature=0.0, presence_penalty=10.0)
-        assert [token(row, one) for _ in range(6)] == [0, 1, 2, 3, 0, 0]
+        draw_state = draws(size=4, temperature=0.0, presence_penalty=10.0)
+        assert [token(row, draw_state) for _ in range(6)] == [0, 1, 2, 3, 0, 0]
 
     def test_the_logits_are_left_as_they_were(self) -> None:
         row = logits(3)
         before = row.clone()
-        one = draws(prompt=(1,), repetition_penalty=2.0, logit_bias={4: 3.0})
-        one.shaped(row)
+        draw_state = draws(prompt=(1,), repetition_penalty=2.0, logit_bias={4: 3.0})
+        draw_state.shaped(row)
         assert torch.equal(row, before)
 
 
@@ -294,17 +296,17 @@ class TestBias:
 class TestMinTokens:
     def test_ends_cannot_be_drawn_before(self) -> None:
         row = torch.tensor([0.0, 1.0, 5.0, 2.0])
-        # An end that the logits are not wide enough for is no error.
-        one = Draws(sampling(temperature=0.0, min_tokens=2), (), frozenset({2, 9}), 4)
-        assert [token(row, one) for _ in range(4)] == [3, 3, 2, 2]
+        # An end token beyond the width of the logits is no error.
+        draw_state = Draws(sampling(temperature=0.0, min_tokens=2), (), frozenset({2, 9}), 4)
+        assert [token(row, draw_state) for _ in range(4)] == [3, 3, 2, 2]
 
 
 class TestSeeds:
     row = logits(12, scale=0.5)
 
     def series(self, seed: int | None, count: int = 30) -> list[int]:
-        one = draws(seed=seed)
-        return [token(self.row, one) for _ in range(count)]
+        draw_state = draws(seed=seed)
+        return [token(self.row, draw_state) for _ in range(count)]
 
     def test_repeat(self) -> None:
         assert self.series(7) == self.series(7)
@@ -315,15 +317,19 @@ class TestSeeds:
 
     def test_whatever_shares_the_batch(self) -> None:
         expected = self.series(7)
-        one = draws(seed=7)
-        found: list[int] = []
+        draw_state = draws(seed=7)
+        tokens: list[int] = []
         for step in range(30):
-            others = [draws(seed=step), draws(temperature=0.0), draws(seed=7, top_k=3, logprobs=2)]
+            neighbours = [
+                draws(seed=step),
+                draws(temperature=0.0),
+                draws(seed=7, top_k=3, logprobs=2),
+            ]
             rows = torch.stack([logits(step), self.row, logits(step + 1), logits(step + 2)])
-            result = draw(rows, [others[0], one, *others[1:]])[1]
+            result = draw(rows, [neighbours[0], draw_state, *neighbours[1:]])[1]
             assert not isinstance(result, DrawError)
-            found.append(result[0])
-        assert found == expected
+            tokens.append(result[0])
+        assert tokens == expected
 
     def test_of_several_answers_differ(self) -> None:
         wishes = sampling(seed=5)
@@ -333,43 +339,43 @@ class TestSeeds:
 
 class TestLogprobs:
     def one(self, row: torch.Tensor, **more: Any) -> Logprob:
-        (found,) = draw(row[None], [draws(size=row.numel(), **more)])
-        assert not isinstance(found, DrawError)
-        assert found[1] is not None
-        assert found[1].token == found[0]
-        return found[1]
+        (result,) = draw(row[None], [draws(size=row.numel(), **more)])
+        assert not isinstance(result, DrawError)
+        assert result[1] is not None
+        assert result[1].token == result[0]
+        return result[1]
 
     @pytest.mark.parametrize("temperature", [0.0, 1.0])
     def test_are_those_of_log_softmax(self, temperature: float) -> None:
         row = logits(20)
         expected = torch.log_softmax(row.double(), -1)
-        found = self.one(row, temperature=temperature, seed=1, logprobs=5)
-        assert found.value == pytest.approx(float(expected[found.token]), abs=1e-4)
+        logprob = self.one(row, temperature=temperature, seed=1, logprobs=5)
+        assert logprob.value == pytest.approx(float(expected[logprob.token]), abs=1e-4)
         values, tokens = expected.topk(5)
-        assert [token for token, _ in found.top] == listed(tokens)
-        assert [value for _, value in found.top] == pytest.approx(listed(values), abs=1e-4)
-        assert [value for _, value in found.top] == sorted(
-            (value for _, value in found.top), reverse=True
+        assert [token for token, _ in logprob.top] == listed(tokens)
+        assert [value for _, value in logprob.top] == pytest.approx(listed(values), abs=1e-4)
+        assert [value for _, value in logprob.top] == sorted(
+            (value for _, value in logprob.top), reverse=True
         )
 
     def test_of_the_models_own_distribution(self) -> None:
-        """Whatever changes the draw does not change what is reported."""
+        """Options that change the draw do not change the reported log probabilities."""
         row = logits(21)
         worst = int(row.argmin())
-        found = self.one(row, temperature=0.3, top_k=1, logit_bias={worst: 100.0}, logprobs=1)
-        assert found.token == worst
-        assert found.value == pytest.approx(float(torch.log_softmax(row, -1)[worst]), abs=1e-4)
-        assert found.top[0][0] == int(row.argmax())
+        logprob = self.one(row, temperature=0.3, top_k=1, logit_bias={worst: 100.0}, logprobs=1)
+        assert logprob.token == worst
+        assert logprob.value == pytest.approx(float(torch.log_softmax(row, -1)[worst]), abs=1e-4)
+        assert logprob.top[0][0] == int(row.argmax())
 
     def test_its_own_alone(self) -> None:
         row = logits(22)
-        found = self.one(row, temperature=0.0, logprobs=0)
-        assert found.top == ()
-        assert found.value == pytest.approx(float(torch.log_softmax(row, -1).max()), abs=1e-4)
+        logprob = self.one(row, temperature=0.0, logprobs=0)
+        assert logprob.top == ()
+        assert logprob.value == pytest.approx(float(torch.log_softmax(row, -1).max()), abs=1e-4)
 
     def test_of_no_more_than_there_are(self) -> None:
-        found = self.one(torch.tensor([0.0, math.log(3.0)]), temperature=0.0, logprobs=20)
-        assert found.top == [
+        logprob = self.one(torch.tensor([0.0, math.log(3.0)]), temperature=0.0, logprobs=20)
+        assert logprob.top == [
             (1, pytest.approx(math.log(0.75))),
             (0, pytest.approx(math.log(0.25))),
         ]
@@ -383,7 +389,7 @@ class TestLogprobs:
 
 
 class TestFailures:
-    """A row that nothing can be drawn from: its own error, and nobody else's."""
+    """A row without a token to draw fails alone and does not affect other rows."""
 
     @pytest.mark.parametrize("bad", [-torch.inf, torch.nan])
     @pytest.mark.parametrize("more", [{}, {"temperature": 0.0}, {"top_k": 5}, {"logprobs": 2}])
@@ -400,5 +406,5 @@ class TestFailures:
     def test_a_single_nan(self, more: dict[str, Any]) -> None:
         row = logits(1)
         row[500] = torch.nan
-        (found,) = draw(row[None], [draws(**more)])
-        assert isinstance(found, DrawError)
+        (error,) = draw(row[None], [draws(**more)])
+        assert isinstance(error, DrawError)

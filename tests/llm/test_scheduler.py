@@ -25,7 +25,7 @@ def sampling(**more: Any) -> Sampling:
 
 
 def alone(prompt: list[int], wishes: Sampling, *, ends: tuple[int, ...] = ()) -> list[int]:
-    """What a sequence gets when nothing else runs."""
+    """Returns the tokens that a sequence gets if nothing else runs."""
     answers = Answers(Scheduler(ToyRunner(), ends))
     answers.scheduler.submit(submission(0, prompt, wishes))
     return answers.drain().tokens[0]
@@ -51,66 +51,68 @@ MIXES = [
 class TestAnyMix:
     @pytest.mark.parametrize("mix", MIXES, ids=str)
     def test_each_gets_what_it_gets_alone(self, mix: Mix, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Arrivals, cancels, drawn and greedy ones, shared prompts; the cache too small for all."""
+        """Arrivals, cancels, drawn and greedy sequences, shared prompts, and a cache too small for
+        all.
+        """
         monkeypatch.setattr(scheduling, "STEP_TOKENS", mix.budget)
         chance = random.Random(mix.seed)
         runner = ToyRunner(mix.blocks, max_length=64)
         ends = (3, 4)
         answers = Answers(Scheduler(runner, ends, max_running=mix.max_running))
         beginnings = [[chance.randrange(50) for _ in range(30)] for _ in range(3)]
-        asked: dict[int, tuple[list[int], Sampling]] = {}
+        requests: dict[int, tuple[list[int], Sampling]] = {}
         cancelled: set[int] = set()
         for step in range(200):
             if step < 120 and chance.random() < 0.5:
-                identifier = len(asked) + 1
+                identifier = len(requests) + 1
                 shared = chance.choice(beginnings)[: chance.choice([0, 5, 12, 30])]
-                own = [chance.randrange(50) for _ in range(chance.randint(1, 15))]
+                suffix = [chance.randrange(50) for _ in range(chance.randint(1, 15))]
                 wishes = sampling(
-                    max_tokens=min(chance.choice([1, 2, 5, 19]), 64 - len(shared + own)),
+                    max_tokens=min(chance.choice([1, 2, 5, 19]), 64 - len(shared + suffix)),
                     temperature=chance.choice([0.0, 0.7, 1.3]),
                     seed=identifier,
                     ignore_eos=chance.random() < 0.5,
                     frequency_penalty=chance.choice([0.0, 0.5]),
                 )
-                asked[identifier] = shared + own, wishes
+                requests[identifier] = shared + suffix, wishes
                 after = chance.choice([None, None, identifier - 1])
                 answers.scheduler.submit(
-                    submission(identifier, shared + own, wishes, after=after or None)
+                    submission(identifier, shared + suffix, wishes, after=after or None)
                 )
-            if asked and chance.random() < 0.08:
-                one = chance.choice(list(asked))
-                if one not in answers.finish:
-                    cancelled.add(one)
-                    answers.scheduler.cancel(one)
-                    assert one not in runner.length
+            if requests and chance.random() < 0.08:
+                candidate = chance.choice(list(requests))
+                if candidate not in answers.finish:
+                    cancelled.add(candidate)
+                    answers.scheduler.cancel(candidate)
+                    assert candidate not in runner.length
             if answers.scheduler.running:
                 answers.step()
         answers.drain()
         assert not answers.errors
-        for identifier, (prompt, wishes) in asked.items():
+        for identifier, (prompt, wishes) in requests.items():
             expected = alone(prompt, wishes, ends=ends)
-            given = answers.tokens.get(identifier, [])
+            answer = answers.tokens.get(identifier, [])
             if identifier in cancelled:
-                assert given == expected[: len(given)]
+                assert answer == expected[: len(answer)]
                 assert identifier not in answers.finish
             else:
-                assert given == expected
+                assert answer == expected
                 short = len(expected) < (wishes.max_tokens or 0)
                 assert answers.finish[identifier] == ("stop" if short else "length")
-        assert len(asked) > 40
+        assert len(requests) > 40
         assert runner.cache.free == mix.blocks
         assert not runner.length
 
     def test_the_mixes_do_preempt(self) -> None:
-        """Three sequences of 40 tokens in room for 64: somebody has to wait."""
+        """Three sequences of 40 tokens in room for 64: one of them has to wait."""
         runner = ToyRunner(16, max_length=64)
         answers = Answers(Scheduler(runner, ()))
-        prompts = {one: [one] * 10 for one in (1, 2, 3)}
-        for one, prompt in prompts.items():
-            answers.scheduler.submit(submission(one, prompt, sampling(max_tokens=30)))
+        prompts = {identifier: [identifier] * 10 for identifier in (1, 2, 3)}
+        for identifier, prompt in prompts.items():
+            answers.scheduler.submit(submission(identifier, prompt, sampling(max_tokens=30)))
         answers.drain()
-        for one, prompt in prompts.items():
-            assert answers.tokens[one] == toy_answer(prompt, 30)[0]
+        for identifier, prompt in prompts.items():
+            assert answers.tokens[identifier] == toy_answer(prompt, 30)[0]
         computed = sum(len(chunk.tokens) for step in runner.steps for chunk in step)
         assert computed > 3 * 39
         assert answers.order == [1, 2, 3]
@@ -118,13 +120,20 @@ class TestAnyMix:
 
 class TestPreemption:
     def test_what_was_drawn_is_kept(self) -> None:
-        """With random numbers of its own: nothing is drawn twice."""
+        """A preempted sequence keeps its drawn tokens and random numbers. Nothing is drawn
+        twice.
+        """
         runner = ToyRunner(16, max_length=64)
         answers = Answers(Scheduler(runner, ()))
-        wishes = {one: sampling(max_tokens=40, temperature=1.0, seed=one) for one in (1, 2)}
-        for one in (1, 2):
-            answers.scheduler.submit(submission(one, [one] * 9, wishes[one]))
-        expected = {one: alone([one] * 9, wishes[one]) for one in (1, 2)}
+        wishes = {
+            identifier: sampling(max_tokens=40, temperature=1.0, seed=identifier)
+            for identifier in (1, 2)
+        }
+        for identifier in (1, 2):
+            answers.scheduler.submit(submission(identifier, [identifier] * 9, wishes[identifier]))
+        expected = {
+            identifier: alone([identifier] * 9, wishes[identifier]) for identifier in (1, 2)
+        }
         waited = False
         while answers.scheduler.running:
             answers.step()
@@ -137,22 +146,26 @@ class TestPreemption:
     def test_the_youngest_gives_way(self) -> None:
         runner = ToyRunner(16, max_length=64)
         answers = Answers(Scheduler(runner, ()))
-        for one in (1, 2, 3):
-            answers.scheduler.submit(submission(one, [one] * 17, sampling(max_tokens=20)))
+        for identifier in (1, 2, 3):
+            answers.scheduler.submit(
+                submission(identifier, [identifier] * 17, sampling(max_tokens=20))
+            )
             answers.step()
-        held = list(runner.length)
+        running = list(runner.length)
         while 3 in runner.length:
-            held = list(runner.length)
+            running = list(runner.length)
             answers.step()
-        assert held == [1, 2, 3]
+        assert running == [1, 2, 3]
         assert list(runner.length) == [1, 2]
         assert answers.drain().order == [1, 2, 3]
 
     def test_who_gave_way_comes_back_before_those_who_came_later(self) -> None:
         runner = ToyRunner(16, max_length=64)
         answers = Answers(Scheduler(runner, ()))
-        for one in (1, 2, 3):
-            answers.scheduler.submit(submission(one, [one] * 17, sampling(max_tokens=20)))
+        for identifier in (1, 2, 3):
+            answers.scheduler.submit(
+                submission(identifier, [identifier] * 17, sampling(max_tokens=20))
+            )
         answers.step()
         while 3 in runner.length:
             answers.step()
@@ -160,7 +173,7 @@ class TestPreemption:
         assert answers.drain().order == [1, 2, 3, 4]
 
     def test_its_own_prompt_does_not_count_as_cached(self) -> None:
-        """`cached` are tokens that were computed for another sequence before."""
+        """`cached` counts only tokens that were computed for another sequence before."""
         runner = ToyRunner(8, max_length=32)
         answers = Answers(Scheduler(runner, ()))
         answers.scheduler.submit(submission(1, [1] * 15, sampling(max_tokens=10)))
@@ -169,7 +182,7 @@ class TestPreemption:
         assert answers.cached == {1: 0, 2: 0}
 
     def test_cached_counts_others_after_a_wait(self, few_tokens: None) -> None:
-        """A sequence that gave way within its prompt finds its own blocks again."""
+        """A sequence that was preempted within its prompt finds its own blocks again."""
         runner = ToyRunner(8, max_length=32)
         answers = Answers(Scheduler(runner, ()))
         answers.scheduler.submit(submission(1, [1] * 9, sampling(max_tokens=20)))
@@ -208,15 +221,15 @@ class TestEnds:
         return answers.tokens[1], answers.finish[1]
 
     def at(self, place: int) -> int:
-        """A token of the answer that does not come earlier."""
+        """Returns a token of the answer that does not occur earlier."""
         tokens = toy_answer(self.prompt, 20)[0]
         assert tokens.index(tokens[place]) == place
         return tokens[place]
 
     def test_the_models_end_is_not_part_of_the_answer(self) -> None:
         answer = toy_answer(self.prompt, 20)[0]
-        found = self.ended(sampling(max_tokens=20), (self.at(4),))
-        assert found == (answer[:4], "stop")
+        ended = self.ended(sampling(max_tokens=20), (self.at(4),))
+        assert ended == (answer[:4], "stop")
 
     def test_its_log_probability_is_told(self) -> None:
         tokens, _ = toy_answer([1, 2, 3], 8, ends=(3, 4))
@@ -226,7 +239,7 @@ class TestEnds:
         last: list[Output] = []
         while answers.scheduler.running:
             last = answers.step()
-        (end,) = [one.end for one in last]
+        (end,) = [output.end for output in last]
         assert end is not None
         assert end.token == int(row.argmax())
         assert end.value == pytest.approx(float(torch.log_softmax(row, -1).max()), abs=1e-5)
@@ -236,8 +249,8 @@ class TestEnds:
 
     def test_ignore_eos(self) -> None:
         answer = toy_answer(self.prompt, 20)[0]
-        found = self.ended(sampling(max_tokens=20, ignore_eos=True), (self.at(4),))
-        assert found == (answer, "length")
+        ended = self.ended(sampling(max_tokens=20, ignore_eos=True), (self.at(4),))
+        assert ended == (answer, "length")
 
     def test_stop_token_ids(self) -> None:
         answer = toy_answer(self.prompt, 20)[0]
@@ -252,7 +265,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("least", [1, 3, 6])
     def test_min_tokens(self, least: int) -> None:
-        """The end cannot be drawn before; the likeliest of the others is."""
+        """The end token cannot be drawn before. The likeliest other token is drawn instead."""
         end = self.at(0)
         tokens = list(self.prompt)
         for _ in range(least):
@@ -261,9 +274,9 @@ class TestEnds:
             tokens.append(int(row.argmax()))
         rest = toy_answer(tokens, 12 - least, ends=(end,))[0]
         expected = tokens[len(self.prompt) :] + rest
-        found, _ = self.ended(sampling(max_tokens=12, min_tokens=least), (end,))
-        assert found == expected
-        assert len(found) >= least
+        answer, _ = self.ended(sampling(max_tokens=12, min_tokens=least), (end,))
+        assert answer == expected
+        assert len(answer) >= least
 
 
 class TestAfter:
@@ -273,16 +286,18 @@ class TestAfter:
         prompt = list(range(21))
         runner = ToyRunner()
         answers = Answers(Scheduler(runner, ()))
-        for one in range(4):
-            wishes = sampling(temperature=1.0, seed=one, max_tokens=3)
-            answers.scheduler.submit(submission(one, prompt, wishes, after=0 if one else None))
+        for identifier in range(4):
+            wishes = sampling(temperature=1.0, seed=identifier, max_tokens=3)
+            answers.scheduler.submit(
+                submission(identifier, prompt, wishes, after=0 if identifier else None)
+            )
         answers.drain()
         prefill = [chunk for step in runner.steps for chunk in step if chunk.start < len(prompt)]
         assert sum(len(chunk.tokens) for chunk in prefill) == 21 + 3 * 1
         assert answers.cached == {0: 0, 1: 20, 2: 20, 3: 20}
-        for one in range(4):
-            assert answers.tokens[one] == alone(
-                prompt, sampling(temperature=1.0, seed=one, max_tokens=3)
+        for identifier in range(4):
+            assert answers.tokens[identifier] == alone(
+                prompt, sampling(temperature=1.0, seed=identifier, max_tokens=3)
             )
 
     def test_those_behind_need_not_wait(self, few_tokens: None) -> None:
@@ -316,19 +331,21 @@ class TestAfter:
 class TestFairness:
     def test_first_come_first_served(self) -> None:
         answers = Answers(Scheduler(ToyRunner(), (), max_running=2))
-        for one in range(6):
-            answers.scheduler.submit(submission(one, [one]))
+        for identifier in range(6):
+            answers.scheduler.submit(submission(identifier, [identifier]))
         assert answers.drain().order == [0, 1, 2, 3, 4, 5]
 
     def test_a_large_one_is_not_overtaken(self) -> None:
-        """Small ones keep coming, and each would fit; the large one still gets its turn."""
+        """Small sequences that would fit keep arriving, and the large one still gets its turn."""
         runner = ToyRunner(16, max_length=64)
         answers = Answers(Scheduler(runner, ()))
         answers.scheduler.submit(submission(1, [1] * 40, sampling(max_tokens=5)))
         answers.step()
         answers.scheduler.submit(submission(2, [2] * 50, sampling(max_tokens=5)))
-        for one in range(3, 30):
-            answers.scheduler.submit(submission(one, [one] * 3, sampling(max_tokens=2)))
+        for identifier in range(3, 30):
+            answers.scheduler.submit(
+                submission(identifier, [identifier] * 3, sampling(max_tokens=2))
+            )
             answers.step()
         answers.drain()
         begun = list(dict.fromkeys(chunk.id for step in runner.steps for chunk in step))
@@ -337,7 +354,7 @@ class TestFairness:
         assert answers.order.index(2) < 10
 
     def test_a_long_prompt_holds_nobody_up(self, few_tokens: None) -> None:
-        """Who draws gets a token at every step while the prompt is computed beside it."""
+        """Drawing sequences get a token at every step while the prompt is computed next to them."""
         runner = ToyRunner()
         answers = Answers(Scheduler(runner, ()))
         answers.scheduler.submit(submission(1, [1, 2], sampling(max_tokens=20)))
@@ -345,15 +362,15 @@ class TestFairness:
         answers.scheduler.submit(submission(2, list(range(40)), sampling(max_tokens=2)))
         for step in range(1, 10):
             outputs = answers.step()
-            assert [one.id for one in outputs] == [1]
+            assert [output.id for output in outputs] == [1]
             assert runner.length[2] == 4 * step
-        assert {one.id for one in answers.step()} == {1, 2}
+        assert {output.id for output in answers.step()} == {1, 2}
 
     def test_prompts_go_on_beside_many_that_draw(self, few_tokens: None) -> None:
         runner = ToyRunner(200)
         answers = Answers(Scheduler(runner, ()))
-        for one in range(4):
-            answers.scheduler.submit(submission(one, [one], sampling(max_tokens=40)))
+        for identifier in range(4):
+            answers.scheduler.submit(submission(identifier, [identifier], sampling(max_tokens=40)))
         answers.step()
         answers.scheduler.submit(submission(9, list(range(20)), sampling(max_tokens=1)))
         for _ in range(20):
@@ -362,15 +379,17 @@ class TestFairness:
 
     def test_prompts_are_computed_in_turn(self, few_tokens: None) -> None:
         answers = Answers(Scheduler(ToyRunner(), ()))
-        for one in (1, 2, 3):
-            answers.scheduler.submit(submission(one, [one] * 12, sampling(max_tokens=1)))
+        for identifier in (1, 2, 3):
+            answers.scheduler.submit(
+                submission(identifier, [identifier] * 12, sampling(max_tokens=1))
+            )
         assert answers.drain().order == [1, 2, 3]
 
     def test_no_more_run_than_may(self) -> None:
         runner = ToyRunner(200)
         answers = Answers(Scheduler(runner, (), max_running=3))
-        for one in range(10):
-            answers.scheduler.submit(submission(one, [one]))
+        for identifier in range(10):
+            answers.scheduler.submit(submission(identifier, [identifier]))
         while answers.scheduler.running:
             answers.step()
             assert len(runner.steps[-1]) <= 3
@@ -392,8 +411,8 @@ class TestCancel:
     def test_one_that_waits(self) -> None:
         runner = ToyRunner(200)
         answers = Answers(Scheduler(runner, (), max_running=1))
-        for one in (1, 2, 3):
-            answers.scheduler.submit(submission(one, [one]))
+        for identifier in (1, 2, 3):
+            answers.scheduler.submit(submission(identifier, [identifier]))
         answers.step()
         answers.scheduler.cancel(2)
         assert answers.scheduler.running == 2
@@ -406,13 +425,13 @@ class TestCancel:
 
     def test_the_others_go_on_unchanged(self) -> None:
         answers = Answers(Scheduler(ToyRunner(), ()))
-        for one in (1, 2, 3):
-            answers.scheduler.submit(submission(one, [one, one]))
+        for identifier in (1, 2, 3):
+            answers.scheduler.submit(submission(identifier, [identifier, identifier]))
         answers.step()
         answers.scheduler.cancel(2)
         answers.drain()
-        for one in (1, 3):
-            assert answers.tokens[one] == toy_answer([one, one], 8)[0]
+        for identifier in (1, 3):
+            assert answers.tokens[identifier] == toy_answer([identifier, identifier], 8)[0]
         assert len(answers.tokens[2]) == 1
 
 
@@ -420,8 +439,8 @@ class TestAbandon:
     def test_tells_those_that_run_and_keeps_those_that_wait(self) -> None:
         runner = ToyRunner(200)
         answers = Answers(Scheduler(runner, (), max_running=2))
-        for one in (1, 2, 3):
-            answers.scheduler.submit(submission(one, [one]))
+        for identifier in (1, 2, 3):
+            answers.scheduler.submit(submission(identifier, [identifier]))
         answers.step()
         for output in answers.scheduler.abandon("It broke."):
             answers.note(output)
@@ -442,7 +461,7 @@ class TestAbandon:
         answers.scheduler.submit(submission(1, [1, 2, 3]))
         with pytest.raises(RuntimeError):
             answers.scheduler.step()
-        assert [one.id for one in answers.scheduler.abandon("no")] == [1]
+        assert [output.id for output in answers.scheduler.abandon("no")] == [1]
         assert runner.cache.free == 16
         runner.spoil = good
         answers.scheduler.submit(submission(2, [1, 2, 3, 4, 5, 6]))
@@ -452,20 +471,22 @@ class TestAbandon:
 class TestFailures:
     def test_a_row_that_cannot_be_drawn_hurts_nobody_else(self) -> None:
         runner = ToyRunner()
-        runner.spoil = lambda one, row: torch.full_like(row, -torch.inf) if one == 2 else row
+        runner.spoil = lambda identifier, row: (
+            torch.full_like(row, -torch.inf) if identifier == 2 else row
+        )
         answers = Answers(Scheduler(runner, ()))
-        for one in (1, 2, 3):
-            # Log probabilities: the rows are looked at one by one.
-            answers.scheduler.submit(submission(one, [one], sampling(logprobs=0)))
+        for identifier in (1, 2, 3):
+            # With log probabilities, rows are processed one by one.
+            answers.scheduler.submit(submission(identifier, [identifier], sampling(logprobs=0)))
         answers.drain()
         assert list(answers.errors) == [2]
-        for one in (1, 3):
-            assert answers.tokens[one] == toy_answer([one], 8)[0]
+        for identifier in (1, 3):
+            assert answers.tokens[identifier] == toy_answer([identifier], 8)[0]
         assert runner.cache.free == runner.blocks
 
 
 def scores(prompt: list[int]) -> list[float]:
-    """The log probabilities of the toy's prompt, from the second token on."""
+    """Returns the log probabilities of the toy's prompt, from the second token on."""
     return [
         float(torch.log_softmax(toy_logits(prompt[:place]), -1)[prompt[place]])
         for place in range(1, len(prompt))
@@ -476,56 +497,62 @@ class TestPromptLogprobs:
     @pytest.mark.parametrize("budget", [1, 3, 5, 256])
     @pytest.mark.parametrize("count", [0, 4])
     def test_of_every_token(self, budget: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Beside others, and where the prompt was computed before."""
+        """Every token gets its log probability, together with others and with a prompt that was
+        computed before.
+        """
         monkeypatch.setattr(scheduling, "STEP_TOKENS", budget)
         monkeypatch.setattr(scheduling, "SCORED_TOKENS", 4)
         answers = Answers(Scheduler(ToyRunner(), ()))
         prompts = {1: [7] * 9, 2: [7] * 9, 3: [5], 4: [7] * 8 + [1, 2, 3]}
         answers.scheduler.submit(submission(0, prompts[1], sampling()))
-        for one, prompt in prompts.items():
+        for identifier, prompt in prompts.items():
             wishes = sampling(prompt_logprobs=2, max_tokens=count)
-            answers.scheduler.submit(submission(one, prompt, wishes))
+            answers.scheduler.submit(submission(identifier, prompt, wishes))
         answers.drain()
-        for one, prompt in prompts.items():
-            told = answers.prompts.get(one, [])
-            assert [each.token for each in told] == prompt[1:]
-            assert [each.value for each in told] == pytest.approx(scores(prompt), abs=1e-5)
-            for place, each in enumerate(told, start=1):
+        for identifier, prompt in prompts.items():
+            logprobs = answers.prompts.get(identifier, [])
+            assert [each.token for each in logprobs] == prompt[1:]
+            assert [each.value for each in logprobs] == pytest.approx(scores(prompt), abs=1e-5)
+            for place, each in enumerate(logprobs, start=1):
                 likeliest = toy_logits(prompt[:place]).topk(2).indices.tolist()
                 assert [token for token, _ in each.top] == likeliest
-            assert answers.tokens[one] == (toy_answer(prompt, count)[0] if count else [])
-            assert answers.finish[one] == "length"
-            assert answers.cached[one] == 0
+            assert answers.tokens[identifier] == (toy_answer(prompt, count)[0] if count else [])
+            assert answers.finish[identifier] == "length"
+            assert answers.cached[identifier] == 0
 
     def test_at_most_so_many_rows_at_once(self) -> None:
-        """All prompts together; those without log probabilities go on beside them."""
+        """The limit applies to all prompts together. Prompts without log probabilities continue
+        next to them.
+        """
         runner = ToyRunner(400, max_length=500)
         answers = Answers(Scheduler(runner, ()))
-        prompt = [one % 50 for one in range(300)]
-        for one in (1, 2):
-            answers.scheduler.submit(submission(one, prompt, sampling(prompt_logprobs=0)))
+        prompt = [number % 50 for number in range(300)]
+        for number in (1, 2):
+            answers.scheduler.submit(submission(number, prompt, sampling(prompt_logprobs=0)))
         answers.scheduler.submit(submission(3, [9] * 300, sampling(max_tokens=1)))
         answers.drain()
         rows = [sum(chunk.rows for chunk in step if chunk.scored) for step in runner.steps]
         assert max(rows) == scheduling.SCORED_TOKENS
-        for one in (1, 2):
-            told = [each.value for each in answers.prompts[one]]
-            assert told == pytest.approx(scores(prompt), abs=1e-5)
+        for number in (1, 2):
+            logprobs = [each.value for each in answers.prompts[number]]
+            assert logprobs == pytest.approx(scores(prompt), abs=1e-5)
         assert answers.order[0] == 3
 
     def test_none_is_told_twice(self, few_tokens: None) -> None:
-        """One gives its place back in the middle of its prompt, another while it draws."""
+        """Log probabilities are reported once, even if a sequence is preempted within its prompt or
+        while it draws.
+        """
         runner = ToyRunner(10, max_length=40)
         answers = Answers(Scheduler(runner, ()))
         prompts = {1: [1] * 10, 2: [2] * 11, 3: [3] * 12}
-        for one, prompt in prompts.items():
+        for identifier, prompt in prompts.items():
             wishes = sampling(prompt_logprobs=1, max_tokens=24)
-            answers.scheduler.submit(submission(one, prompt, wishes))
+            answers.scheduler.submit(submission(identifier, prompt, wishes))
         answers.drain()
-        for one, prompt in prompts.items():
-            told = [each.value for each in answers.prompts[one]]
-            assert told == pytest.approx(scores(prompt), abs=1e-5)
-            assert answers.tokens[one] == toy_answer(prompt, 24)[0]
+        for identifier, prompt in prompts.items():
+            logprobs = [each.value for each in answers.prompts[identifier]]
+            assert logprobs == pytest.approx(scores(prompt), abs=1e-5)
+            assert answers.tokens[identifier] == toy_answer(prompt, 24)[0]
         computed = sum(len(chunk.tokens) for step in runner.steps for chunk in step)
         assert computed > sum(len(prompt) + 23 for prompt in prompts.values()), "none gave way"
 
@@ -552,13 +579,15 @@ class TestAdopt:
     def test_who_gave_way_goes_on_with_the_new_one(self) -> None:
         old, new = ToyRunner(16), ToyRunner(16)
         answers = Answers(Scheduler(old, ()))
-        for one in (1, 2):
-            answers.scheduler.submit(submission(one, [one] * 17, sampling(max_tokens=30)))
+        for identifier in (1, 2):
+            answers.scheduler.submit(
+                submission(identifier, [identifier] * 17, sampling(max_tokens=30))
+            )
         answers.step()
         answers.scheduler.adopt(new)
         answers.drain()
-        for one in (1, 2):
-            assert answers.tokens[one] == toy_answer([one] * 17, 30)[0]
+        for identifier in (1, 2):
+            assert answers.tokens[identifier] == toy_answer([identifier] * 17, 30)[0]
         assert new.steps
         assert (old.cache.free, new.cache.free) == (16, 16)
 
@@ -578,7 +607,7 @@ class TestKeys:
         answers.scheduler.submit(submission(99, [1, 2, 3, 4, 6], wishes, key="one"))
         answers.drain()
         assert answers.order.index(99) <= 4
-        assert [one for one in answers.order if one != 99] == [*range(50)]
+        assert [identifier for identifier in answers.order if identifier != 99] == [*range(50)]
 
     def test_nor_where_there_is_no_place_for_it_yet(self, few_tokens: None) -> None:
         answers = Answers(Scheduler(ToyRunner(300), (), max_running=2))

@@ -1,4 +1,6 @@
-"""How a language model may be computed is found from its answers: in pieces, together, at once."""
+"""Probes of a language model's answers find how it may be computed: in pieces, together or at
+once.
+"""
 
 from typing import Any
 
@@ -29,20 +31,24 @@ def runner(config: str, **fields: Any) -> TorchRunner:
 
 
 def differs(found: TorchRunner) -> float:
-    """From the model called directly, of prompts in pieces, together and at once."""
-    known = torch.stack([found.direct(one) for one in PROMPTS])
+    """Returns the difference from the model called directly, for prompts in pieces, together and at
+    once.
+    """
+    known = torch.stack([found.direct(prompt) for prompt in PROMPTS])
     return probes.Probes(PROMPTS, known).difference(probes.computed(found, PROMPTS))
 
 
 def test_pieces_and_company_change_nothing() -> None:
-    found = runner("LlamaConfig", **LLAMA)
-    assert batch_invariance.find(found) is Sharing.PADDED
-    assert differs(found) < 1e-5
+    llama_runner = runner("LlamaConfig", **LLAMA)
+    assert batch_invariance.find(llama_runner) is Sharing.PADDED
+    assert differs(llama_runner) < 1e-5
 
 
 @pytest.fixture
 def unlisted(monkeypatch: pytest.MonkeyPatch) -> TorchRunner:
-    """Mamba, whose state goes on by one token only; nothing says so but its answers."""
+    """Returns a Mamba, with a state that continues by one token only. Only its answers reveal
+    it.
+    """
     monkeypatch.setattr(torch_engine, "_IN_ONE_PIECE", frozenset[str]())
     return runner("MambaConfig", hidden_size=64, num_hidden_layers=2, state_size=4)
 
@@ -54,37 +60,41 @@ def test_pieces_change_it(unlisted: TorchRunner) -> None:
 
 
 def test_what_was_found_is_kept_to(unlisted: TorchRunner) -> None:
-    """A later replica is told, and does not look again."""
+    """A later replica receives the result and does not probe again."""
     unlisted.restrict(Sharing.ONE_PIECE)
     assert differs(unlisted) < 1e-5
 
 
 def test_state_in_the_model() -> None:
-    """RecurrentGemma keeps it in its modules, so that sequences go on from one another's."""
+    """RecurrentGemma keeps its state in its modules, so sequences continue from each other's
+    state.
+    """
     fields = {**SIZES, "lru_width": 64, "intermediate_size": 64, "attention_window_size": 16}
     with pytest.raises(UnfitError, match="other tokens when it is computed step by step"):
         batch_invariance.find(runner("RecurrentGemmaConfig", **fields))
 
 
 def test_company_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No architecture is known that does; one is made of Llama by adding the batch's mean."""
-    found = runner("LlamaConfig", **LLAMA)
-    forward = found.model.forward
+    """No known architecture is changed by other sequences in the batch. A Llama that adds the
+    batch's mean stands in for one.
+    """
+    llama_runner = runner("LlamaConfig", **LLAMA)
+    forward = llama_runner.model.forward
 
     def mixed(*args: Any, **kwargs: Any) -> Any:
         outputs = forward(*args, **kwargs)
         outputs.logits = outputs.logits + outputs.logits.mean(0, keepdim=True)
         return outputs
 
-    monkeypatch.setattr(found.model, "forward", mixed)
-    assert batch_invariance.find(found) is Sharing.ALONE
-    assert differs(found) < 1e-5
+    monkeypatch.setattr(llama_runner.model, "forward", mixed)
+    assert batch_invariance.find(llama_runner) is Sharing.ALONE
+    assert differs(llama_runner) < 1e-5
 
 
 def test_steps_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that cannot go on from what it has kept."""
-    found = runner("LlamaConfig", **LLAMA)
-    forward = found.model.forward
+    """A model that cannot continue from its stored state is unfit."""
+    llama_runner = runner("LlamaConfig", **LLAMA)
+    forward = llama_runner.model.forward
 
     def forgetful(*args: Any, past_key_values: Any = None, **kwargs: Any) -> Any:
         outputs = forward(*args, past_key_values=past_key_values, **kwargs)
@@ -92,6 +102,6 @@ def test_steps_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
             outputs.logits = outputs.logits.flip(-1)
         return outputs
 
-    monkeypatch.setattr(found.model, "forward", forgetful)
+    monkeypatch.setattr(llama_runner.model, "forward", forgetful)
     with pytest.raises(UnfitError, match="other tokens when it is computed step by step"):
-        batch_invariance.find(found)
+        batch_invariance.find(llama_runner)

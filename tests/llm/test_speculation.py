@@ -1,4 +1,4 @@
-"""Guessed tokens change no answer, and are computed only while that pays."""
+"""Guessed tokens change no answer, and are computed only while they pay."""
 
 import random
 from collections import Counter
@@ -42,33 +42,35 @@ def sampling(**more: Any) -> Sampling:
 
 
 def eager(runner: ToyRunner, ends: Sequence[int] = (), **more: Any) -> Scheduler:
-    """One whose passes all take as long, so that every guess that may be right pays."""
+    """Returns a scheduler with passes that all take equally long, so that every guess that may be
+    right pays.
+    """
     return Scheduler(runner, ends, speculation=measured(), clock=lambda: 0.0, **more)
 
 
 def counts(scheduler: Scheduler) -> tuple[int, int]:
-    """Tokens that were guessed and computed, and those of them that were drawn."""
+    """Returns the number of guessed and computed tokens, and how many of them were drawn."""
     return scheduler.speculated
 
 
 def alone(
     prompt: list[int], wishes: Sampling, *, ends: Sequence[int] = (), logits: Toy = toy_logits
 ) -> list[Output]:
-    """What a sequence gets when nothing else runs and nothing is guessed."""
+    """Returns the outputs of a sequence if nothing else runs and nothing is guessed."""
     scheduler = Scheduler(ToyRunner(max_length=96, logits=logits), ends)
     scheduler.submit(submission(0, prompt, wishes))
-    found: list[Output] = []
+    outputs: list[Output] = []
     while scheduler.running:
-        found += scheduler.step()
-    return found
+        outputs += scheduler.step()
+    return outputs
 
 
 def plain(outputs: Sequence[Output]) -> list[Any]:
-    """All that a client may see of them."""
+    """Returns everything in the outputs that a client may see."""
     return [
-        (one.tokens, one.logprobs, one.finish, one.end)
-        for one in outputs
-        if one.tokens or one.finish
+        (output.tokens, output.logprobs, output.finish, output.end)
+        for output in outputs
+        if output.tokens or output.finish
     ]
 
 
@@ -85,7 +87,9 @@ MIXES = [
 class TestAnyMix:
     @pytest.mark.parametrize("mix", MIXES, ids=str)
     def test_each_gets_what_it_gets_alone(self, mix: Mix, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Token by token with its log probabilities and its end, greedy or drawn by a seed."""
+        """Sequences match token by token, with log probabilities and end, greedy or drawn by a
+        seed.
+        """
         monkeypatch.setattr(scheduling, "STEP_TOKENS", mix.budget)
         chance = random.Random(mix.seed)
         runner = ToyRunner(mix.blocks, max_length=96, logits=wavering_logits)
@@ -93,7 +97,7 @@ class TestAnyMix:
         scheduler = eager(runner, ends, max_running=mix.max_running)
         answers = Answers(scheduler)
         outputs: dict[int, list[Output]] = {}
-        asked: dict[int, tuple[list[int], Sampling]] = {}
+        requests: dict[int, tuple[list[int], Sampling]] = {}
         cancelled: set[int] = set()
 
         def step() -> None:
@@ -103,7 +107,7 @@ class TestAnyMix:
         beginnings = [toy_answer([one, one + 1], 30, logits=wavering_logits)[0] for one in (3, 9)]
         for place in range(400):
             if place < 350 and chance.random() < 0.12:
-                number = len(asked) + 1
+                number = len(requests) + 1
                 shared = chance.choice(beginnings)[: chance.choice([0, 5, 12, 30])]
                 prompt = shared + [chance.randrange(50) for _ in range(chance.randint(1, 9))]
                 wishes = sampling(
@@ -120,11 +124,11 @@ class TestAnyMix:
                     logprobs=chance.choice([None, None, 0, 2]),
                     prompt_logprobs=chance.choice([None, None, None, 1]),
                 )
-                asked[number] = prompt, wishes
+                requests[number] = prompt, wishes
                 after = chance.choice([None, None, number - 1])
                 scheduler.submit(submission(number, prompt, wishes, after=after or None))
-            if asked and chance.random() < 0.05:
-                one = chance.choice(list(asked))
+            if requests and chance.random() < 0.05:
+                one = chance.choice(list(requests))
                 if one not in answers.finish:
                     cancelled.add(one)
                     scheduler.cancel(one)
@@ -133,17 +137,17 @@ class TestAnyMix:
         while scheduler.running:
             step()
         assert not answers.errors
-        for number, (prompt, wishes) in asked.items():
+        for number, (prompt, wishes) in requests.items():
             expected = plain(alone(prompt, wishes, ends=ends, logits=wavering_logits))
-            given = plain(outputs.get(number, []))
-            assert given == (expected[: len(given)] if number in cancelled else expected)
+            answer = plain(outputs.get(number, []))
+            assert answer == (expected[: len(answer)] if number in cancelled else expected)
         drafted, accepted = counts(scheduler)
         assert drafted > accepted > 30
         assert runner.cache.free == mix.blocks
         assert not runner.length
 
     def test_fewer_passes(self) -> None:
-        """The toy goes in a circle after a while: its guesses are right."""
+        """The toy repeats itself after a while, so its guesses are right and save passes."""
         passes: list[int] = []
         for speculation in (None, measured()):
             runner = ToyRunner(max_length=96, logits=forgetful_logits)
@@ -158,7 +162,7 @@ class TestAnyMix:
 
 
 def markov(tokens: Sequence[int]) -> torch.Tensor:
-    """Of four tokens, by the last one."""
+    """Returns logits of four tokens, determined by the last token."""
     rows = torch.tensor(
         [[1.0, 0.2, -0.5, 0.0], [0.0, 1.5, 0.3, 0.4], [-1, 0, 0.5, 0.8], [0.7, 0.1, 1.0, -0.3]]
     )
@@ -167,7 +171,9 @@ def markov(tokens: Sequence[int]) -> torch.Tensor:
 
 class TestDistribution:
     def pairs(self, speculation: Speculation | None) -> Counter[tuple[int, int]]:
-        """The last two tokens of 3,000 answers of five, each drawn by other numbers."""
+        """Counts the last two tokens of 3,000 answers of five tokens, each drawn with other random
+        numbers.
+        """
         runner = ToyRunner(logits=markov, blocks=400)
         runner.vocabulary = 4
         scheduler = Scheduler(
@@ -181,28 +187,29 @@ class TestDistribution:
             scheduler.submit(submission(number, prompt, wishes))
             if number % 20 == 19:
                 answers.drain()
-        return Counter((one[3], one[4]) for one in answers.tokens.values())
+        return Counter((tokens[3], tokens[4]) for tokens in answers.tokens.values())
 
     def chi_square(self, found: Counter[tuple[int, int]]) -> float:
-        """Of 16 pairs: 15 degrees of freedom, at 99.9 percent 37.7."""
-        chances = torch.stack([torch.softmax(markov([one]), -1) for one in range(4)])
+        """Returns the chi-square of the 16 pairs: 15 degrees of freedom, 37.7 at 99.9 percent."""
+        chances = torch.stack([torch.softmax(markov([token]), -1) for token in range(4)])
         fourth = chances[1] @ chances @ chances @ chances
         expected = 3000 * fourth[:, None] * chances
         return sum(
-            (found[one, other] - float(expected[one, other])) ** 2 / float(expected[one, other])
-            for one in range(4)
+            (found[token, other] - float(expected[token, other])) ** 2
+            / float(expected[token, other])
+            for token in range(4)
             for other in range(4)
         )
 
     def test_is_the_models_own(self) -> None:
         speculation = measured()
-        found = self.pairs(speculation)
+        pair_counts = self.pairs(speculation)
         assert speculation.accepted > 300
         assert speculation.drafted > speculation.accepted + 300
-        assert self.chi_square(found) < 37.7
+        assert self.chi_square(pair_counts) < 37.7
 
     def test_the_measure_can_fail(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As where a guess was taken for what was drawn."""
+        """The measure detects a biased draw, as if a guess were used for the drawn token."""
         from stoker.models.llm import sampling as drawing
 
         def biased(probabilities: torch.Tensor, uniform: float) -> int:
@@ -231,7 +238,7 @@ class TestBounds:
 
     @pytest.mark.parametrize("length", [*range(13, 20), *range(34, 50)])
     def test_up_to_the_models_length(self, length: int) -> None:
-        """The toy refuses room for more."""
+        """Guesses do not exceed the model's length. The toy refuses room for more."""
         prompt = [*self.prompt[:-1], 3, 4]
         answers = Answers(eager(ToyRunner(max_length=length, logits=forgetful_logits)))
         answers.scheduler.submit(submission(1, prompt, sampling(max_tokens=60)))
@@ -240,7 +247,7 @@ class TestBounds:
         assert (answers.tokens[1], answers.finish[1]) == expected
 
     def test_none_over_a_border(self) -> None:
-        """Beyond which the sequence is computed anew, in another way."""
+        """No guess crosses a border beyond which the sequence is computed again, in another way."""
         border, admitted = 40, dict[int, int]()
 
         class Bordered(ToyRunner):
@@ -268,7 +275,9 @@ class TestBounds:
             assert admitted[1] == border + 1
 
     def test_none_beside_a_prompt(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Such a pass has enough to compute, and its budget is the prompt's."""
+        """Passes with a prompt contain no guesses: they have enough to compute, and their budget
+        belongs to the prompt.
+        """
         monkeypatch.setattr(scheduling, "STEP_TOKENS", 6)
         runner = ToyRunner(logits=forgetful_logits)
         answers = Answers(eager(runner))
@@ -283,7 +292,7 @@ class TestBounds:
         assert not any(chunk.draft for step in beside for chunk in step)
 
     def test_nobody_gives_way_to_a_guess(self) -> None:
-        """Two in a cache that has just the room for both."""
+        """Guesses preempt no sequence of two in a cache with just enough room for both."""
         runner = ToyRunner(16, max_length=64, logits=forgetful_logits)
         scheduler = eager(runner)
         answers = Answers(scheduler)
@@ -296,7 +305,7 @@ class TestBounds:
         assert counts(scheduler)[1] > 0
 
     def test_what_was_right_is_shared(self) -> None:
-        """A conversation that goes on finds all full blocks of the answer computed."""
+        """A conversation that continues finds all full blocks of the answer computed."""
         cached: list[int] = []
         for speculation in (None, measured()):
             runner = ToyRunner(max_length=96, logits=forgetful_logits)
@@ -313,8 +322,8 @@ class TestBounds:
         runner.can_retract = False
         scheduler = eager(runner)
         scheduler.submit(submission(1, [3, 4], sampling(max_tokens=90)))
-        found = Answers(scheduler).drain().tokens[1]
-        assert found == toy_answer([3, 4], 90, logits=forgetful_logits)[0]
+        tokens = Answers(scheduler).drain().tokens[1]
+        assert tokens == toy_answer([3, 4], 90, logits=forgetful_logits)[0]
         assert counts(scheduler) == (0, 0)
 
     def test_who_has_begun_on_another_runner(self) -> None:
@@ -333,7 +342,9 @@ class TestBounds:
         assert any(chunk.draft for step in new.steps for chunk in step)
 
     def test_a_row_that_cannot_be_drawn_behind_a_guess(self) -> None:
-        """It fails alone, once it is reached, and leaves nothing behind."""
+        """A sequence with such a row fails alone, once the row is reached, and leaves nothing
+        behind.
+        """
         runner = ToyRunner(max_length=96, logits=forgetful_logits)
         rows: Counter[int] = Counter()
 
@@ -355,7 +366,7 @@ class TestBounds:
 
 
 class Timed(ToyRunner):
-    """A toy whose passes take time, by how many tokens they compute."""
+    """A toy with passes that take time according to the number of tokens they compute."""
 
     def __init__(self, seconds: Callable[[int], float], logits: Toy) -> None:
         super().__init__(600, max_length=600, logits=logits)
@@ -377,10 +388,12 @@ class Timed(ToyRunner):
 
 
 def contrary(tokens: Sequence[int]) -> torch.Tensor:
-    """Never what would be guessed, of few enough tokens that there is always a guess."""
-    one = Lookup(tokens, 1, frozenset())
-    one.follow()
-    guess = one.guess(1)
+    """Returns logits that never match the guess, of few enough tokens that a guess always
+    exists.
+    """
+    lookup = Lookup(tokens, 1, frozenset())
+    lookup.follow()
+    guess = lookup.guess(1)
     row = toy_logits(tokens).clone()
     row[6:] = -100
     row[guess] = -100
@@ -401,7 +414,7 @@ class TestWhileItPays:
         assert not any(chunk.draft for chunk in late)
 
     def test_who_is_right_beside_who_is_not(self) -> None:
-        """Each is watched by itself."""
+        """The guesses of each sequence are judged separately."""
 
         def either(tokens: Sequence[int]) -> torch.Tensor:
             return contrary(tokens) if tokens[0] == 1 else forgetful_logits(tokens)
@@ -415,7 +428,7 @@ class TestWhileItPays:
         assert drafted[0] < 60 < drafted[1]
 
     def test_not_where_each_token_costs_as_much(self) -> None:
-        """However right the guesses are: nothing could be won by them."""
+        """Even right guesses gain nothing if each token costs as much as a pass."""
         runner = Timed(float, forgetful_logits)
         speculation = runner.answered([[3, 4]], 400)
         most = sum(sum(chunk.draft > 0 for chunk in step) for step in runner.steps)
@@ -423,7 +436,9 @@ class TestWhileItPays:
         assert most < 20
 
     def test_times_are_what_decides(self) -> None:
-        """Wider passes cost half a token more each: it is faster, and about as fast as can be."""
+        """Measured times decide. With 0.05 per token in addition to 1 per pass, guesses make the
+        answer over four times faster.
+        """
         runner = Timed(lambda width: 1 + 0.05 * width, forgetful_logits)
         runner.answered([[3, 4]], 400)
         slow = Timed(lambda width: 1 + 0.05 * width, forgetful_logits)
@@ -466,8 +481,8 @@ class TestChosen:
 
     def test_the_likeliest_of_all(self) -> None:
         speculation = self.known({2: 1.0, 12: 1.5}, 2)
-        found = speculation.chosen({1: [0.9, 0.8, 0.7], 2: [0.75, 0.3, 0.15]}, 2, 4)
-        assert found == {1: 3, 2: 1}
+        draft_lengths = speculation.chosen({1: [0.9, 0.8, 0.7], 2: [0.75, 0.3, 0.15]}, 2, 4)
+        assert draft_lengths == {1: 3, 2: 1}
 
     def test_no_more_than_there_is_room_for(self) -> None:
         speculation = self.known({1: 1.0}, 1)
@@ -476,13 +491,17 @@ class TestChosen:
         assert not speculation.chosen({1: sure}, 1, 0)
 
     def test_as_many_as_are_the_fastest(self) -> None:
-        """Five tokens cost nothing more, and from the sixth on each costs as much as a pass."""
+        """The fastest number of tokens is chosen. Five tokens cost nothing more, and each one from
+        the sixth on costs as much as a pass.
+        """
         times = {1: 1.0, 5: 1.0} | {width: width - 4.0 for width in range(6, 12)}
         speculation = self.known(times, 1)
         assert speculation.chosen({1: [0.95**place for place in range(1, 11)]}, 1, 99) == {1: 4}
 
     def test_with_many_sequences_fewer(self) -> None:
-        """The same machine: reading the weights takes as long as computing twenty tokens."""
+        """On the same machine, more sequences get fewer guesses. Reading the weights takes as long
+        as computing twenty tokens.
+        """
 
         def seconds(width: int) -> float:
             return max(1.0, width / 20)
@@ -513,7 +532,7 @@ class TestPace:
         assert 3.0 < pace.of(10) < 3.5
 
     def test_the_first_of_a_width_is_not_counted(self) -> None:
-        """It may have compiled kernels."""
+        """The first pass of a width is not counted, because it may have compiled kernels."""
         pace = Pace()
         pace.note(3, 50.0)
         assert not pace.known(3)

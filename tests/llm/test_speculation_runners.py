@@ -1,4 +1,4 @@
-"""Both runners with guesses, against the same without them and against `generate`."""
+"""Both runners with guesses, compared with the same runners without guesses and with `generate`."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ Made = Callable[[], Runner]
 
 @pytest.fixture(params=["torch", "openvino"])
 def made(request: pytest.FixtureRequest) -> Made:
-    """Makes runners with nothing in their caches."""
+    """Returns a function that makes runners with empty caches."""
     if request.param == "torch":
         model = request.getfixturevalue("model")
         return lambda: TorchRunner(model, threads=1, cache_bytes=1 << 20)
@@ -65,7 +65,7 @@ class Watched:
 
     def __init__(self, runner: Runner, speculation: Speculation | None) -> None:
         self.drafts: list[list[int]] = []
-        """Of each pass, how many tokens were guessed of each sequence."""
+        """Number of guessed tokens per sequence, for each pass."""
         forward = runner.forward
 
         def counted(chunks: Any) -> torch.Tensor:
@@ -98,7 +98,9 @@ class TestGreedy:
         model: Any,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Guesses that are right, wrong at once, or wrong in the middle, each row for itself."""
+        """Guesses may be right, wrong at once, or wrong in the middle, independently for each
+        row.
+        """
         texts = [
             [*tokens, *generated(model, tokens, COUNT)]
             for tokens in (prompt(length, seed) for length in lengths)
@@ -119,7 +121,7 @@ class TestGreedy:
     def test_who_joins_and_leaves(
         self, made: Made, model: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """While the rows of others end at different places."""
+        """Sequences join and leave while the guesses of other rows end at different places."""
         texts = [
             [*tokens, *generated(model, tokens, COUNT)]
             for tokens in (prompt(length, 5) for length in LENGTHS)
@@ -136,13 +138,13 @@ class TestGreedy:
                 scheduler.cancel(1)
         watched.answers.drain()
         for number, text in enumerate(texts):
-            given = watched.answers.tokens[number]
-            assert given == text[-COUNT:][: len(given)]
-            assert len(given) == COUNT or number == 1
+            answer = watched.answers.tokens[number]
+            assert answer == text[-COUNT:][: len(answer)]
+            assert len(answer) == COUNT or number == 1
         assert runner.usage == 0
 
     def test_the_next_request_finds_what_was_right(self, converted: Path, model: Any) -> None:
-        """Blocks that held a wrong guess are known by nothing that was in it."""
+        """Blocks that held a wrong guess are not found by its tokens."""
         with pytest.MonkeyPatch.context() as patch:
             tokens = prompt(60)
             text = [*tokens, *generated(model, tokens, COUNT)]
@@ -162,13 +164,13 @@ class TestGreedy:
     def test_up_to_the_full_length(
         self, length: int, made: Made, model: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Beside one that is far from it."""
+        """A sequence reaches the full length next to one that is far from it."""
         near, far = prompt(320 - length), prompt(5)
-        texts = [[*one, *generated(model, one, length)] for one in (near, far)]
+        texts = [[*tokens, *generated(model, tokens, length)] for tokens in (near, far)]
         foretold(monkeypatch, texts, length)
         watched = Watched(made(), measured())
-        for number, one in enumerate((near, far)):
-            watched.answers.scheduler.submit(submission(number, one, greedy(length)))
+        for number, tokens in enumerate((near, far)):
+            watched.answers.scheduler.submit(submission(number, tokens, greedy(length)))
         watched.drain()
         assert watched.answers.tokens[0] == texts[0][320 - length :]
         assert watched.answers.tokens[1] == texts[1][5:]
@@ -186,7 +188,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def held_to_a_form(count: int) -> list[Matcher]:
-    """The start of an object with a list in it, by the matcher that answers are held to."""
+    """Returns matchers for the start of an object with a list, as used for constrained answers."""
     schema = (
         '{"type": "object", "properties": {"a": {"type": "array", "items": {"enum": ["xyz"]}}}}'
     )
@@ -221,25 +223,31 @@ class TestAnyWish:
             for number, length in enumerate((9, 40, 70))
         ]
         foretold(monkeypatch, texts, 11)
-        found = self.answered(made(), measured(), wishes, form=form)
-        assert found.answers.tokens == expected.answers.tokens
-        assert found.answers.finish == expected.answers.finish
+        speculated = self.answered(made(), measured(), wishes, form=form)
+        assert speculated.answers.tokens == expected.answers.tokens
+        assert speculated.answers.finish == expected.answers.finish
         for number in range(3):
             for name in ("logprobs", "prompt"):
-                told, known = (
-                    [one for output in each.outputs[number] for one in getattr(output, name)]
-                    for each in (found, expected)
+                logprobs, known = (
+                    [
+                        logprob
+                        for output in each.outputs[number]
+                        for logprob in getattr(output, name)
+                    ]
+                    for each in (speculated, expected)
                 )
-                assert [one.token for one in told] == [one.token for one in known]
-                assert [one.value for one in told] == pytest.approx(
-                    [one.value for one in known], abs=1e-4
+                assert [logprob.token for logprob in logprobs] == [
+                    logprob.token for logprob in known
+                ]
+                assert [logprob.value for logprob in logprobs] == pytest.approx(
+                    [logprob.value for logprob in known], abs=1e-4
                 )
-        assert len(found.drafts) < 0.85 * len(expected.drafts)
+        assert len(speculated.drafts) < 0.85 * len(expected.drafts)
 
 
 @pytest.fixture(scope="module")
 def circling(llama: Path) -> Any:
-    """A model whose answers depend on what it has read but little: it repeats itself soon."""
+    """Returns a model that depends little on its input, so it soon repeats itself."""
     model = load(llama, torch.float32, torch.device("cpu"))
     with torch.no_grad():
         for layer in model.model.layers:
@@ -251,15 +259,15 @@ def circling(llama: Path) -> Any:
 class TestGoesInCircles:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_several_tokens_a_pass(self, circling: Any, dtype: torch.dtype) -> None:
-        """By what it has written itself, and nobody foretells it."""
+        """Guesses come from the model's own output, not from `foretold`."""
         model = circling.to(dtype)
         prompts = [prompt(length) for length in (5, 20, 50)]
         passes: list[int] = []
         answers: list[dict[int, list[int]]] = []
         for speculation in (None, measured()):
             watched = Watched(TorchRunner(model, threads=1, cache_bytes=1 << 20), speculation)
-            for number, one in enumerate(prompts):
-                watched.answers.scheduler.submit(submission(number, one, greedy(120)))
+            for number, tokens in enumerate(prompts):
+                watched.answers.scheduler.submit(submission(number, tokens, greedy(120)))
             watched.drain()
             passes.append(len(watched.drafts))
             answers.append(watched.answers.tokens)
@@ -271,15 +279,15 @@ class TestGoesInCircles:
 class TestModels:
     @pytest.mark.parametrize("kind", positions.MODELS)
     def test_that_grow_over_a_border(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where they are computed anew: no guess may reach over it."""
+        """Such models are computed again beyond a border. No guess may cross it."""
         name, sizes = positions.MODELS[kind]
         model = positions.made(name, sizes)
         prompts = [positions.prompt(length) for length in positions.LENGTHS]
-        texts = [[*one, *positions.generated(model, one)] for one in prompts]
+        texts = [[*tokens, *positions.generated(model, tokens)] for tokens in prompts]
         foretold(monkeypatch, texts, 2)
         watched = Watched(TorchRunner(model, threads=1, cache_bytes=1 << 24), measured())
-        for number, one in enumerate(prompts):
-            watched.answers.scheduler.submit(submission(number, one, greedy(positions.COUNT)))
+        for number, tokens in enumerate(prompts):
+            watched.answers.scheduler.submit(submission(number, tokens, greedy(positions.COUNT)))
         watched.drain()
         for number, text in enumerate(texts):
             assert watched.answers.tokens[number] == text[-positions.COUNT :]
@@ -321,17 +329,17 @@ class TestModels:
     def test_of_many_kinds(
         self, config: Any, retracts: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Those whose caches cannot be cut back are asked for nothing more than before."""
+        """Models with caches that cannot be cut back get no guesses."""
         transformers.set_seed(2)
         config.update({"vocab_size": VOCABULARY, "initializer_range": 0.3})
         model = library.AutoModelForCausalLM.from_config(config).eval()
         prompts = [prompt(length) for length in (3, 9, 40, 20)]
-        texts = [[*one, *generated(model, one, 24)] for one in prompts]
+        texts = [[*tokens, *generated(model, tokens, 24)] for tokens in prompts]
         foretold(monkeypatch, texts, 4)
         runner = TorchRunner(model, threads=1, cache_bytes=1 << 20)
         watched = Watched(runner, measured())
-        for number, one in enumerate(prompts):
-            watched.answers.scheduler.submit(submission(number, one, greedy(24)))
+        for number, tokens in enumerate(prompts):
+            watched.answers.scheduler.submit(submission(number, tokens, greedy(24)))
         watched.drain()
         for number, text in enumerate(texts):
             assert watched.answers.tokens[number] == text[-24:]

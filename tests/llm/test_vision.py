@@ -1,4 +1,4 @@
-"""Prompts with images, and what each kind of vision model answers, against transformers itself."""
+"""Prompts with images, and the answers of each kind of vision model, compared with transformers."""
 
 import json
 from collections.abc import Sequence
@@ -53,10 +53,10 @@ class Served:
 
 
 def talk(text: str, *files: bytes) -> Conversation:
-    """A question about images, as the gateway sends it."""
+    """Returns a question about images, as the gateway sends it."""
     parts: list[dict[str, Any]] = [
-        {"type": "image", "image": Media("image", content=one), "field": FIELD.format(number)}
-        for number, one in enumerate(files)
+        {"type": "image", "image": Media("image", content=content), "field": FIELD.format(number)}
+        for number, content in enumerate(files)
     ]
     return Conversation(messages=[{"role": "user", "content": [*parts, text_part(text)]}])
 
@@ -77,7 +77,9 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def prepared(served: Served) -> list[Prepared]:
-    """Texts and images of many sizes; the first two are alike but for what their images show."""
+    """Returns texts and images of many sizes. The first two differ only in the contents of their
+    images.
+    """
     return [
         served.prepared("hi", image(1)),
         served.prepared("hi", image(2)),
@@ -90,7 +92,7 @@ def prepared(served: Served) -> list[Prepared]:
 
 @pytest.fixture(scope="module")
 def expected(served: Served, prepared: list[Prepared]) -> list[list[int]]:
-    return [served.expected(one) for one in prepared]
+    return [served.expected(prompt) for prompt in prepared]
 
 
 def wishes(count: int = COUNT) -> Sampling:
@@ -101,8 +103,10 @@ def wishes(count: int = COUNT) -> Sampling:
 
 def answered(runner: TorchRunner, prompts: Sequence[Prepared], count: int = COUNT) -> Answers:
     answers = Answers(Scheduler(runner, ()))
-    for number, one in enumerate(prompts):
-        answers.scheduler.submit(submission(number, one.tokens, wishes(count), media=one.media))
+    for number, prompt in enumerate(prompts):
+        answers.scheduler.submit(
+            submission(number, prompt.tokens, wishes(count), media=prompt.media)
+        )
     return answers.drain()
 
 
@@ -118,16 +122,16 @@ class TestAnswers:
     def test_depend_on_the_images(
         self, expected: list[list[int]], prepared: list[Prepared]
     ) -> None:
-        """Else none of this would show anything."""
+        """Answers depend on the images. Otherwise the other tests would show nothing."""
         assert prepared[0].tokens == prepared[1].tokens
-        assert len({tuple(one) for one in expected}) == len(expected)
-        assert sum(len(set(one)) > COUNT // 2 for one in expected) >= len(expected) - 1
+        assert len({tuple(answer) for answer in expected}) == len(expected)
+        assert sum(len(set(answer)) > COUNT // 2 for answer in expected) >= len(expected) - 1
 
     def test_one_at_a_time(
         self, served: Served, prepared: list[Prepared], expected: list[list[int]]
     ) -> None:
         runner = served.runner()
-        assert [listed(answered(runner, [one]))[0] for one in prepared] == expected
+        assert [listed(answered(runner, [prompt]))[0] for prompt in prepared] == expected
 
     def test_together(
         self, served: Served, prepared: list[Prepared], expected: list[list[int]]
@@ -141,14 +145,16 @@ class TestAnswers:
         expected: list[list[int]],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Which stand where an answer's tokens do: behind images, by as many axes."""
-        texts = [[*one.tokens, *answer] for one, answer in zip(prepared, expected, strict=True)]
+        """Guessed tokens have the positions of answer tokens: after images, on as many axes."""
+        texts = [
+            [*prompt.tokens, *answer] for prompt, answer in zip(prepared, expected, strict=True)
+        ]
         foretold(monkeypatch, texts, 1)
         runner = served.runner()
         scheduler = Scheduler(runner, (), speculation=measured(), clock=lambda: 0.0)
         answers = Answers(scheduler)
-        for number, one in enumerate(prepared):
-            scheduler.submit(submission(number, one.tokens, wishes(), media=one.media))
+        for number, prompt in enumerate(prepared):
+            scheduler.submit(submission(number, prompt.tokens, wishes(), media=prompt.media))
         assert listed(answers.drain()) == expected
         drafted, accepted = scheduler.speculated
         assert (accepted > 0) is (drafted > 0) is runner.can_retract
@@ -166,23 +172,23 @@ class TestAnswers:
     def test_those_that_give_way_are_computed_again(
         self, served: Served, prepared: list[Prepared], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Room for one sequence of full length, and more than that asked for."""
+        """Room for one sequence of full length, and requests for more than that."""
         runner = served.runner(cache_bytes=0)
         admitted: list[int] = []
         admit = runner.admit
 
         def noted(identifier: int, *rest: Any, **more: Any) -> int | None:
-            found = admit(identifier, *rest, **more)
-            admitted.extend([] if found is None else [identifier])
-            return found
+            cached = admit(identifier, *rest, **more)
+            admitted.extend([] if cached is None else [identifier])
+            return cached
 
         monkeypatch.setattr(runner, "admit", noted)
-        asked = [prepared[number % 2] for number in range(14)]
+        requests = [prepared[number % 2] for number in range(14)]
         count = 30
-        answers = listed(answered(runner, asked, count))
-        assert len(admitted) > len(asked), "somebody gave way"
-        found = [served.expected(one, count) for one in prepared[:2]]
-        assert answers == [found[number % 2] for number in range(14)]
+        answers = listed(answered(runner, requests, count))
+        assert len(admitted) > len(requests), "somebody gave way"
+        expected_answers = [served.expected(prompt, count) for prompt in prepared[:2]]
+        assert answers == [expected_answers[number % 2] for number in range(14)]
         assert runner.usage == 0
 
     def test_several_answers_to_one_prompt(
@@ -190,9 +196,9 @@ class TestAnswers:
     ) -> None:
         answers = Answers(Scheduler(served.runner(), ()))
         for number in range(3):
-            one, after = prepared[0], None if number == 0 else 0
-            asked = submission(number, one.tokens, wishes(), media=one.media, after=after)
-            answers.scheduler.submit(asked)
+            prompt, after = prepared[0], None if number == 0 else 0
+            request = submission(number, prompt.tokens, wishes(), media=prompt.media, after=after)
+            answers.scheduler.submit(request)
         assert listed(answers.drain()) == [expected[0]] * 3
 
     def test_images_that_do_not_fit_hurt_nobody_else(
@@ -209,7 +215,9 @@ class TestAnswers:
 class TestPrompts:
     @pytest.mark.parametrize("kind", ["gemma3", "idefics3", "llava"])
     def test_are_those_of_the_processor(self, kind: str, tmp_path: Path) -> None:
-        """Of the kinds whose processors load without further libraries."""
+        """Prompts match the processor's, for kinds with processors that load without further
+        libraries.
+        """
         folder = KINDS[kind](tmp_path)
         processor = library.AutoProcessor.from_pretrained(folder)
         pictures = image(1, (100, 60)), image(2, (33, 80))
@@ -230,7 +238,7 @@ class TestPrompts:
     def test_smolvlm_has_a_processor_like_its_own(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its own wants a library that writes numbers out, for videos."""
+        """SmolVLM's own processor requires a library that spells out numbers, for videos."""
         from transformers.models.smolvlm import processing_smolvlm as own
 
         folder = KINDS["smolvlm"](tmp_path)
@@ -255,29 +263,39 @@ class TestPrompts:
             assert torch.equal(value, theirs[name]), name
 
     def test_a_template_of_texts(self, tmp_path: Path) -> None:
-        """The placeholders stand where the images stood."""
+        """Placeholders are at the positions of the images."""
         folder = llava(tmp_path)
         plain = "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}"
         (folder / "chat_template.jinja").write_text(plain)
         prompts = prompts_of(folder)
-        found = prompts.prepare(talk("What is this?", png(image(1))), "messages")
-        written = prompts.tokenizer.decode(found.tokens)
+        prompt = prompts.prepare(talk("What is this?", png(image(1))), "messages")
+        written = prompts.tokenizer.decode(prompt.tokens)
         assert written == "<|endoftext|>user: " + "<image>" * 16 + "\nWhat is this? "
 
     def test_the_processors_own_template(self, tmp_path: Path) -> None:
-        """Where older repositories have it."""
+        """The processor's own template is used, as stored in older repositories."""
         folder = llava(tmp_path)
         (folder / "chat_template.jinja").unlink()
         template = TEMPLATE.replace("IMAGE", "<image>")
         (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
-        found = prompts_of(folder).prepare(talk("hi", png(image(1))), "messages")
-        assert found.media is not None and found.text.endswith("assistant\n")
+        prompt = prompts_of(folder).prepare(talk("hi", png(image(1))), "messages")
+        assert prompt.media is not None and prompt.text.endswith("assistant\n")
 
     def test_placeholders_among_the_words(self, served: Served) -> None:
-        """They would be taken for images, or shift those that there are."""
+        """Placeholders in the text are refused. They would be taken for images, or shift the real
+        ones.
+        """
         special = served.prompts.tokenizer.added_tokens_decoder.values()
-        marks = [one.content for one in special if "image" in one.content or "pad" in one.content]
-        marks = [one for one in marks if "fake" not in one and "end" not in one]
+        marks = [
+            mark_token.content
+            for mark_token in special
+            if "image" in mark_token.content or "pad" in mark_token.content
+        ]
+        marks = [
+            mark_token
+            for mark_token in marks
+            if "fake" not in mark_token and "end" not in mark_token
+        ]
         assert marks
         for mark in marks:
             for pictures in ((), (image(1),)):

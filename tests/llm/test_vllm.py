@@ -1,6 +1,6 @@
-"""vLLM in a child process: what the two say to each other, and the real vLLM where there is one.
+"""vLLM in a child process: the protocol between both, and the real vLLM if it is installed.
 
-The real one is in the interpreter that STOKER_VLLM_PYTHON names; `make test-vllm` sees to it.
+The real vLLM runs in the interpreter that STOKER_VLLM_PYTHON names. `make test-vllm` provides it.
 """
 
 import os
@@ -93,13 +93,13 @@ class TestChannel:
 
     def _passes(self, ends: Any, message: Any, kind: Any) -> None:
         sender, receiver = Channel[Any](ends[0], kind), Channel[Any](ends[1], kind)
-        # More than the kernel keeps, so it has to be sent while it is read.
+        # More than the kernel buffers, so it has to be sent while it is read.
         thread = threading.Thread(target=sender.send, args=[message])
         thread.start()
-        found = receiver.receive()
+        received = receiver.receive()
         thread.join()
-        assert type(found) is type(message)
-        assert found == message
+        assert type(received) is type(message)
+        assert received == message
 
     def test_one_byte_at_a_time(self, ends: Any) -> None:
         content = msgspec.msgpack.encode(Abort(3))
@@ -125,7 +125,7 @@ class TestChannel:
             (MAX_BYTES + 1).to_bytes(4, "little"),
             b"\1\0\0\0\xc1",
             b"\1\0\0\0\x01",
-            # A message, but of the other direction.
+            # A valid message, but of the other direction.
             len(msgspec.msgpack.encode(STEPPED)).to_bytes(4, "little")
             + msgspec.msgpack.encode(STEPPED),
         ],
@@ -137,7 +137,7 @@ class TestChannel:
 
 
 class Peer:
-    """The child's end in the test's hands, and a process that can end."""
+    """The child's end of the channel under the test's control, and a process that can end."""
 
     def __init__(self) -> None:
         ours, self.socket = socket.socketpair()
@@ -198,7 +198,9 @@ class TestModel:
         assert peer.model.running == 1
 
     def test_a_step_that_gave_nothing_is_one(self, peer: Peer) -> None:
-        """Else a long prompt would look like a hang."""
+        """A step without outputs counts as a step. Otherwise a long prompt would look like a
+        hang.
+        """
         peer.model.submit(submission(1, [5]))
         peer.says()
         assert peer.model.step() == []
@@ -217,14 +219,14 @@ class TestModel:
 
     def test_news_ends_the_wait(self, peer: Peer) -> None:
         peer.model.submit(submission(1, [5]))
-        found: list[Any] = []
-        waiting = threading.Thread(target=lambda: found.append(peer.model.step()))
+        steps: list[Any] = []
+        waiting = threading.Thread(target=lambda: steps.append(peer.model.step()))
         waiting.start()
         time.sleep(0.05)
         assert waiting.is_alive()
         peer.model.wake()
         waiting.join(60)
-        assert found == [None]
+        assert steps == [None]
 
     def test_many_news_are_one(self, peer: Peer) -> None:
         for _ in range(100):
@@ -248,9 +250,11 @@ class TestModel:
             peer.model.step()
         assert not peer.model.alive
         assert peer.model.usage == 0
-        assert peer.model.abandon("why") == [Output(one, [], [], error="why") for one in (1, 2)]
+        assert peer.model.abandon("why") == [
+            Output(identifier, [], [], error="why") for identifier in (1, 2)
+        ]
         assert peer.model.running == 0
-        # What came meanwhile fails as well, and does not wait for ever.
+        # Later requests fail as well, and do not wait forever.
         peer.model.submit(submission(3, [5]))
         with pytest.raises(ChildLostError):
             peer.model.step()
@@ -287,7 +291,9 @@ class TestWorker:
         yield worker
 
     def test_only_steps_are_progress(self, peer: Peer, worker: LanguageWorker) -> None:
-        """Else a child that hangs would never be noticed while clients come and go."""
+        """Only steps count as progress. Otherwise a child that hangs would not be noticed while
+        clients come and go.
+        """
         submitted = peer.channel.receive()
         assert isinstance(submitted, Submit) and submitted.prompt == [5, 6]
         before = worker.counters.progress
@@ -316,7 +322,7 @@ class TestWorker:
         assert worker.accepted == 0
 
 
-# --- the real one ---
+# --- the real vLLM ---
 
 PYTHON = os.environ.get("STOKER_VLLM_PYTHON", "")
 real = pytest.mark.skipif(not PYTHON, reason="STOKER_VLLM_PYTHON names no interpreter with vLLM")
@@ -327,7 +333,7 @@ THINK_END = "</think>"
 
 @pytest.fixture(scope="module")
 def llama32(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """vLLM's attention on CPUs takes heads of 32 at least."""
+    """Returns a model with heads of 32, the minimum of vLLM's attention on CPUs."""
     return tiny_llama(tmp_path_factory.mktemp("llama32"), head_size=32)
 
 
@@ -363,13 +369,13 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 
 
 def drain(model: Any) -> dict[int, list[Output]]:
-    found: dict[int, list[Output]] = {}
+    outputs_by_id: dict[int, list[Output]] = {}
     deadline = time.monotonic() + 120
     while model.running:
         assert time.monotonic() < deadline
         for output in model.step() or ():
-            found.setdefault(output.id, []).append(output)
-    return found
+            outputs_by_id.setdefault(output.id, []).append(output)
+    return outputs_by_id
 
 
 def tokens(outputs: list[Output]) -> list[int]:
@@ -377,8 +383,8 @@ def tokens(outputs: list[Output]) -> list[int]:
 
 
 def answered(model: Any, *submissions: Any) -> dict[int, list[Output]]:
-    for one in submissions:
-        model.submit(one)
+    for request in submissions:
+        model.submit(request)
     return drain(model)
 
 
@@ -396,18 +402,22 @@ def idle(model: VllmModel) -> None:
 @real
 class TestAnswers:
     def test_are_those_of_transformers(self, model: VllmModel, reference: Any) -> None:
-        found = answered(model, *(submission(100 + length, prompt(length)) for length in LENGTHS))
+        outputs_by_id = answered(
+            model, *(submission(100 + length, prompt(length)) for length in LENGTHS)
+        )
         for length in LENGTHS:
-            outputs = found[100 + length]
+            outputs = outputs_by_id[100 + length]
             assert tokens(outputs) == generated(reference, prompt(length), 8), length
             assert outputs[-1].finish == "length"
             assert not any(output.error for output in outputs)
         idle(model)
 
     def test_log_probabilities(self, model: VllmModel, reference: Any) -> None:
-        """By the model's own distribution, whatever draws."""
-        asked = asking(logprobs=3, max_tokens=4, logit_bias={7: 50.0}, temperature=1.0)
-        (outputs,) = answered(model, submission(1, prompt(20), asked)).values()
+        """Log probabilities come from the model's own distribution, independent of sampling
+        options.
+        """
+        wishes = asking(logprobs=3, max_tokens=4, logit_bias={7: 50.0}, temperature=1.0)
+        (outputs,) = answered(model, submission(1, prompt(20), wishes)).values()
         sequence = prompt(20)
         assert tokens(outputs) == [7] * 4
         for output in outputs:
@@ -426,33 +436,37 @@ class TestAnswers:
     def test_log_probabilities_of_prompts(
         self, model: VllmModel, reference: Any, count: int
     ) -> None:
-        """In pieces, beside one another, and again where all of it is in the cache."""
+        """Log probabilities are right in pieces, together, and again with the whole prompt in the
+        cache.
+        """
         prompts = {length: prompt(length) for length in (1, 2, 33, 300)}
         for _ in range(2):
-            asked = asking(prompt_logprobs=2, max_tokens=count)
-            found = answered(model, *(submission(at, one, asked) for at, one in prompts.items()))
-            for length, given in prompts.items():
+            wishes = asking(prompt_logprobs=2, max_tokens=count)
+            outputs_by_length = answered(
+                model, *(submission(at, one, wishes) for at, one in prompts.items())
+            )
+            for length, prompt_tokens in prompts.items():
                 with torch.inference_mode():
-                    rows = reference(torch.tensor([given])).logits[0].log_softmax(-1)
-                told = [one for output in found[length] for one in output.prompt]
-                assert [one.token for one in told] == given[1:]
-                for place, one in enumerate(told):
+                    rows = reference(torch.tensor([prompt_tokens])).logits[0].log_softmax(-1)
+                logprobs = [one for output in outputs_by_length[length] for one in output.prompt]
+                assert [one.token for one in logprobs] == prompt_tokens[1:]
+                for place, one in enumerate(logprobs):
                     assert abs(one.value - float(rows[place, one.token])) < 1e-4
                     values, likeliest = rows[place].topk(2)
                     assert [token for token, _ in one.top] == likeliest.tolist()
                     assert abs(one.top[0][1] - float(values[0])) < 1e-4
-                assert len(tokens(found[length])) == count
-                assert found[length][-1].finish == "length"
+                assert len(tokens(outputs_by_length[length])) == count
+                assert outputs_by_length[length][-1].finish == "length"
         idle(model)
 
     def test_no_alternatives(self, model: VllmModel) -> None:
         (outputs,) = answered(model, submission(1, prompt(9), asking(logprobs=0))).values()
-        assert [one.top for output in outputs for one in output.logprobs] == [[]] * 8
+        assert [logprob.top for output in outputs for logprob in output.logprobs] == [[]] * 8
 
     def test_seeds(self, model: VllmModel) -> None:
         def drawn(seed: int) -> list[int]:
-            asked = asking(temperature=1.5, seed=seed, max_tokens=20)
-            return tokens(answered(model, submission(1, prompt(9), asked))[1])
+            wishes = asking(temperature=1.5, seed=seed, max_tokens=20)
+            return tokens(answered(model, submission(1, prompt(9), wishes))[1])
 
         assert drawn(5) == drawn(5)
         assert drawn(-1) == drawn(-1)
@@ -463,18 +477,18 @@ class TestAnswers:
         end = whole[5]
         stopping = asking(stop_token_ids=[end], max_tokens=20)
         later = asking(stop_token_ids=[end], max_tokens=20, min_tokens=9)
-        found = answered(
+        outputs_by_id = answered(
             model, submission(1, prompt(40), stopping), submission(2, prompt(40), later)
         )
         first = whole.index(end)
-        assert tokens(found[1]) == whole[:first]
-        assert found[1][-1].finish == "stop"
-        assert end not in tokens(found[2])[:9]
-        assert len(tokens(found[2])) >= 9
+        assert tokens(outputs_by_id[1]) == whole[:first]
+        assert outputs_by_id[1][-1].finish == "stop"
+        assert end not in tokens(outputs_by_id[2])[:9]
+        assert len(tokens(outputs_by_id[2])) >= 9
 
     def test_repetition_penalty(self, model: VllmModel) -> None:
-        asked = asking(repetition_penalty=50.0, max_tokens=100)
-        drawn = tokens(answered(model, submission(1, prompt(9), asked))[1])
+        wishes = asking(repetition_penalty=50.0, max_tokens=100)
+        drawn = tokens(answered(model, submission(1, prompt(9), wishes))[1])
         assert len(set(drawn)) > 90
 
     def test_a_prompt_again(self, model: VllmModel, reference: Any) -> None:
@@ -512,45 +526,45 @@ class TestForms:
     ) -> None:
         ours = Scheduler(TorchRunner(reference, threads=1, cache_bytes=1 << 24), ())
         behind = generated(reference, prompt(30), 6)[3] if after else None
-        asked = asking(max_tokens=count)
+        wishes = asking(max_tokens=count)
 
         def form() -> Any:
             return grammars.matcher(json_grammar(SCHEMA), "f", behind)
 
-        theirs = answered(model, submission(1, prompt(30), asked, matcher=form()))[1]
-        own = answered(ours, submission(1, prompt(30), asked, matcher=form()))[1]
-        assert tokens(theirs) == tokens(own)
-        assert theirs[-1].finish == own[-1].finish
+        theirs = answered(model, submission(1, prompt(30), wishes, matcher=form()))[1]
+        own_outputs = answered(ours, submission(1, prompt(30), wishes, matcher=form()))[1]
+        assert tokens(theirs) == tokens(own_outputs)
+        assert theirs[-1].finish == own_outputs[-1].finish
 
     def test_beside_those_without(
         self, model: VllmModel, reference: Any, grammars: Grammars
     ) -> None:
-        """Rows move as sequences come and go; each keeps its own form."""
+        """Rows move as sequences come and go. Each sequence keeps its own form."""
         formed = grammars.matcher(json_grammar(SCHEMA), "f")
         for number in range(6):
-            asked = asking(max_tokens=3 + 5 * number)
-            model.submit(submission(number, prompt(20 + number), asked))
+            wishes = asking(max_tokens=3 + 5 * number)
+            model.submit(submission(number, prompt(20 + number), wishes))
         model.submit(submission(50, prompt(30), asking(max_tokens=60), matcher=formed))
         first = model.step() or []
         model.cancel(2)
-        found = drain(model)
+        outputs_by_id = drain(model)
         for output in first:
-            found.setdefault(output.id, []).insert(0, output)
-        text = tokenizer().decode(tokens(found[50]))
+            outputs_by_id.setdefault(output.id, []).insert(0, output)
+        text = tokenizer().decode(tokens(outputs_by_id[50]))
         assert msgspec.json.decode(text)["city"] in ("Paris", "Rome")
         for number in (0, 1, 3, 4, 5):
             expected = generated(reference, prompt(20 + number), 3 + 5 * number)
-            assert tokens(found[number]) == expected
+            assert tokens(outputs_by_id[number]) == expected
 
     def test_what_cannot_be_compiled(self, model: VllmModel) -> None:
-        """Our own side refuses it first; the child must not fall over it all the same."""
+        """Our own side rejects such a grammar first, but the child must not fail on it either."""
         broken: Any = SimpleNamespace(grammar='{"grammars": 7}', after=None, plain=())
         (outputs,) = answered(model, submission(1, prompt(3), matcher=broken)).values()
         assert outputs[-1].form
         assert "cannot be enforced" in outputs[-1].error
 
     def test_nothing_left_to_draw(self, model: VllmModel, grammars: Grammars) -> None:
-        """A bias cannot help where the form leaves the end only, and the model has none."""
+        """The form leaves only the end, and the model has no end token. A bias cannot help."""
         form = grammars.matcher(json_grammar({"const": "ab"}), "f")
         (outputs,) = answered(model, submission(1, prompt(3), matcher=form)).values()
         assert outputs[-1].finish == "stop"
@@ -563,25 +577,29 @@ class TestChild:
         chance = random.Random(7)
         running: set[int] = set()
         for number in range(100):
-            asked = asking(max_tokens=150, temperature=1.0)
-            model.submit(submission(1000 + number, prompt(chance.choice(LENGTHS)), asked))
+            wishes = asking(max_tokens=150, temperature=1.0)
+            model.submit(submission(1000 + number, prompt(chance.choice(LENGTHS)), wishes))
             running.add(1000 + number)
             for _ in range(chance.randrange(3)):
                 model.step()
-            for one in [one for one in running if chance.random() < 0.2]:
-                model.cancel(one)
-                running.discard(one)
-        for one in running:
-            model.cancel(one)
+            for identifier in [identifier for identifier in running if chance.random() < 0.2]:
+                model.cancel(identifier)
+                running.discard(identifier)
+        for identifier in running:
+            model.cancel(identifier)
         assert model.running == 0
         idle(model)
-        found = answered(model, submission(1, prompt(33)))[1]
-        assert tokens(found) == generated(reference, prompt(33), 8)
+        outputs = answered(model, submission(1, prompt(33)))[1]
+        assert tokens(outputs) == generated(reference, prompt(33), 8)
 
     def test_listens_nowhere(self, model: VllmModel) -> None:
         (pid,) = model.children
         child = psutil.Process(pid)
-        assert [one for one in child.net_connections("inet") if one.status == "LISTEN"] == []
+        assert [
+            connection
+            for connection in child.net_connections("inet")
+            if connection.status == "LISTEN"
+        ] == []
         assert child.children(recursive=True) == []
 
     def test_knows_no_settings(self, model: VllmModel) -> None:
@@ -597,7 +615,7 @@ class TestChild:
         assert child.process.wait(30) == 0
 
     def test_ends_with_its_model(self, model: VllmModel) -> None:
-        """Last, because nothing works afterwards."""
+        """The model fails if its child is killed. Runs last, because nothing works afterwards."""
         (pid,) = model.children
         model.submit(submission(1, prompt(9), asking(max_tokens=300)))
         model.step()

@@ -22,7 +22,7 @@ TEXT: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": POSITIONS,
-    # Wide enough that answers depend on all of the prompt, and that no two tokens tie.
+    # Wide enough that answers depend on the whole prompt and no two tokens tie.
     "initializer_range": 0.3,
     "bos_token_id": None,
     "eos_token_id": None,
@@ -57,7 +57,9 @@ def _tokenizer(image: str, *special: str, **named: str) -> Any:
 
 
 def _save(folder: Path, model: Any, images: Any, words: Any, **options: Any) -> Path:
-    """As the hub's repositories have it: a file each of the processor, the images and the words."""
+    """Saves a model as in the hub's repositories: a file each for the processor, the images and the
+    words.
+    """
     model.eval().save_pretrained(folder)
     images.save_pretrained(folder)
     words.save_pretrained(folder)
@@ -67,7 +69,7 @@ def _save(folder: Path, model: Any, images: Any, words: Any, **options: Any) -> 
 
 def llava(folder: Path) -> Path:
     words = _tokenizer("<image>", "<image>")
-    # Llama's tokenizer puts a first token before every text; the template has none.
+    # Llama's tokenizer puts a first token before every text. The template has none.
     words.bos_token = "<|endoftext|>"
     words.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", words.bos_token_id)]
@@ -80,12 +82,14 @@ def llava(folder: Path) -> Path:
     )
     model = library.LlavaForConditionalGeneration(config)
     images = library.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=SQUARE)
-    own = {"patch_size": 8, "vision_feature_select_strategy": "default"}
-    return _save(folder, model, images, words, num_additional_image_tokens=1, **own)
+    options = {"patch_size": 8, "vision_feature_select_strategy": "default"}
+    return _save(folder, model, images, words, num_additional_image_tokens=1, **options)
 
 
 def llava_next(folder: Path) -> Path:
-    """Larger images in pieces: the whole of it and what lies in a grid's places."""
+    """Saves a model that splits larger images into pieces: the whole image and the cells of a
+    grid.
+    """
     words = _tokenizer("<image>", "<image>")
     grids = [[32, 64], [64, 32], [64, 64]]
     config = library.LlavaNextConfig(
@@ -99,22 +103,22 @@ def llava_next(folder: Path) -> Path:
     images = library.LlavaNextImageProcessorPil(
         size={"shortest_edge": 32}, crop_size=SQUARE, image_grid_pinpoints=grids
     )
-    own = {"patch_size": 8, "vision_feature_select_strategy": "default"}
-    return _save(folder, model, images, words, num_additional_image_tokens=1, **own)
+    options = {"patch_size": 8, "vision_feature_select_strategy": "default"}
+    return _save(folder, model, images, words, num_additional_image_tokens=1, **options)
 
 
 def _idefics(folder: Path, config: Any, model: Any, images: Any) -> Path:
     places = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
     frame = ("<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>")
     words = _tokenizer("<image>", *frame, *places[:2], *places[6:8])
-    found = config(
+    built_config = config(
         vision_config=VISION | {"image_size": 64},
         text_config=library.LlamaConfig(**TEXT),
         image_token_id=words.convert_tokens_to_ids("<image>"),
         scale_factor=4,
     )
     made = images(size={"longest_edge": 128}, max_image_size={"longest_edge": 64})
-    return _save(folder, model(found), made, words, image_seq_len=4)
+    return _save(folder, model(built_config), made, words, image_seq_len=4)
 
 
 def idefics3(folder: Path) -> Path:
@@ -142,7 +146,7 @@ def _qwen(folder: Path, config: Any, model: Any, **vision: Any) -> Path:
     )
     place = words.convert_tokens_to_ids
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
-    found = config(
+    built_config = config(
         text_config={**TEXT, "head_dim": 16, "rope_parameters": rope},
         tie_word_embeddings=False,
         vision_config={"depth": 2, "num_heads": 2, "patch_size": 4, **vision},
@@ -154,7 +158,7 @@ def _qwen(folder: Path, config: Any, model: Any, **vision: Any) -> Path:
     images = library.Qwen2VLImageProcessorPil(
         patch_size=4, size={"shortest_edge": 16 * 16, "longest_edge": 64 * 64}
     )
-    return _save(folder, model(found), images, words)
+    return _save(folder, model(built_config), images, words)
 
 
 def qwen2_vl(folder: Path) -> Path:
@@ -175,7 +179,9 @@ def qwen2_5_vl(folder: Path) -> Path:
 
 
 def qwen3_vl(folder: Path) -> Path:
-    """Features of its vision tower's lower layers are added to the text's lower layers, too."""
+    """Saves a model that also adds features of its vision tower's lower layers to the text's lower
+    layers.
+    """
     vision = {"hidden_size": 32, "out_hidden_size": 64, "intermediate_size": 64}
     return _qwen(
         folder,
@@ -198,7 +204,7 @@ def gemma3(folder: Path) -> Path:
     text = library.Gemma3TextConfig(
         **TEXT,
         head_dim=16,
-        # One layer sees a window that the tests' prompts are longer than.
+        # The sliding layer has a window that is shorter than the tests' prompts.
         sliding_window=24,
         layer_types=["sliding_attention", "full_attention"],
     )
@@ -212,7 +218,7 @@ def gemma3(folder: Path) -> Path:
         image_token_index=place("<image_soft_token>"),
     )
     model = library.Gemma3ForConditionalGeneration(config)
-    # Zeros, as they are made.
+    # The weights are zeros by default.
     torch.nn.init.normal_(model.model.multi_modal_projector.mm_input_projection_weight)
     images = library.Gemma3ImageProcessorPil(size=SQUARE)
     return _save(folder, model, images, words, image_seq_length=4)
@@ -231,21 +237,21 @@ KINDS: Mapping[str, Callable[[Path], Path]] = {
 
 
 def kind(architecture: str) -> str:
-    """The name above of a model's class."""
+    """Returns the name above for a model's class."""
     name = architecture.removesuffix("ForConditionalGeneration").lower()
     return next(kind for kind in KINDS if kind.replace("_", "") == name.replace("_", ""))
 
 
 def generated(model: Any, features: Mapping[str, Any], count: int) -> list[int]:
-    """What transformers itself answers, greedily."""
+    """Returns the greedy answer of transformers itself."""
     with torch.inference_mode():
-        found = model.generate(
+        token_ids = model.generate(
             **features, max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0
         )
-    return found[0, features["input_ids"].shape[1] :].tolist()
+    return token_ids[0, features["input_ids"].shape[1] :].tolist()
 
 
 def messages(text: str, *images: Any) -> Sequence[dict[str, Any]]:
-    """A question about images, as chat templates take it."""
-    parts = [{"type": "image", "image": one} for one in images]
+    """Returns a question about images, as chat templates expect it."""
+    parts = [{"type": "image", "image": content} for content in images]
     return [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]

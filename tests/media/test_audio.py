@@ -1,4 +1,4 @@
-"""Sound from bytes and numbers: values, rates and lengths, and what is refused."""
+"""Sound from bytes and numbers: values, rates and lengths, and refused inputs."""
 
 import io
 import socket
@@ -28,7 +28,7 @@ FILES = [
 
 
 def tone(rate: int, seconds: float = 0.5, amplitudes: tuple[float, ...] = (0.5,)) -> np.ndarray:
-    """A tone of 440 Hz of shape (channels, samples)."""
+    """Returns a tone of 440 Hz with the shape (channels, samples)."""
     time = np.arange(int(rate * seconds)) / rate
     return np.outer(amplitudes, np.sin(2 * np.pi * 440 * time)).astype(np.float32)
 
@@ -48,7 +48,7 @@ def encoded(container: str, codec: str, samples: np.ndarray, rate: int) -> bytes
 
 
 def measured(samples: np.ndarray, rate: int) -> tuple[float, float]:
-    """Frequency in Hz and amplitude of the loudest tone, away from the ends."""
+    """Returns the frequency in Hz and the amplitude of the loudest tone, away from the ends."""
     middle = samples[len(samples) // 8 : -len(samples) // 8]
     window = np.hanning(len(middle))
     spectrum = np.abs(np.fft.rfft(middle * window, 1 << 18))
@@ -64,7 +64,7 @@ class TestDecode:
             samples = decode(data, sampling_rate, LIMITS)
             assert samples.dtype == np.float32
             assert samples.ndim == 1
-            # These two keep the silence that their encoder adds; the rest are exact.
+            # These two keep the silence that their encoder adds. The others are exact.
             slack = sampling_rate / 25 if codec in ("aac", "vorbis") else 40
             assert abs(len(samples) - sampling_rate / 2) <= slack
             frequency, amplitude = measured(samples, sampling_rate)
@@ -173,7 +173,7 @@ class TestRefused:
 
     def test_a_short_length_in_the_header_hides_nothing(self) -> None:
         data = bytearray(encoded("flac", "flac", tone(16_000, 0.5), 16_000))
-        data[22:26] = struct.pack(">I", 10)  # the low bits of STREAMINFO's number of samples
+        data[22:26] = struct.pack(">I", 10)  # low bits of STREAMINFO's number of samples
         with pytest.raises(MediaError):
             decode(bytes(data), 16_000, MediaLimits(audio_s=0.1))
 
@@ -255,7 +255,9 @@ class TestRefused:
 
 @pytest.mark.case(10)
 class TestNothingElseIsOpened:
-    """A file that names others: they are real and good, so opening one would show."""
+    """A file that refers to others opens none of them. The others are real and valid, so opening
+    one would be noticed.
+    """
 
     @pytest.fixture
     def listener(self) -> Any:
@@ -298,7 +300,7 @@ class TestNothingElseIsOpened:
 
 
 def referring(data: bytes, target: bytes) -> bytes:
-    """A QuickTime file whose samples are said to lie in another file."""
+    """Returns a QuickTime file with a reference to another file for its samples."""
     at = data.index(b"url \0\0\0\1") - 4
     entry = struct.pack(">I4sI", 13 + len(target), b"url ", 0) + target + b"\0"
     changed = bytearray(data[:at] + entry + data[at + 12 :])

@@ -1,4 +1,4 @@
-"""Video files made of frames."""
+"""Video files from frames."""
 
 import io
 from fractions import Fraction
@@ -13,7 +13,7 @@ from stoker.media import encode
 
 
 def clip(frames: int = 24) -> Any:
-    """A red, a green and a blue stripe over grey that grows lighter."""
+    """Returns a red, a green and a blue stripe over grey that grows lighter."""
     pixels = numpy.zeros((frames, 48, 64, 3), numpy.uint8)
     pixels[:] = numpy.linspace(0, 255, frames, dtype=numpy.uint8)[:, None, None, None]
     for place, colour in enumerate(((220, 20, 20), (20, 220, 20), (20, 20, 220))):
@@ -39,10 +39,10 @@ def test_mp4_holds_the_frames(frames: int, fps: int) -> None:
         assert stream.duration * stream.time_base == Fraction(frames, fps)
         read: list[Any] = list(file.decode(stream))
     assert [frame.time for frame in read] == pytest.approx([n / fps for n in range(frames)])
-    seen = numpy.stack([frame.to_ndarray(format="rgb24") for frame in read]).astype(int)
-    # Away from the stripes' edges, where half of the colours' resolution shows.
+    decoded = numpy.stack([frame.to_ndarray(format="rgb24") for frame in read]).astype(int)
+    # Away from the stripes' edges, where the halved colour resolution is visible.
     for rows in (slice(2, 6), slice(10, 14), slice(18, 22), slice(28, 48)):
-        assert abs(seen[:, rows] - pixels[:, rows]).mean() < 5
+        assert abs(decoded[:, rows] - pixels[:, rows]).mean() < 5
 
 
 def test_mp4_can_be_played_while_it_is_loaded() -> None:
@@ -51,12 +51,12 @@ def test_mp4_can_be_played_while_it_is_loaded() -> None:
 
 
 def test_the_same_frames_give_the_same_bytes() -> None:
-    # Clips whose bytes differed, run after run, with the macroblock tree.
+    # The bytes of these clips differed between runs with the macroblock tree.
     for levels, size, count in ((33, (16, 24), 9), (67, (16, 24), 13)):
         noise = numpy.random.default_rng(1).normal(120, levels, (count, size[1], size[0], 3))
-        small = [Image.fromarray(one) for one in noise.clip(0, 255).astype(numpy.uint8)]
+        small = [Image.fromarray(image) for image in noise.clip(0, 255).astype(numpy.uint8)]
         pixels = numpy.stack(
-            [numpy.asarray(one.resize((64, 96), Image.Resampling.BICUBIC)) for one in small]
+            [numpy.asarray(image.resize((64, 96), Image.Resampling.BICUBIC)) for image in small]
         )
         assert len({encode.mp4(pixels, 10) for _ in range(12)}) == 1
     assert encode.webp(clip()[0]) == encode.webp(clip()[0])

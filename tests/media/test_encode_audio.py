@@ -21,7 +21,7 @@ MAGIC = {"mp3": b"\xff", "opus": b"OggS", "aac": b"\xff", "flac": b"fLaC", "wav"
 
 
 def written(form: str, sound: audio.Samples, rate: int, speed: float = 1, pieces: int = 4):
-    """The bytes that followed each piece."""
+    """Returns the bytes after each piece."""
     made = encoder(form, rate, speed)
     parts = numpy.array_split(sound, pieces)
     return [made.add(part, last=at == pieces - 1) for at, part in enumerate(parts)]
@@ -30,8 +30,8 @@ def written(form: str, sound: audio.Samples, rate: int, speed: float = 1, pieces
 def read(form: str, parts: Sequence[bytes], rate: int) -> audio.Samples:
     content = b"".join(parts)
     if form == "pcm":
-        found = numpy.frombuffer(content, "<i2").astype(numpy.float32) * LSB
-        return audio.from_samples(found, PCM_RATE, rate, MediaLimits())
+        samples = numpy.frombuffer(content, "<i2").astype(numpy.float32) * LSB
+        return audio.from_samples(samples, PCM_RATE, rate, MediaLimits())
     return audio.decode(content, rate, MediaLimits())
 
 
@@ -50,52 +50,52 @@ class TestFormats:
         parts = written(form, TONE, RATE)
         assert all(parts), "each piece gives bytes"
         assert parts[0].startswith(MAGIC.get(form, b""))
-        found = read(form, parts, RATE)
-        assert len(found) / RATE == pytest.approx(SECONDS, abs=0.1)
-        assert pitch(found, RATE) == pytest.approx(HZ, abs=1)
-        # No gap and no click where pieces meet: a sine has no steps.
-        middle = found[RATE // 2 : -RATE // 2]
+        decoded = read(form, parts, RATE)
+        assert len(decoded) / RATE == pytest.approx(SECONDS, abs=0.1)
+        assert pitch(decoded, RATE) == pytest.approx(HZ, abs=1)
+        # No gap and no click between pieces: a sine has no steps.
+        middle = decoded[RATE // 2 : -RATE // 2]
         assert numpy.abs(numpy.diff(middle, 2)).max() < 0.03
 
     @pytest.mark.parametrize("speed", [0.25, 0.4, 1.5, 3.0, 4.0])
     def test_speed_keeps_the_pitch(self, form: str, speed: float) -> None:
-        found = read(form, written(form, TONE, RATE, speed), RATE)
-        assert len(found) / RATE == pytest.approx(SECONDS / speed, rel=0.01, abs=0.1)
-        assert pitch(found, RATE) == pytest.approx(HZ, abs=2)
-        assert 0.4 < numpy.abs(found).max() < 0.6
+        decoded = read(form, written(form, TONE, RATE, speed), RATE)
+        assert len(decoded) / RATE == pytest.approx(SECONDS / speed, rel=0.01, abs=0.1)
+        assert pitch(decoded, RATE) == pytest.approx(HZ, abs=2)
+        assert 0.4 < numpy.abs(decoded).max() < 0.6
 
     @pytest.mark.parametrize("speed", [0.25, 1.5, 4.0])
     @pytest.mark.parametrize("samples", [64, 700, 1500])
     def test_speed_of_a_short_sound(self, form: str, samples: int, speed: float) -> None:
-        """Shorter than the windows that tempo is changed in: 46 ms of this sound."""
+        """The sound is shorter than the windows of the tempo change: 46 ms of this sound."""
         parts = written(form, TONE[:samples], RATE, speed, pieces=2)
-        found = read(form, parts, RATE)
-        wanted = max(samples / speed, 0.01 * RATE)
+        decoded = read(form, parts, RATE)
+        expected_length = max(samples / speed, 0.01 * RATE)
         if form in ("wav", "flac", "pcm"):
-            assert len(found) == pytest.approx(wanted, abs=2)
+            assert len(decoded) == pytest.approx(expected_length, abs=2)
         else:
-            # Their frames are longer.
-            assert wanted - 1 <= len(found) <= wanted + 0.15 * RATE
-        assert numpy.abs(found).max() > 0.2, "it sounds"
+            # The frames of other formats are longer.
+            assert expected_length - 1 <= len(decoded) <= expected_length + 0.15 * RATE
+        assert numpy.abs(decoded).max() > 0.2, "it sounds"
 
     @pytest.mark.parametrize("rate", [8_000, 11_111, 16_000, 44_100, 96_000])
     def test_rates(self, form: str, rate: int) -> None:
         sound = TONE[: rate // 2]
-        found = read(form, written(form, sound, rate), rate)
-        assert len(found) / rate == pytest.approx(len(sound) / rate, abs=0.15)
+        decoded = read(form, written(form, sound, rate), rate)
+        assert len(decoded) / rate == pytest.approx(len(sound) / rate, abs=0.15)
 
     def test_one_short_sound(self, form: str) -> None:
-        found = read(form, written(form, TONE[:50], RATE, pieces=1), RATE)
-        assert len(found) >= 50
+        decoded = read(form, written(form, TONE[:50], RATE, pieces=1), RATE)
+        assert len(decoded) >= 50
 
 
 class TestExact:
     @pytest.mark.parametrize(("form", "rate"), [("wav", 16_000), ("flac", 16_000), ("pcm", 24_000)])
     def test_what_loses_nothing(self, form: str, rate: int) -> None:
         noise = numpy.random.default_rng(0).uniform(-1, 1, 5_000).astype(numpy.float32)
-        found = read(form, written(form, noise, rate), rate)
-        assert found.shape == noise.shape
-        assert numpy.abs(found - noise).max() <= LSB
+        decoded = read(form, written(form, noise, rate), rate)
+        assert decoded.shape == noise.shape
+        assert numpy.abs(decoded - noise).max() <= LSB
 
 
 class TestWav:

@@ -1,4 +1,4 @@
-"""What one account has fetched holds up no other one."""
+"""Fetches of one account do not delay those of another."""
 
 import asyncio
 import socket
@@ -47,7 +47,7 @@ class TestM3:
             async with asyncio.timeout(20):
                 assert await quick == b"hello"
             assert begun == 28, "of 32 places an account leaves some"
-            assert not any(one.done() for one in flood)
+            assert not any(task.done() for task in flood)
             going.set()
             assert await asyncio.gather(*flood) == [b"slow"] * 64
 
@@ -69,10 +69,10 @@ class TestM3:
                     of("A", fetcher.fetch(f"http://hangs{at}.test/", limit_bytes=9, timeout_s=0.2))
                     for at in range(64)
                 ]
-                for one in flood:
+                for task in flood:
                     with pytest.raises(InvalidMediaError, match=r"0\.2 s"):
-                        await one
-                # Their fetches are over; the threads still hang.
+                        await task
+                # Their fetches have ended, but the threads still hang.
                 quick = of("B", fetcher.fetch(site.url(), limit_bytes=9, timeout_s=60))
                 async with asyncio.timeout(20):
                     assert await quick == b"hello"

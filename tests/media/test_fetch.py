@@ -66,7 +66,7 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Site:
-    """A server that answers by path and remembers what it was asked."""
+    """A server that answers by path and records its requests."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -108,7 +108,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 class Names:
-    """A resolver with its own idea of the world; the last answer of a name is repeated."""
+    """A resolver with configured answers. The last answer of a name is repeated."""
 
     def __init__(self, **names: Sequence[Sequence[str]]) -> None:
         self.names = {name.replace("_", "."): list(answers) for name, answers in names.items()}
@@ -124,12 +124,12 @@ class Names:
 
 LOCAL = {"example_test": [["127.0.0.1"]]}
 SYSTEMS = httpx.create_ssl_context()
-"""What a fetcher takes by default. Reading the certificates for each of them costs 70 ms."""
+"""Default SSL context of a fetcher. Reading the certificates for each fetcher costs 70 ms."""
 
 
 @asynccontextmanager
 async def fetching(names: Names | None = None, **options: object) -> AsyncIterator[Fetcher]:
-    """A fetcher for which example.test is a private host that may be asked."""
+    """Yields a fetcher that may access the private host example.test."""
     options = {"allowed_private": ["example.test"], "ssl_context": SYSTEMS, **options}
     fetcher = Fetcher(resolve=names or Names(**LOCAL), **options)  # type: ignore[arg-type]
     yield fetcher
@@ -139,7 +139,9 @@ async def fetching(names: Names | None = None, **options: object) -> AsyncIterat
 async def refused(
     fetcher: Fetcher, url: str, limit_bytes: int = LIMIT, timeout_s: float | None = 5
 ) -> str:
-    """The message of the refusal, which never tells what was found out inside."""
+    """Returns the message of the refusal. Asserts that it reveals nothing about the internal
+    network.
+    """
     with pytest.raises(InvalidMediaError) as caught:
         await fetcher.fetch(url, limit_bytes=limit_bytes, timeout_s=timeout_s)
     message = caught.value.message
@@ -208,7 +210,9 @@ class TestAddresses:
             assert await refused(fetcher, "http://unknown.test/") == inside
 
     async def test_rebinding(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The checked answer is connected to; the second one is never asked for."""
+        """The fetcher connects to the checked address and does not resolve the name a second
+        time.
+        """
         names = Names(rebind_test=[[PUBLIC], ["127.0.0.1"]])
         connected: list[str] = []
 
@@ -229,7 +233,7 @@ class TestAddresses:
 
 @asynccontextmanager
 async def fetching_for_real() -> AsyncIterator[Fetcher]:
-    """A fetcher with the system's resolver, which needs no network for literals."""
+    """Yields a fetcher with the system's resolver, which needs no network for literals."""
     fetcher = Fetcher()
     yield fetcher
     await fetcher.close()
@@ -467,7 +471,7 @@ class TestBodies:
         site.answers["/"] = flood
         async with fetching() as fetcher:
             assert "1 MiB" in await refused(fetcher, site.url(), limit_bytes=1024 * 1024)
-        # What the sockets' buffers hold is beyond anybody's counting.
+        # The number of bytes in the sockets' buffers is unknown.
         assert sent < 16 * 1024 * 1024
 
     async def test_exactly_the_limit(self, site: Site) -> None:
@@ -522,7 +526,7 @@ class TestBodies:
             await writer.drain()
 
         site.answers["/"] = answer
-        # One of three places stays free for another account.
+        # The third place remains free for another account.
         async with fetching(concurrency=3) as fetcher:
             fetches = [fetcher.fetch(site.url(), limit_bytes=9, timeout_s=30) for _ in range(6)]
             assert await asyncio.gather(*fetches) == [b"hello"] * 6
@@ -557,7 +561,7 @@ class TestBodies:
         async with fetching() as fetcher:
             message = await refused(fetcher, site.url())
             assert "SSH" not in message
-            # The connection's place is given back.
+            # The connection's place is released.
             assert await fetcher.fetch(site.url("/ok"), limit_bytes=9, timeout_s=5) == b"hello"
 
     async def test_unreachable(self, site: Site) -> None:
@@ -573,7 +577,9 @@ class TestBodies:
 
 
 def certificates(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The contexts of a server with a self-signed certificate and of a client that trusts it."""
+    """Returns the contexts of a server with a self-signed certificate and of a client that trusts
+    it.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

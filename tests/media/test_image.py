@@ -1,4 +1,4 @@
-"""Images from bytes: what a model sees, and what is refused."""
+"""Images from bytes: the model's view, and refused inputs."""
 
 import base64
 import io
@@ -176,7 +176,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("side", [9000, 50_000])
     def test_a_bomb_by_its_header(self, side: int) -> None:
-        # The data would not fill the image: the message shows that nothing was decoded.
+        # The data would not fill the image, so this message proves that nothing was decoded.
         with pytest.raises(MediaError, match="more than 64,000,000 pixels"):
             decode(png_header(side, side), LIMITS)
 

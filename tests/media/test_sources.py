@@ -11,13 +11,13 @@ from stoker.base.errors import InvalidMediaError
 from stoker.media import sources
 
 LIMIT = 4 * 1024 * 1024
-# Every character of both alphabets, and no multiple of three.
+# Covers every character of both alphabets. The length is no multiple of three.
 BYTES = bytes(range(256)) * 3 + b"\xff"
 JPEG = b"\xff\xd8\xff\xe0" + BYTES
 
 
 class Fetched:
-    """Stands for the fetcher, which has tests of its own."""
+    """A stand-in for the fetcher, which has its own tests."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, float | None]] = []
@@ -87,7 +87,7 @@ class TestBase64:
 
     @pytest.mark.parametrize("head", [b"", b"\xfc\x00"])
     async def test_large(self, head: bytes) -> None:
-        """Longer than a path, it is base64 even where it begins with a slash."""
+        """A text longer than a path is base64, even if it begins with a slash."""
         media = head + random.Random(0).randbytes(LIMIT - 1 - len(head))
         assert await load(base64.b64encode(media).decode()) == media
 
@@ -181,7 +181,7 @@ class TestPaths:
         assert "STOKER_MEDIA_DIRS" in await refused(str(folder / "sub" / "a cat.png"))
 
     async def test_longer_than_a_path(self, folder: Path) -> None:
-        """A string this long is read as base64, whatever it begins with."""
+        """A string of this length is read as base64, regardless of its beginning."""
         assert "not valid base64" in await refused(f"{folder}/{'a./' * 1400}", [folder])
         assert "STOKER_MEDIA_DIRS" in await refused(f"file://{folder}/{'a/' * 3000}", [folder])
 

@@ -1,4 +1,4 @@
-"""Frames of a video: which, how they stand, and what is refused."""
+"""Frames of a video: selection, orientation, and refused inputs."""
 
 import io
 import struct
@@ -32,7 +32,7 @@ def level(index: int) -> int:
 
 
 def painted(index: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
-    """Grey that names the index, with a white corner at the top left."""
+    """Returns a grey image that encodes the index, with a white corner at the top left."""
     image = np.full((height, width, 3), level(index), np.uint8)
     image[:16, :16] = 255
     return image
@@ -49,7 +49,7 @@ def encoded(
     movflags: str = "",
     **options: str,
 ) -> bytes:
-    """A video of ten frames a second, or of frames at `times` in milliseconds."""
+    """Returns a video of ten frames per second, or of frames at `times` in milliseconds."""
     file = io.BytesIO()
     flags = {"movflags": movflags} if movflags else {}
     with av.open(file, "w", format=container, options=flags) as out:
@@ -68,14 +68,14 @@ def encoded(
 
 
 def turned(data: bytes, matrix: Sequence[int]) -> bytes:
-    """The MP4 with the a, b, c, d of its track's display matrix replaced."""
+    """Returns the MP4 with the a, b, c, d of its track's display matrix replaced."""
     a, b, c, d = (value << 16 for value in matrix)
     at = data.index(b"tkhd") + 44
     return data[:at] + struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30) + data[at + 36 :]
 
 
 def indices(frames: list[Frame]) -> list[int]:
-    """Which frames these are, by the grey at the lower right quarter."""
+    """Returns the indices of the frames, decoded from the grey of the lower right quarter."""
     levels = [float(frame[20:, 20:].mean()) for frame in frames]
     return [round((value - 20) / 20) for value in levels]
 
@@ -131,10 +131,10 @@ class TestIndices:
     def test_with_a_rate_the_indices_of_the_pipeline(self, num_frames: int, rate: int) -> None:
         from transformers.pipelines.video_classification import read_video_pyav
 
-        wanted = np.linspace(0, num_frames * rate - 1, num=num_frames, dtype=np.int64)
+        expected_indices = np.linspace(0, num_frames * rate - 1, num=num_frames, dtype=np.int64)
         data = encoded()
         with av.open(io.BytesIO(data)) as file:
-            expected = read_video_pyav(file, wanted)
+            expected = read_video_pyav(file, expected_indices)
         frames = decode(data, num_frames=num_frames, frame_sampling_rate=rate, limits=LIMITS)
         assert np.array_equal(np.stack(frames), expected)
 
@@ -153,7 +153,9 @@ class TestIndices:
             assert pick(data, 5) == [0, 2, 4, 6, 8]
 
     def test_packets_without_frames(self) -> None:
-        """As VP8's alternate references, which are not shown: the fourth bit of a frame's tag."""
+        """Some packets show no frame, as VP8's alternate references. The fourth bit of a frame's
+        tag hides it.
+        """
         data = encoded("webm", "libvpx")
         with av.open(io.BytesIO(data)) as file:
             packets = [bytes(packet) for packet in file.demux(video=0)]
@@ -222,7 +224,7 @@ class TestRefused:
     def test_a_frame_larger_than_the_header(self) -> None:
         small = encoded("avi", "mjpeg", "yuvj420p", frames=1, size=(32, 32))
         large = encoded("avi", "mjpeg", "yuvj420p", frames=1, size=(64, 64))
-        # The header and the first frame of the one, then a frame of the other.
+        # The header and the first frame of the small video, then a frame of the large one.
         picture = large[large.index(b"00dc") : large.index(b"idx1")]
         end = small.index(b"idx1")
         data = bytearray(small[:end] + picture)
@@ -252,7 +254,7 @@ class TestRefused:
 
     def test_an_absurd_duration(self) -> None:
         data = bytearray(encoded())
-        at = data.index(b"mdhd") + 16  # the time scale: ticks a second
+        at = data.index(b"mdhd") + 16  # time scale in ticks per second
         data[at : at + 4] = struct.pack(">I", 1)
         assert "longer than 600 seconds" in self.refusal(bytes(data), num_frames=2)
 
@@ -264,7 +266,7 @@ class TestRefused:
         assert pick(bytes(data), 2) == [0, 5]
 
     def test_more_work_than_the_limit(self) -> None:
-        # Ten frames of 2 megapixels within nine tenths of a second, of which one is kept.
+        # Ten frames of 2 megapixels within nine tenths of a second. One of them is kept.
         data = encoded("mp4", "mpeg4", size=(1600, 1280), times=range(10))
         message = self.refusal(data, MediaLimits(video_s=0.05), num_frames=8)
         assert "more frames of its size" in message

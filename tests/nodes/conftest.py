@@ -9,29 +9,29 @@ from tests.support import postgres
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[postgres.Cluster]:
-    with postgres.cluster() as found:
-        yield found
+    with postgres.cluster() as running_cluster:
+        yield running_cluster
 
 
 @pytest.fixture(scope="package")
 def fleet_of_two(
     cluster: postgres.Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
-    """Two gateways and two nodes, shared by the tests that do not harm them."""
-    with fleet(tmp_path_factory.mktemp("fleet"), cluster) as found:
-        yield found
+    """Yields two gateways and two nodes, shared by the tests that do not harm them."""
+    with fleet(tmp_path_factory.mktemp("fleet"), cluster) as shared_fleet:
+        yield shared_fleet
 
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[str]:
-    """The URL of a database that nobody else uses."""
+    """Yields the URL of a database that no other test uses."""
     with postgres.running() as url:
         yield url
 
 
 @pytest.fixture
 async def database(alone: str) -> AsyncIterator[Database]:
-    found = Database(alone)
-    await found.migrate()
-    yield found
-    await found.close()
+    migrated_database = Database(alone)
+    await migrated_database.migrate()
+    yield migrated_database
+    await migrated_database.close()

@@ -1,4 +1,4 @@
-"""Gateways that run no model, and nodes that do, on one PostgreSQL."""
+"""Gateways without models and nodes with models on one PostgreSQL."""
 
 import contextlib
 import sys
@@ -23,10 +23,10 @@ class Fleet:
     env: dict[str, str]
 
     def account(self) -> list[httpx.Client]:
-        """Clients of all gateways, with the key of a new account."""
+        """Returns clients of all gateways with the key of a new account."""
         first = self.gateways[0].account()
         key = first.headers["authorization"].removeprefix("Bearer ")
-        return [first, *(one.client(key) for one in self.gateways[1:])]
+        return [first, *(gateway.client(key) for gateway in self.gateways[1:])]
 
     def add_gateway(self) -> Server:
         data_dir = self.root / f"gateway{len(self.gateways)}" / "data"
@@ -47,24 +47,28 @@ class Fleet:
 def fleet(
     root: Path, cluster: postgres.Cluster, *, gateways: int = 2, nodes: int = 2, **env: str
 ) -> Iterator[Fleet]:
-    """So many of both, which share the folder of blobs and nothing else."""
-    given = {"STOKER_DATABASE_URL": cluster.url, "STOKER_BLOB_URL": f"file://{root}/blobs", **env}
-    found = Fleet(cluster, root, [], [], given)
+    """Starts gateways and nodes that share the blob folder and nothing else."""
+    environment = {
+        "STOKER_DATABASE_URL": cluster.url,
+        "STOKER_BLOB_URL": f"file://{root}/blobs",
+        **env,
+    }
+    new_fleet = Fleet(cluster, root, [], [], environment)
     for _ in range(gateways):
-        found.add_gateway()
+        new_fleet.add_gateway()
     for _ in range(nodes):
-        found.add_node()
+        new_fleet.add_node()
     try:
-        _all([*found.nodes, *found.gateways])
-        for server in found.gateways:
+        _all([*new_fleet.nodes, *new_fleet.gateways])
+        for server in new_fleet.gateways:
             server.wait_ready()
-        yield found
+        yield new_fleet
     finally:
-        for server in (*found.gateways, *found.nodes):
+        for server in (*new_fleet.gateways, *new_fleet.nodes):
             server.stop()
 
 
 def _all(servers: Sequence[Server]) -> None:
-    """Start them at the same time."""
+    """Starts the servers at the same time."""
     with ThreadPoolExecutor() as pool:
         list(pool.map(Server.start, servers))

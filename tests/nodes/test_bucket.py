@@ -1,4 +1,4 @@
-"""A fleet whose blobs are in a bucket that fails or is slow, and whose nodes' disks are full."""
+"""Tests of a fleet with blobs in a bucket that fails or is slow, and of nodes with full disks."""
 
 import contextlib
 import time
@@ -25,18 +25,18 @@ MIB = 1024 * 1024
 DISK_MIB = 48
 SLOW_S = 0.5
 LATE_S = 2.5
-"""Longer than a request to the bucket may take: it is made again."""
+"""Delay in seconds. Longer than a request to the bucket may take, so the request is retried."""
 
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with moto(tmp_path_factory.mktemp("moto") / "log") as s3, faulty(s3) as found:
-        yield found
+    with moto(tmp_path_factory.mktemp("moto") / "log") as s3, faulty(s3) as faulty_proxy:
+        yield faulty_proxy
 
 
 @pytest.fixture(scope="module")
 def afar(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two gateways and two nodes."""
+    """Yields two gateways and two nodes that keep their blobs in a bucket."""
     env = {
         "STOKER_BLOB_URL": f"s3://{BUCKET}/fleet",
         "STOKER_BLOB_TIMEOUT_S": "4",
@@ -45,9 +45,9 @@ def afar(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fle
     }
     with (
         postgres.cluster() as cluster,
-        fleet(tmp_path_factory.mktemp("afar"), cluster, **env) as found,
+        fleet(tmp_path_factory.mktemp("afar"), cluster, **env) as bucket_fleet,
     ):
-        yield found
+        yield bucket_fleet
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +60,12 @@ def key(afar: Fleet) -> str:
 def clients(afar: Fleet, key: str, proxy: Proxy) -> Iterator[list[httpx.Client]]:
     with contextlib.ExitStack() as stack:
         stack.callback(proxy.heal)
-        yield [stack.enter_context(one.client(key)) for one in afar.gateways]
+        yield [stack.enter_context(gateway.client(key)) for gateway in afar.gateways]
 
 
 @pytest.fixture
 def tagger(clients: list[httpx.Client], request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Loaded already."""
+    """Returns a deployment that is already loaded."""
     made = deploy(clients[0], push(clients[0], bert())["id"], f"there-{request.node.name[5:20]}")
     for client in clients:
         until(lambda client=client: call(client, made["model"], wait=60).status_code == 200)
@@ -76,23 +76,25 @@ def tagger(clients: list[httpx.Client], request: pytest.FixtureRequest) -> dict[
 def test_the_store_fails_while_a_node_loads(
     clients: list[httpx.Client], proxy: Proxy, tagger: dict[str, Any]
 ) -> None:
-    """A 503 that says so, while what is loaded is called; then it is loaded."""
+    """The load is answered with a 503 that names the object store. Calls of a loaded model still
+    succeed. The model loads once the store recovers.
+    """
     cold = deploy(clients[0], push(clients[0], bert())["id"], "cold")
     proxy.fail(503, method="GET")
     refused = call(clients[0], cold["model"], wait=30)
     assert refused.status_code == 503, refused.text
     assert "object store" in refused.json()["error"]["message"]
     assert refused.headers["retry-after"]
-    assert [call(one, tagger["model"]).status_code for one in clients] == [200, 200]
+    assert [call(client, tagger["model"]).status_code for client in clients] == [200, 200]
     proxy.heal()
-    assert all(answered(one, cold["model"]) < 60 for one in clients)
+    assert all(answered(client, cold["model"]) < 60 for client in clients)
 
 
 @pytest.mark.fault("g5")
 def test_the_store_is_slow_while_a_node_loads(
     clients: list[httpx.Client], proxy: Proxy, tagger: dict[str, Any]
 ) -> None:
-    """Who waits for the model is answered in the end, and nobody else waits."""
+    """A call that waits for the model is answered in the end. No other call waits."""
     cold = deploy(clients[0], push(clients[0], bert())["id"], "slow")
     late = iter([LATE_S])
 
@@ -113,18 +115,18 @@ def test_the_store_is_slow_while_a_node_loads(
 
 
 def statuses(node: NodeHost, deployments: list[dict[str, Any]], status: str) -> set[str]:
-    """Those of which a node has said that they are so."""
-    said = node.log.read_text()
+    """Returns the deployments for which the node logged the status."""
+    log = node.log.read_text()
     return {
-        one["id"]
-        for one in deployments
-        if f'"deployment": "{one["id"]}", "status": "{status}"' in said
+        deployment["id"]
+        for deployment in deployments
+        if f'"deployment": "{deployment["id"]}", "status": "{status}"' in log
     }
 
 
 @pytest.fixture
 def full(afar: Fleet) -> Iterator[NodeHost]:
-    """A third node, whose disk has no room left."""
+    """Yields a third node with a full disk."""
     node = afar.add_node()
     with small_disk(node.data_dir, DISK_MIB):
         node.start()
@@ -137,7 +139,7 @@ def full(afar: Fleet) -> Iterator[NodeHost]:
 
 
 def fill(path: Path, size: int) -> None:
-    """Write until there is no room."""
+    """Writes zeros to the file until the disk is full."""
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         for _ in range(0, size, 4096):
             file.write(bytes(4096))
@@ -147,8 +149,9 @@ def fill(path: Path, size: int) -> None:
 def test_a_node_with_a_full_disk(
     afar: Fleet, clients: list[httpx.Client], full: NodeHost, tagger: dict[str, Any]
 ) -> None:
-    """What was to be loaded there is loaded elsewhere; where there is no other node, that is said;
-    and once there is room, it is a node like others.
+    """Deployments that a full node cannot load are loaded elsewhere. Without another node the
+    caller receives an error that says so. Once the disk has room, the node accepts loads like any
+    other.
     """
     artifacts = [push(clients[0], bert()) for _ in range(6)]
     made = [deploy(clients[0], one["id"], f"full-{at}") for at, one in enumerate(artifacts)]
@@ -158,8 +161,8 @@ def test_a_node_with_a_full_disk(
     assert not statuses(full, made, "ready")
     assert all(call(client, one["model"]).status_code == 200 for client in clients for one in made)
 
-    others = [one for one in afar.nodes if one is not full]
-    for one in others:
+    other_nodes = [one for one in afar.nodes if one is not full]
+    for one in other_nodes:
         one.stop()
     try:
         refused = call(clients[0], made[0]["model"], wait=30)
@@ -171,7 +174,7 @@ def test_a_node_with_a_full_disk(
         assert statuses(full, made, "ready") == {made[0]["id"]}
         assert worker["status"] == "ready"
     finally:
-        for one in others:
+        for one in other_nodes:
             one.start()
         for gateway in afar.gateways:
             gateway.wait_ready()

@@ -1,4 +1,4 @@
-"""The console's page of nodes, on a real fleet: what it shows is what the API says of them."""
+"""The console's page of nodes on a real fleet shows the nodes that the API returns."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ SIZES = [("light", 1440), ("dark", 1440), ("light", 390), ("dark", 390), ("light
 
 @pytest.fixture
 def operator(opened_at: console.Opener, fleet_of_two: Fleet) -> "Page":
-    """Signed in at the first gateway with the operator's key."""
+    """Signs in at the first gateway with the operator's key."""
     gateway = fleet_of_two.gateways[0]
     page = opened_at(f"{gateway.base_url}/console/")
     return console.sign_in(page, gateway.operator_key)
@@ -35,7 +35,7 @@ def test_nodes_and_what_they_run(operator: "Page", fleet_of_two: Fleet) -> None:
     ask(first, "on-a-node")
     gateway = fleet_of_two.gateways[0]
     [(node_id, lease)] = eventually(
-        lambda: [one for one in leases(gateway, made["id"]) if one[1]["replicas"]]
+        lambda: [entry for entry in leases(gateway, made["id"]) if entry[1]["replicas"]]
     )
     operator.get_by_role("link", name="Nodes", exact=True).click()
     operator.get_by_role("heading", name="Nodes", exact=True).wait_for()
@@ -46,7 +46,7 @@ def test_nodes_and_what_they_run(operator: "Page", fleet_of_two: Fleet) -> None:
     row = operator.locator("section", has_text=node_id).get_by_role("row")
     row = row.filter(has_text="on-a-node")
     row.get_by_text(str(lease["replicas"][0]["pid"]), exact=True).wait_for()
-    # It leads to the deployment, whose account is chosen for it.
+    # The link opens the deployment and selects its account.
     row.get_by_role("link", name="on-a-node").click()
     operator.get_by_role("heading", name="on-a-node").wait_for()
     assert operator.url.endswith(f"/console/deployments/{made['id']}")
@@ -76,12 +76,14 @@ def test_for_operators_alone(opened_at: console.Opener, fleet_of_two: Fleet) -> 
 
 @pytest.fixture(scope="module")
 def loaded(fleet_of_two: Fleet) -> Iterator[dict[str, Any]]:
-    """A deployment with a replica on each node."""
+    """Yields a deployment with a replica on each node."""
     client, _ = fleet_of_two.account()
     replicas = {"min": 2, "max": 2}
     made = deploy(client, MODEL, "on-both-nodes", readiness="warm", replicas=replicas)
     gateway = fleet_of_two.gateways[0]
-    eventually(lambda: sum(bool(one["replicas"]) for _, one in leases(gateway, made["id"])) == 2)
+    eventually(
+        lambda: sum(bool(lease["replicas"]) for _, lease in leases(gateway, made["id"])) == 2
+    )
     yield made
     client.delete(f"/v1/deployments/{made['id']}").raise_for_status()
 

@@ -1,4 +1,4 @@
-"""`stoker doctor` on the machines of a fleet, and on databases that are not as they should be."""
+"""Tests of `stoker doctor` on the machines of a fleet and on faulty databases."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ from tests.support import postgres
 MIGRATIONS = "store/migrations/versions"
 NOBODY = "http://127.0.0.1:9"
 ELSEWHERE = "192.0.2.1:7070"
-"""Of RFC 5737: nobody has it."""
+"""Address of RFC 5737, which no machine has."""
 HEAD = max(one.name for one in (Path(stoker.__file__).parent / MIGRATIONS).glob("0*.py"))[:4]
 
 
@@ -49,17 +49,17 @@ RECORD = NodeRecord(
 
 
 def told(cli: Cli) -> dict[str, dict[str, Any]]:
-    """The rows of the report, by name."""
-    return {one["name"]: one for one in json.loads(cli.run("doctor", "--json").stdout)["checks"]}
+    """Returns the rows of the report by name."""
+    return {row["name"]: row for row in json.loads(cli.run("doctor", "--json").stdout)["checks"]}
 
 
 def statuses(rows: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return {name: one["status"] for name, one in rows.items()}
+    return {name: row["status"] for name, row in rows.items()}
 
 
 @pytest.fixture(autouse=True)
 def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what is asked of the machine: importing torch takes seconds."""
+    """Skips the checks of the machine, because the import of torch takes seconds."""
     monkeypatch.setattr(doctor, "MACHINE", (doctor._fleet,))
 
 
@@ -69,7 +69,7 @@ class TestFleet:
         for server in (gateway, fleet_of_two.nodes[1]):
             settings = {**fleet_of_two.env, "STOKER_DATA_DIR": str(server.data_dir)}
             rows = told(Cli(gateway.base_url, gateway.operator_key, settings))
-            wanted = {
+            expected_names = {
                 "database",
                 "database: schema",
                 "database: clock",
@@ -82,11 +82,13 @@ class TestFleet:
             }
             name = platform.node()[:63]
             for node in fleet_of_two.nodes:
-                wanted |= {f"node {name} ({node.id}): {what}" for what in ("release", "reach")}
+                expected_names |= {
+                    f"node {name} ({node.id}): {check}" for check in ("release", "reach")
+                }
             content = asyncio.run(_content(fleet_of_two.cluster.url))
             for [identifier] in content["servers"]:
-                wanted.add(f"server {name} ({identifier}): release")
-            assert rows.keys() == wanted
+                expected_names.add(f"server {name} ({identifier}): release")
+            assert rows.keys() == expected_names
             assert set(statuses(rows).values()) == {"ok"}
             assert rows["database"]["found"].startswith("PostgreSQL 1")
             assert rows["servers"]["found"] == "2 running"
@@ -141,7 +143,7 @@ class TestFleet:
 
 
 async def _content(url: str) -> dict[str, list[Any]]:
-    """All rows of tables that only servers write at their start."""
+    """Returns all rows of the tables that only servers write at their start."""
     connection = await asyncpg.connect(url.replace("+asyncpg", ""))
     try:
         return {
@@ -162,7 +164,7 @@ async def _content(url: str) -> dict[str, list[Any]]:
 
 @dataclass
 class Own:
-    """A database of the test's own, which no server works on."""
+    """Database of one test, which no server uses."""
 
     url: str
     root: Path
@@ -189,7 +191,7 @@ class Own:
         await database.close()
 
     async def add(self, **given: Any) -> str:
-        """A node's row, as its host writes it. Returns how rows name it."""
+        """Adds a node's row as its host writes it. Returns the name of the node in the report."""
         identity = new_identity("node_x")
         number = secrets.token_hex(4)
         node = Registration(
@@ -248,8 +250,8 @@ class TestDatabase:
         row = (await migrated.told())["database: schema"]
         assert (row["status"], row["found"]) == ("warn", f"0016, older than this release's {HEAD}")
         assert "next start migrates" in row["hint"]
-        [found] = await migrated.run("SELECT version_num FROM alembic_version")
-        assert found["version_num"] == "0016"
+        [revision] = await migrated.run("SELECT version_num FROM alembic_version")
+        assert revision["version_num"] == "0016"
 
     async def test_has_a_newer_schema(self, migrated: Own) -> None:
         await migrated.run("UPDATE alembic_version SET version_num = '0999'")
@@ -281,13 +283,15 @@ class TestDatabase:
         apart, _, times = row["found"].partition(": ")
         assert says in apart
         assert abs(float(apart.split()[0]) - 90) < 1
-        there, here = times.split(", ")
-        assert (there.split()[1], here.split()[1]) == ("there", "here")
-        assert there.split()[0] != here.split()[0]
+        database_time, here = times.split(", ")
+        assert (database_time.split()[1], here.split()[1]) == ("there", "here")
+        assert database_time.split()[0] != here.split()[0]
         assert "NTP" in row["hint"]
 
     async def test_half_of_the_way_is_taken_off(self, migrated: Own) -> None:
-        """It looks at its clock at the end of a second, which would be behind by all of that."""
+        """The database reads its clock at the end of a second. The check subtracts half of the
+        round trip. Without that the difference would be the whole second.
+        """
         sleeps = "SELECT pg_catalog.clock_timestamp() FROM pg_catalog.pg_sleep(1)"
         await skewed(migrated, f"({sleeps})")
         row = (await migrated.told())["database: clock"]
@@ -296,7 +300,7 @@ class TestDatabase:
 
 
 async def skewed(own: Own, moment: str) -> None:
-    """Have all sessions of a database read another clock."""
+    """Makes all sessions of a database read another clock."""
     name = own.url.rpartition("/")[2]
     await own.run("CREATE SCHEMA skewed")
     await own.run(
@@ -318,7 +322,7 @@ class TestServers:
             )
         rows = await migrated.told()
         assert rows["servers"]["found"] == "2 running"
-        older, same = (rows[f"server h ({one}): release"] for one in servers)
+        older, same = (rows[f"server h ({server_id}): release"] for server_id in servers)
         assert (older["status"], same["status"]) == ("fail", "ok")
         assert older["found"].endswith(f", but {stoker.__version__} here")
         assert "same release" in older["hint"]
@@ -344,13 +348,16 @@ class TestNodes:
 
     async def test_another_python(self, migrated: Own) -> None:
         await begun(migrated)
-        own = platform.python_version()
+        local_version = platform.python_version()
         major, minor, patch = sys.version_info[:3]
         name = await migrated.add(python=f"{major}.{minor + 1}.0")
         patched = await migrated.add(python=f"{major}.{minor}.{patch + 1}")
         rows = await migrated.told()
         row = rows[f"{name}: release"]
-        assert (row["status"], row["found"].endswith(f", but {own} here")) == ("warn", True)
+        assert (row["status"], row["found"].endswith(f", but {local_version} here")) == (
+            "warn",
+            True,
+        )
         assert "same minor version" in row["hint"]
         assert rows[f"{patched}: release"]["status"] == "ok"
 
@@ -386,7 +393,7 @@ class TestNodes:
 
 
 async def begun(own: Own) -> None:
-    """A first server has made the secret."""
+    """Creates the server's secret, as a first server does."""
     from stoker.store.secret import ServerSecret
 
     folder = own.root / "first"
@@ -428,7 +435,7 @@ class TestBlobs:
     async def test_it_cannot_be_written(self, migrated: Own, tmp_path: Path) -> None:
         folder = tmp_path / "blobs"
         folder.mkdir()
-        # Nobody makes a folder where a file is, whoever it is.
+        # No user, root included, can create a folder at the path of a file.
         (folder / "probe").write_bytes(b"")
         row = (await migrated.told(STOKER_BLOB_URL=f"file://{folder}"))["blob store"]
         assert row["status"] == "fail"
@@ -441,5 +448,5 @@ def test_nothing_without_a_shared_database(tmp_path: Path) -> None:
 
 
 def _free_port() -> int:
-    """Where nobody listens."""
+    """Returns a port on which no process listens."""
     return postgres._free_port()

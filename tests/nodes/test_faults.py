@@ -1,4 +1,4 @@
-"""What goes wrong around nodes, with real processes."""
+"""Tests of faults around nodes, with real processes."""
 
 import asyncio
 import contextlib
@@ -32,22 +32,24 @@ CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
 COUNT = [{"role": "user", "content": "Count."}]
 PATIENCE_S = 90.0
 ANSWER_S = 20.0
-"""Longest that a call may take where a node has just gone: a silent one is cut off after ten."""
+"""Longest duration of a call after the loss of a node, in seconds. A silent node is disconnected
+after ten.
+"""
 
 
 @pytest.fixture(scope="module")
 def frail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """One whose parts are killed; what was is started again."""
+    """Yields a fleet with servers that tests kill. `whole` starts them again."""
     with (
         postgres.cluster() as cluster,
-        fleet(tmp_path_factory.mktemp("frail"), cluster) as found,
+        fleet(tmp_path_factory.mktemp("frail"), cluster) as killable_fleet,
     ):
-        yield found
+        yield killable_fleet
 
 
 @pytest.fixture(autouse=True)
 def whole(frail: Fleet) -> None:
-    """All of it is there."""
+    """Starts every server of the fleet that is not running."""
     for server in (*frail.nodes, *frail.gateways):
         if server.process is None or server.process.poll() is not None:
             server.start()
@@ -57,7 +59,7 @@ def whole(frail: Fleet) -> None:
 
 @pytest.fixture(scope="module")
 def owned(frail: Fleet) -> tuple[str, str]:
-    """An account's key, and its artifact."""
+    """Returns an account's key and the id of its artifact."""
     with frail.gateways[0].account() as account:
         artifact = push(account, bert())
         return account.headers["authorization"].removeprefix("Bearer "), artifact["id"]
@@ -66,14 +68,14 @@ def owned(frail: Fleet) -> tuple[str, str]:
 @pytest.fixture
 def clients(frail: Fleet, owned: tuple[str, str]) -> Iterator[list[httpx.Client]]:
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(one.client(owned[0])) for one in frail.gateways]
+        yield [stack.enter_context(gateway.client(owned[0])) for gateway in frail.gateways]
 
 
 @pytest.fixture
 def tagger(
     clients: list[httpx.Client], owned: tuple[str, str], request: pytest.FixtureRequest
 ) -> dict[str, Any]:
-    """Loaded on one of the nodes, and known to both gateways."""
+    """Returns a deployment that is loaded on one node and known to both gateways."""
     made = deploy(clients[0], owned[1], f"tagger-{request.node.name[5:25].strip('_')}")
     for client in clients:
         until(lambda client=client: call(client, made["model"], wait=60).status_code == 200)
@@ -85,8 +87,8 @@ def asked(url: str, statement: str, **values: Any) -> list[Any]:
         database = Database(url)
         try:
             async with database.transaction() as session:
-                found = await session.execute(text(statement), values)
-                return [*found.scalars()] if found.returns_rows else []  # type: ignore[attr-defined]
+                result = await session.execute(text(statement), values)
+                return [*result.scalars()] if result.returns_rows else []  # type: ignore[attr-defined]
         finally:
             await database.close()
 
@@ -94,15 +96,17 @@ def asked(url: str, statement: str, **values: Any) -> list[Any]:
 
 
 def node_of(frail: Fleet, deployment: dict[str, Any]) -> NodeHost:
-    """The one that runs a deployment."""
+    """Returns the node that runs a deployment."""
     statement = "SELECT node_id FROM leases WHERE deployment_id = :id"
     [identifier] = asked(frail.cluster.url, statement, id=deployment["id"])
-    [found] = [one for one in frail.nodes if one.id == identifier]
-    return found
+    [owner] = [node for node in frail.nodes if node.id == identifier]
+    return owner
 
 
 def answered(client: httpx.Client, model: str) -> float:
-    """How long it takes until a call is answered, of those that are told to come again."""
+    """Returns the seconds until a call is answered. Retries calls that are rejected with 503 and
+    `Retry-After`.
+    """
     begun = time.monotonic()
     while True:
         answer = call(client, model, wait=60)
@@ -115,7 +119,7 @@ def answered(client: httpx.Client, model: str) -> float:
 
 
 class Streaming(threading.Thread):
-    """Reads a long answer to its end, whatever that is."""
+    """Reads a long answer until it completes or fails."""
 
     def __init__(self, client: httpx.Client, model: str, tokens: int = 900) -> None:
         super().__init__()
@@ -172,10 +176,10 @@ def test_a_node_host_is_killed(
     lines = streaming.ended()
     [last] = [line for line in lines if line.startswith("event: error")] or [lines[-1]]
     assert "error" in last or '"error"' in lines[-1], lines[-3:]
-    # Nothing is left of it.
+    # All its processes ended.
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []
-    # Both models are called through both gateways, wherever they were.
+    # Both gateways can call both models, on any node.
     for client in clients:
         assert answered(client, tagger["model"]) < ANSWER_S
     second = Streaming(clients[1], talker["model"], tokens=5)
@@ -188,52 +192,54 @@ def test_a_node_host_is_killed(
 
 def engine_host(node: NodeHost) -> psutil.Process:
     assert node.process
-    own = psutil.Process(node.process.pid)
+    node_process = psutil.Process(node.process.pid)
 
     def hosts() -> list[psutil.Process]:
-        return [one for one in own.children() if "stoker.replica.host" in one.cmdline()]
+        return [
+            child for child in node_process.children() if "stoker.replica.host" in child.cmdline()
+        ]
 
-    [found], _ = until(hosts, PATIENCE_S)
-    return found
+    [host], _ = until(hosts, PATIENCE_S)
+    return host
 
 
 @pytest.fixture
 def unloadable(frail: Fleet) -> Iterator[None]:
-    """Nothing is loaded anywhere until a node's engine host goes on."""
-    # All of them are at work: one that starts has nobody who could begin a load.
+    """Prevents loads on all nodes until a node's engine host is resumed."""
+    # Wait until all nodes are ready. No engine host could load a model on a node that still starts.
     until(lambda: [one["status"] for one in nodes(frail.gateways[0])] == ["ready"] * 2, PATIENCE_S)
-    held = [engine_host(node) for node in frail.nodes]
-    for one in held:
+    engine_hosts = [engine_host(node) for node in frail.nodes]
+    for one in engine_hosts:
         one.suspend()
     yield
-    for one in held:
+    for one in engine_hosts:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.resume()
 
 
 def kill_where_it_loads(frail: Fleet, client: httpx.Client, deployment: dict[str, Any]) -> NodeHost:
-    """Kill the one node that is there and has begun to load it."""
+    """Kills the one running node that began to load the deployment."""
     begun = f'"{deployment["id"]}", "status": "starting"'
 
     def loading() -> list[NodeHost]:
-        there = [one for one in frail.nodes if one.process and one.process.poll() is None]
-        return [one for one in there if begun in one.log.read_text()]
+        running = [node for node in frail.nodes if node.process and node.process.poll() is None]
+        return [node for node in running if begun in node.log.read_text()]
 
     [node], _ = until(loading, PATIENCE_S)
-    # It tells of the replica after it has told that the call waits.
-    own = f"{DEPLOYMENTS}/{deployment['id']}"
-    until(lambda: client.get(own).raise_for_status().json()["workers"], PATIENCE_S)
+    # The node reports the replica after it has reported that the call waits.
+    path = f"{DEPLOYMENTS}/{deployment['id']}"
+    until(lambda: client.get(path).raise_for_status().json()["workers"], PATIENCE_S)
     node.kill()
     return node
 
 
 def counted(client: httpx.Client, deployment: dict[str, Any]) -> tuple[int, int]:
-    """Its requests and errors, once there are any."""
+    """Returns the numbers of requests and errors of the deployment, once it has any."""
 
     def rows() -> list[dict[str, Any]]:
-        found = client.get("/v1/usage", params={"group_by": "deployment"}).json()["data"]
-        own = [one for one in found if one.get("deployment_id") == deployment["id"]]
-        return [one for one in own if one["requests"]]
+        usage = client.get("/v1/usage", params={"group_by": "deployment"}).json()["data"]
+        deployment_rows = [row for row in usage if row.get("deployment_id") == deployment["id"]]
+        return [row for row in deployment_rows if row["requests"]]
 
     [row], _ = until(rows, PATIENCE_S)
     return row["requests"], row["errors"]
@@ -244,12 +250,12 @@ def counted(client: httpx.Client, deployment: dict[str, Any]) -> tuple[int, int]
 def test_a_node_is_killed_while_it_loads(
     frail: Fleet, clients: list[httpx.Client], owned: tuple[str, str]
 ) -> None:
-    """What only waited there is answered by another node, as if nothing had been."""
+    """A call that only waited on the killed node is answered by another node without an error."""
     made = deploy(clients[0], owned[1], "awaited")
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(call, clients[0], made["model"], wait=60)
         lost = kill_where_it_loads(frail, clients[0], made)
-        [other] = [one for one in frail.nodes if one is not lost]
+        [other] = [node for node in frail.nodes if node is not lost]
         engine_host(other).resume()
         assert answer.result(PATIENCE_S).status_code == 200
     assert counted(clients[0], made) == (1, 0)
@@ -260,7 +266,9 @@ def test_a_node_is_killed_while_it_loads(
 def test_what_has_lost_two_nodes_is_not_tried_again(
     frail: Fleet, clients: list[httpx.Client], owned: tuple[str, str]
 ) -> None:
-    """Its load may be what ends them."""
+    """A deployment that lost two nodes is not loaded a third time, because its load may be the
+    cause.
+    """
     made = deploy(clients[0], owned[1], "fateful")
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(call, clients[0], made["model"], wait=60)
@@ -272,12 +280,12 @@ def test_what_has_lost_two_nodes_is_not_tried_again(
 
 @pytest.mark.fault("n2")
 def test_a_replica_is_killed(clients: list[httpx.Client], tagger: dict[str, Any]) -> None:
-    own = f"{DEPLOYMENTS}/{tagger['id']}"
-    [worker] = clients[0].get(own).raise_for_status().json()["workers"]
+    path = f"{DEPLOYMENTS}/{tagger['id']}"
+    [worker] = clients[0].get(path).raise_for_status().json()["workers"]
     os.kill(worker["pid"], signal.SIGKILL)
     for client in clients:
         assert answered(client, tagger["model"]) < ANSWER_S
-    [new] = until(lambda: clients[1].get(own).json()["workers"])[0]
+    [new] = until(lambda: clients[1].get(path).json()["workers"])[0]
     assert new["id"] != worker["id"]
 
 
@@ -287,11 +295,14 @@ def test_a_gateway_is_killed(
 ) -> None:
     streaming = Streaming(clients[0], talker["model"])
     assert streaming.begun.wait(PATIENCE_S)
-    own = f"{DEPLOYMENTS}/{talker['id']}"
+    path = f"{DEPLOYMENTS}/{talker['id']}"
     frail.gateways[0].kill()
     streaming.ended()
-    # Its work ends on the node, and the model stays for the other one.
-    outstanding = lambda: [one["outstanding"] for one in clients[1].get(own).json()["workers"]]  # noqa: E731
+
+    # The node cancels its work. The model stays loaded for the other gateway.
+    def outstanding() -> list[int]:
+        return [worker["outstanding"] for worker in clients[1].get(path).json()["workers"]]
+
     until(lambda: outstanding() == [0])
     whole = Streaming(clients[1], talker["model"], tokens=5)
     assert whole.ended()[-1] == "data: [DONE]"
@@ -301,21 +312,23 @@ def test_a_gateway_is_killed(
 def test_the_database_is_gone_for_a_while(
     frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
 ) -> None:
-    """What runs stays, and is called by keys that are trusted still. Nothing is begun anew."""
+    """Loaded models stay loaded and accept calls of recently verified keys. No model is loaded
+    again.
+    """
     before = asked(frail.cluster.url, "SELECT generation FROM leases ORDER BY 1")
     frail.cluster.stop()
     begun, statuses = time.monotonic(), list[int]()
     while time.monotonic() - begun < OUTAGE_S:
         answers = [call(client, tagger["model"]) for client in clients]
-        statuses += [one.status_code for one in answers]
-        assert {one.status_code for one in answers} <= {200, 503}, answers[0].text
+        statuses += [answer.status_code for answer in answers]
+        assert {answer.status_code for answer in answers} <= {200, 503}, answers[0].text
         time.sleep(0.1)
-    # Keys are trusted for some seconds, and so are calls.
+    # Keys and calls stay trusted for some seconds.
     assert statuses.count(200) >= 4
     frail.cluster.start()
     for client in clients:
         assert answered(client, tagger["model"]) < ANSWER_S
-    # Nobody was taken for gone, and nothing was begun anew.
+    # No node is considered lost, and no model is loaded again.
     time.sleep(2)
     after = asked(frail.cluster.url, "SELECT generation FROM leases ORDER BY 1")
     assert set(before) <= set(after)
@@ -343,8 +356,8 @@ def test_a_node_host_stands_still(
 
 
 class Wire:
-    """What passes on between gateways and a node, until it is cut: then nothing comes any more, and
-    nobody is told.
+    """Forwards bytes between gateways and a node until it is cut. Then it forwards nothing and
+    notifies neither side.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -359,19 +372,19 @@ class Wire:
         self._is_cut.set()
 
     def close(self) -> None:
-        for one in self._sockets:
+        for endpoint in self._sockets:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                endpoint.shutdown(socket.SHUT_RDWR)
+            endpoint.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                one, _ = self._listener.accept()
+                accepted, _ = self._listener.accept()
                 other = socket.create_connection(self._target)
-                self._sockets += [one, other]
-                self._spawn(self._pass, one, other)
-                self._spawn(self._pass, other, one)
+                self._sockets += [accepted, other]
+                self._spawn(self._pass, accepted, other)
+                self._spawn(self._pass, other, accepted)
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -396,7 +409,7 @@ def test_the_network_between_a_gateway_and_a_node_is_cut(
     move = "UPDATE nodes SET address = :address WHERE id = :id"
     asked(frail.cluster.url, move, address=wire.address, id=node.id)
     try:
-        # The other one keeps the connection that it has.
+        # The other gateway keeps its connection.
         gateway.stop()
         gateway.start(port=int(gateway.base_url.rpartition(":")[2]))
         gateway.wait_ready()
@@ -410,22 +423,24 @@ def test_the_network_between_a_gateway_and_a_node_is_cut(
         wire.cut()
         took = answered(clients[0], tagger["model"])
         assert took < ANSWER_S, took
-        # By the other node; and the other gateway still calls the first.
+        # The other node answered. The other gateway still calls the first node.
         assert answered(clients[1], tagger["model"]) < ANSWER_S
         of_it = "SELECT node_id FROM leases WHERE deployment_id = :id"
         assert len(set(asked(frail.cluster.url, of_it, id=tagger["id"]))) == 2
     finally:
         asked(frail.cluster.url, move, address=node.base_url, id=node.id)
         wire.close()
-    # It is found again where it is.
+    # The gateway finds the node again at its own address.
     lines = lambda: gateway.log.read_text().rpartition("connection to a node closed")[2]  # noqa: E731
     until(lambda: "connected to a node" in lines(), PATIENCE_S)
 
 
 @pytest.mark.fault("n9")
 def test_a_node_cannot_place_files(frail: Fleet, clients: list[httpx.Client]) -> None:
-    """As with a full or a broken disk: what was to be loaded there is loaded elsewhere."""
-    # Each of its own: what has the files of one is preferred for it.
+    """A node that cannot place files, as with a full or broken disk, is replaced by another node
+    for its loads.
+    """
+    # Separate artifacts: a node that already has the files of an artifact is preferred.
     artifacts = [push(clients[0], bert()) for _ in range(4)]
     node = frail.nodes[0]
     models, aside = node.data_dir / "models", node.data_dir / "models.aside"
@@ -440,7 +455,7 @@ def test_a_node_cannot_place_files(frail: Fleet, clients: list[httpx.Client]) ->
         before = node.log.read_text().count('"status": "failed"')
         for one in made:
             assert answered(clients[0], one["model"]) < ANSWER_S
-        # Some of them were to be there.
+        # The node was selected for some of them.
         assert node.log.read_text().count('"status": "failed"') > before
         assert all(answered(clients[1], one["model"]) < ANSWER_S for one in made)
     finally:
@@ -452,7 +467,9 @@ def test_a_node_cannot_place_files(frail: Fleet, clients: list[httpx.Client]) ->
 def test_a_node_is_asked_to_end(
     frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any], talker: dict[str, Any]
 ) -> None:
-    """It answers what it has, the others what comes, and nobody notices."""
+    """A node that is stopped finishes its calls. Other nodes answer new calls, and no caller sees
+    an error.
+    """
     streaming = Streaming(clients[0], talker["model"], tokens=400)
     assert streaming.begun.wait(PATIENCE_S)
     node = node_of(frail, talker)
@@ -465,10 +482,10 @@ def test_a_node_is_asked_to_end(
     assert streaming.ended()[-1] == "data: [DONE]"
     assert node.process.wait(PATIENCE_S) == 0
     assert set(statuses) == {200}
-    there = "SELECT count(*) FROM nodes WHERE id = :id"
-    assert asked(frail.cluster.url, there, id=node.id) == [0]
-    said = node.log.read_text().splitlines()[before:]
-    assert not [line for line in said if json.loads(line)["level"] == "error"]
+    count_statement = "SELECT count(*) FROM nodes WHERE id = :id"
+    assert asked(frail.cluster.url, count_statement, id=node.id) == [0]
+    new_lines = node.log.read_text().splitlines()[before:]
+    assert not [line for line in new_lines if json.loads(line)["level"] == "error"]
 
 
 @pytest.mark.fault("n8")
@@ -483,7 +500,7 @@ def test_without_any_node(
     check_error(call(clients[1], tagger["model"], wait=0), 503, "CapacityError", "no_node")
     assert clients[0].get("/ready").status_code == 503
     assert clients[0].get("/health").status_code == 200
-    # Who waits long enough is answered as soon as one comes.
+    # A call that waits long enough is answered as soon as a node connects.
     answers: list[httpx.Response] = []
     waiting = threading.Thread(
         target=lambda: answers.append(call(clients[0], tagger["model"], wait=60))
@@ -491,4 +508,4 @@ def test_without_any_node(
     waiting.start()
     frail.nodes[1].start()
     waiting.join(PATIENCE_S)
-    assert [one.status_code for one in answers] == [200], answers[0].text
+    assert [reply.status_code for reply in answers] == [200], answers[0].text

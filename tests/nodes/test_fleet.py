@@ -1,4 +1,4 @@
-"""Two gateways and two nodes as a caller of either sees them."""
+"""Two gateways and two nodes as seen by a caller of either gateway."""
 
 import asyncio
 import threading
@@ -29,10 +29,10 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(scope="module")
 def clients(fleet_of_two: Fleet) -> Iterator[list[httpx.Client]]:
-    found = fleet_of_two.account()
-    yield found
-    for one in found:
-        one.close()
+    account_clients = fleet_of_two.account()
+    yield account_clients
+    for client in account_clients:
+        client.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +41,17 @@ def artifact_id(clients: list[httpx.Client]) -> str:
 
 
 def known(client: httpx.Client, model: str) -> None:
-    """Wait until a gateway knows a deployment that another one has made."""
+    """Waits until a gateway knows a deployment that another gateway created."""
     until(lambda: call(client, model, wait=60).status_code != 404, PATIENCE_S)
 
 
 def workers(client: httpx.Client, deployment: dict[str, Any]) -> list[dict[str, Any]]:
-    found = client.get(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status().json()
-    return found["workers"]
+    shown = client.get(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status().json()
+    return shown["workers"]
 
 
 def test_one_replica_for_calls_of_both(clients: list[httpx.Client], artifact_id: str) -> None:
-    """Both ask for a cold deployment at the same moment: it is loaded once, on one node."""
+    """Simultaneous calls of a cold deployment at both gateways load it once, on one node."""
     made = deploy(clients[0], artifact_id, "once")
     until(lambda: call(clients[1], "once", wait=0).status_code != 404, PATIENCE_S)
     answers: list[httpx.Response] = []
@@ -80,36 +80,36 @@ def test_creation_is_told_once_by_whichever_gateway(
 ) -> None:
     maker, other = clients[first], clients[1 - first]
     made = deploy(maker, artifact_id, f"told-{first}")
-    own = f"{DEPLOYMENTS}/{made['id']}"
+    path = f"{DEPLOYMENTS}/{made['id']}"
     known(other, made["model"])
 
     def reasons(client: httpx.Client) -> list[str]:
-        found = client.get(f"{own}/events", params={"order": "asc"}).raise_for_status()
-        return [one["reason"] for one in found.json()["data"]]
+        response = client.get(f"{path}/events", params={"order": "asc"}).raise_for_status()
+        return [event["reason"] for event in response.json()["data"]]
 
     until(lambda: "loaded" in reasons(maker), PATIENCE_S)
-    maker.post(f"{own}/stop").raise_for_status()
-    until(lambda: other.get(own).json()["status"] == "stopped", PATIENCE_S)
-    other.post(f"{own}/start").raise_for_status()
+    maker.post(f"{path}/stop").raise_for_status()
+    until(lambda: other.get(path).json()["status"] == "stopped", PATIENCE_S)
+    other.post(f"{path}/start").raise_for_status()
     until(lambda: call(maker, made["model"], wait=60).status_code == 200, PATIENCE_S)
     until(lambda: reasons(other).count("loaded") == 2, PATIENCE_S)
     for client in clients:
         assert reasons(client)[0] == "created"
         assert reasons(client).count("created") == 1
-    maker.delete(own).raise_for_status()
+    maker.delete(path).raise_for_status()
 
 
 def test_what_was_never_loaded_has_been_created(
     clients: list[httpx.Client], artifact_id: str
 ) -> None:
-    """By whichever gateway: no node has heard of it."""
+    """A deployment that no node knows has the reason `created` at both gateways."""
     for number, client in enumerate(clients):
         made = deploy(client, artifact_id, f"never-{number}")
-        own = f"{DEPLOYMENTS}/{made['id']}"
+        path = f"{DEPLOYMENTS}/{made['id']}"
         for each in clients:
-            [told] = each.get(f"{own}/events").raise_for_status().json()["data"]
-            assert (told["status"], told["reason"]) == ("idle", "created")
-        client.delete(own).raise_for_status()
+            [event] = each.get(f"{path}/events").raise_for_status().json()["data"]
+            assert (event["status"], event["reason"]) == ("idle", "created")
+        client.delete(path).raise_for_status()
 
 
 def test_stops_and_starts_of_what_no_node_has_are_told_as_well(
@@ -117,16 +117,16 @@ def test_stops_and_starts_of_what_no_node_has_are_told_as_well(
 ) -> None:
     on_a, on_b = clients
     made = deploy(on_a, artifact_id, "untold")
-    own = f"{DEPLOYMENTS}/{made['id']}"
+    path = f"{DEPLOYMENTS}/{made['id']}"
     for action in ("stop", "stop", "start", "start"):
-        on_a.post(f"{own}/{action}").raise_for_status()
-    found = on_b.get(f"{own}/events", params={"order": "asc"}).raise_for_status().json()["data"]
-    assert [(one["status"], one["reason"]) for one in found] == [
+        on_a.post(f"{path}/{action}").raise_for_status()
+    events = on_b.get(f"{path}/events", params={"order": "asc"}).raise_for_status().json()["data"]
+    assert [(event["status"], event["reason"]) for event in events] == [
         ("idle", "created"),
         ("stopped", "stopped_by_user"),
         ("idle", "changed"),
     ]
-    on_a.delete(own).raise_for_status()
+    on_a.delete(path).raise_for_status()
 
 
 def test_who_does_not_wait_has_it_loaded_all_the_same(
@@ -137,9 +137,9 @@ def test_who_does_not_wait_has_it_loaded_all_the_same(
         call(clients[0], "hurried", wait=0), 503, "ModelLoadingError", "model_loading"
     )
     assert 0 <= error["progress"] <= 1
-    own = f"{DEPLOYMENTS}/{made['id']}"
-    until(lambda: clients[0].get(own).json()["status"] == "ready", PATIENCE_S)
-    clients[0].delete(own).raise_for_status()
+    path = f"{DEPLOYMENTS}/{made['id']}"
+    until(lambda: clients[0].get(path).json()["status"] == "ready", PATIENCE_S)
+    clients[0].delete(path).raise_for_status()
 
 
 def test_stopped_on_one_and_started_on_the_other(
@@ -147,18 +147,18 @@ def test_stopped_on_one_and_started_on_the_other(
 ) -> None:
     on_a, on_b = clients
     made = deploy(on_a, artifact_id, "switched", readiness="warm")
-    own = f"{DEPLOYMENTS}/{made['id']}"
+    path = f"{DEPLOYMENTS}/{made['id']}"
     known(on_b, "switched")
-    until(lambda: on_b.get(own).json()["status"] == "ready", PATIENCE_S)
-    on_b.post(f"{own}/stop").raise_for_status()
+    until(lambda: on_b.get(path).json()["status"] == "ready", PATIENCE_S)
+    on_b.post(f"{path}/stop").raise_for_status()
     check_error(call(on_b, "switched"), 409, "ConflictError", "deployment_stopped")
     until(lambda: call(on_a, "switched").status_code == 409)
-    until(lambda: on_a.get(own).json()["status"] == "stopped", PATIENCE_S)
+    until(lambda: on_a.get(path).json()["status"] == "stopped", PATIENCE_S)
     assert workers(on_a, made) == []
-    on_a.post(f"{own}/start").raise_for_status()
+    on_a.post(f"{path}/start").raise_for_status()
     assert call(on_a, "switched", wait=60).status_code == 200
     until(lambda: call(on_b, "switched", wait=60).status_code == 200)
-    on_a.delete(own).raise_for_status()
+    on_a.delete(path).raise_for_status()
 
 
 def test_what_stays_loaded_is_spread_over_the_nodes(
@@ -167,7 +167,9 @@ def test_what_stays_loaded_is_spread_over_the_nodes(
     replicas = {"min": 2, "max": 4}
     made = deploy(clients[0], artifact_id, "spread", readiness="hot", replicas=replicas)
     until(lambda: len(workers(clients[0], made)) == 2, PATIENCE_S)
-    until(lambda: all(one["status"] == "ready" for one in workers(clients[0], made)), PATIENCE_S)
+    until(
+        lambda: all(worker["status"] == "ready" for worker in workers(clients[0], made)), PATIENCE_S
+    )
     for node in fleet_of_two.nodes:
         assert node.log.read_text().count(f'"{made["id"]}", "status": "ready"') == 1
     clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
@@ -182,15 +184,15 @@ def test_chats_stream_through_either(fleet_of_two: Fleet, clients: list[httpx.Cl
     for gateway, client in zip(fleet_of_two.gateways, clients, strict=True):
         key = client.headers["authorization"].removeprefix("Bearer ")
         sdk = openai.OpenAI(base_url=f"{gateway.base_url}/v1", api_key=key, max_retries=0)
-        asked: Any = {
+        request: Any = {
             "model": "talker",
             "messages": [{"role": "user", "content": "What is the capital of France?"}],
             "temperature": 0,
             "extra_headers": {"prefer": "wait=60"},
         }
-        chunks = [*sdk.chat.completions.create(**asked, stream=True)]
+        chunks = [*sdk.chat.completions.create(**request, stream=True)]
         text = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
-        whole = sdk.chat.completions.create(**asked)
+        whole = sdk.chat.completions.create(**request)
         assert whole.choices[0].message.content == text
         assert len(chunks) > 3
         texts.append(text)
@@ -211,7 +213,7 @@ def test_a_caller_that_goes_away_ends_the_work_on_its_node(clients: list[httpx.C
     headers = {"prefer": "wait=60"}
     with clients[0].stream("POST", "/v1/chat/completions", json=body, headers=headers) as answer:
         assert next(answer.iter_lines()).startswith("data: ")
-    until(lambda: [one["outstanding"] for one in workers(clients[0], made)] == [0])
+    until(lambda: [worker["outstanding"] for worker in workers(clients[0], made)] == [0])
     clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
 
 
@@ -227,13 +229,17 @@ def test_what_is_deleted_on_one_is_not_begun_again_by_the_other(
         deleted.append(made["id"])
     time.sleep(2 * SOON_S)
     log = "".join(node.log.read_text() for node in fleet_of_two.nodes)
-    assert [log.count(f'"{one}", "status": "starting"') for one in deleted] == [1] * 5
+    assert [log.count(f'"{deployment_id}", "status": "starting"') for deployment_id in deleted] == [
+        1
+    ] * 5
 
 
 def test_who_waits_for_what_is_deleted_is_told_so(
     clients: list[httpx.Client], artifact_id: str
 ) -> None:
-    """At once, on the server that has not heard of it yet, too."""
+    """The waiting call is rejected at once, also by a server that is not yet notified of the
+    deletion.
+    """
     made = deploy(clients[0], artifact_id, "vanishing")
     until(lambda: call(clients[1], "vanishing", wait=60).status_code == 200, PATIENCE_S)
     clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
@@ -251,21 +257,21 @@ def test_a_full_queue_is_told_as_such(clients: list[httpx.Client], artifact_id: 
         body = {"model": "narrow", "inputs": ["My name is Ada."] * 64}
         answers.append(clients[0].post(TOKENS, json=body))
 
-    # Nothing is answered meanwhile, however fast it would be.
+    # A suspended replica answers no calls, so the queue fills.
     replica = psutil.Process(workers(clients[0], made)[0]["pid"])
     threads = [threading.Thread(target=ask) for _ in range(8)]
     replica.suspend()
     try:
         for thread in threads:
             thread.start()
-        until(lambda: any(one.status_code == 429 for one in answers), PATIENCE_S)
+        until(lambda: any(answer.status_code == 429 for answer in answers), PATIENCE_S)
     finally:
         replica.resume()
     for thread in threads:
         thread.join()
-    statuses = {one.status_code for one in answers}
+    statuses = {answer.status_code for answer in answers}
     assert statuses == {200, 429}, statuses
-    [full] = [one for one in answers if one.status_code == 429][:1]
+    [full] = [answer for answer in answers if answer.status_code == 429][:1]
     check_error(full, 429, "RateLimitError", "queue_full")
     assert int(full.headers["retry-after"]) >= 1
     clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
@@ -282,20 +288,20 @@ def test_bad_input_is_the_callers_fault(clients: list[httpx.Client], artifact_id
 
 
 def test_calls_and_memory_are_counted_once(clients: list[httpx.Client], artifact_id: str) -> None:
-    """The gateway counts the call, the node the memory; both stand in one row of usage."""
+    """The gateway counts the call and the node counts the memory. Both are in one row of usage."""
     made = deploy(clients[1], artifact_id, "counted")
     for _ in range(5):
         assert call(clients[1], "counted", wait=60).status_code == 200
     until(lambda: call(clients[0], "counted", wait=60).status_code == 200)
 
     def row() -> dict[str, Any] | None:
-        found = clients[0].get("/v1/usage", params={"group_by": "deployment"}).json()["data"]
-        rows = [one for one in found if one.get("deployment_id") == made["id"]]
+        usage = clients[0].get("/v1/usage", params={"group_by": "deployment"}).json()["data"]
+        rows = [entry for entry in usage if entry.get("deployment_id") == made["id"]]
         is_there = rows and rows[0]["requests"] >= 6 and rows[0]["memory_mib_ms"] > 0
         return rows[0] if is_there else None
 
-    found, _ = until(row, PATIENCE_S)
-    assert (found["requests"], found["errors"]) == (6, 0)
+    usage_row, _ = until(row, PATIENCE_S)
+    assert (usage_row["requests"], usage_row["errors"]) == (6, 0)
     time.sleep(SOON_S)
     clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
 
@@ -325,7 +331,7 @@ def test_who_deletes_a_deployment_and_who_weighs_it_do_not_wait_for_each_other(
             row = select(Deployment).where(Deployment.id == made["id"]).with_for_update()
             assert await session.scalar(row)
             weighing = asyncio.create_task(weigh(database))
-            # It has locked by then whatever it locks first.
+            # The task now holds all locks that it acquires before it waits.
             await until_async(lambda: waits_for_lock(database))
             these = DeploymentVersion.deployment_id == made["id"]
             await session.execute(delete(DeploymentVersion).where(these))

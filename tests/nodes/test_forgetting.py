@@ -1,4 +1,4 @@
-"""What a node has of deployments and trials that are no more, and that nobody could tell it of."""
+"""Nodes forget deployments and trials that ended while no gateway could notify them."""
 
 import asyncio
 import signal
@@ -41,7 +41,7 @@ class Tidy:
     fleet: Fleet
     node: NodeHost
     metrics: httpx.Client
-    """Of the node."""
+    """Client of the node's metrics."""
     account: httpx.Client
     artifact_id: str
 
@@ -50,14 +50,14 @@ class Tidy:
         return self.fleet.gateways[0]
 
     def models(self) -> set[str]:
-        """What the node has series of: what it was told of and has started."""
+        """Returns the models with metrics on the node, which the node has received and started."""
         return scrape(self.metrics).labels("model")
 
     def lines(self, message: str) -> list[str]:
         return [line for line in self.node.log.read_text().splitlines() if message in line]
 
     def asked(self, statement: str, *values: str) -> list[Any]:
-        """The first column of what PostgreSQL finds."""
+        """Returns the first column of the rows that PostgreSQL finds."""
 
         async def ask() -> list[Any]:
             connection = await asyncpg.connect(self.fleet.cluster.url.replace("+asyncpg", ""))
@@ -77,15 +77,15 @@ def tidy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tidy]:
     python.chmod(0o755)
     with (
         postgres.cluster() as cluster,
-        fleet(root, cluster, gateways=0, nodes=0) as found,
+        fleet(root, cluster, gateways=0, nodes=0) as tidy_fleet,
         httpx.Client(base_url=f"http://127.0.0.1:{port}") as metrics,
     ):
-        node = found.add_node(python=str(python), STOKER_METRICS_PORT=str(port))
+        node = tidy_fleet.add_node(python=str(python), STOKER_METRICS_PORT=str(port))
         node.start()
-        gateway = found.add_gateway()
+        gateway = tidy_fleet.add_gateway()
         gateway.start().wait_ready()
         with gateway.account() as account:
-            yield Tidy(found, node, metrics, account, push(account, bert())["id"])
+            yield Tidy(tidy_fleet, node, metrics, account, push(account, bert())["id"])
 
 
 def loaded(tidy: Tidy, model: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def status_of(tidy: Tidy) -> str:
 @pytest.mark.fault("n10")
 def test_deleted_while_its_node_was_cut_off(tidy: Tidy) -> None:
     kept, gone = loaded(tidy, "kept"), loaded(tidy, "gone")
-    # What is stopped keeps no lease for long, and is a deployment all the same.
+    # A stopped deployment soon has no lease, but it still exists.
     stopped = loaded(tidy, "stopped")
     tidy.account.post(f"{DEPLOYMENTS}/{stopped['id']}/stop").raise_for_status()
     log_of = lambda made: tidy.node.data_dir / "logs" / f"{made['id']}.log"  # noqa: E731
@@ -116,8 +116,8 @@ def test_deleted_while_its_node_was_cut_off(tidy: Tidy) -> None:
     try:
         until(lambda: status_of(tidy) == "unreachable", PATIENCE_S)
         tidy.account.delete(f"{DEPLOYMENTS}/{gone['id']}").raise_for_status()
-        own = "DELETE FROM leases WHERE deployment_id = $1"
-        tidy.asked(own, stopped["id"])
+        delete_leases = "DELETE FROM leases WHERE deployment_id = $1"
+        tidy.asked(delete_leases, stopped["id"])
         assert "gone" not in tidy.account.get(DEPLOYMENTS).text
     finally:
         tidy.node.process.send_signal(signal.SIGCONT)
@@ -125,7 +125,7 @@ def test_deleted_while_its_node_was_cut_off(tidy: Tidy) -> None:
     until(lambda: "gone" not in tidy.models(), PATIENCE_S)
     until(lambda: not log_of(gone).exists(), PATIENCE_S)
     until(lambda: not replica.is_running(), PATIENCE_S)
-    # What there is stays as it is, whether it has a lease or not.
+    # Existing deployments stay as they are, with or without a lease.
     assert call(tidy.account, "kept", wait=60).status_code == 200
     time.sleep(2)
     assert len(tidy.lines(FORGOTTEN)) == 1
@@ -143,7 +143,7 @@ def test_trials_whose_server_was_killed(tidy: Tidy) -> None:
     of_trials = "SELECT spec_id FROM leases WHERE deployment_id LIKE 'trial_%'"
     [spec_id], _ = until(lambda: tidy.asked(of_trials), PATIENCE_S)
     before = len(tidy.lines(FORGOTTEN))
-    # While it goes on it is left alone, though it is no deployment.
+    # A running trial is kept, although it is no deployment.
     trial_id = trial.json()["id"]
     until(lambda: tidy.lines(f'"{trial_id}", "status": "ready"'), PATIENCE_S)
     tidy.gateway.kill()
@@ -152,7 +152,7 @@ def test_trials_whose_server_was_killed(tidy: Tidy) -> None:
     tidy.asked("DELETE FROM leases WHERE spec_id = $1", spec_id)
     until(lambda: len(tidy.lines(FORGOTTEN)) > before, PATIENCE_S)
     assert all(f'"{spec_id}"' in line for line in tidy.lines(FORGOTTEN)[before:])
-    # What the next server makes of it is another specification.
+    # The next server continues the trial with another specification.
     port = int(tidy.gateway.base_url.rpartition(":")[2])
     tidy.gateway.start(port=port)
     path = f"{DEPLOYMENTS}/{made['id']}/trials/{trial_id}"

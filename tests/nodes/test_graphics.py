@@ -1,6 +1,6 @@
-"""Which node a model comes to where one of two has a graphics device.
+"""Selection of a node for a model if one of two nodes has a graphics device.
 
-The device is one that `nvidia-smi` tells of, and there is none: what is to run on it fails to load.
+The device is only reported by a fake `nvidia-smi`. Models that must run on it fail to load.
 """
 
 import os
@@ -21,7 +21,7 @@ DEVICE = "GPU-6b1d7a52-0f6e-4b5c-9f0e-5d2f1f0a3c11, NVIDIA L4, 23034"
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A gateway, and two nodes of which the second has a device."""
+    """Yields a gateway and two nodes, the second with a device."""
     folder = tmp_path_factory.mktemp("driver")
     program = folder / "nvidia-smi"
     program.write_text(f"#!/bin/sh\necho '{DEVICE}'\n")
@@ -29,14 +29,14 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     root = tmp_path_factory.mktemp("mixed")
     with (
         postgres.cluster() as cluster,
-        fleet(root, cluster, gateways=0, nodes=0, CUDA_VISIBLE_DEVICES="0") as found,
+        fleet(root, cluster, gateways=0, nodes=0, CUDA_VISIBLE_DEVICES="0") as mixed_fleet,
     ):
-        found.add_node().start()
-        found.add_node(PATH=f"{folder}:{os.environ['PATH']}").start()
-        gateway = found.add_gateway()
+        mixed_fleet.add_node().start()
+        mixed_fleet.add_node(PATH=f"{folder}:{os.environ['PATH']}").start()
+        gateway = mixed_fleet.add_gateway()
         gateway.start()
         gateway.wait_ready()
-        yield found
+        yield mixed_fleet
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def account(mixed: Fleet) -> httpx.Client:
 
 
 def test_the_device_is_told_of(mixed: Fleet, gateway: Server) -> None:
-    found = {one["id"]: one["devices"] for one in nodes(gateway)}
-    without, having = (found[node.id] for node in mixed.nodes)
+    devices_by_node = {one["id"]: one["devices"] for one in nodes(gateway)}
+    without, having = (devices_by_node[node.id] for node in mixed.nodes)
     assert without == []
     assert [(one["index"], one["name"]) for one in having] == [(0, "NVIDIA L4")]
 
@@ -60,7 +60,7 @@ def test_the_device_is_told_of(mixed: Fleet, gateway: Server) -> None:
 def test_it_is_left_to_what_may_use_it(
     mixed: Fleet, gateway: Server, account: httpx.Client, device: str, number: int
 ) -> None:
-    """There is room on both nodes. What need not run on it answers, device or not."""
+    """Both nodes have room. Models that need no device answer, on either node."""
     made = deploy(account, MODEL, f"on-{device}", device=device)
     ask(account, f"on-{device}")
     [(node, _)] = eventually(lambda: leases(gateway, made["id"]))

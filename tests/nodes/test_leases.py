@@ -1,4 +1,4 @@
-"""Leases in PostgreSQL, with the clock passed in."""
+"""Tests of leases in PostgreSQL, with an injected clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,7 +22,7 @@ from stoker.store.db import Database
 from stoker.store.tables.nodes import Lease, Node
 
 SPEC = DeploymentSpec(id="trial_1", account_id="acct_1", model="m", pipeline="p", source="s")
-"""Of no version: those have to be in the database."""
+"""Specification without a version. Versions would have to exist in the database."""
 MACHINE = MachineStats(cores=2, total_bytes=10, budget_bytes=8, held_bytes=3)
 
 
@@ -40,16 +40,16 @@ def registration(name: str, certificate: str = "one") -> Registration:
 
 @pytest.fixture
 async def nodes(database: Database) -> AsyncIterator[list[Registration]]:
-    found = [registration("node_a"), registration("node_b")]
-    for one in found:
-        await one.begin(database)
-    yield found
+    registrations = [registration("node_a"), registration("node_b")]
+    for node in registrations:
+        await node.begin(database)
+    yield registrations
     async with database.transaction() as session:
         await session.execute(delete(Node))
 
 
 def first_free(found: Sequence[NodeLease]) -> list[str]:
-    """One lease alone."""
+    """Chooses `node_a` unless a lease exists already."""
     return [] if found else ["node_a"]
 
 
@@ -61,10 +61,10 @@ async def test_one_lease_however_many_want_it(
     def choose(found: Sequence[NodeLease]) -> list[str]:
         return [] if found else [next(wishes)]
 
-    taken = await asyncio.gather(*(leases.take(database, SPEC, choose) for _ in range(20)))
-    assert len({tuple(one) for one in taken}) == 1
-    [held] = taken[0]
-    assert (held.spec_id, held.deployment_id, held.node_id) == ("trial_1", "trial_1", "node_a")
+    results = await asyncio.gather(*(leases.take(database, SPEC, choose) for _ in range(20)))
+    assert len({tuple(result) for result in results}) == 1
+    [lease] = results[0]
+    assert (lease.spec_id, lease.deployment_id, lease.node_id) == ("trial_1", "trial_1", "node_a")
 
 
 async def test_generations_grow(database: Database, nodes: list[Registration]) -> None:
@@ -73,7 +73,7 @@ async def test_generations_grow(database: Database, nodes: list[Registration]) -
     [second] = await leases.take(database, SPEC, first_free)
     assert second.generation > first.generation
     both = await leases.take(database, SPEC, lambda _: ["node_b"])
-    assert [one.node_id for one in both] == ["node_a", "node_b"]
+    assert [lease.node_id for lease in both] == ["node_a", "node_b"]
     await leases.revoke(database, SPEC.id)
     async with database.reading() as session:
         assert await leases.leases_of(session) == []
@@ -86,7 +86,7 @@ async def test_none_for_a_node_that_has_gone(database: Database, nodes: list[Reg
 
 async def test_several_at_once(database: Database, nodes: list[Registration]) -> None:
     both = await leases.take(database, SPEC, lambda _: ["node_b", "node_gone", "node_a"])
-    assert [one.node_id for one in both] == ["node_b", "node_a"]
+    assert [lease.node_id for lease in both] == ["node_b", "node_a"]
 
 
 async def test_none_for_a_version_that_was_deleted(
@@ -97,20 +97,20 @@ async def test_none_for_a_version_that_was_deleted(
 
 
 async def test_a_node_knows_its_leases(database: Database, nodes: list[Registration]) -> None:
-    [held] = await leases.take(database, SPEC, first_free)
+    [lease] = await leases.take(database, SPEC, first_free)
     other = replace(SPEC, id="trial_2")
-    await leases.take(database, other, lambda found: [] if found else ["node_b"])
-    found = await nodes[0].beat(database, MACHINE, is_draining=False)
-    assert found == {"trial_1": held.generation}
+    await leases.take(database, other, lambda current: [] if current else ["node_b"])
+    current = await nodes[0].beat(database, MACHINE, is_draining=False)
+    assert current == {"trial_1": lease.generation}
     async with database.reading() as session:
         row = await session.get_one(Node, "node_a")
         assert row.machine["budget_bytes"] == 8
-    # One that starts again has none: what it ran has ended with it.
+    # A restarted node has no leases, because its replicas ended with it.
     await registration("node_a", "two").begin(database)
     with pytest.raises(SupersededError):
         await nodes[0].beat(database, MACHINE, is_draining=False)
     assert await registration("node_a", "two").beat(database, MACHINE, is_draining=True) == {}
-    # Nor does the one before take it along when it ends.
+    # The end of the former process does not remove the new registration.
     await nodes[0].end(database)
     async with database.reading() as session:
         assert (await session.get_one(Node, "node_a")).is_draining
@@ -123,17 +123,17 @@ async def test_silent_nodes_are_gone_and_their_leases_with_them(
     now = 1000.0
     watch = Watch(database, lambda: now)
     await silence(database, "node_a")
-    found, held = await watch.look()
-    # Who has just come judges nobody.
-    assert ([one.id for one in found], len(held)) == (["node_a", "node_b"], 1)
+    seen_nodes, live_leases = await watch.look()
+    # A watch that has just started declares no node lost.
+    assert ([node.id for node in seen_nodes], len(live_leases)) == (["node_a", "node_b"], 1)
     for _ in range(4):
         now += GONE_AFTER_S / 4
-        found, held = await watch.look()
-    assert ([one.id for one in found], held) == (["node_b"], [])
-    # It comes back, without leases.
+        seen_nodes, live_leases = await watch.look()
+    assert ([node.id for node in seen_nodes], live_leases) == (["node_b"], [])
+    # The node returns without leases.
     assert await nodes[0].beat(database, MACHINE, is_draining=False) == {}
-    found, _ = await watch.look()
-    assert [one.id for one in found] == ["node_a", "node_b"]
+    seen_nodes, _ = await watch.look()
+    assert [node.id for node in seen_nodes] == ["node_a", "node_b"]
 
 
 async def test_who_could_not_look_for_a_while_judges_nobody(
@@ -144,12 +144,12 @@ async def test_who_could_not_look_for_a_while_judges_nobody(
     await watch.look()
     now += 3 * GONE_AFTER_S
     await silence(database, "node_a")
-    found, _ = await watch.look()
-    assert len(found) == 2
+    seen_nodes, _ = await watch.look()
+    assert len(seen_nodes) == 2
 
 
 async def silence(database: Database, node_id: str) -> None:
-    """Have a node not have been heard of."""
+    """Sets the node's last heartbeat to a time before the limit."""
     ago = func.clock_timestamp() - timedelta(seconds=GONE_AFTER_S + 1)
     async with database.transaction() as session:
         await session.execute(update(Node).where(Node.id == node_id).values(seen_at=ago))

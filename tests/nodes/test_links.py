@@ -1,4 +1,4 @@
-"""A gateway's end and a node's, over real TLS, with a runtime behind that answers as it is told."""
+"""Tests of the connection between a gateway and a node over real TLS, with a scripted runtime."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ TIMES: dict[str, Any] = {"wait_s": 1.0, "timeout_s": 5.0}
 
 
 class Answering:
-    """As much of a `Runtime` as a node asks of one."""
+    """The part of a `Runtime` that a node uses."""
 
     def __init__(self) -> None:
         self.applied: list[tuple[DeploymentSpec, bool]] = []
@@ -79,7 +79,7 @@ class Answering:
             given["on_progress"](0.5)
         self.host.served(served("ok"))
         return b"".join(
-            bytes(one.content) if isinstance(one, Media) else one.encode() for one in call.items
+            bytes(item.content) if isinstance(item, Media) else item.encode() for item in call.items
         )
 
     async def stream(self, spec_id: str, call: Any, **given: Any) -> AsyncGenerator[bytes]:
@@ -123,7 +123,7 @@ def served(outcome: str) -> Served:
 
 @dataclass
 class Heard:
-    """What nodes have told a gateway."""
+    """Records the messages from nodes to a gateway."""
 
     served: list[tuple[Served, Party]] = field(default_factory=list)
     changed: list[Changed] = field(default_factory=list)
@@ -181,18 +181,18 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 @contextlib.asynccontextmanager
 async def benched(folder: Path) -> AsyncIterator[Bench]:
-    """Starts a node host with a runtime of the test."""
+    """Starts a node host with the test's runtime."""
     secret, runtime, adapters = ServerSecret(folder), Answering(), list[str]()
 
     async def have_adapter(_spec: DeploymentSpec, name: Any) -> None:
         adapters.append(name.folder)
 
-    own = identity.new_identity("node_1")
-    token = identity.token(secret, own.certificate)
+    node_identity = identity.new_identity("node_1")
+    token = identity.token(secret, node_identity.certificate)
     host = runtime.host = NodeHost(
         runtime,  # type: ignore[arg-type]
         "node_1",
-        own,
+        node_identity,
         token,
         have_adapter=have_adapter,
         sources=lambda: ["s"],
@@ -202,7 +202,7 @@ async def benched(folder: Path) -> AsyncIterator[Bench]:
         id="node_1",
         name="n",
         address=f"127.0.0.1:{port}",
-        certificate=own.certificate,
+        certificate=node_identity.certificate,
         is_draining=False,
         pid=1,
         version="0",
@@ -216,21 +216,21 @@ async def benched(folder: Path) -> AsyncIterator[Bench]:
 
 
 async def until(holds: Any) -> None:
-    """Wait for what becomes of the node."""
+    """Waits until a condition of the node holds."""
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.sleep(0.01)
 
 
 async def found(what: Any) -> Any:
-    """What is there of the node, once anything is."""
+    """Returns the value of the function once it is true."""
     await until(what)
     return what()
 
 
 @contextlib.asynccontextmanager
 async def leased(bench: Bench) -> AsyncIterator[tuple[NodeClient, Heard]]:
-    """Connected, and told of what it may run."""
+    """Connects to the node and sends it a specification that it may run."""
     async with bench.gateway() as (node, heard):
         await heard.until(lambda: node.is_connected)
         node.put(SPEC, running=True, generation=5, is_change=True)
@@ -242,17 +242,17 @@ async def test_a_call_and_what_it_came_to(bench: Bench) -> None:
     async with leased(bench) as (node, heard):
         party = CURRENT_CALLER.set(Party("acct_1", "key_1"))
         media = Media("image", content=b"\x00pixels")
-        seen: list[float] = []
+        progress: list[float] = []
         call = replace(CALL, items=["a", media])
-        answer = await node.call(SPEC, 5, call, on_progress=seen.append, **TIMES)
+        answer = await node.call(SPEC, 5, call, on_progress=progress.append, **TIMES)
         CURRENT_CALLER.reset(party)
         assert answer == b"a\x00pixels"
-        assert seen == [0.5]
-        asked, who, timeout_s = bench.runtime.calls[0]
-        assert (asked.task, who, timeout_s) == ("t", Party("acct_1", "key_1"), 5.0)
-        # In the context of the request, once.
-        [(told, whose)] = heard.served
-        assert (told, whose) == (served("ok"), Party("acct_1", "key_1"))
+        assert progress == [0.5]
+        received, caller, timeout_s = bench.runtime.calls[0]
+        assert (received.task, caller, timeout_s) == ("t", Party("acct_1", "key_1"), 5.0)
+        # Exactly once, with the party of the request.
+        [(record, charged_party)] = heard.served
+        assert (record, charged_party) == (served("ok"), Party("acct_1", "key_1"))
         assert (node.machine.cores, node.sources) == (3, frozenset({"s"}))
         assert await node.tail("dep_1", 9) == ["dep_1", "9"]
         await node.drop("ver_1")
@@ -273,7 +273,7 @@ async def test_errors_arrive_as_they_are(bench: Bench) -> None:
 async def test_parts_come_in_order(bench: Bench) -> None:
     async with leased(bench) as (node, _):
         parts = [part async for part in node.stream(SPEC, 5, CALL, **TIMES)]
-        # What has come together is given together.
+        # Parts that arrive together are passed on together.
         assert b"".join(parts) == b"012"
 
 
@@ -309,7 +309,7 @@ async def test_an_older_lease_is_refused(bench: Bench) -> None:
         with pytest.raises(RefusedError) as unknown:
             await node.call(replace(SPEC, id="ver_2"), 9, CALL, **TIMES)
         assert unknown.value.generation == 0
-        # Of a newer one it has to be told what it is for: that may have been changed.
+        # The node needs the specification of a newer lease, because it may have changed.
         with pytest.raises(RefusedError) as newer:
             await node.call(SPEC, 6, CALL, **TIMES)
         assert newer.value.generation == 0
@@ -320,12 +320,14 @@ async def test_an_older_lease_is_refused(bench: Bench) -> None:
 
 
 async def test_a_new_lease_is_of_what_is_wanted_now(bench: Bench) -> None:
-    """Who has none is not told of changes: as of one that was stopped, and started again later."""
+    """A node without a lease is not notified of changes, as of a deployment that was stopped and
+    started again.
+    """
     async with leased(bench) as (node, _):
         node.put(SPEC, running=False, generation=5, is_change=True)
         await until(lambda: not bench.runtime.applied[-1][1])
         changed = replace(SPEC, max_queue=7)
-        # The database may tell of the lease before a gateway does.
+        # The node may read the lease from the database before a gateway reports it.
         bench.host.leases.learn({"ver_1": 8})
         with pytest.raises(RefusedError):
             await node.call(changed, 8, CALL, **TIMES)
@@ -347,36 +349,36 @@ async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:
         assert (spec.readiness, spec.min_replicas, running) == (Readiness.COLD, 0, True)
         with pytest.raises(RefusedError):
             await node.call(SPEC, 5, CALL, **TIMES)
-        # It is taken up again by a newer one alone.
+        # Only a newer lease resumes it.
         node.put(SPEC, running=True, generation=5, is_change=False)
         node.put(SPEC, running=True, generation=7, is_change=False)
         assert await node.call(SPEC, 7, CALL, **TIMES) == b"a"
 
 
 async def test_what_is_made_of_leases(bench: Bench) -> None:
-    """For whoever places others: how much they take, and which of them may be taken away."""
+    """Leases report their memory use and whether they may be evicted, for an external placer."""
     now = 1000.0
     bench.host.leases.clock = lambda: now
     mib, bench.runtime.waiting = 1 << 20, 0
     async with leased(bench) as (node, _):
         bench.host.leases.learn({"ver_1": 5})
-        # It was called a moment ago.
+        # The deployment was called a moment ago.
         assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
         [use] = bench.host.leases.uses().values()
         assert (use.is_kept, use.idle_at) == (False, None)
         now += node_leases.FRESH_S
-        assert [one.idle_at for one in bench.host.leases.uses().values()] == [1000.0]
-        wanted = replace(SPEC, readiness=Readiness.WARM, memory_bytes=mib, min_replicas=2)
-        node.put(wanted, running=True, generation=5, is_change=True)
-        await until(lambda: bench.runtime.applied[-1][0] == wanted)
+        assert [lease_use.idle_at for lease_use in bench.host.leases.uses().values()] == [1000.0]
+        warm = replace(SPEC, readiness=Readiness.WARM, memory_bytes=mib, min_replicas=2)
+        node.put(warm, running=True, generation=5, is_change=True)
+        await until(lambda: bench.runtime.applied[-1][0] == warm)
         assert bench.host.leases.uses() == {
             5: Use(memory_bytes=2 * mib, is_kept=True, idle_at=1000)
         }
-        hot = replace(wanted, readiness=Readiness.HOT)
+        hot = replace(warm, readiness=Readiness.HOT)
         node.put(hot, running=True, generation=5, is_change=True)
         await until(lambda: bench.runtime.applied[-1][0] == hot)
-        assert [one.idle_at for one in bench.host.leases.uses().values()] == [None]
-        # Without one there is nothing to tell.
+        assert [lease_use.idle_at for lease_use in bench.host.leases.uses().values()] == [None]
+        # Without a lease the node reports nothing.
         now += node_leases.SETTLING_S + 1
         bench.host.leases.learn({})
         assert bench.host.leases.uses() == {}
@@ -391,8 +393,8 @@ async def test_what_is_no_more_is_forgotten_unless_it_has_a_lease(bench: Bench) 
         assert bench.runtime.removed == []
         now += node_leases.SETTLING_S + 1
         bench.host.leases.learn({})
-        assert [one.id for one in bench.host.leases.unleased()] == ["ver_1"]
-        # Whoever looked it up was slower than a new lease of it.
+        assert [spec.id for spec in bench.host.leases.unleased()] == ["ver_1"]
+        # A new lease arrives before the lookup ends.
         node.put(SPEC, running=True, generation=6, is_change=False)
         assert await node.call(SPEC, 6, CALL, **TIMES) == b"a"
         await bench.host.leases.forget(["ver_1"])
@@ -414,7 +416,7 @@ async def test_what_nobody_calls_is_given_back(bench: Bench) -> None:
         bench.runtime.stats = lambda _spec_id: DeploymentStats(  # type: ignore[method-assign]
             status=Status.IDLE, reason=Reason.CREATED, message=""
         )
-        # No gateway has told of the second one.
+        # No gateway has sent the second specification.
         assert bench.host.leases.learn({"ver_1": 5, "ver_2": 6}) == []
         now += node_leases.IDLE_S + 1
         assert bench.host.leases.learn({"ver_1": 5, "ver_2": 6}) == [5, 6]
@@ -428,8 +430,8 @@ async def test_a_node_that_goes_fails_what_was_under_way(bench: Bench) -> None:
         with pytest.raises(NodeLostError) as caught:
             await task
         assert caught.value.sent
-        [(told, _)] = heard.served
-        assert (told.outcome, told.status) == ("worker_lost", 503)
+        [(record, _)] = heard.served
+        assert (record.outcome, record.status) == ("worker_lost", 503)
         with pytest.raises(NodeLostError) as again:
             await node.call(SPEC, 5, CALL, **TIMES)
         assert not again.value.sent
@@ -437,7 +439,9 @@ async def test_a_node_that_goes_fails_what_was_under_way(bench: Bench) -> None:
 
 @pytest.mark.parametrize("is_given", [False, True])
 async def test_what_has_waited_there_may_be_asked_elsewhere(bench: Bench, is_given: bool) -> None:
-    """Until a replica is given it. Nobody is told how it went meanwhile."""
+    """A call that waits on a lost node may be retried on another node until a replica receives it.
+    Until then its outcome is not reported.
+    """
     async with leased(bench) as (node, heard):
         task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="loading"), **TIMES))
         [flight] = await found(lambda: [*node._flights._flights.values()])
@@ -449,12 +453,12 @@ async def test_what_has_waited_there_may_be_asked_elsewhere(bench: Bench, is_giv
         with pytest.raises(NodeLostError) as caught:
             await task
         assert caught.value.sent
-        told = [one.outcome for one, _ in heard.served]
+        outcomes = [record.outcome for record, _ in heard.served]
         if is_given:
-            assert (told, caught.value.waited) == (["worker_lost"], None)
+            assert (outcomes, caught.value.waited) == (["worker_lost"], None)
         else:
             assert caught.value.waited
-            assert (told, caught.value.waited.outcome) == ([], "worker_lost")
+            assert (outcomes, caught.value.waited.outcome) == ([], "worker_lost")
 
 
 async def test_a_node_that_drains_says_so(bench: Bench) -> None:
@@ -585,7 +589,7 @@ async def test_nothing_is_said_in_the_clear(bench: Bench) -> None:
 
 
 class TestManyConnections:
-    """The node host's caps, with both event loops: nodes run on uvloop."""
+    """The node host's connection limits with both event loops. Nodes run on uvloop."""
 
     @pytest.fixture(
         params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
@@ -606,26 +610,27 @@ class TestManyConnections:
 
         async def check() -> None:
             async with benched(tmp_path) as bench, leased(bench) as (node, _):
-                before, own = open_files(), bench.host.listener
+                before, host_listener = open_files(), bench.host.listener
                 with contextlib.ExitStack() as idle:
-                    # In a thread: the host accepts meanwhile, so its backlog does not fill.
+                    # In a thread: the host accepts connections meanwhile, so its backlog does not
+                    # fill.
                     for client in await asyncio.to_thread(open_idle, address_of(bench), attempts):
                         idle.enter_context(client)
-                    await until(lambda: own.refused == attempts - most)
+                    await until(lambda: host_listener.refused == attempts - most)
                     assert open_files() - before - attempts <= most + SLACK
-                    assert (len(own.unknown), len(own.known)) == (most, 1)
-                    # The connected gateway is not disturbed, and a new one is refused.
+                    assert (len(host_listener.unknown), len(host_listener.known)) == (most, 1)
+                    # The connected gateway is not disturbed. A new one is rejected.
                     assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
                     await closed_at_once(bench)
-                    await until(lambda: not own.unknown)
-                    # All idle clients still hold their end.
+                    await until(lambda: not host_listener.unknown)
+                    # All idle clients still hold their end of the connection.
                     assert open_files() - before - attempts <= SLACK
                     assert await reach(bench.record, bench.secret) < 5
                     async with bench.gateway() as (other, heard):
                         await heard.until(lambda: other.is_connected)
-                        assert len(own.known) == 2
+                        assert len(host_listener.known) == 2
                     assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
-                await until(lambda: len(own.known) == 1)
+                await until(lambda: len(host_listener.known) == 1)
 
         runner.run(check())
         warnings = [each for each in caplog.records if "too many connections" in each.message]
@@ -636,19 +641,19 @@ class TestManyConnections:
     ) -> None:
         async def check() -> None:
             async with benched(tmp_path) as bench:
-                own = bench.host.listener
-                for said in (b"", b"no TLS at all", b"\x16\x03\x01\x02\x00\x01"):
+                host_listener = bench.host.listener
+                for payload in (b"", b"no TLS at all", b"\x16\x03\x01\x02\x00\x01"):
                     with socket.create_connection(address_of(bench)) as gone:
-                        gone.sendall(said)
+                        gone.sendall(payload)
                         await asyncio.sleep(0.05)
-                    # Far below the time limit for a greeting.
-                    await until(lambda: not own.unknown)
+                    # Long before the timeout of a greeting.
+                    await until(lambda: not host_listener.unknown)
                 _, writer = await connected(bench)
-                await until(lambda: own.unknown)
+                await until(lambda: host_listener.unknown)
                 writer.close()
-                await until(lambda: not own.unknown)
+                await until(lambda: not host_listener.unknown)
                 await refused(Why.REFUSED, bench.record, ServerSecret(tmp_path / "other"))
-                await until(lambda: not own.unknown)
+                await until(lambda: not host_listener.unknown)
 
         (tmp_path / "other").mkdir()
         runner.run(check())
@@ -678,7 +683,7 @@ async def closed_at_once(bench: Bench) -> None:
 
 
 SLACK = 8
-"""Descriptors that event loops and threads may open meanwhile."""
+"""Maximum number of descriptors that event loops and threads may open meanwhile."""
 
 
 def address_of(bench: Bench) -> tuple[str, int]:

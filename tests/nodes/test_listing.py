@@ -1,4 +1,4 @@
-"""Nodes to look at: by the API, and by `stoker cluster status`."""
+"""Tests of the list of nodes in the API and in `stoker cluster status`."""
 
 import contextlib
 import json
@@ -28,16 +28,16 @@ TIMEOUT_S = 60
 
 def nodes(gateway: Server) -> list[dict[str, Any]]:
     with gateway.client(gateway.operator_key) as operator:
-        found = operator.get("/v1/nodes").raise_for_status().json()
-    assert (found["object"], found["has_more"]) == ("list", False)
-    ids = [one["id"] for one in found["data"]]
+        page = operator.get("/v1/nodes").raise_for_status().json()
+    assert (page["object"], page["has_more"]) == ("list", False)
+    ids = [node["id"] for node in page["data"]]
     assert ids == sorted(ids)
-    assert (found["first_id"], found["last_id"]) == (ids[0], ids[-1])
-    return found["data"]
+    assert (page["first_id"], page["last_id"]) == (ids[0], ids[-1])
+    return page["data"]
 
 
 def leases(gateway: Server, deployment_id: str) -> list[tuple[str, dict[str, Any]]]:
-    """Of a deployment: the id of each node with one, and the lease."""
+    """Returns the leases of a deployment, each with the id of its node."""
     return [
         (node["id"], lease)
         for node in nodes(gateway)
@@ -48,10 +48,10 @@ def leases(gateway: Server, deployment_id: str) -> list[tuple[str, dict[str, Any
 
 def eventually(look: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + TIMEOUT_S
-    while not (found := look()):
+    while not (result := look()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return found
+    return result
 
 
 def ask(client: httpx.Client, model: str) -> None:
@@ -63,40 +63,40 @@ class TestNodes:
     def test_each_gateway_sees_both(self, fleet_of_two: Fleet) -> None:
         hosts = {node.id: node for node in fleet_of_two.nodes}
         for gateway in fleet_of_two.gateways:
-            found = {one["id"]: one for one in nodes(gateway)}
-            assert found.keys() == hosts.keys()
-            for one in found.values():
-                host = hosts[one["id"]]
+            by_id = {listed["id"]: listed for listed in nodes(gateway)}
+            assert by_id.keys() == hosts.keys()
+            for listed in by_id.values():
+                host = hosts[listed["id"]]
                 assert host.process is not None
-                assert (one["pid"], one["address"]) == (host.process.pid, host.base_url)
-                assert (one["object"], one["version"]) == ("node", stoker.__version__)
-                assert one["cores"] == (os.cpu_count() or 1)
-                memory = one["memory"]
+                assert (listed["pid"], listed["address"]) == (host.process.pid, host.base_url)
+                assert (listed["object"], listed["version"]) == ("node", stoker.__version__)
+                assert listed["cores"] == (os.cpu_count() or 1)
+                memory = listed["memory"]
                 assert 0 < memory["budget_bytes"] < memory["total_bytes"]
-                assert one["seen_at"] >= one["started_at"]
+                assert listed["seen_at"] >= listed["started_at"]
 
     def test_their_engine_hosts_are_ready_in_a_while(self, fleet_of_two: Fleet) -> None:
         gateway = fleet_of_two.gateways[1]
-        eventually(lambda: {one["status"] for one in nodes(gateway)} == {"ready"})
+        eventually(lambda: {node["status"] for node in nodes(gateway)} == {"ready"})
 
     def test_a_lease_is_where_the_replica_is(self, fleet_of_two: Fleet) -> None:
         first, second = fleet_of_two.account()
         made = deploy(first, MODEL, "listed")
         ask(first, "listed")
-        # Told by the node to the gateway that was not asked, too.
+        # The node also reports the replica to the gateway that was not called.
         gateway = fleet_of_two.gateways[1]
-        (node_id, lease), *others = eventually(
-            # Whose it is it follows within a second.
+        (node_id, lease), *other_leases = eventually(
+            # The node reports the model and account within a second.
             lambda: [
                 one for one in leases(gateway, made["id"]) if one[1]["replicas"] and one[1]["model"]
             ]
         )
-        assert others == []
+        assert other_leases == []
         [replica] = lease["replicas"]
         assert (lease["model"], lease["account_id"]) == ("listed", first.account_id)  # type: ignore[attr-defined]
         assert (lease["spec_id"], replica["status"]) == (made["version_id"], "ready")
         assert replica["engine"] == wait_for(second, made["id"], "ready")["workers"][0]["engine"]
-        # Its process is the host's grandchild, of its engine host.
+        # The replica's process is a child of the engine host and a grandchild of the node host.
         [host] = [one for one in fleet_of_two.nodes if one.id == node_id]
         assert host.process is not None
         children = psutil.Process(host.process.pid).children(recursive=True)
@@ -112,14 +112,14 @@ class TestNodes:
         gateway = fleet_of_two.gateways[0]
 
         def on_both() -> bool:
-            found = leases(gateway, made["id"])
+            pairs = leases(gateway, made["id"])
             ready = {
                 node_id
-                for node_id, lease in found
+                for node_id, lease in pairs
                 for one in lease["replicas"]
                 if one["status"] == "ready"
             }
-            return len(found) == 2 and ready == {one.id for one in fleet_of_two.nodes}
+            return len(pairs) == 2 and ready == {one.id for one in fleet_of_two.nodes}
 
         eventually(on_both)
         generations = [lease["generation"] for _, lease in leases(gateway, made["id"])]
@@ -142,7 +142,9 @@ class TestClusterStatus:
         made = deploy(first, MODEL, "tabled")
         ask(first, "tabled")
         eventually(
-            lambda: any(one["replicas"] for _, one in leases(fleet_of_two.gateways[0], made["id"]))
+            lambda: any(
+                lease["replicas"] for _, lease in leases(fleet_of_two.gateways[0], made["id"])
+            )
         )
         ran = operator.run("cluster", "status")
         assert ran.returncode == 0, ran.stderr
@@ -154,8 +156,8 @@ class TestClusterStatus:
         first.delete(f"/v1/deployments/{made['id']}").raise_for_status()
 
     def test_as_json(self, fleet_of_two: Fleet, operator: Cli) -> None:
-        found = json.loads(operator.run("cluster", "status", "--json").stdout)
-        assert [one["id"] for one in found] == sorted(one.id for one in fleet_of_two.nodes)
+        listed = json.loads(operator.run("cluster", "status", "--json").stdout)
+        assert [node["id"] for node in listed] == sorted(node.id for node in fleet_of_two.nodes)
 
     def test_needs_an_operators_key(self, fleet_of_two: Fleet) -> None:
         first, _ = fleet_of_two.account()
@@ -165,7 +167,7 @@ class TestClusterStatus:
 
 
 class TestNodesThatGo:
-    """Nodes of the test's own: the others stay."""
+    """Separate nodes of these tests that end. The shared nodes stay."""
 
     def test_one_that_is_told_to_end_drains_and_goes(self, fleet_of_two: Fleet) -> None:
         gateway = fleet_of_two.gateways[0]
@@ -183,7 +185,7 @@ class TestNodesThatGo:
             before = eventually(lambda: seen(gateway, node.id, "ready"))
             node.kill()
             lost = eventually(lambda: seen(gateway, node.id, "unreachable"))
-            # What the database says of it stays, as what it has told of itself before.
+            # The node's last data in the database and in its reports stay visible.
             same = ("name", "pid", "address", "cores", "processor")
             assert [lost[field] for field in same] == [before[field] for field in same]
             assert lost["memory"]["budget_bytes"] == before["memory"]["budget_bytes"]
@@ -202,9 +204,9 @@ def another(fleet: Fleet, name: str) -> Iterator[NodeHost]:
 
 
 def status(gateway: Server, node_id: str) -> str | None:
-    return next((one["status"] for one in nodes(gateway) if one["id"] == node_id), None)
+    return next((node["status"] for node in nodes(gateway) if node["id"] == node_id), None)
 
 
 def seen(gateway: Server, node_id: str, status: str) -> dict[str, Any] | None:
-    wanted = (node_id, status)
-    return next((one for one in nodes(gateway) if (one["id"], one["status"]) == wanted), None)
+    expected = (node_id, status)
+    return next((node for node in nodes(gateway) if (node["id"], node["status"]) == expected), None)

@@ -1,4 +1,4 @@
-"""Metrics of a fleet: what gateways tell of nodes, and nodes of themselves."""
+"""Metrics of a fleet: reported by gateways about nodes, and by nodes about themselves."""
 
 import contextlib
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ OF_CALLS = (
 
 @dataclass
 class Watched:
-    """One gateway and one node, whose metrics are open to whoever asks."""
+    """A gateway and a node with public metrics."""
 
     fleet: Fleet
     node: NodeHost
     metrics: httpx.Client
-    """Of the node."""
+    """Client of the node's metrics."""
     account: httpx.Client
     artifact_id: str
 
@@ -51,15 +51,15 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     port = postgres._free_port()
     with (
         postgres.cluster() as cluster,
-        fleet(tmp_path_factory.mktemp("watched"), cluster, gateways=0, nodes=0) as found,
+        fleet(tmp_path_factory.mktemp("watched"), cluster, gateways=0, nodes=0) as watched_fleet,
         httpx.Client(base_url=f"http://127.0.0.1:{port}") as metrics,
     ):
-        node = found.add_node(STOKER_METRICS_PORT=str(port), STOKER_NODE_NAME="watched")
+        node = watched_fleet.add_node(STOKER_METRICS_PORT=str(port), STOKER_NODE_NAME="watched")
         node.start()
-        gateway = found.add_gateway()
+        gateway = watched_fleet.add_gateway()
         gateway.start().wait_ready()
         with gateway.account() as account:
-            yield Watched(found, node, metrics, account, push(account, bert())["id"])
+            yield Watched(watched_fleet, node, metrics, account, push(account, bert())["id"])
 
 
 @pytest.fixture
@@ -74,37 +74,37 @@ def of_model(watched: Watched, made: dict[str, Any]) -> dict[str, str]:
 
 
 def of_nodes(operator: httpx.Client) -> dict[str, dict[str, float]]:
-    """What `GET /v1/nodes` says, as metrics would."""
-    found: dict[str, dict[str, float]] = {}
-    for one in operator.get("/v1/nodes").raise_for_status().json()["data"]:
-        replicas = [replica for lease in one["leases"] for replica in lease["replicas"]]
-        found[one["id"]] = {
-            **{f"memory_{w}_bytes": one["memory"][f"{w}_bytes"] for w in MEMORY},
-            "leases": len(one["leases"]),
+    """Returns the data of `GET /v1/nodes` in the form of metrics."""
+    by_node: dict[str, dict[str, float]] = {}
+    for node in operator.get("/v1/nodes").raise_for_status().json()["data"]:
+        replicas = [replica for lease in node["leases"] for replica in lease["replicas"]]
+        by_node[node["id"]] = {
+            **{f"memory_{w}_bytes": node["memory"][f"{w}_bytes"] for w in MEMORY},
+            "leases": len(node["leases"]),
             **{
                 f"replicas {status}": sum(each["status"] == status for each in replicas)
                 for status in ("starting", "ready", "stopping")
             },
             **{
-                f"status {status}": float(one["status"] == status)
+                f"status {status}": float(node["status"] == status)
                 for status in ("ready", "starting", "draining", "unreachable")
             },
         }
-    return found
+    return by_node
 
 
 MEMORY = ("held", "budget", "reserved")
 
 
 def scraped(told: Scrape) -> dict[str, dict[str, float]]:
-    """The same by metrics."""
-    found: dict[str, dict[str, float]] = {}
+    """Returns the same data from the metrics."""
+    by_node: dict[str, dict[str, float]] = {}
     for family in told.families.values():
         name = family.name.removeprefix("stoker_node_")
         for sample in family.samples if name != family.name else ():
-            what = f"{name} {sample.labels.get('status', '')}".strip()
-            found.setdefault(sample.labels["id"], {})[what] = sample.value
-    return found
+            metric = f"{name} {sample.labels.get('status', '')}".strip()
+            by_node.setdefault(sample.labels["id"], {})[metric] = sample.value
+    return by_node
 
 
 class TestOfGateways:
@@ -112,25 +112,25 @@ class TestOfGateways:
         with watched.operator() as operator:
 
             def alike() -> bool:
-                before, told = of_nodes(operator), scrape(operator)
-                return before == scraped(told) == of_nodes(operator)
+                before, samples = of_nodes(operator), scrape(operator)
+                return before == scraped(samples) == of_nodes(operator)
 
-            # Not between two tellings of the node.
+            # Retry, because the node may report between the two reads.
             until(alike, PATIENCE_S)
-            told = scrape(operator)
+            samples = scrape(operator)
         which = {"node": "watched", "id": watched.node.id}
-        assert told.get("stoker_node_leases", **which) >= 1
-        assert told.get("stoker_node_replicas", status="ready", **which) >= 1
-        assert told.get("stoker_node_status", status="ready", **which) == 1
-        held = told.get("stoker_node_memory_held_bytes", **which)
-        assert 0 < held < told.get("stoker_node_memory_budget_bytes", **which)
+        assert samples.get("stoker_node_leases", **which) >= 1
+        assert samples.get("stoker_node_replicas", status="ready", **which) >= 1
+        assert samples.get("stoker_node_status", status="ready", **which) == 1
+        held_bytes = samples.get("stoker_node_memory_held_bytes", **which)
+        assert 0 < held_bytes < samples.get("stoker_node_memory_budget_bytes", **which)
 
     def test_what_is_kept_for_hot_deployments(self, watched: Watched) -> None:
         made = deploy(watched.account, watched.artifact_id, "kept", readiness="hot")
         with watched.operator() as operator:
             name, which = "stoker_node_memory_reserved_bytes", {"id": watched.node.id}
-            told = scrape_until(operator, name, 1, **which)
-            assert scraped(told)[watched.node.id]["memory_reserved_bytes"] > 0
+            samples = scrape_until(operator, name, 1, **which)
+            assert scraped(samples)[watched.node.id]["memory_reserved_bytes"] > 0
             watched.account.delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
             until(lambda: scrape(operator).get(name, **which) == 0, PATIENCE_S)
 
@@ -139,8 +139,8 @@ class TestOfGateways:
         other.start()
         with watched.operator() as operator:
             until(lambda: "passing" in scrape(operator).labels("node"), PATIENCE_S)
-            told = scrape(operator)
-            assert told.labels("id", "stoker_node_leases") == {watched.node.id, other.id}
+            samples = scrape(operator)
+            assert samples.labels("id", "stoker_node_leases") == {watched.node.id, other.id}
             assert other.stop() == 0
             until(lambda: "passing" not in scrape(operator).labels("node"), PATIENCE_S)
             assert scrape(operator).labels("id", "stoker_node_status") == {watched.node.id}
@@ -149,42 +149,46 @@ class TestOfGateways:
 class TestOfNodes:
     def test_what_it_runs(self, watched: Watched, loaded: dict[str, Any]) -> None:
         which = of_model(watched, loaded)
-        told = scrape_until(watched.metrics, "stoker_batch_size_sum", 1, **which)
-        assert told.get("stoker_replicas", status="ready", **which) == 1
-        assert told.get("stoker_requests_outstanding", **which) == 0
-        assert told.get("stoker_batch_size_sum", **which) == 1
-        assert told.get("stoker_cold_starts_total", outcome="loaded", **which) == 1
-        assert told.get("stoker_cold_start_seconds_count", **which) == 1
-        assert told.get("stoker_build_info", version=stoker.__version__) == 1
-        own = f"{DEPLOYMENTS}/{loaded['id']}"
+        samples = scrape_until(watched.metrics, "stoker_batch_size_sum", 1, **which)
+        assert samples.get("stoker_replicas", status="ready", **which) == 1
+        assert samples.get("stoker_requests_outstanding", **which) == 0
+        assert samples.get("stoker_batch_size_sum", **which) == 1
+        assert samples.get("stoker_cold_starts_total", outcome="loaded", **which) == 1
+        assert samples.get("stoker_cold_start_seconds_count", **which) == 1
+        assert samples.get("stoker_build_info", version=stoker.__version__) == 1
+        path = f"{DEPLOYMENTS}/{loaded['id']}"
 
         def weighed_alike() -> bool:
-            [worker] = watched.account.get(own).raise_for_status().json()["workers"]
+            [worker] = watched.account.get(path).raise_for_status().json()["workers"]
             memory = scrape(watched.metrics).get("stoker_replica_memory_bytes", **which)
             return worker["memory_bytes"] and memory == worker["memory_bytes"]
 
         until(weighed_alike, PATIENCE_S)
         name = "stoker_memory_held_mib_ms_total"
-        held = scrape(watched.metrics).get(name, **which)
-        assert scrape_until(watched.metrics, name, held + 1, **which).get(name, **which) > held
+        previous = scrape(watched.metrics).get(name, **which)
+        assert (
+            scrape_until(watched.metrics, name, previous + 1, **which).get(name, **which) > previous
+        )
         with watched.operator() as operator:
             assert scrape(operator).get(name, **which) == 0
-            # Who was asked has counted the call, and the node has not.
+            # The called gateway counted the call. The node did not.
             assert scrape(operator).get("stoker_requests_total", outcome="ok", **which) == 1
         assert not {*OF_CALLS} & scrape(watched.metrics).names
 
     def test_its_machine_and_its_process(self, watched: Watched, loaded: dict[str, Any]) -> None:
-        told = scrape(watched.metrics)
+        samples = scrape(watched.metrics)
         with watched.operator() as operator:
             [(identifier, listed)] = of_nodes(operator).items()
         which = {"node": "watched", "id": identifier}
         assert identifier == watched.node.id
-        budget = told.get("stoker_node_memory_budget_bytes", **which)
+        budget = samples.get("stoker_node_memory_budget_bytes", **which)
         assert budget == listed["memory_budget_bytes"]
-        assert 0 < told.get("stoker_node_memory_held_bytes", **which) <= budget
-        assert told.get("process_resident_memory_bytes") > 1 << 20
-        assert told.get("stoker_node_connections_refused_total", **which) == 0
-        assert [one.name for one in told.families.values() if not one.documentation] == []
+        assert 0 < samples.get("stoker_node_memory_held_bytes", **which) <= budget
+        assert samples.get("process_resident_memory_bytes") > 1 << 20
+        assert samples.get("stoker_node_connections_refused_total", **which) == 0
+        assert [
+            family.name for family in samples.families.values() if not family.documentation
+        ] == []
 
     def test_series_go_with_the_deployment(self, watched: Watched, loaded: dict[str, Any]) -> None:
         assert loaded["model"] in scrape(watched.metrics).labels("model")
@@ -197,8 +201,8 @@ class TestOfNodes:
             assert watched.metrics.get(path).status_code == 404
 
     def test_a_port_that_is_taken_keeps_it_from_its_start(self, watched: Watched) -> None:
-        taken = str(watched.metrics.base_url.port)
-        other = watched.fleet.add_node(STOKER_METRICS_PORT=taken, STOKER_PRELOAD="false")
+        used_port = str(watched.metrics.base_url.port)
+        other = watched.fleet.add_node(STOKER_METRICS_PORT=used_port, STOKER_PRELOAD="false")
         with pytest.raises(RuntimeError, match="in use by process"):
             other.start()
         with watched.operator() as operator, contextlib.suppress(FileNotFoundError):

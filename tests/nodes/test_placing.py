@@ -1,4 +1,4 @@
-"""Which node gets what."""
+"""Tests of the selection of a node for a lease or a call."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def place(name: str, *, budget: int = 100, claimed: int = 0, leases: int = 0, fi
 
 def test_the_emptiest_gets_it() -> None:
     assert chosen(10, [place("a", claimed=50), place("b", claimed=20)]) == "b"
-    # By the part of it that is taken, not by what is left.
+    # Compared by the claimed fraction of the budget, not by the free bytes.
     assert chosen(10, [place("a", budget=1000, claimed=500), place("b", claimed=20)]) == "b"
 
 
@@ -50,10 +50,10 @@ def load(name: str, outstanding: int, ready: int = 1) -> Load:
 def test_calls_go_to_the_least_busy() -> None:
     assert least_busy([load("a", 3), load("b", 2)]) == "b"
     assert least_busy([load("a", 3, ready=2), load("b", 2)]) == "a"
-    # One that loads has few calls, and answers none.
+    # A node that still loads has few calls and answers none.
     assert least_busy([load("a", 9), load("b", 0, ready=0)]) == "a"
     assert least_busy([load("b", 0, ready=0)]) == "b"
-    # Nor one that has failed, where another is there.
+    # A node that failed is avoided if another exists.
     failed = Load(node_id="a", outstanding=0, ready=0, has_failed=True)
     assert least_busy([failed, load("b", 3, ready=0)]) == "b"
     assert least_busy([failed]) == "a"
@@ -68,12 +68,12 @@ def test_what_begins_alike_goes_to_one_node_until_that_is_busy() -> None:
     assert least_busy(busy, b"a conversation") != first
     almost = [load(name, 4 if name == first else 0) for name in names]
     assert least_busy(almost, b"a conversation") == first
-    # When one goes, what was another's stays.
+    # After the loss of a node, keys of the other nodes stay on their nodes.
     keys = [f"conversation {number}".encode() for number in range(200)]
     before = {key: least_busy(idle, key) for key in keys}
-    left = [one for one in idle if one.node_id != first]
-    assert all(least_busy(left, key) == node for key, node in before.items() if node != first)
-    # And they are spread: of 200 on 8 none has fewer than 5 or more than 60.
+    remaining = [node_load for node_load in idle if node_load.node_id != first]
+    assert all(least_busy(remaining, key) == node for key, node in before.items() if node != first)
+    # The 200 keys are spread over 8 nodes: each node has between 5 and 60.
     counts = [list(before.values()).count(name) for name in names]
     assert min(counts) >= 5
     assert max(counts) <= 60
@@ -81,33 +81,33 @@ def test_what_begins_alike_goes_to_one_node_until_that_is_busy() -> None:
 
 @given(some.integers(0, 500), some.integers(1, 50))
 def test_shares(total: int, parts: int) -> None:
-    found = shares(total, parts)
-    assert sum(found) == total
-    assert len(found) == parts
-    assert max(found) - min(found) <= 1
-    assert found == sorted(found, reverse=True)
+    sizes = shares(total, parts)
+    assert sum(sizes) == total
+    assert len(sizes) == parts
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
 
 
 class TestGraphics:
-    """`free` is what is left of each device of a node."""
+    """Selection of nodes with graphics devices. `free` is the free memory of each device."""
 
     def with_devices(self, name: str, *free: int, claimed: int = 0) -> Place:
         return replace(place(name, claimed=claimed), devices=dict(enumerate(free)))
 
     def test_what_needs_one_comes_to_none_without(self) -> None:
-        none, one = place("a"), self.with_devices("b", 50, claimed=90)
-        assert chosen(20, [none, one], Graphics()) == "b"
+        none, single = place("a"), self.with_devices("b", 50, claimed=90)
+        assert chosen(20, [none, single], Graphics()) == "b"
         assert chosen(20, [none], Graphics()) is None
-        assert chosen(20, [one], Graphics(index=1)) is None
-        assert chosen(20, [one], Graphics(count=2)) is None
+        assert chosen(20, [single], Graphics(index=1)) is None
+        assert chosen(20, [single], Graphics(count=2)) is None
         two = self.with_devices("c", 50, 50, claimed=95)
-        assert chosen(20, [one, two], Graphics(index=1)) == "c"
-        assert chosen(20, [one, two], Graphics(count=2)) == "c"
+        assert chosen(20, [single, two], Graphics(index=1)) == "c"
+        assert chosen(20, [single, two], Graphics(count=2)) == "c"
 
     def test_where_the_device_has_room(self) -> None:
         full, free = self.with_devices("a", 10), self.with_devices("b", 30, claimed=70)
         assert chosen(20, [full, free], Graphics()) == "b"
-        # Where none has: something has to go, and it is the emptiest node's.
+        # If no device has room, an eviction is necessary and the emptiest node is chosen.
         assert chosen(40, [full, self.with_devices("b", 30, claimed=50)], Graphics()) == "a"
 
     def test_what_can_do_without_prefers_one_that_is_free(self) -> None:
@@ -115,19 +115,19 @@ class TestGraphics:
         none, free, full = place("a"), self.with_devices("b", 50), self.with_devices("c", 5)
         assert chosen(20, [none, free, full], optional) == "b"
         assert chosen(20, [none, full], optional) == "a"
-        # But not to where something would have to go for it.
+        # But not a node that would have to evict a model for it.
         assert chosen(20, [none, self.with_devices("b", 50, claimed=90)], optional) == "a"
 
     def test_what_uses_none_leaves_them_to_others(self) -> None:
-        none, one = place("b", claimed=50), self.with_devices("a", 50)
-        assert chosen(20, [none, one]) == "b"
-        assert chosen(60, [none, one]) == "a"
+        none, single = place("b", claimed=50), self.with_devices("a", 50)
+        assert chosen(20, [none, single]) == "b"
+        assert chosen(60, [none, single]) == "a"
 
     def test_why_none(self) -> None:
-        none, one = place("a"), self.with_devices("b", 50)
+        none, single = place("a"), self.with_devices("b", 50)
         assert why_none(20, [none], Graphics()) == "is to run on a GPU, and no node has one"
-        two = why_none(20, [none, one], Graphics(count=2))
+        two = why_none(20, [none, single], Graphics(count=2))
         assert two == "is to run on 2 GPUs, and no node has so many"
-        assert "GPU 7" in why_none(20, [none, one], Graphics(index=7))
+        assert "GPU 7" in why_none(20, [none, single], Graphics(index=7))
         for graphics in (None, Graphics(is_optional=True), Graphics()):
-            assert "of memory" in why_none(200, [none, one], graphics)
+            assert "of memory" in why_none(200, [none, single], graphics)

@@ -1,4 +1,4 @@
-"""How a gateway looks for a node, beside a database that no node has come to."""
+"""Tests of a gateway's search for a node in a database without nodes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,18 +23,18 @@ WAIT_S, MOST_TRIES = 1.0, 8
 
 
 class Nowhere:
-    """Where models lie: gateways do not ask."""
+    """Placeholder for the model folders, which gateways do not use."""
 
 
 @pytest.fixture
 async def runtime(alone: str, database: Database, tmp_path: Path) -> AsyncIterator[NodesRuntime]:
-    # The tables are there.
+    # The fixture `database` has created the tables.
     assert not database.is_sqlite
     settings = Settings(data_dir=tmp_path, database_url=alone, runtime="nodes")
-    found = NodesRuntime(settings, Nowhere())  # type: ignore[arg-type]
-    await found.start([])
-    yield found
-    await found.stop()
+    nodes_runtime = NodesRuntime(settings, Nowhere())  # type: ignore[arg-type]
+    await nodes_runtime.start([])
+    yield nodes_runtime
+    await nodes_runtime.stop()
 
 
 async def test_calls_that_wait_do_not_ask_the_database_all_the_time(
@@ -50,5 +50,7 @@ async def test_calls_that_wait_do_not_ask_the_database_all_the_time(
     runtime.apply(SPEC, running=True)
     calls = [runtime.call("ver_1", CALL, wait_s=WAIT_S, timeout_s=5) for _ in range(20)]
     answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [one.code for one in answers if isinstance(one, CapacityError)] == ["no_node"] * 20
+    assert [answer.code for answer in answers if isinstance(answer, CapacityError)] == [
+        "no_node"
+    ] * 20
     assert 1 <= len(tries) <= MOST_TRIES

@@ -1,4 +1,4 @@
-"""A gateway that is killed with all kinds of work under way, which another one takes over."""
+"""Another gateway takes over all kinds of work of a killed gateway."""
 
 import contextlib
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ LONG = FILM | {"num_inference_steps": 200}
 
 @dataclass
 class Job:
-    """One account, as the gateway sees it that is killed, and as the other one does."""
+    """An account with a client of the gateway that is killed and a client of the other gateway."""
 
     fleet: Fleet
     a: httpx.Client
@@ -43,21 +43,25 @@ class Job:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
-    """The other gateway is started once all work is with the first."""
+    """Yields a fleet with one gateway. `joined` starts the other once all work runs on the
+    first.
+    """
     settings = {"STOKER_JOB_LEASE_S": "3", "STOKER_UPLOAD_PART_MIB": "1", STILL: "120"}
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(postgres.cluster())
-        found = stack.enter_context(fleet(tmp_path / "fleet", cluster, gateways=1, **settings))
-        a = stack.enter_context(found.gateways[0].account("taken over"))
+        started_fleet = stack.enter_context(
+            fleet(tmp_path / "fleet", cluster, gateways=1, **settings)
+        )
+        a = stack.enter_context(started_fleet.gateways[0].account("taken over"))
         chat = deploy(a, MODEL, "chat", engine="torch", readiness="warm")
         film = deploy(a, video_models.ltx(tmp_path / "film"), "film", readiness="warm")
-        for one in (chat, film):
-            wait_for(a, one["id"], "ready")
-        yield Job(found, a, a, chat, film)
+        for deployment in (chat, film):
+            wait_for(a, deployment["id"], "ready")
+        yield Job(started_fleet, a, a, chat, film)
 
 
 def joined(job: Job) -> Job:
-    """With the other gateway, which finds all of it at work."""
+    """Starts the other gateway, which finds all work under way."""
     gateway = job.fleet.add_gateway().start()
     gateway.wait_ready()
     key = job.a.headers["authorization"].removeprefix("Bearer ")
@@ -76,14 +80,15 @@ def test_a_gateway_is_killed_with_all_kinds_of_work(job: Job) -> None:
             upload.put(path.name, path.read_bytes()).raise_for_status()
     agent = chat.agent(config={"max_tokens": TOKENS})
     with contextlib.ExitStack() as stack:
-        # Nothing ends before it is seen at work, and then nothing goes on until the end.
+        # No job ends before the test sees it at work. Then all work stays halted until the end of
+        # the block.
         halts = [stack.enter_context(one.slowed()) for one in (chat, film)]
         half = len(weights) // 2
         stack.enter_context(upload.beginning(WEIGHTS, len(weights), weights[:half]))
         streaming = Streaming(job.a, "chat")
         assert streaming.begun.wait(PATIENCE_S)
         run = chat.run(agent, COUNT)
-        seen = begun(chat, run, "message.delta")
+        seen_events = begun(chat, run, "message.delta")
         videos = [
             job.a.post("/v1/videos", json=body).raise_for_status().json()["id"]
             for body in (LONG, FILM)
@@ -98,7 +103,7 @@ def test_a_gateway_is_killed_with_all_kinds_of_work(job: Job) -> None:
     streaming.ended()
     assert streaming.lines[-1:] != ["data: [DONE]"]
 
-    # The upload: what was acknowledged is there, and it goes on behind it.
+    # The upload resumes after the acknowledged bytes.
     upload = replace(upload, server=job.fleet.gateways[1], client=job.b)
     offset = upload.offset(WEIGHTS)
     assert 0 <= offset <= half
@@ -110,21 +115,21 @@ def test_a_gateway_is_killed_with_all_kinds_of_work(job: Job) -> None:
     tagger = job.b.post("/v1/deployments", json=body).raise_for_status().json()
     assert call(job.b, "tagger", wait=60).status_code == 200
 
-    # The run goes on.
+    # The run continues.
     account = Account(job.b, job.chat["id"])
-    asked = [{"role": "user", "content": COUNT}]
+    messages = [{"role": "user", "content": COUNT}]
     same = account.post(
-        "/v1/chat/completions", 200, model="chat", messages=asked, max_tokens=TOKENS
+        "/v1/chat/completions", 200, model="chat", messages=messages, max_tokens=TOKENS
     )
-    check_resumed(account, run, seen, same["choices"][0]["message"]["content"])
+    check_resumed(account, run, seen_events, same["choices"][0]["message"]["content"])
 
-    # The videos: each ends once, and is whole.
+    # Each video completes once and is whole.
     for identifier in videos:
         until(lambda one=identifier: state(job.b, one)["status"] == "completed", PATIENCE_S)
         content = job.b.get(f"/v1/videos/{identifier}/content").raise_for_status().content
         assert decoded(content) == (9, 64, 32, 25.0, "h264")
 
-    # Nothing is left at work, and the books hold: what was done twice is charged once.
+    # No work is outstanding, and usage is correct: repeated work is charged once.
     until(lambda: all(outstanding(job.b, one) == 0 for one in (job.chat, job.film)), PATIENCE_S)
     report = closed([job.b], (job.chat, job.film, tagger))
     [row] = [one for one in report["data"] if one["model"] == "film"]

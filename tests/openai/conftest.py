@@ -1,4 +1,4 @@
-"""The demo's chat model on a real server, once on each engine, and the real openai SDK."""
+"""Fixtures with the demo's chat model on a real server, on each engine, and the openai SDK."""
 
 import os
 import time
@@ -16,18 +16,21 @@ from tests.support.server import Server
 
 MODEL = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
 ENGINES = tuple(os.environ.get("STOKER_TEST_ENGINES", "torch,openvino").split(","))
-"""`make test-vllm` names vllm, which needs an environment of its own."""
+"""Tested engines. `make test-vllm` sets vllm, which needs its own environment."""
 ANY = ENGINES[0]
-"""For what does not depend on the engine."""
+"""Engine for tests that do not depend on the engine."""
 CACHING = ENGINES[-1]
-"""One that finds the beginnings of prompts computed."""
+"""Engine with a prefix cache."""
 RANDOM = "team/chat"
-"""The model id of a chat model with random weights."""
+"""Model id of a chat model with random weights."""
 CONVERSION_S = 300
 
 
 BASE_URL, KEY = "STOKER_TEST_BASE_URL", "STOKER_TEST_KEY"
-"""Where they are set, what they name is used: the tests of another SDK's process set them."""
+"""If set, these variables name the server and key to use.
+
+The tests of another SDK's process set them.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +40,10 @@ def base_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def account(request: pytest.FixtureRequest, base_url: str) -> Iterator[httpx.Client]:
-    """An account with the chat model deployed by each engine's name, converted where it has to."""
+    """Yields an account with the chat model, deployed under each engine's name.
+
+    The model is converted if the engine needs it.
+    """
     if KEY in os.environ:
         headers = {"authorization": f"Bearer {os.environ[KEY]}"}
         with httpx.Client(base_url=base_url, headers=headers, timeout=120) as client:
@@ -46,7 +52,8 @@ def account(request: pytest.FixtureRequest, base_url: str) -> Iterator[httpx.Cli
     server: Server = request.getfixturevalue("server")
     server.wait_ready()
     with server.account("chat") as client:
-        # Compared with torch: in the precision of whatever processor this is, numbers would differ.
+        # The answers are compared with torch. In the processor's preferred precision, numbers would
+        # differ.
         precise = {engine: {} if engine == "vllm" else {"dtype": "float32"} for engine in ENGINES}
         first = {
             engine: deploy(client, MODEL, engine, engine=engine, readiness="hot", **fields)["id"]
@@ -59,7 +66,7 @@ def account(request: pytest.FixtureRequest, base_url: str) -> Iterator[httpx.Cli
 
 def wait_for_engine(client: httpx.Client, identifier: str, engine: str) -> None:
     deadline = time.monotonic() + CONVERSION_S
-    while engine not in [one["engine"] for one in deployment(client, identifier)["workers"]]:
+    while engine not in [worker["engine"] for worker in deployment(client, identifier)["workers"]]:
         assert time.monotonic() < deadline, deployment(client, identifier)
         time.sleep(0.2)
 
@@ -76,7 +83,7 @@ def sdk(base_url: str, key: str) -> openai.OpenAI:
 
 @pytest.fixture(scope="session", params=ENGINES)
 def model(request: pytest.FixtureRequest, account: httpx.Client) -> str:
-    """The model id, which is the name of its engine."""
+    """Returns the model id, which equals the name of its engine."""
     return str(request.param)
 
 

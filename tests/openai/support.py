@@ -1,4 +1,4 @@
-"""A tiny chat model with random weights, and what its events look like on the wire."""
+"""A tiny chat model with random weights, and a parser of its events on the wire."""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ Effort: {{ reasoning_effort }}<|im_end|>
 
 
 def chat_model(folder: Path) -> Path:
-    """Save a Llama of some thousand parameters that answers greedily, with a ChatML template."""
+    """Saves a Llama of some thousand parameters that answers greedily, with a ChatML template."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -69,16 +69,17 @@ def chat_model(folder: Path) -> Path:
     transformers.set_seed(0)
     model = transformers.LlamaForCausalLM(config).eval()
     model.save_pretrained(folder)
-    own = folder / "generation_config.json"
-    # It may reason before a form or a call, and would go on for ever: it begins no mark by itself.
+    config_path = folder / "generation_config.json"
+    # The model may reason before a form or a call, and would never stop. So it rarely begins a mark
+    # by itself.
     rarely = [[[tokenizer.convert_tokens_to_ids("<")], -50.0]]
     more = {"do_sample": False, "sequence_bias": rarely}
-    own.write_text(json.dumps(json.loads(own.read_text()) | more))
+    config_path.write_text(json.dumps(json.loads(config_path.read_text()) | more))
     return folder
 
 
 def generated(folder: Path, messages: Sequence[dict[str, Any]], tokens: int) -> tuple[str, int]:
-    """What transformers answers to a conversation, and how many tokens the prompt has."""
+    """Returns transformers' answer to a conversation, and the number of tokens in the prompt."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -92,12 +93,12 @@ def generated(folder: Path, messages: Sequence[dict[str, Any]], tokens: int) -> 
 
 
 def events(content: bytes) -> list[dict[str, Any]]:
-    """The events of a stream, once their framing has been found right."""
-    found: list[dict[str, Any]] = []
+    """Checks the framing of a stream and returns its events."""
+    parsed: list[dict[str, Any]] = []
     for number, block in enumerate(content.decode().removesuffix("\n\n").split("\n\n")):
         head, data = block.split("\n")
         event = json.loads(data.removeprefix("data: "))
         assert head == f"event: {event['type']}"
         assert event["sequence_number"] == number
-        found.append(event)
-    return found
+        parsed.append(event)
+    return parsed

@@ -1,4 +1,7 @@
-"""Awkward values on a real server: what a model writes under a constraint is what a client gets."""
+"""Awkward values on a real server: a client receives the text that a model writes.
+
+The model writes under a constraint.
+"""
 
 import json
 from collections.abc import Iterator
@@ -14,9 +17,9 @@ from tests.support.scripted import Script
 from tests.support.server import Server
 
 MOST_BYTES = 1200
-"""Of the texts of one model, whose layers are as wide as its texts are long."""
+"""Maximum bytes in the texts of one model. Its layers are as wide as its texts are long."""
 SHARE = max(1, 8 // examples(1))
-"""Of so many values one is tried, by default."""
+"""Number of values per tested value, by default."""
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA: Any = {"type": "object", "properties": {"v": {"type": "array"}}, "required": ["v"]}
@@ -35,7 +38,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def chunks() -> list[str]:
-    """Objects of JSON with lists of values, short enough for a model each."""
+    """Returns JSON objects with lists of values. Each is short enough for one model."""
     lists: list[list[str]] = [[]]
     for value in [text for text in [*STRINGS, *VALUES][::SHARE] if len(text.encode()) < 500]:
         if sum(len(text.encode()) for text in lists[-1]) + len(value.encode()) > MOST_BYTES // 2:
@@ -58,8 +61,9 @@ def client(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def model(
     request: pytest.FixtureRequest, client: httpx.Client, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, str, str, str]:
-    """A model, the JSON that it writes, and the messages that make it write that, alone and in a
-    tool call.
+    """Returns a model's id, the JSON that it writes, and two messages.
+
+    The messages make it write the JSON alone and in a tool call.
     """
     text, name = CHUNKS[request.param], f"awkward-{request.param}"
     template = (

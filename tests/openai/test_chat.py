@@ -66,7 +66,7 @@ def refusal(sdk: openai.OpenAI, model: str, messages: Any, **options: Any) -> di
 
 @pytest.fixture(scope="module")
 def reference() -> tuple[Any, Any]:
-    # Not for the tests of another SDK's process, which need none of it.
+    # Imported here because the tests of another SDK's process do not need it.
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -78,9 +78,9 @@ def reference() -> tuple[Any, Any]:
 
 class TestModels:
     def test_listed(self, sdk: openai.OpenAI, model: str) -> None:
-        (found,) = (one for one in sdk.models.list() if one.id == model)
-        assert found == sdk.models.retrieve(model)
-        assert found.object == "model"
+        (listed,) = (row for row in sdk.models.list() if row.id == model)
+        assert listed == sdk.models.retrieve(model)
+        assert listed.object == "model"
 
     def test_unknown(self, sdk: openai.OpenAI, model: str) -> None:
         with pytest.raises(openai.NotFoundError):
@@ -102,30 +102,33 @@ class TestAnswers:
         self, sdk: openai.OpenAI, model: str, role: Any, system: str, question: str, answer: str
     ):
         messages: Any = [{"role": role, "content": system}, *user(question)]
-        found = sdk.chat.completions.create(model=model, messages=messages)
-        assert found.choices[0].message.content == answer
+        completion = sdk.chat.completions.create(model=model, messages=messages)
+        assert completion.choices[0].message.content == answer
 
     def test_usage_and_shape(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
         tokenizer, _ = reference
-        found = ask(sdk, model, FRANCE)
+        completion = ask(sdk, model, FRANCE)
         prompt = tokenizer.apply_chat_template(
             user(FRANCE), add_generation_prompt=True, tokenize=False
         )
         tokens = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
         answer = len(tokenizer(PARIS, add_special_tokens=False)["input_ids"])
-        assert found.object == "chat.completion"
-        assert found.model == model
-        assert found.choices[0].finish_reason == "stop"
-        assert found.choices[0].message.role == "assistant"
-        assert found.usage is not None
-        assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (tokens, answer)
-        assert found.usage.total_tokens == tokens + answer
+        assert completion.object == "chat.completion"
+        assert completion.model == model
+        assert completion.choices[0].finish_reason == "stop"
+        assert completion.choices[0].message.role == "assistant"
+        assert completion.usage is not None
+        assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (
+            tokens,
+            answer,
+        )
+        assert completion.usage.total_tokens == tokens + answer
 
     def test_parts_are_one_text(self, sdk: openai.OpenAI, model: str):
         content = [{"type": "text", "text": FRANCE}]
         messages: Any = [{"role": "user", "content": content}]
-        found = sdk.chat.completions.create(model=model, messages=messages)
-        assert found.choices[0].message.content == PARIS
+        completion = sdk.chat.completions.create(model=model, messages=messages)
+        assert completion.choices[0].message.content == PARIS
 
     def test_earlier_turns(self, sdk: openai.OpenAI, model: str):
         messages: Any = [
@@ -133,23 +136,23 @@ class TestAnswers:
             {"role": "assistant", "content": "7 plus 5 is 12."},
             *user(FRANCE),
         ]
-        found = sdk.chat.completions.create(model=model, messages=messages)
-        assert found.choices[0].message.content == PARIS
+        completion = sdk.chat.completions.create(model=model, messages=messages)
+        assert completion.choices[0].message.content == PARIS
 
     def test_a_known_beginning_is_not_computed_again(self, sdk: openai.OpenAI):
-        told = "Count from 1 to 10. " * 8
+        prefix = "Count from 1 to 10. " * 8
         cached: list[int] = []
         for _ in range(2):
-            usage = ask(sdk, CACHING, told, max_tokens=2).usage
+            usage = ask(sdk, CACHING, prefix, max_tokens=2).usage
             assert usage is not None and usage.prompt_tokens_details is not None
             cached.append(usage.prompt_tokens_details.cached_tokens or 0)
         assert cached[0] < 32 <= cached[1]
         assert cached[1] % 32 == 0
 
     def test_length(self, sdk: openai.OpenAI, model: str):
-        found = ask(sdk, model, COUNT, max_completion_tokens=5)
-        assert found.choices[0].finish_reason == "length"
-        assert found.usage is not None and found.usage.completion_tokens == 5
+        completion = ask(sdk, model, COUNT, max_completion_tokens=5)
+        assert completion.choices[0].finish_reason == "length"
+        assert completion.usage is not None and completion.usage.completion_tokens == 5
 
     def test_counts_to_a_hundred(self, sdk: openai.OpenAI, model: str):
         text = ask(sdk, model, COUNT).choices[0].message.content
@@ -166,16 +169,16 @@ class TestStream:
                 stream_options={"include_usage": True},
             )
         )
-        *said, last = chunks
-        text = "".join(one.choices[0].delta.content or "" for one in said)
+        *parts, last = chunks
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in parts)
         assert text == ", ".join(str(number) for number in range(1, 101))
-        assert len(said) > 100, "it came in pieces"
-        assert said[0].choices[0].delta.role == "assistant"
-        assert [one.choices[0].finish_reason for one in said[-2:]] == [None, "stop"]
-        assert all(one.usage is None for one in said)
+        assert len(parts) > 100, "it came in pieces"
+        assert parts[0].choices[0].delta.role == "assistant"
+        assert [chunk.choices[0].finish_reason for chunk in parts[-2:]] == [None, "stop"]
+        assert all(chunk.usage is None for chunk in parts)
         assert last.choices == []
         assert last.usage is not None and last.usage.completion_tokens > 100
-        assert {one.id for one in chunks} == {last.id}
+        assert {chunk.id for chunk in chunks} == {last.id}
 
     def test_the_wire(self, account: httpx.Client, model: str):
         body = {"model": model, "messages": user(FRANCE), "stream": True}
@@ -218,10 +221,10 @@ class TestStream:
 
 class TestTools:
     def test_calls_with_the_city(self, sdk: openai.OpenAI, model: str):
-        found = ask(sdk, model, "What is the weather in Lisbon?", tools=[WEATHER])
-        (call,) = found.choices[0].message.tool_calls or []
-        assert found.choices[0].finish_reason == "tool_calls"
-        assert found.choices[0].message.content is None
+        completion = ask(sdk, model, "What is the weather in Lisbon?", tools=[WEATHER])
+        (call,) = completion.choices[0].message.tool_calls or []
+        assert completion.choices[0].finish_reason == "tool_calls"
+        assert completion.choices[0].message.content is None
         assert call.type == "function"
         assert call.id.startswith("call_")
         assert call.function.name == "get_weather"
@@ -261,39 +264,41 @@ class TestTools:
         assert names == ["get_weather"]
         arguments = [part.function.arguments or "" for part in parts if part.function]
         assert json.loads("".join(arguments)) == {"city": "Lisbon"}
-        assert len([one for one in arguments if one]) > 1, "arguments came in pieces"
+        assert len([fragment for fragment in arguments if fragment]) > 1, "arguments came in pieces"
 
     def test_streamed_helper(self, sdk: openai.OpenAI, model: str):
-        # The helper wants schemas that are strict.
+        # The helper requires strict schemas.
         strict = {**WEATHER, "function": {**WEATHER["function"], "strict": True}}
         with sdk.chat.completions.stream(
             model=model, messages=user("What is the weather in Lisbon?"), tools=[strict]
         ) as stream:
-            done = [one for one in stream if one.type == "tool_calls.function.arguments.done"]
-        assert [(one.name, json.loads(one.arguments)) for one in done] == [
+            done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
+        assert [(event.name, json.loads(event.arguments)) for event in done] == [
             ("get_weather", {"city": "Lisbon"})
         ]
 
     def test_two_at_once(self, sdk: openai.OpenAI, model: str):
-        found = ask(sdk, model, "What is the weather in Paris and in Rome?", tools=[WEATHER])
-        calls = found.choices[0].message.tool_calls or []
-        arguments = [json.loads(one.function.arguments) for one in calls if one.type == "function"]
+        completion = ask(sdk, model, "What is the weather in Paris and in Rome?", tools=[WEATHER])
+        calls = completion.choices[0].message.tool_calls or []
+        arguments = [
+            json.loads(call.function.arguments) for call in calls if call.type == "function"
+        ]
         assert arguments == [{"city": "Paris"}, {"city": "Rome"}]
-        assert len({one.id for one in calls}) == 2
+        assert len({call.id for call in calls}) == 2
 
     def test_one_at_most(self, sdk: openai.OpenAI, model: str):
-        found = ask(
+        completion = ask(
             sdk,
             model,
             "What is the weather in Paris and in Rome?",
             tools=[WEATHER],
             parallel_tool_calls=False,
         )
-        assert len(found.choices[0].message.tool_calls or []) == 1
+        assert len(completion.choices[0].message.tool_calls or []) == 1
 
     def test_no_arguments(self, sdk: openai.OpenAI, model: str):
-        found = ask(sdk, model, "What time is it?", tools=[WEATHER, TIME])
-        (call,) = found.choices[0].message.tool_calls or []
+        completion = ask(sdk, model, "What time is it?", tools=[WEATHER, TIME])
+        (call,) = completion.choices[0].message.tool_calls or []
         assert call.type == "function"
         assert (call.function.name, call.function.arguments) == ("get_time", "{}")
 
@@ -301,38 +306,38 @@ class TestTools:
         assert ask(sdk, model, FRANCE, tools=[WEATHER]).choices[0].message.content == PARIS
 
     def test_none(self, sdk: openai.OpenAI, model: str):
-        found = ask(
+        completion = ask(
             sdk, model, "What is the weather in Paris?", tools=[WEATHER], tool_choice="none"
         )
-        assert not found.choices[0].message.tool_calls
-        assert found.choices[0].message.content == STATED["What is the weather in Paris?"]
+        assert not completion.choices[0].message.tool_calls
+        assert completion.choices[0].message.content == STATED["What is the weather in Paris?"]
 
     @pytest.mark.parametrize(
         "choice",
         [
             "required",
             {"type": "function", "function": {"name": "get_weather"}},
-            # As huggingface_hub's own type has it.
+            # As in huggingface_hub's own type.
             {"function": {"name": "get_weather"}},
             {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}},
         ],
         ids=["required", "named", "of no type", "allowed"],
     )
     def test_has_to_be_called(self, sdk: openai.OpenAI, model: str, choice: Any):
-        found = ask(sdk, model, FRANCE, tools=[WEATHER], tool_choice=choice, max_tokens=100)
-        (call,) = (found.choices[0].message.tool_calls or [])[:1]
+        completion = ask(sdk, model, FRANCE, tools=[WEATHER], tool_choice=choice, max_tokens=100)
+        (call,) = (completion.choices[0].message.tool_calls or [])[:1]
         assert call.type == "function"
         assert set(json.loads(call.function.arguments)) == {"city"}
 
     def test_named_among_several(self, sdk: openai.OpenAI, model: str):
-        found = ask(
+        completion = ask(
             sdk,
             model,
             "What is the weather in Paris?",
             tools=[WEATHER, TIME],
             tool_choice={"type": "function", "function": {"name": "get_time"}},
         )
-        (call,) = found.choices[0].message.tool_calls or []
+        (call,) = completion.choices[0].message.tool_calls or []
         assert call.type == "function"
         assert call.function.name == "get_time"
 
@@ -341,9 +346,9 @@ class TestTools:
         "question", ["What is the weather in Paris?", "What time is it?", FRANCE]
     )
     def test_only_those_allowed(self, sdk: openai.OpenAI, model: str, mode: str, question: str):
-        """The model answers as if there were no others."""
+        """The model answers as if the request had only the allowed tools."""
         allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "get_time"}}]}
-        found = ask(
+        completion = ask(
             sdk,
             model,
             question,
@@ -352,31 +357,33 @@ class TestTools:
             max_tokens=100,
         )
         alone = ask(sdk, model, question, tools=[TIME], tool_choice=mode, max_tokens=100)
-        assert found.usage and alone.usage
-        assert found.usage.prompt_tokens == alone.usage.prompt_tokens
-        answers = [one.choices[0].message.model_dump() for one in (found, alone)]
+        assert completion.usage and alone.usage
+        assert completion.usage.prompt_tokens == alone.usage.prompt_tokens
+        answers = [entry.choices[0].message.model_dump() for entry in (completion, alone)]
         for answer in answers:
-            answer["tool_calls"] = [one["function"] for one in answer["tool_calls"] or []]
+            answer["tool_calls"] = [entry["function"] for entry in answer["tool_calls"] or []]
         assert answers[0] == answers[1]
-        names = [one["name"] for one in answers[0]["tool_calls"]]
+        names = [entry["name"] for entry in answers[0]["tool_calls"]]
         assert set(names) <= {"get_time"}
         assert names or (mode == "auto" and "time" not in question)
 
 
 class TestForms:
     def test_a_schema(self, sdk: openai.OpenAI, model: str):
-        found = sdk.chat.completions.parse(model=model, messages=user(ANNA), response_format=Person)
-        assert found.choices[0].message.parsed == Person(name="Anna", age=31, city="Berlin")
+        completion = sdk.chat.completions.parse(
+            model=model, messages=user(ANNA), response_format=Person
+        )
+        assert completion.choices[0].message.parsed == Person(name="Anna", age=31, city="Berlin")
 
     def test_a_schema_against_the_model_will(self, sdk: openai.OpenAI, model: str):
         class Verdict(BaseModel):
             verdict: Literal["yes", "no"]
             certain: bool
 
-        found = sdk.chat.completions.parse(
+        completion = sdk.chat.completions.parse(
             model=model, messages=user(FRANCE), response_format=Verdict
         )
-        assert isinstance(found.choices[0].message.parsed, Verdict)
+        assert isinstance(completion.choices[0].message.parsed, Verdict)
 
     def test_a_streamed_schema(self, sdk: openai.OpenAI, model: str):
         with sdk.chat.completions.stream(
@@ -386,8 +393,8 @@ class TestForms:
         assert final.choices[0].message.parsed == Person(name="Anna", age=31, city="Berlin")
 
     def test_any_object(self, sdk: openai.OpenAI, model: str):
-        found = ask(sdk, model, ANNA, response_format={"type": "json_object"}, max_tokens=200)
-        assert json.loads(found.choices[0].message.content or "") == {
+        completion = ask(sdk, model, ANNA, response_format={"type": "json_object"}, max_tokens=200)
+        assert json.loads(completion.choices[0].message.content or "") == {
             "name": "Anna",
             "age": 31,
             "city": "Berlin",
@@ -397,16 +404,16 @@ class TestForms:
     def test_a_schema_as_huggingface_hub_sends_it(self, sdk: openai.OpenAI, model: str, kind: str):
         form = {"type": kind, "value": {**Person.model_json_schema(), "required": ["city"]}}
         body = {"response_format": {"type": kind, "value": {"enum": ["yes", "no"]}}}
-        found = ask(sdk, model, FRANCE, extra_body=body)
-        assert found.choices[0].message.content in ('"yes"', '"no"')
-        found = ask(sdk, model, ANNA, extra_body={"response_format": form})
-        assert json.loads(found.choices[0].message.content or "")["city"] == "Berlin"
+        completion = ask(sdk, model, FRANCE, extra_body=body)
+        assert completion.choices[0].message.content in ('"yes"', '"no"')
+        completion = ask(sdk, model, ANNA, extra_body={"response_format": form})
+        assert json.loads(completion.choices[0].message.content or "")["city"] == "Berlin"
 
     def test_choices(self, sdk: openai.OpenAI, model: str):
         form = {"structured_outputs": {"choice": ["certainly", "never"]}}
-        found = ask(sdk, model, FRANCE, extra_body=form)
-        assert found.choices[0].message.content in ("certainly", "never")
-        assert found.choices[0].finish_reason == "stop"
+        completion = ask(sdk, model, FRANCE, extra_body=form)
+        assert completion.choices[0].message.content in ("certainly", "never")
+        assert completion.choices[0].finish_reason == "stop"
 
     def test_a_regular_expression(self, sdk: openai.OpenAI, model: str):
         form = {"structured_outputs": {"regex": "[A-Z]{3}-[0-9]{2}"}}
@@ -422,8 +429,8 @@ class TestForms:
 class TestSampling:
     def test_a_seed_repeats(self, sdk: openai.OpenAI, model: str):
         def drawn(seed: int) -> list[str | None]:
-            found = ask(sdk, model, COUNT, temperature=1.8, seed=seed, n=4, max_tokens=20)
-            return [choice.message.content for choice in found.choices]
+            completion = ask(sdk, model, COUNT, temperature=1.8, seed=seed, n=4, max_tokens=20)
+            return [choice.message.content for choice in completion.choices]
 
         first = drawn(1)
         assert drawn(1) == first
@@ -431,19 +438,22 @@ class TestSampling:
         assert len(set(first)) > 1, "the answers of one request differ"
 
     def test_n_without_chance(self, sdk: openai.OpenAI, model: str):
-        found = ask(sdk, model, FRANCE, n=3)
-        assert [one.index for one in found.choices] == [0, 1, 2]
-        assert [one.message.content for one in found.choices] == [PARIS] * 3
+        completion = ask(sdk, model, FRANCE, n=3)
+        assert [choice.index for choice in completion.choices] == [0, 1, 2]
+        assert [choice.message.content for choice in completion.choices] == [PARIS] * 3
 
     def test_logprobs(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
         import torch
 
         tokenizer, torch_model = reference
-        found = ask(sdk, model, FRANCE, logprobs=True, top_logprobs=3)
-        given = found.choices[0].logprobs
-        assert given is not None and given.content is not None
-        assert "".join(one.token for one in given.content) == PARIS
-        assert bytes(byte for one in given.content for byte in one.bytes or []) == PARIS.encode()
+        completion = ask(sdk, model, FRANCE, logprobs=True, top_logprobs=3)
+        logprobs = completion.choices[0].logprobs
+        assert logprobs is not None and logprobs.content is not None
+        assert "".join(entry.token for entry in logprobs.content) == PARIS
+        assert (
+            bytes(byte for entry in logprobs.content for byte in entry.bytes or [])
+            == PARIS.encode()
+        )
         prompt = tokenizer.apply_chat_template(
             user(FRANCE), add_generation_prompt=True, tokenize=False
         )
@@ -452,43 +462,43 @@ class TestSampling:
         with torch.no_grad():
             logits = torch_model(torch.tensor([before + answer])).logits[0, len(before) - 1 : -1]
         rows = torch.log_softmax(logits, dim=-1)
-        for place, one in enumerate(given.content):
-            assert one.logprob == pytest.approx(float(rows[place, answer[place]]), abs=2e-3)
-            values = [top.logprob for top in one.top_logprobs]
+        for place, entry in enumerate(logprobs.content):
+            assert entry.logprob == pytest.approx(float(rows[place, answer[place]]), abs=2e-3)
+            values = [top.logprob for top in entry.top_logprobs]
             assert values == sorted(values, reverse=True) and len(values) == 3
             assert values == pytest.approx(rows[place].topk(3).values.tolist(), abs=2e-3)
-            assert one.top_logprobs[0].token == one.token, "the likeliest was drawn"
+            assert entry.top_logprobs[0].token == entry.token, "the likeliest was drawn"
 
     def test_logprobs_in_a_stream(self, sdk: openai.OpenAI, model: str):
         chunks = sdk.chat.completions.create(
             model=model, messages=user(FRANCE), stream=True, logprobs=True
         )
         tokens = [
-            one.token
+            entry.token
             for chunk in chunks
             for choice in chunk.choices
             if choice.logprobs
-            for one in choice.logprobs.content or []
+            for entry in choice.logprobs.content or []
         ]
         assert "".join(tokens) == PARIS
 
     def test_a_bias_forbids(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
         tokenizer, _ = reference
         first = tokenizer(PARIS, add_special_tokens=False)["input_ids"][0]
-        found = ask(sdk, model, FRANCE, logit_bias={str(first): -100}, max_tokens=5)
-        text = found.choices[0].message.content or ""
+        completion = ask(sdk, model, FRANCE, logit_bias={str(first): -100}, max_tokens=5)
+        text = completion.choices[0].message.content or ""
         assert not text.startswith(tokenizer.decode([first]))
 
     def test_a_bias_forces(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
         tokenizer, _ = reference
         token = tokenizer("7", add_special_tokens=False)["input_ids"][0]
-        found = ask(sdk, model, FRANCE, logit_bias={str(token): 100}, max_tokens=4)
-        assert found.choices[0].message.content == "7777"
+        completion = ask(sdk, model, FRANCE, logit_bias={str(token): 100}, max_tokens=4)
+        assert completion.choices[0].message.content == "7777"
 
     def test_penalties(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
         tokenizer, _ = reference
         token = tokenizer("7", add_special_tokens=False)["input_ids"][0]
-        found = ask(
+        completion = ask(
             sdk,
             model,
             FRANCE,
@@ -497,17 +507,17 @@ class TestSampling:
             presence_penalty=2,
             max_tokens=60,
         )
-        text = found.choices[0].message.content or ""
+        text = completion.choices[0].message.content or ""
         assert text.startswith("7777") and text != "7" * 60, "it gave way in the end"
 
     @pytest.mark.parametrize("stop", [", 5", ["nothing", "4, 5"], "5, 6"])
     def test_stop_strings(self, sdk: openai.OpenAI, model: str, stop: Any):
-        found = ask(sdk, model, COUNT, stop=stop)
-        text = found.choices[0].message.content or ""
+        completion = ask(sdk, model, COUNT, stop=stop)
+        text = completion.choices[0].message.content or ""
         whole = ", ".join(str(number) for number in range(1, 101))
         first = stop if isinstance(stop, str) else stop[1]
         assert text == whole[: whole.index(first)]
-        assert found.choices[0].finish_reason == "stop"
+        assert completion.choices[0].finish_reason == "stop"
 
     def test_stop_strings_in_a_stream(self, sdk: openai.OpenAI, model: str):
         chunks = sdk.chat.completions.create(
@@ -518,10 +528,10 @@ class TestSampling:
 
     def test_extensions(self, sdk: openai.OpenAI, model: str):
         more = {"top_k": 1, "min_p": 0.1, "repetition_penalty": 1.0, "ignore_eos": True}
-        found = ask(sdk, model, FRANCE, temperature=1.5, extra_body=more, max_tokens=60)
-        text = found.choices[0].message.content or ""
+        completion = ask(sdk, model, FRANCE, temperature=1.5, extra_body=more, max_tokens=60)
+        text = completion.choices[0].message.content or ""
         assert text.startswith(PARIS)
-        assert found.usage is not None and found.usage.completion_tokens == 60
+        assert completion.usage is not None and completion.usage.completion_tokens == 60
 
     @pytest.mark.parametrize(
         "options",
@@ -540,8 +550,8 @@ class TestSampling:
     def test_numbers_at_their_bounds(
         self, account: httpx.Client, model: str, temperature: float, options: dict[str, Any]
     ):
-        asked = {"temperature": temperature, "max_tokens": 8, "seed": 1} | options
-        body = {"model": model, "messages": user(FRANCE), **asked}
+        fields = {"temperature": temperature, "max_tokens": 8, "seed": 1} | options
+        body = {"model": model, "messages": user(FRANCE), **fields}
         response = account.post("/v1/chat/completions", json=body)
         assert response.status_code == 200, response.text
 
@@ -551,8 +561,8 @@ class TestSampling:
         assert "greater than or equal to 0.01" in error["message"]
 
     def test_medium_is_what_all_models_write(self, sdk: openai.OpenAI, model: str):
-        found = ask(sdk, model, FRANCE, verbosity="medium")
-        assert found.choices[0].message.content == PARIS
+        completion = ask(sdk, model, FRANCE, verbosity="medium")
+        assert completion.choices[0].message.content == PARIS
 
     def test_characters_of_several_tokens(self, sdk: openai.OpenAI, model: str):
         form = {"structured_outputs": {"choice": ["naïve 漢字 🦊"]}}
@@ -566,14 +576,14 @@ class TestSampling:
 
 class TestCompletions:
     def test_continues(self, sdk: openai.OpenAI, model: str):
-        found = sdk.completions.create(model=model, prompt="1, 2, 3, 4, 5,", max_tokens=9)
-        assert found.object == "text_completion"
-        assert found.choices[0].text.startswith(" 6, 7, 8")
-        assert found.choices[0].finish_reason == "length"
+        completion = sdk.completions.create(model=model, prompt="1, 2, 3, 4, 5,", max_tokens=9)
+        assert completion.object == "text_completion"
+        assert completion.choices[0].text.startswith(" 6, 7, 8")
+        assert completion.choices[0].finish_reason == "length"
 
     def test_sixteen_tokens_by_default(self, sdk: openai.OpenAI, model: str):
-        found = sdk.completions.create(model=model, prompt="1, 2, 3, 4, 5,")
-        assert found.usage is not None and found.usage.completion_tokens == 16
+        completion = sdk.completions.create(model=model, prompt="1, 2, 3, 4, 5,")
+        assert completion.usage is not None and completion.usage.completion_tokens == 16
 
     def test_several_prompts(self, sdk: openai.OpenAI, model: str):
         tokenizer = tokenizers.Tokenizer.from_file(str(MODEL / "tokenizer.json"))
@@ -581,10 +591,14 @@ class TestCompletions:
         together = sdk.completions.create(model=model, prompt=texts, max_tokens=9, n=2)
         tokens = [tokenizer.encode(text).ids for text in texts]
         as_tokens = sdk.completions.create(model=model, prompt=tokens, max_tokens=9)
-        single = [sdk.completions.create(model=model, prompt=one, max_tokens=9) for one in texts]
-        expected = [one.choices[0].text for one in single]
-        assert [one.text for one in together.choices] == [one for one in expected for _ in (0, 1)]
-        assert [one.text for one in as_tokens.choices] == expected
+        single = [
+            sdk.completions.create(model=model, prompt=entry, max_tokens=9) for entry in texts
+        ]
+        expected = [entry.choices[0].text for entry in single]
+        assert [entry.text for entry in together.choices] == [
+            entry for entry in expected for _ in (0, 1)
+        ]
+        assert [entry.text for entry in as_tokens.choices] == expected
 
     def test_streamed_with_echo(self, sdk: openai.OpenAI, model: str):
         chunks = list(
@@ -597,14 +611,21 @@ class TestCompletions:
         assert chunks[-1].choices[0].finish_reason == "length"
 
     def test_logprobs(self, sdk: openai.OpenAI, model: str):
-        found = sdk.completions.create(model=model, prompt="1, 2, 3,", max_tokens=6, logprobs=2)
-        given = found.choices[0].logprobs
-        assert given is not None and given.tokens and given.token_logprobs and given.text_offset
-        assert "".join(given.tokens) == found.choices[0].text
-        assert given.text_offset[0] == 0
-        assert all(value is not None and value <= 0 for value in given.token_logprobs)
-        assert given.top_logprobs is not None
-        assert math.exp(max(given.top_logprobs[0].values())) <= 1
+        completion = sdk.completions.create(
+            model=model, prompt="1, 2, 3,", max_tokens=6, logprobs=2
+        )
+        logprobs = completion.choices[0].logprobs
+        assert (
+            logprobs is not None
+            and logprobs.tokens
+            and logprobs.token_logprobs
+            and logprobs.text_offset
+        )
+        assert "".join(logprobs.tokens) == completion.choices[0].text
+        assert logprobs.text_offset[0] == 0
+        assert all(value is not None and value <= 0 for value in logprobs.token_logprobs)
+        assert logprobs.top_logprobs is not None
+        assert math.exp(max(logprobs.top_logprobs[0].values())) <= 1
 
 
 class TestRefused:
@@ -752,7 +773,7 @@ class TestRefused:
         assert "63 bits" in error["message"]
 
     def test_a_call_with_a_huge_number(self, sdk: openai.OpenAI):
-        """No fault of whoever repeats what a model has written."""
+        """A caller may send back a call with a huge number: the model wrote it."""
         function = {"name": "f", "arguments": '{"n": 100000000000000000000000}'}
         call = {"id": "call_1", "type": "function", "function": function}
         messages: Any = [
@@ -761,8 +782,8 @@ class TestRefused:
             {"role": "tool", "tool_call_id": "call_1", "content": "done"},
             *user("What is the capital of France?"),
         ]
-        found = sdk.chat.completions.create(model=ANY, messages=messages, max_tokens=8)
-        assert found.choices[0].message.content
+        completion = sdk.chat.completions.create(model=ANY, messages=messages, max_tokens=8)
+        assert completion.choices[0].message.content
 
     def test_a_deep_schema(self, sdk: openai.OpenAI):
         schema: Any = {"type": "string"}
@@ -785,7 +806,7 @@ class TestRefused:
     def test_too_long(self, sdk: openai.OpenAI, model: str):
         error = refusal(sdk, model, user("hello " * 3000))
         assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
-        # LiteLLM looks for "this model's maximum context length is", in small letters.
+        # LiteLLM searches for "this model's maximum context length is", in lower case.
         assert error["message"].startswith("This model's maximum context length is 1024 tokens.")
 
     def test_too_much_asked(self, sdk: openai.OpenAI, model: str):

@@ -1,4 +1,4 @@
-"""What vLLM's, SGLang's and llama.cpp's clients send beside OpenAI's fields is honoured."""
+"""Fields of vLLM's, SGLang's and llama.cpp's clients that OpenAI does not have are honoured."""
 
 import json
 import re
@@ -102,10 +102,10 @@ class TestForms:
         assert said(account, model, grammar="", guided_json=None, bad_words=[]) == ANSWER
 
     def test_no_further_members(self, account: httpx.Client, model: str) -> None:
-        """As vLLM's `disable_additional_properties`."""
+        """Schemas accept no further members, as with vLLM's `disable_additional_properties`."""
         schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
-        given = {"json": schema, "disable_additional_properties": True}
-        answer = json.loads(said(account, model, structured_outputs=given))
+        outputs = {"json": schema, "disable_additional_properties": True}
+        answer = json.loads(said(account, model, structured_outputs=outputs))
         assert list(answer) == ["a"]
 
 
@@ -149,26 +149,26 @@ class TestTokens:
         assert said(account, model, stop=["France"], **{name: True}) == "The capital of France"
 
     def test_special_tokens_stay(self, account: httpx.Client, model: str) -> None:
-        """Past its end, the model writes the tokens of the next turn."""
-        given = {"ignore_eos": True, "max_tokens": 30}
-        plain = said(account, model, **given)
-        whole = said(account, model, skip_special_tokens=False, **given)
+        """The model ignores its end and writes the tokens of the next turn."""
+        fields = {"ignore_eos": True, "max_tokens": 30}
+        plain = said(account, model, **fields)
+        whole = said(account, model, skip_special_tokens=False, **fields)
         assert "<|" in whole
         assert "<|" not in plain
 
 
 class TestPrompts:
     def test_the_last_message_is_continued(self, account: httpx.Client, model: str) -> None:
-        """As the completion of what transformers renders."""
+        """The answer equals the completion of the prompt that transformers renders."""
         messages = [QUESTION, {"role": "assistant", "content": "The capital"}]
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(MODEL)
         prompt = tokenizer.apply_chat_template(
             messages, continue_final_message=True, return_dict=True
         )["input_ids"]
         body = {"model": model, "prompt": prompt, "max_tokens": 24}
-        wanted = post(account, "completions", body).json()
+        expected = post(account, "completions", body).json()
         answer = chat(account, model, messages=messages, continue_final_message=True)
-        assert answer["choices"][0]["message"]["content"] == wanted["choices"][0]["text"]
+        assert answer["choices"][0]["message"]["content"] == expected["choices"][0]["text"]
         assert answer["usage"]["prompt_tokens"] == len(prompt)
         assert answer["choices"][0]["message"]["content"] == ANSWER.removeprefix("The capital")
 
@@ -182,8 +182,8 @@ class TestPrompts:
         assert len(prompt) < chat(account, model)["usage"]["prompt_tokens"]
 
     def test_both_at_once(self, account: httpx.Client, model: str) -> None:
-        given = {"continue_final_message": True, "add_generation_prompt": True}
-        body = {"model": model, "messages": [QUESTION], **given}
+        fields = {"continue_final_message": True, "add_generation_prompt": True}
+        body = {"model": model, "messages": [QUESTION], **fields}
         error = refused(account, "chat/completions", body)
         assert error["param"] == "add_generation_prompt"
 
@@ -191,12 +191,12 @@ class TestPrompts:
         answer = chat(account, model, truncate_prompt_tokens=3, max_tokens=4)
         assert answer["usage"]["prompt_tokens"] == 3
         tokens = list(range(40, 60))
-        for side, kept in (("left", tokens[-5:]), ("right", tokens[:5])):
+        for side, expected in (("left", tokens[-5:]), ("right", tokens[:5])):
             cut = {"truncate_prompt_tokens": 5, "truncation_side": side}
             body = {"model": model, "max_tokens": 8}
             texts = [
                 post(account, "completions", body | more).json()["choices"][0]["text"]
-                for more in ({"prompt": tokens, **cut}, {"prompt": kept})
+                for more in ({"prompt": tokens, **cut}, {"prompt": expected})
             ]
             assert texts[0] == texts[1]
 
@@ -209,19 +209,19 @@ class TestPrompts:
         assert usage["prompt_tokens"] + 5 in (2048, 1024, 512, 256)
 
     def test_variables_of_the_chat_template(self, account: httpx.Client, random_model: str) -> None:
-        """The model's template reads `reasoning_effort`: by either field it is the same."""
+        """The model's template reads `reasoning_effort`. Both fields have the same effect."""
 
         def counted(**more: Any) -> int:
             body = {"model": random_model, "input": "Hello", **more}
             answer = post(account, "responses/input_tokens", body)
             return int(answer.json()["input_tokens"])
 
-        wanted = chat(account, random_model, reasoning_effort="high", max_tokens=1)
-        given = {"reasoning_effort": "high"}
-        answer = chat(account, random_model, chat_template_kwargs=given, max_tokens=1)
-        assert answer["usage"]["prompt_tokens"] == wanted["usage"]["prompt_tokens"]
-        assert counted(chat_template_kwargs=given) == counted(reasoning={"effort": "high"})
-        assert counted(chat_template_kwargs=given) > counted()
+        expected = chat(account, random_model, reasoning_effort="high", max_tokens=1)
+        variables = {"reasoning_effort": "high"}
+        answer = chat(account, random_model, chat_template_kwargs=variables, max_tokens=1)
+        assert answer["usage"]["prompt_tokens"] == expected["usage"]["prompt_tokens"]
+        assert counted(chat_template_kwargs=variables) == counted(reasoning={"effort": "high"})
+        assert counted(chat_template_kwargs=variables) > counted()
 
     @pytest.mark.parametrize(
         "name", ["messages", "tools", "bos_token", "add_generation_prompt", "self", "a-b", "_x"]

@@ -1,4 +1,4 @@
-"""Clients that go away at any moment, and those that read slowly."""
+"""Clients that disconnect at any moment, and clients that read slowly."""
 
 import asyncio
 import json
@@ -20,38 +20,47 @@ from tests.support.server import Server
 DISCONNECTS = 500
 AT_ONCE = 25
 WARMING = {"vllm": 500}
-"""The first ones fill the allocators' pools, a hundred but for vLLM, which has more threads."""
+"""Number of first requests per engine that fill the allocators' pools. The default is 100.
+
+vLLM needs more because it has more threads.
+"""
 IDLE_S = 30
 GROWTH_BYTES = 48 << 20
-"""Allocators keep some of what they had; a leak of 500 requests would be far more."""
+"""Maximum growth of memory in bytes.
+
+Allocators keep some memory. A leak of 500 requests would be far larger.
+"""
 
 
 def worker(account: httpx.Client, model: str) -> dict[str, Any]:
     deployments = account.get("/v1/deployments").raise_for_status().json()["data"]
-    (found,) = [one for one in deployments if one["model"] == model]
-    return found["workers"][0]
+    (deployment,) = [row for row in deployments if row["model"] == model]
+    return deployment["workers"][0]
 
 
 def wait_idle(account: httpx.Client, model: str) -> dict[str, Any]:
-    """The worker, once it has nothing left to do and a heartbeat has told so."""
+    """Waits until a heartbeat reports the worker as idle, and returns the worker."""
     deadline = time.monotonic() + IDLE_S
     while True:
-        found = worker(account, model)
-        if found["outstanding"] == 0 and found["cache_usage"] == 0:
-            return found
-        assert time.monotonic() < deadline, found
+        current = worker(account, model)
+        if current["outstanding"] == 0 and current["cache_usage"] == 0:
+            return current
+        assert time.monotonic() < deadline, current
         time.sleep(0.2)
 
 
 def weighed(account: httpx.Client, model: str) -> int:
-    """Memory of the idle worker, bytes, weighed anew: heartbeats weigh every few seconds."""
+    """Returns the memory of the idle worker in bytes, measured again.
+
+    Heartbeats measure it every few seconds.
+    """
     wait_idle(account, model)
     time.sleep(6)
     return wait_idle(account, model)["memory_bytes"]
 
 
 async def leave(client: httpx.AsyncClient, model: str, rng: random.Random) -> None:
-    """Ask for something long and go away at a random moment."""
+    """Requests a long answer and disconnects at a random moment."""
     body = {
         "model": model,
         "messages": user(COUNT),
@@ -96,8 +105,8 @@ class TestDisconnects:
         asyncio.run(leave_often(server, key, model, DISCONNECTS))
         after = weighed(account, model)
         assert after - before < GROWTH_BYTES
-        found = sdk.chat.completions.create(model=model, messages=user(FRANCE))
-        assert found.choices[0].message.content == PARIS
+        completion = sdk.chat.completions.create(model=model, messages=user(FRANCE))
+        assert completion.choices[0].message.content == PARIS
 
     @pytest.mark.one_machine
     def test_the_slot_is_free_at_once(self, account: httpx.Client, model: str):
@@ -112,9 +121,9 @@ class TestDisconnects:
             pieces = response.iter_bytes()
             next(pieces)
             assert worker(account, model)["outstanding"] == 1
-        left = time.monotonic()
+        disconnected_at = time.monotonic()
         while worker(account, model)["outstanding"]:
-            assert time.monotonic() - left < 15
+            assert time.monotonic() - disconnected_at < 15
         wait_idle(account, model)
 
 
@@ -131,18 +140,19 @@ class TestSlowReaders:
         with account.stream("POST", "/v1/chat/completions", json=body) as response:
             pieces = response.iter_raw(chunk_size=64)
             next(pieces)
-            # Nothing more is read while somebody else is served, from the first token to the last.
-            found = sdk.chat.completions.create(model=model, messages=user(FRANCE))
-            assert found.choices[0].message.content == PARIS
+            # This client stops reading while another request is served from the first token to the
+            # last.
+            completion = sdk.chat.completions.create(model=model, messages=user(FRANCE))
+            assert completion.choices[0].message.content == PARIS
         wait_idle(account, model)
 
 
 @pytest.fixture
 def narrow(account: httpx.Client) -> Iterator[None]:
-    """A deployment that one call fills."""
+    """Limits the deployment to an admission queue of one call."""
     deployments = account.get("/v1/deployments").raise_for_status().json()["data"]
-    (found,) = [one for one in deployments if one["model"] == ANY]
-    path = f"/v1/deployments/{found['id']}"
+    (deployment,) = [row for row in deployments if row["model"] == ANY]
+    path = f"/v1/deployments/{deployment['id']}"
     account.patch(path, json={"max_queue": 1}).raise_for_status()
     yield
     account.patch(path, json={"max_queue": 256}).raise_for_status()
@@ -153,7 +163,7 @@ class TestReaderThatNeverReads:
     @pytest.mark.usefixtures("narrow")
     def test_m9_its_place_is_freed(self, server: Server, account: httpx.Client):
         body = {"model": ANY, "messages": user(COUNT), "stream": True, "ignore_eos": True}
-        # Megabytes in all: no kernel's buffers hold that.
+        # The answer has megabytes, more than any kernel's buffers hold.
         long = {**body, "n": 16, "logprobs": True, "top_logprobs": 20, "max_tokens": 900}
         content = json.dumps(long).encode()
         head = "POST /v1/chat/completions HTTP/1.1\r\nhost: test\r\n"

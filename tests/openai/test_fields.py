@@ -1,4 +1,4 @@
-"""Every field that OpenAI's SDK and other servers' protocols name is honoured or refused here."""
+"""Every field of OpenAI's SDK and of other servers' protocols is honoured or refused here."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ from tests.support.server import Server
 
 
 def named(params: Any) -> Iterator[str]:
-    """The fields of a TypedDict and of those that it extends, which its class does not tell."""
+    """Yields the fields of a TypedDict and of its bases, which its class does not list."""
     yield from params.__annotations__
     for base in getattr(params, "__orig_bases__", ()):
         if hasattr(base, "__annotations__"):
@@ -64,9 +64,9 @@ def named(params: Any) -> Iterator[str]:
 def test_known(request_type: type[CheckedFields], params: Any) -> None:
     refused: dict[str, str] = getattr(request_type, "refused", {})
     rows = FIELDS[request_type.endpoint] if request_type.endpoint else ()
-    wanted = set(named(params))
-    assert {"model"} <= wanted
-    assert wanted <= own(request_type) | set(refused) | set(rows)
+    field_names = set(named(params))
+    assert {"model"} <= field_names
+    assert field_names <= own(request_type) | set(refused) | set(rows)
 
 
 def own(request_type: type[BaseModel]) -> set[str]:
@@ -82,12 +82,12 @@ REQUESTS: dict[Endpoint, tuple[type[CheckedFields], dict[str, Any]]] = {
     "transcriptions": (TranscriptionRequest, {"file": "aGk="}),
     "translations": (AudioTranslationRequest, {"file": "aGk="}),
 }
-# The version of each server, or its commit, stands beside its name.
+# The name of each server is followed by its version or commit.
 PROTOCOLS: dict[str, dict[Endpoint, list[str]]] = json.loads(
     (Path(__file__).parent / "data" / "protocol_fields.json").read_text()
 )
 ODD = {"odd": [1]}
-"""No field's default."""
+"""Value that is no field's default."""
 
 
 def refusal_of(endpoint: Endpoint, **more: Any) -> InvalidRequestError | None:
@@ -110,7 +110,7 @@ class TestOtherServersFields:
         fields = own(REQUESTS[endpoint][0])
         for name in PROTOCOLS[server][endpoint]:
             row = FIELDS[endpoint][name]
-            known_to = {one.lower() for one in DIALECTS[name]}
+            known_to = {dialect.lower() for dialect in DIALECTS[name]}
             assert known_to & {"openai", server.partition(" ")[0]}, name
             if row.effect == "honoured":
                 assert name in fields, name
@@ -135,7 +135,7 @@ class TestOtherServersFields:
                 assert row or name in ("prompt_name", "timeout"), name
         for name, row in FIELDS["chat"].items():
             if row.effect == "honoured":
-                assert any(name in own(one) for one, _ in REQUESTS.values()), name
+                assert any(name in own(schema) for schema, _ in REQUESTS.values()), name
 
     @pytest.mark.parametrize(
         ("endpoint", "more", "names"),
@@ -187,7 +187,7 @@ class TestOtherServersFields:
 class TestUnknownFields:
     @pytest.mark.parametrize("endpoint", ["chat", "completions", "responses", "embeddings"])
     def test_are_ignored(self, endpoint: Endpoint) -> None:
-        """OpenAI's clients send new fields all the time."""
+        """Unknown fields are ignored: OpenAI's clients send new fields all the time."""
         assert refusal_of(endpoint, x=1, brand_new_field={"a": [1]}) is None
 
     @pytest.mark.parametrize(
@@ -296,10 +296,13 @@ class TestMembersThatWouldBeLost:
     ],
 )
 def test_prompt_embeddings_are_refused(gateway: Server, path: str, body: dict[str, Any]) -> None:
-    """CVE-2026-56340: a serialised tensor as the prompt. Not ignored: it would be left out."""
+    """A serialised tensor as the prompt is refused (CVE-2026-56340).
+
+    If it were ignored, the prompt would be incomplete.
+    """
     with gateway.account("embeds") as client:
-        for given in ("UEsDBAAACAgAAA==", ["UEsDBAAACAgAAA=="], {"tensor": []}):
-            answer = client.post(path, json={"model": "m", **body, "prompt_embeds": given})
+        for value in ("UEsDBAAACAgAAA==", ["UEsDBAAACAgAAA=="], {"tensor": []}):
+            answer = client.post(path, json={"model": "m", **body, "prompt_embeds": value})
             assert answer.status_code == 400, answer.text
             error = answer.json()["error"]
             assert (error["code"], error["param"]) == ("invalid_request", "prompt_embeds")

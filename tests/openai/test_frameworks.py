@@ -1,4 +1,4 @@
-"""Agents' frameworks, as they come: LangChain's and pydantic-ai's OpenAI clients."""
+"""Agent frameworks without changes: LangChain's and pydantic-ai's OpenAI clients."""
 
 import asyncio
 from typing import Any
@@ -34,10 +34,10 @@ class TestLangChain:
         )
 
     def test_answers(self, chat: ChatOpenAI) -> None:
-        found = chat.invoke(FRANCE)
-        assert found.content == PARIS
-        assert found.usage_metadata
-        assert found.usage_metadata["output_tokens"] > 0
+        message = chat.invoke(FRANCE)
+        assert message.content == PARIS
+        assert message.usage_metadata
+        assert message.usage_metadata["output_tokens"] > 0
 
     def test_streams(self, chat: ChatOpenAI) -> None:
         parts = list(chat.stream(FRANCE, stream_usage=True))
@@ -46,9 +46,9 @@ class TestLangChain:
         assert any(part.usage_metadata for part in parts)
 
     async def test_answers_many_at_once(self, chat: ChatOpenAI) -> None:
-        found = await asyncio.gather(*(chat.ainvoke(question) for question in STATED))
-        assert {one.content for one in found} >= {PARIS}
-        assert [one.content for one in found] == list(STATED.values())
+        messages = await asyncio.gather(*(chat.ainvoke(question) for question in STATED))
+        assert {message.content for message in messages} >= {PARIS}
+        assert [message.content for message in messages] == list(STATED.values())
 
     def test_calls_a_tool_and_uses_what_it_gives(self, chat: ChatOpenAI) -> None:
         @tool
@@ -74,22 +74,22 @@ class TestLangChain:
         whole: Any = None
         for part in chat.bind_tools([get_weather]).stream(LISBON):
             whole = part if whole is None else whole + part
-        assert [(one["name"], one["args"]) for one in whole.tool_calls] == [
+        assert [(call["name"], call["args"]) for call in whole.tool_calls] == [
             ("get_weather", {"city": "Lisbon"})
         ]
 
     @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
     def test_structured_output(self, chat: ChatOpenAI, method: Any) -> None:
-        found = chat.with_structured_output(Person, method=method).invoke(ANNA)
-        assert isinstance(found, Person)
+        person = chat.with_structured_output(Person, method=method).invoke(ANNA)
+        assert isinstance(person, Person)
         if method == "json_schema":
-            assert found == Person(name="Anna", age=31, city="Berlin")
+            assert person == Person(name="Anna", age=31, city="Berlin")
 
     @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
     async def test_a_prompt_that_is_too_long(
         self, base_url: str, key: str, model: str, responses: bool
     ) -> None:
-        """It is told from other wrong requests: agents make their conversation shorter then."""
+        """Too long prompts have their own error: agents then shorten their conversation."""
         chat = ChatOpenAI(
             base_url=f"{base_url}/v1",
             api_key=SecretStr(key),
@@ -112,7 +112,7 @@ class TestLangChain:
         bound = chat.bind_tools([get_weather], response_format=Person, strict=True)
         called = bound.invoke(LISBON)
         assert isinstance(called, AIMessage)
-        assert [(one["name"], one["args"]) for one in called.tool_calls] == [
+        assert [(call["name"], call["args"]) for call in called.tool_calls] == [
             ("get_weather", {"city": "Lisbon"})
         ]
         answered = bound.invoke(ANNA)
@@ -124,7 +124,7 @@ class TestLangChain:
             base_url=f"{base_url}/v1",
             api_key=SecretStr(key),
             model="encoder",
-            # It would count tokens as OpenAI's models do.
+            # Otherwise the client would count tokens as OpenAI's models do.
             check_embedding_ctx_length=False,
         )
         with pytest.raises(openai.BadRequestError, match="maximum context length is") as caught:
@@ -155,35 +155,35 @@ class TestPydanticAi:
 
     async def test_runs_a_tool(self, agent_model: Any) -> None:
         agent = Agent(agent_model)
-        asked: list[str] = []
+        cities: list[str] = []
 
         @agent.tool_plain
         def get_weather(city: str) -> str:
             """Look up the current weather in a city."""
-            asked.append(city)
+            cities.append(city)
             return REPORT
 
         result = await agent.run(LISBON)
-        assert asked == ["Lisbon"]
+        assert cities == ["Lisbon"]
         assert "18" in result.output
 
     async def test_a_tool_and_native_output(self, agent_model: Any) -> None:
-        """The tool is called first, and what it gave is answered in the form."""
+        """The tool is called first. The answer to its output has the form."""
         agent = Agent(agent_model, output_type=NativeOutput(Report), retries=3)
-        asked: list[str] = []
+        cities: list[str] = []
 
         @agent.tool_plain
         def get_weather(city: str) -> str:
             """Look up the current weather in a city."""
-            asked.append(city)
+            cities.append(city)
             return REPORT
 
         result = await agent.run(LISBON)
-        assert set(asked) == {"Lisbon"}
+        assert set(cities) == {"Lisbon"}
         assert result.output == Report(conditions="sunny")
 
     async def test_some_of_the_tools(self, agent_model: Any) -> None:
-        """They are sent as `allowed_tools`, beside all that there are."""
+        """The client sends all tools, and the selected ones as `allowed_tools`."""
         schema = {"type": "object", "properties": {"city": {"type": "string"}}}
         tools = [
             ToolDefinition(name=name, parameters_json_schema={**schema, "required": ["city"]})
@@ -211,16 +211,16 @@ class TestHuggingFace:
 
     @pytest.mark.parametrize("kind", ["json_schema", "json"])
     def test_a_schema(self, client: InferenceClient, model: str, kind: str) -> None:
-        """The first it sends as `json_object` with a `value`, the second as it is."""
+        """The client sends `json_schema` as `json_object` with a `value`, and `json` unchanged."""
         schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
         form: Any = {"type": kind, "value": schema}
         if kind == "json_schema":
             form = {"type": kind, "json_schema": {"name": "it", "schema": schema}}
         schema["additionalProperties"] = False
-        found = client.chat_completion(
+        completion = client.chat_completion(
             [{"role": "user", "content": FRANCE}], model=model, response_format=form
         )
-        assert found.choices[0].message.content in ('{"ok": true}', '{"ok": false}')
+        assert completion.choices[0].message.content in ('{"ok": true}', '{"ok": false}')
 
 
 def dot(one: list[float], other: list[float]) -> float:

@@ -39,11 +39,11 @@ def sdk(server: Server, cli: Cli) -> openai.OpenAI:
 
 
 def running_on(client: httpx.Client, artifact: str, engine: str) -> str:
-    """Deploy, and wait for the engine; the model's id."""
+    """Deploys the artifact, waits for the engine and returns the model's id."""
     body = {"model": engine, "artifact_id": artifact, "engine": engine, "readiness": "hot"}
     made = client.post("/v1/deployments", json=body).raise_for_status().json()
     deadline = time.monotonic() + CONVERSION_S
-    while engine not in [one["engine"] for one in deployment(client, made["id"])["workers"]]:
+    while engine not in [worker["engine"] for worker in deployment(client, made["id"])["workers"]]:
         assert time.monotonic() < deadline, deployment(client, made["id"])
         time.sleep(0.2)
     return engine
@@ -51,9 +51,9 @@ def running_on(client: httpx.Client, artifact: str, engine: str) -> str:
 
 def answer(sdk: openai.OpenAI, model: str, question: str) -> Any:
     messages: Any = [{"role": "user", "content": question}]
-    # A GGUF file does not say that the model is to be asked greedily.
-    found = sdk.chat.completions.create(model=model, messages=messages, temperature=0)
-    return found.choices[0]
+    # A GGUF file does not specify greedy decoding.
+    completion = sdk.chat.completions.create(model=model, messages=messages, temperature=0)
+    return completion.choices[0]
 
 
 def test_one_file_on_torch(
@@ -67,8 +67,8 @@ def test_one_file_on_torch(
     assert inspection["architecture"] == "LlamaForCausalLM"
     assert inspection["dtype"] == "F16"
     assert inspection["warnings"] == []
-    found = answer(sdk, running_on(client, artifact["id"], "torch"), QUESTION)
-    assert (found.message.content, found.finish_reason) == (ANSWER, "stop")
+    choice = answer(sdk, running_on(client, artifact["id"], "torch"), QUESTION)
+    assert (choice.message.content, choice.finish_reason) == (ANSWER, "stop")
 
 
 def test_a_folder_on_openvino(
@@ -76,7 +76,8 @@ def test_a_folder_on_openvino(
 ) -> None:
     folder = tmp_path / "tiny-chat"
     folder.mkdir()
-    # No converter knows how this model's tokenizer splits texts, so its own lies beside the file.
+    # No converter knows how this model's tokenizer splits texts. So the tokenizer's file is stored
+    # next to the weights.
     write_gguf(MODEL, folder / "tiny-chat.Q8_0.gguf", "Q8_0", pre="tiny-chat")
     refused = cli.run("artifacts", "push", str(folder), "--name", "alone")
     assert refused.returncode == 1
@@ -87,8 +88,8 @@ def test_a_folder_on_openvino(
     model = running_on(client, artifact["id"], "openvino")
     right = 0
     for question, expected in STATED.items():
-        found = answer(sdk, model, question)
-        right += found.message.content == expected
+        choice = answer(sdk, model, question)
+        right += choice.message.content == expected
     assert answer(sdk, model, QUESTION).message.content == ANSWER
-    # Eight bits may turn an answer or two.
+    # Eight bits may change one or two answers.
     assert right >= len(STATED) - 2

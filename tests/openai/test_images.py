@@ -55,9 +55,9 @@ def client(server: Server, account: httpx.Client) -> openai.OpenAI:
 
 @pytest.fixture(scope="module")
 def pipe(folders: dict[str, Path]) -> Any:
-    found = diffusers.StableDiffusionPipeline.from_pretrained(folders["draw"])
-    found.set_progress_bar_config(disable=True)
-    return found
+    pipeline = diffusers.StableDiffusionPipeline.from_pretrained(folders["draw"])
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
 
 
 def extra(**options: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def drawn(client: openai.OpenAI, prompt: Any = PROMPT, **options: Any) -> list[I
 
 
 def opened(answer: Any) -> list[Image.Image]:
-    return [Image.open(io.BytesIO(base64.b64decode(one.b64_json))) for one in answer.data]
+    return [Image.open(io.BytesIO(base64.b64decode(entry.b64_json))) for entry in answer.data]
 
 
 def same(found: Image.Image, wanted: Image.Image) -> bool:
@@ -86,9 +86,9 @@ def direct(pipe: Any, seed: int = SEED, **options: Any) -> Image.Image:
 
 class TestGenerations:
     def test_equal_to_diffusers(self, client: openai.OpenAI, pipe: Any) -> None:
-        found = drawn(client, n=2)
-        assert [one.size for one in found] == [(32, 32)] * 2
-        assert all(same(one, direct(pipe, SEED + at)) for at, one in enumerate(found))
+        images = drawn(client, n=2)
+        assert [picture.size for picture in images] == [(32, 32)] * 2
+        assert all(same(picture, direct(pipe, SEED + at)) for at, picture in enumerate(images))
 
     def test_the_answer(self, account: httpx.Client) -> None:
         body = {"model": "draw", "prompt": PROMPT, **extra(), "size": [48, 32]}
@@ -97,25 +97,25 @@ class TestGenerations:
         assert (answer["model"], answer["size"]) == ("draw", "48x32")
         assert answer["output_format"] == "png"
         assert abs(answer["created"] - time.time()) < 60
-        assert [set(one) for one in answer["data"]] == [{"url"}]
+        assert [set(entry) for entry in answer["data"]] == [{"url"}]
 
     def test_links(self, client: openai.OpenAI, server: Server, pipe: Any) -> None:
         answer = client.images.generate(model="draw", prompt=PROMPT, extra_body=extra())
         assert answer.data
         url = str(answer.data[0].url)
         assert url.startswith(f"{server.base_url}/v1/files/file_")
-        found = httpx.get(url).raise_for_status()
-        assert found.headers["content-type"] == "image/png"
-        assert same(Image.open(io.BytesIO(found.content)), direct(pipe))
+        response = httpx.get(url).raise_for_status()
+        assert response.headers["content-type"] == "image/png"
+        assert same(Image.open(io.BytesIO(response.content)), direct(pipe))
         forged = url[:-1] + ("1" if url.endswith("0") else "0")
         assert httpx.get(forged).status_code == 401
 
     def test_options(self, client: openai.OpenAI, pipe: Any) -> None:
-        given = {"negative_prompt": "blue", "guidance_scale": 3.0}
-        [found] = drawn(client, size="48x16", extra_body=extra(**given))
-        assert same(found, direct(pipe, width=48, height=16, **given))
+        fields = {"negative_prompt": "blue", "guidance_scale": 3.0}
+        [picture] = drawn(client, size="48x16", extra_body=extra(**fields))
+        assert same(picture, direct(pipe, width=48, height=16, **fields))
         [plain] = drawn(client, size="48x16", extra_body=extra(guidance_scale=3.0))
-        assert not same(found, plain)
+        assert not same(picture, plain)
 
     def test_jpeg_of_low_quality_is_small(self, client: openai.OpenAI) -> None:
         sizes: list[int] = []
@@ -143,21 +143,23 @@ class TestGenerations:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(6) as pool:
-            others = [
+            other_calls = [
                 pool.submit(drawn, client, extra_body={"num_inference_steps": 6}, n=2)
                 for _ in range(5)
             ]
             seeded = [pool.submit(drawn, client).result()[0] for _ in range(3)]
-            assert all(len(other.result()) == 2 for other in others)
-        assert all(same(one, direct(pipe)) for one in seeded)
+            assert all(len(other.result()) == 2 for other in other_calls)
+        assert all(same(picture, direct(pipe)) for picture in seeded)
 
     def test_unconditional(self, client: openai.OpenAI, folders: dict[str, Path]) -> None:
         pipe = diffusers.DDPMPipeline.from_pretrained(folders["dream"])
         pipe.set_progress_bar_config(disable=True)
         body = {"model": "dream", **extra(), "response_format": "b64_json"}
         answer = client.post("/images/generations", body=body, cast_to=openai.types.ImagesResponse)
-        wanted = pipe(num_inference_steps=STEPS, generator=torch.Generator("cpu").manual_seed(SEED))
-        assert same(opened(answer)[0], wanted.images[0])
+        expected = pipe(
+            num_inference_steps=STEPS, generator=torch.Generator("cpu").manual_seed(SEED)
+        )
+        assert same(opened(answer)[0], expected.images[0])
 
 
 class TestEdits:
@@ -185,8 +187,8 @@ class TestEdits:
             response_format="b64_json",
             extra_body=extra(),
         )
-        for found in opened(answer):
-            pixels, before = numpy.asarray(found), numpy.asarray(PICTURE)
+        for picture in opened(answer):
+            pixels, before = numpy.asarray(picture), numpy.asarray(PICTURE)
             assert numpy.array_equal(pixels[:, 16:], before[:, 16:])
             assert not numpy.array_equal(pixels[:, :16], before[:, :16])
 
@@ -203,21 +205,21 @@ class TestEdits:
 
 
 class TestInferenceClient:
-    """Of huggingface_hub, which reads the image itself."""
+    """The client of huggingface_hub, which decodes the image itself."""
 
     def test_text_to_image(self, account: httpx.Client, pipe: Any) -> None:
         hub = inference_client(account, "draw", GENERATIONS)
         options: Any = {"num_inference_steps": STEPS, "seed": SEED}
         plain = hub.text_to_image(PROMPT, **options)
         assert (plain.format, same(plain, direct(pipe))) == ("PNG", True)
-        given: Any = {"negative_prompt": "blue", "guidance_scale": 3.0, "width": 48, "height": 16}
-        assert same(hub.text_to_image(PROMPT, **options, **given), direct(pipe, **given))
+        fields: Any = {"negative_prompt": "blue", "guidance_scale": 3.0, "width": 48, "height": 16}
+        assert same(hub.text_to_image(PROMPT, **options, **fields), direct(pipe, **fields))
         webp = hub.text_to_image(PROMPT, **options, extra_body={"output_format": "webp"})
         assert (webp.format, webp.size) == ("WEBP", (32, 32))
 
     def test_image_to_image(self, account: httpx.Client, client: openai.OpenAI) -> None:
         hub = inference_client(account, "draw", EDITS)
-        found = hub.image_to_image(
+        picture = hub.image_to_image(
             png(PICTURE), prompt=PROMPT, num_inference_steps=STEPS, seed=SEED, strength=0.5
         )
         answer = client.images.edit(
@@ -227,12 +229,12 @@ class TestInferenceClient:
             response_format="b64_json",
             extra_body=extra(strength=0.5),
         )
-        assert same(found, opened(answer)[0])
+        assert same(picture, opened(answer)[0])
 
     def test_another_answer(self, account: httpx.Client, pipe: Any) -> None:
         body = {"model": "draw", "inputs": PROMPT, "parameters": extra(n=2)}
         answer = account.post(GENERATIONS, json={**body, "response_format": "b64_json"})
-        files = [base64.b64decode(one["b64_json"]) for one in answer.json()["data"]]
+        files = [base64.b64decode(entry["b64_json"]) for entry in answer.json()["data"]]
         for at, file in enumerate(files):
             assert same(Image.open(io.BytesIO(file)), direct(pipe, SEED + at))
 
@@ -273,9 +275,11 @@ class TestStream:
             "image_generation.completed",
         ]
         assert [event.partial_image_index for event in events[:2]] == [0, 1]
-        pictures = [Image.open(io.BytesIO(base64.b64decode(one.b64_json))) for one in events]
+        pictures = [
+            Image.open(io.BytesIO(base64.b64decode(picture.b64_json))) for picture in events
+        ]
         assert same(pictures[2], direct(pipe))
-        assert {one.size for one in pictures} == {(32, 32)}
+        assert {picture.size for picture in pictures} == {(32, 32)}
         assert not same(pictures[0], pictures[2])
         assert {event.size for event in events} == {"32x32"}
         assert events[2].usage.input_tokens == len(pipe.tokenizer(PROMPT).input_ids)
@@ -302,19 +306,19 @@ class TestCancelling:
             account.post(GENERATIONS, json=body, timeout=0.5)
         started = time.monotonic()
         drawn(client)
-        # All of the nine thousand steps would take a minute.
+        # All nine thousand steps would take a minute.
         assert time.monotonic() - started < 30
         [identifier] = [
-            one["id"]
-            for one in account.get("/v1/deployments").json()["data"]
-            if one["model"] == "draw"
+            row["id"]
+            for row in account.get("/v1/deployments").json()["data"]
+            if row["model"] == "draw"
         ]
 
         def rests() -> bool:
             workers = deployment(account, identifier)["workers"]
-            return all(one["outstanding"] == 0 for one in workers)
+            return all(worker["outstanding"] == 0 for worker in workers)
 
-        # The last answer may be sent before it is counted off.
+        # The last answer may be sent before the counter is decreased.
         assert eventually(rests)
 
 
@@ -359,8 +363,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 class TestRefusals:
     @pytest.mark.parametrize("case", REFUSED)
     def test_generations(self, account: httpx.Client, case: str) -> None:
-        given, param, message = REFUSED[case]
-        body = {"model": "draw", "prompt": PROMPT, **given}
+        fields, param, message = REFUSED[case]
+        body = {"model": "draw", "prompt": PROMPT, **fields}
         self.refused(account.post(GENERATIONS, json=body), param, message)
 
     @pytest.mark.parametrize(
@@ -433,8 +437,8 @@ class TestDeployments:
         assert "runs on openvino and torch" in answer.json()["error"]["message"]
 
     def test_the_library_is_imported_ahead(self, server: Server, account: httpx.Client) -> None:
-        """A fork finds diffusers imported, by a host that still has one thread."""
+        """The engine host imports diffusers for its forks while it still has one thread."""
         log = server.log.read_text()
         assert "engine host has threads" not in log
-        for one in account.get("/v1/deployments").json()["data"]:
-            assert {worker["engine"] for worker in one["workers"]} <= {"diffusers"}
+        for row in account.get("/v1/deployments").json()["data"]:
+            assert {worker["engine"] for worker in row["workers"]} <= {"diffusers"}

@@ -1,4 +1,4 @@
-"""Language models of unusual kinds through the server, all at once, against `generate`."""
+"""Language models of unusual kinds answer through the server, all at once, as `generate` does."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +57,8 @@ def test_answer_as_transformers_does(
 
     works = [(name, prompt(length)) for length in LENGTHS for name in models]
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(asked, works))
-    for (name, tokens), text in zip(works, found, strict=True):
+        texts = list(pool.map(asked, works))
+    for (name, tokens), text in zip(works, texts, strict=True):
         reader = Detokenizer(made.backend_tokenizer, hidden)
         model = models[name]
         model.generation_config.eos_token_id = None

@@ -1,4 +1,4 @@
-"""What a language model's own files say, through the server and on both engines."""
+"""Settings in a language model's own files, through the server and on both engines."""
 
 import json
 from collections.abc import Iterator
@@ -35,10 +35,10 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose generation_config.json has fields that are honoured, and others."""
+    """Returns a model with a generation_config.json of honoured and other fields."""
     path = tiny_llama(tmp_path_factory.mktemp("files"))
     first, second = generated(path, PROMPT)[:2]
-    own = {
+    config = {
         "do_sample": False,
         "suppress_tokens": [first],
         "bad_words_ids": [[second]],
@@ -46,13 +46,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "max_new_tokens": TOKENS,
         "num_beams": 4,
     }
-    (path / "generation_config.json").write_text(json.dumps(own))
+    (path / "generation_config.json").write_text(json.dumps(config))
     return path
 
 
 @pytest.fixture(scope="module", params=ENGINES)
 def model(request: pytest.FixtureRequest, client: httpx.Client, folder: Path) -> str:
-    """The model id, which is the name of its engine."""
+    """Returns the model id, which equals the name of its engine."""
     engine: str = request.param
     made = deploy(client, folder, engine, engine=engine, readiness="hot", dtype="float32")
     wait_for_engine(client, made["id"], engine)
@@ -65,8 +65,8 @@ def generated(path: Path, prompt: list[int]) -> list[int]:
     with torch.inference_mode():
         ids = torch.tensor([prompt])
         options = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0}
-        found = made.generate(ids, **options, max_new_tokens=TOKENS)
-    return found[0, len(prompt) :].tolist()
+        output = made.generate(ids, **options, max_new_tokens=TOKENS)
+    return output[0, len(prompt) :].tolist()
 
 
 EXTRA = "<extra>"
@@ -76,7 +76,7 @@ EXTRA = "<extra>"
 def short_model(
     request: pytest.FixtureRequest, client: httpx.Client, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-    """The id of a model whose tokenizer has a token beyond its embedding."""
+    """Returns the id of a model with a token beyond its embedding in the tokenizer."""
     engine: str = request.param
     path = tiny_llama(tmp_path_factory.mktemp("short"))
     made = tokenizer()
@@ -120,7 +120,7 @@ class TestTokenBeyondTheEmbedding:
 
 @pytest.fixture(scope="module")
 def spaced(client: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The id of a model whose tokenizer joins words by spaces."""
+    """Returns the id of a model with a tokenizer that joins words by spaces."""
     path = tiny_llama(tmp_path_factory.mktemp("spaced"))
     made = wrapped("words")
     made.chat_template = "{% for m in messages %}{{ m.content }} {% endfor %}"
@@ -134,14 +134,19 @@ class TestTokenizerWithoutBytes:
         self, client: httpx.Client, spaced: str
     ) -> None:
         body = {"model": spaced, "messages": [{"role": "user", "content": "the train"}]}
-        asked = body | {"max_tokens": 3, "logprobs": True, "top_logprobs": 2, "ignore_eos": True}
-        found = client.post("/v1/chat/completions", json=asked).raise_for_status().json()
-        rows = found["choices"][0]["logprobs"]["content"]
+        chat_body = body | {
+            "max_tokens": 3,
+            "logprobs": True,
+            "top_logprobs": 2,
+            "ignore_eos": True,
+        }
+        completion = client.post("/v1/chat/completions", json=chat_body).raise_for_status().json()
+        rows = completion["choices"][0]["logprobs"]["content"]
         assert len(rows) == 3
-        assert all(one["bytes"] is None for row in rows for one in (row, *row["top_logprobs"]))
+        assert all(entry["bytes"] is None for row in rows for entry in (row, *row["top_logprobs"]))
         body = {"model": spaced, "prompt": "the train", "echo": True, "logprobs": 1}
-        found = client.post("/v1/completions", json=body).raise_for_status().json()
-        assert found["choices"][0]["logprobs"]["tokens"][:2] == ["the", "train"]
+        completion = client.post("/v1/completions", json=body).raise_for_status().json()
+        assert completion["choices"][0]["logprobs"]["tokens"][:2] == ["the", "train"]
 
     @pytest.mark.parametrize(
         ("form", "field"),
@@ -181,8 +186,8 @@ class TestGenerationConfig:
         self, client: httpx.Client, model: str
     ) -> None:
         rows = client.get("/v1/deployments").json()["data"]
-        (identifier,) = [one["id"] for one in rows if one["model"] == model]
+        (identifier,) = [entry["id"] for entry in rows if entry["model"] == model]
         assert eventually(lambda: bool(deployment(client, identifier)["notices"]))
         notices = deployment(client, identifier)["notices"]
-        codes = {one["code"]: one["message"] for one in notices}
+        codes = {entry["code"]: entry["message"] for entry in notices}
         assert '"num_beams": 4 of generation_config.json' in codes["generation_field"]

@@ -1,4 +1,4 @@
-"""What the server answers is accepted when a client sends it back: one function at a time.
+"""The server accepts its own answers when a client sends them back. Each test covers one function.
 
 `test_replays.py` does the same with whole answers of a real server.
 """
@@ -19,7 +19,7 @@ ARGUMENTS = {
     "": {},
     " \n": {},
     '{"city": "A"}': {"city": "A"},
-    # Cut off anywhere.
+    # Cut off at any position.
     "{": {},
     '{"ci': {},
     '{"city"': {},
@@ -38,7 +38,7 @@ ARGUMENTS = {
     '{"x": "\\ude00\\ud83d"}': {"x": "\ufffd\ufffd"},
     '{"x": "\\ud83d\\ude00"}': {"x": "😀"},
     '{"x": "\\\\ud83d"}': {"x": "\\ud83d"},
-    # Numbers that no double or no 64 bits hold.
+    # Numbers beyond the range of a double or of 64 bits.
     '{"x": 1e400}': {"x": 1.7976931348623157e308},
     '{"x": -1e400}': {"x": -1.7976931348623157e308},
     '{"x": -0}': {"x": 0},
@@ -48,7 +48,7 @@ ARGUMENTS = {
     '{"x": "\t\x00"}': {"x": "\t\x00"},
     '{"": {"": ""}}': {"": {"": ""}},
     '{"a": 1, "a": 2}': {"a": 2},
-    # No JSON: the text itself.
+    # Invalid JSON: the text itself is used.
     "{city: Paris}": "{city: Paris}",
     "{'city': 'Paris'}": "{'city': 'Paris'}",
     '{"a": 1} {"b": 2}': '{"a": 1} {"b": 2}',
@@ -59,15 +59,15 @@ ARGUMENTS = {
 class TestArguments:
     @pytest.mark.parametrize("text", ARGUMENTS)
     def test_are_an_object_or_a_text(self, text: str) -> None:
-        found = arguments_of(text, "x")
-        assert found == ARGUMENTS[text]
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+        parsed = arguments_of(text, "x")
+        assert parsed == ARGUMENTS[text]
+        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
 
     @pytest.mark.parametrize("digits", [20, 400, 6000])
     def test_of_many_digits(self, digits: int) -> None:
-        found = arguments_of(f'{{"x": {"9" * digits}}}', "x")
-        assert isinstance(found, dict)
-        assert found["x"] == min(float("9" * digits), 1.7976931348623157e308)
+        parsed = arguments_of(f'{{"x": {"9" * digits}}}', "x")
+        assert isinstance(parsed, dict)
+        assert parsed["x"] == min(float("9" * digits), 1.7976931348623157e308)
 
     @pytest.mark.parametrize("opening", ['{"a":', '{"a":[', '{"a":[['])
     def test_that_are_deep_stay_text(self, opening: str) -> None:
@@ -139,27 +139,30 @@ class TestItems:
     )
     def test_of_one_answer(self, given: list[Any], roles: list[str], content: Any) -> None:
         user = {"role": "user", "content": "x"}
-        found = items.for_template(INPUT.validate_python([user, *given, user]), None)
-        assert [one["role"] for one in found] == ["user", *roles, "user"]
-        assert found[1]["content"] == content
-        calls = [one for one in given if one["type"] == "function_call"]
-        told = [one for message in found for one in message.get("tool_calls", ())]
-        assert [one["id"] for one in told] == [one["call_id"] for one in calls]
+        rendered = items.for_template(INPUT.validate_python([user, *given, user]), None)
+        assert [entry["role"] for entry in rendered] == ["user", *roles, "user"]
+        assert rendered[1]["content"] == content
+        calls = [entry for entry in given if entry["type"] == "function_call"]
+        rendered_calls = [entry for message in rendered for entry in message.get("tool_calls", ())]
+        assert [entry["id"] for entry in rendered_calls] == [entry["call_id"] for entry in calls]
 
     def test_system_messages_with_parts(self) -> None:
-        """The first ones are one message, however they were given."""
+        """The first system messages become one message, in any form."""
         parts = [{"type": "input_text", "text": text} for text in "ab"]
-        given = [{"role": "system", "content": parts}, {"role": "developer", "content": parts}]
+        system_items = [
+            {"role": "system", "content": parts},
+            {"role": "developer", "content": parts},
+        ]
         user = {"role": "user", "content": "x"}
-        system, _ = items.for_template(INPUT.validate_python([*given, user]), None)
+        system, _ = items.for_template(INPUT.validate_python([*system_items, user]), None)
         assert system == {"role": "system", "content": "a\nb\n\na\nb"}
 
 
 class TestMessages:
     def test_that_were_interrupted(self) -> None:
-        """A call whose name fits no tool and whose arguments are half; reasoning alone."""
+        """Reasoning alone is accepted, and a call with an unknown name and half its arguments."""
         function = {"name": "no tool\u2028", "arguments": '{"a": "b'}
-        given = [
+        history = [
             {"role": "assistant", "content": None, "reasoning_content": "I"},
             {
                 "role": "assistant",
@@ -168,14 +171,14 @@ class TestMessages:
             },
             {"role": "tool", "tool_call_id": "x" * 128, "content": [part("c"), part("d")]},
         ]
-        first, second, third = messages.for_template(MESSAGES.validate_python(given))
+        first, second, third = messages.for_template(MESSAGES.validate_python(history))
         assert (first["content"], first["reasoning_content"]) == ("", "I")
         assert second["content"] == [part("a"), part("b")]
         assert second["tool_calls"][0]["function"]["arguments"] == {"a": "b"}
         assert third["content"] == [part("c"), part("d")]
 
     def test_ids_counted_from_zero_in_each_answer(self) -> None:
-        """Some servers write ids so."""
+        """Some servers number ids this way."""
         function = {"name": "f", "arguments": "{}"}
         call = {"id": "call_0", "type": "function", "function": function}
         turn = [
@@ -185,8 +188,8 @@ class TestMessages:
         assert len(messages.for_template(MESSAGES.validate_python([*turn, *turn]))) == 4
         item = {"type": "function_call", "call_id": "call_0", "name": "f", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": "call_0", "output": "1"}
-        given = INPUT.validate_python([item, output, item, output])
-        assert [one["role"] for one in items.for_template(given, None)] == [
+        history = INPUT.validate_python([item, output, item, output])
+        assert [message["role"] for message in items.for_template(history, None)] == [
             "assistant",
             "tool",
             "assistant",
@@ -201,6 +204,8 @@ class TestMessages:
             {"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
             for at in range(300)
         ]
-        outputs = [{"role": "tool", "tool_call_id": one["id"], "content": ""} for one in calls]
-        given = [{"role": "assistant", "tool_calls": calls}, *outputs]
-        assert len(messages.for_template(MESSAGES.validate_python(given))) == 301
+        outputs = [
+            {"role": "tool", "tool_call_id": tool_call["id"], "content": ""} for tool_call in calls
+        ]
+        history = [{"role": "assistant", "tool_calls": calls}, *outputs]
+        assert len(messages.for_template(MESSAGES.validate_python(history))) == 301

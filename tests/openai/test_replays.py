@@ -1,7 +1,7 @@
-"""Whatever the server has answered, it accepts as part of the next request.
+"""The server accepts each of its answers as part of the next request.
 
-A scripted model writes texts, reasoning and calls, well-formed and not; where an answer begins and
-ends is made up. `STOKER_TEST_EXAMPLES=80` tries 2,000 answers.
+A scripted model writes well-formed and malformed texts, reasoning and calls. The start and end of
+an answer are random. `STOKER_TEST_EXAMPLES=80` tries 2,000 answers.
 """
 
 import json
@@ -31,7 +31,10 @@ PLACE = (
     "{%- set last = (messages | selectattr('role', 'equalto', 'user') | list | last).content -%}"
     "{%- if last is string and last | int > 0 -%}{%- set unseen -%}"
 )
-"""A place in the script stands for a conversation, which is rendered but not shown."""
+"""Template code that selects a place in the script by the last user message.
+
+The conversation is rendered but not shown.
+"""
 
 
 def call(arguments: str, name: str = "get_weather") -> str:
@@ -66,8 +69,8 @@ def model(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     server.wait_ready()
     folder = SCRIPT.save(tmp_path_factory.mktemp("scripted") / "model")
     with server.account("replays") as client:
-        found = deploy(client, folder, MODEL, engine="torch", readiness="hot")
-        wait_for(client, found["id"], "ready")
+        deployed = deploy(client, folder, MODEL, engine="torch", readiness="hot")
+        wait_for(client, deployed["id"], "ready")
         yield client
 
 
@@ -77,7 +80,7 @@ def sdk(model: httpx.Client, server: Server) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.base_url}/v1", api_key=key, max_retries=0)
 
 
-# Most often an answer begins where a text of the script does.
+# An answer usually begins at the start of a text in the script.
 PLACES = st.sampled_from(BEGINS) | st.integers(1, SCRIPT.length)
 ANSWERS = {
     "place": PLACES,
@@ -104,32 +107,34 @@ class TestChat:
         form: bool,
     ) -> None:
         messages: list[Any] = [{"role": "user", "content": str(place)}]
-        asked: dict[str, Any] = {"model": MODEL, "tools": [TOOL], "tool_choice": choice}
-        asked |= {"max_tokens": most, "temperature": 0}
+        fields: dict[str, Any] = {"model": MODEL, "tools": [TOOL], "tool_choice": choice}
+        fields |= {"max_tokens": most, "temperature": 0}
         if stop:
-            asked["stop"] = [stop]
+            fields["stop"] = [stop]
         if form:
-            asked["response_format"] = {"type": "json_object"}
+            fields["response_format"] = {"type": "json_object"}
         if streams:
             state = ChatCompletionStreamState()
-            with sdk.chat.completions.create(messages=messages, stream=True, **asked) as stream:
+            with sdk.chat.completions.create(messages=messages, stream=True, **fields) as stream:
                 for number, chunk in enumerate(stream):
                     state.handle_chunk(chunk)
                     if number == abandoned:
                         break
             answer = state.current_completion_snapshot
         else:
-            answer = sdk.chat.completions.create(messages=messages, **asked)
+            answer = sdk.chat.completions.create(messages=messages, **fields)
         message = answer.choices[0].message
         calls = message.tool_calls or []
         if answer.choices[0].finish_reason == "tool_calls":
-            for one in calls:
-                assert one.type == "function"
-                assert isinstance(json.loads(one.function.arguments), dict)
+            for tool_call in calls:
+                assert tool_call.type == "function"
+                assert isinstance(json.loads(tool_call.function.arguments), dict)
         messages.append(message.model_dump())
-        messages += [{"role": "tool", "tool_call_id": one.id, "content": "21"} for one in calls]
+        messages += [
+            {"role": "tool", "tool_call_id": tool_call.id, "content": "21"} for tool_call in calls
+        ]
         messages.append({"role": "user", "content": "1"})
-        # It raises for any status but 200.
+        # The client raises for any status but 200.
         sdk.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL], max_tokens=1)
 
 
@@ -147,14 +152,15 @@ class TestResponses:
         abandoned: int | None,
     ) -> None:
         items: list[Any] = [{"role": "user", "content": str(place)}]
-        asked: dict[str, Any] = {"model": MODEL, "tools": [FLAT], "tool_choice": choice}
-        asked |= {"max_output_tokens": most, "temperature": 0}
-        asked["extra_body"] = {"stop": [stop]} if stop else {}
+        fields: dict[str, Any] = {"model": MODEL, "tools": [FLAT], "tool_choice": choice}
+        fields |= {"max_output_tokens": most, "temperature": 0}
+        fields["extra_body"] = {"stop": [stop]} if stop else {}
         output: list[Any] = []
         if streams:
-            with sdk.responses.create(input=items, stream=True, **asked) as stream:
+            with sdk.responses.create(input=items, stream=True, **fields) as stream:
                 for number, event in enumerate(stream):
-                    # As a client has it that stops in the middle: what was added, as it is so far.
+                    # As for a client that stops in the middle: it has each added item in its
+                    # current state.
                     if event.type == "response.output_item.added":
                         output.append(event.item.model_dump())
                     elif event.type == "response.output_item.done":
@@ -164,14 +170,16 @@ class TestResponses:
                     if number == abandoned:
                         break
         else:
-            output = [one.model_dump() for one in sdk.responses.create(input=items, **asked).output]
-        calls = [one for one in output if one["type"] == "function_call"]
-        for one in calls:
-            if one["status"] == "completed":
-                assert isinstance(json.loads(one["arguments"]), dict)
+            output = [
+                item.model_dump() for item in sdk.responses.create(input=items, **fields).output
+            ]
+        calls = [item for item in output if item["type"] == "function_call"]
+        for item in calls:
+            if item["status"] == "completed":
+                assert isinstance(json.loads(item["arguments"]), dict)
         outputs = [
-            {"type": "function_call_output", "call_id": one["call_id"], "output": "21"}
-            for one in calls
+            {"type": "function_call_output", "call_id": item["call_id"], "output": "21"}
+            for item in calls
         ]
         again: list[Any] = [*items, *output, *outputs, {"role": "user", "content": "1"}]
         sdk.responses.create(model=MODEL, input=again, tools=[FLAT], max_output_tokens=1)
@@ -190,26 +198,28 @@ class TestRuns:
     def test_any_step(
         self, model: httpx.Client, place: int, most: int, stop: str | None, own: bool
     ) -> None:
-        """Its second step is given the first one's answer, with outputs of all calls."""
+        """The second step receives the first one's answer, with outputs of all calls."""
         config = {"max_tokens": most, "temperature": 0} | ({"stop": [stop]} if stop else {})
         agent = {"name": "a", "model": MODEL, "max_steps": 2, "config": config}
-        # Calls are the owner's to answer, or of no tool that there is.
+        # The calls are for the owner to answer, or name a tool that does not exist.
         agent["tools"] = [TOOL if own else FUNCTION]
         created = model.post("/v1/agent", json=agent).raise_for_status().json()
         runs = f"/v1/agent/{created['id']}/runs"
         run = model.post(runs, json={"input": str(place)}).raise_for_status().json()
         path = f"{runs}/{run['id']}"
         deadline = time.monotonic() + 60
-        while (found := model.get(path).json())["status"] not in ("completed", "failed"):
-            assert time.monotonic() < deadline, found
-            if found["status"] == "requires_action":
-                waiting = found["required_action"]["tool_calls"]
-                for one in waiting:
-                    json.loads(one["function"]["arguments"])
-                outputs = [{"tool_call_id": one["id"], "output": "21"} for one in waiting]
+        while (current_run := model.get(path).json())["status"] not in ("completed", "failed"):
+            assert time.monotonic() < deadline, current_run
+            if current_run["status"] == "requires_action":
+                waiting = current_run["required_action"]["tool_calls"]
+                for tool_call in waiting:
+                    json.loads(tool_call["function"]["arguments"])
+                outputs = [
+                    {"tool_call_id": tool_call["id"], "output": "21"} for tool_call in waiting
+                ]
                 model.post(f"{path}/tool-outputs", json={"tool_outputs": outputs})
             time.sleep(0.01)
-        if found["status"] == "failed":
-            assert found["error"]["code"] == "step_limit_exceeded", found
+        if current_run["status"] == "failed":
+            assert current_run["error"]["code"] == "step_limit_exceeded", current_run
         model.delete(path).raise_for_status()
         model.delete(f"/v1/agent/{created['id']}").raise_for_status()

@@ -1,4 +1,4 @@
-"""`/v1/responses` through the real openai SDK, against transformers and the chat completions."""
+"""`/v1/responses` through the real openai SDK, against transformers and chat completions."""
 
 import json
 from collections.abc import Sequence
@@ -91,9 +91,9 @@ def chat(sdk: openai.OpenAI, messages: Sequence[Any], **fields: Any) -> Any:
 
 
 def kinds(found: Sequence[Any]) -> list[str]:
-    """The events' types, with a run of the same as one."""
-    types = [one["type"] if isinstance(one, dict) else one.type for one in found]
-    return [one for at, one in enumerate(types) if at == 0 or one != types[at - 1]]
+    """Returns the events' types. Equal consecutive types count once."""
+    types = [entry["type"] if isinstance(entry, dict) else entry.type for entry in found]
+    return [entry for at, entry in enumerate(types) if at == 0 or entry != types[at - 1]]
 
 
 class TestAnswer:
@@ -139,7 +139,7 @@ class TestAnswer:
             assert documented.model_dump(exclude_unset=True) == answer
 
     def test_repeats_the_settings(self, account: httpx.Client) -> None:
-        given = {
+        settings = {
             "instructions": "be brief",
             "temperature": 0.0,
             "top_p": 0.5,
@@ -153,9 +153,9 @@ class TestAnswer:
             "truncation": "disabled",
             "max_output_tokens": 60,
         }
-        answer = ask(account, **given, store=False, background=False, include=[])
+        answer = ask(account, **settings, store=False, background=False, include=[])
         tools = [TOOL, {**OTHER_TOOL, "description": None, "strict": False}]
-        assert {name: answer[name] for name in given} == {**given, "tools": tools}
+        assert {name: answer[name] for name in settings} == {**settings, "tools": tools}
         assert answer["store"] is answer["background"] is False
         assert answer["text"] == {"format": {"type": "text"}}
         assert answer["model"] == MODEL
@@ -181,13 +181,13 @@ class TestAnswer:
             top_logprobs=2,
         )
         assert expected.choices[0].logprobs and expected.choices[0].logprobs.content
-        wanted = [one.model_dump() for one in expected.choices[0].logprobs.content]
+        expected_logprobs = [entry.model_dump() for entry in expected.choices[0].logprobs.content]
         assert len(part["logprobs"]) == 5
-        for one, other in zip(part["logprobs"], wanted, strict=True):
-            assert one["token"] == other["token"]
-            assert one["bytes"] == other["bytes"]
-            assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-3)
-            assert [top["token"] for top in one["top_logprobs"]] == [
+        for entry, other in zip(part["logprobs"], expected_logprobs, strict=True):
+            assert entry["token"] == other["token"]
+            assert entry["bytes"] == other["bytes"]
+            assert entry["logprob"] == pytest.approx(other["logprob"], abs=1e-3)
+            assert [top["token"] for top in entry["top_logprobs"]] == [
                 top["token"] for top in other["top_logprobs"]
             ]
 
@@ -196,7 +196,7 @@ class TestAnswer:
 
     def test_extra_sampling_fields(self, account: httpx.Client) -> None:
         drawn = [ask(account, temperature=1.5, seed=seed, top_k=50) for seed in (1, 1, 2)]
-        texts = [one["output"][0]["content"][0]["text"] for one in drawn]
+        texts = [response["output"][0]["content"][0]["text"] for response in drawn]
         assert texts[0] == texts[1] != texts[2]
 
     def test_another_pipeline_is_told_so(self, sdk: openai.OpenAI) -> None:
@@ -346,7 +346,7 @@ class TestForms:
         assert answer.output_text.startswith("{")
 
     def test_leaves_room_for_calls(self, account: httpx.Client) -> None:
-        """The two differ in all but the form of a call's arguments and of the text."""
+        """A call and a text share only the form of arguments and text."""
         form = {"type": "json_schema", "name": "city", "schema": WEATHER, "strict": True}
         answer = ask(account, tools=[TOOL], text={"format": form}, max_output_tokens=100)
         for item in answer["output"]:
@@ -411,10 +411,10 @@ class TestInputTokens:
         ids=str,
     )
     def test_are_those_of_the_response(self, sdk: openai.OpenAI, more: Any) -> None:
-        asked = {"model": MODEL, "input": QUESTION, **more}
-        counted = sdk.responses.input_tokens.count(**asked)
+        fields = {"model": MODEL, "input": QUESTION, **more}
+        counted = sdk.responses.input_tokens.count(**fields)
         assert counted.object == "response.input_tokens"
-        answer = sdk.responses.create(**asked, max_output_tokens=100)
+        answer = sdk.responses.create(**fields, max_output_tokens=100)
         assert answer.usage is not None
         assert counted.input_tokens == answer.usage.input_tokens
 
@@ -447,55 +447,55 @@ class TestTruncation:
     last: Any = {"role": "user", "content": QUESTION}
 
     def test_leaves_out_the_oldest(self, sdk: openai.OpenAI) -> None:
-        """What is left is answered as if nothing else had been said."""
-        asked: Any = {"model": MODEL, "instructions": "be brief"}
-        given: Any = [*self.turns, self.last]
+        """The remaining turns are answered as if they were the whole conversation."""
+        fields: Any = {"model": MODEL, "instructions": "be brief"}
+        turns: Any = [*self.turns, self.last]
         answer = sdk.responses.create(
-            **asked, input=given, truncation="auto", max_output_tokens=TOKENS
+            **fields, input=turns, truncation="auto", max_output_tokens=TOKENS
         )
         assert answer.truncation == "auto"
         assert answer.usage is not None
         counts = {
-            left: sdk.responses.input_tokens.count(**asked, input=given[left:]).input_tokens
-            for left in range(0, len(given), 2)
+            removed: sdk.responses.input_tokens.count(**fields, input=turns[removed:]).input_tokens
+            for removed in range(0, len(turns), 2)
         }
-        fitting = min(left for left, tokens in counts.items() if tokens + TOKENS <= 1024)
+        fitting = min(removed for removed, tokens in counts.items() if tokens + TOKENS <= 1024)
         assert fitting > 0
         assert answer.usage.input_tokens == counts[fitting]
-        alone = sdk.responses.create(**asked, input=given[fitting:], max_output_tokens=TOKENS)
+        alone = sdk.responses.create(**fields, input=turns[fitting:], max_output_tokens=TOKENS)
         assert answer.output_text == alone.output_text
 
     def test_is_counted_too(self, sdk: openai.OpenAI) -> None:
-        given: Any = [*self.turns, self.last]
-        counted = sdk.responses.input_tokens.count(model=MODEL, input=given, truncation="auto")
+        turns: Any = [*self.turns, self.last]
+        counted = sdk.responses.input_tokens.count(model=MODEL, input=turns, truncation="auto")
         assert 1024 * 3 // 4 < counted.input_tokens <= 1024 * 7 // 8
         answer = sdk.responses.create(
-            model=MODEL, input=given, truncation="auto", extra_body={"stop": [" ", "e"]}
+            model=MODEL, input=turns, truncation="auto", extra_body={"stop": [" ", "e"]}
         )
         assert answer.usage is not None
         assert answer.usage.input_tokens == counted.input_tokens
 
     def test_changes_nothing_that_fits(self, sdk: openai.OpenAI) -> None:
-        given: Any = [*self.turns[:10], self.last]
+        turns: Any = [*self.turns[:10], self.last]
         counts = {
-            sdk.responses.input_tokens.count(model=MODEL, input=given, truncation=way).input_tokens
+            sdk.responses.input_tokens.count(model=MODEL, input=turns, truncation=way).input_tokens
             for way in ("auto", "disabled")
         }
         assert len(counts) == 1
 
     @pytest.mark.parametrize("way", ["disabled", None])
     def test_disabled(self, sdk: openai.OpenAI, way: Any) -> None:
-        given: Any = [*self.turns, self.last]
+        turns: Any = [*self.turns, self.last]
         with pytest.raises(openai.BadRequestError) as caught:
-            sdk.responses.create(model=MODEL, input=given, truncation=way)
+            sdk.responses.create(model=MODEL, input=turns, truncation=way)
         assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
         start = "This model's maximum context length is 1024 tokens."
         assert caught.value.body["message"].startswith(start)  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
 
     def test_the_last_message_alone_is_too_long(self, sdk: openai.OpenAI) -> None:
-        given: Any = [*self.turns, {"role": "user", "content": "a " * 3000}]
+        turns: Any = [*self.turns, {"role": "user", "content": "a " * 3000}]
         with pytest.raises(openai.BadRequestError) as caught:
-            sdk.responses.create(model=MODEL, input=given, truncation="auto")
+            sdk.responses.create(model=MODEL, input=turns, truncation="auto")
         assert caught.value.code == "context_length_exceeded"
 
     def test_the_answer_alone_is(self, sdk: openai.OpenAI) -> None:
@@ -518,7 +518,7 @@ class TestTaken:
             max_output_tokens=200,
         )
         assert answer.max_tool_calls == 1
-        assert {one.type for one in answer.output} == {"function_call"}
+        assert {item.type for item in answer.output} == {"function_call"}
 
     def test_the_usual_verbosity(self, account: httpx.Client) -> None:
         answer = ask(account, text={"verbosity": "medium"}, max_output_tokens=TOKENS)
@@ -548,14 +548,14 @@ class TestTools:
         assert answer.output_text == ""
 
     def test_only_those_allowed(self, account: httpx.Client) -> None:
-        """The model reads of no others; the answer repeats what was asked for."""
+        """The model reads only the allowed tools. The answer repeats the request's tools."""
         both = {"tools": [OTHER_TOOL, TOOL], "tool_choice": ALLOWED}
-        found = ask(account, **both, max_output_tokens=200)
+        answer = ask(account, **both, max_output_tokens=200)
         alone = ask(account, tools=[TOOL], tool_choice="required", max_output_tokens=200)
-        assert found["usage"]["input_tokens"] == alone["usage"]["input_tokens"]
-        assert found["tool_choice"] == ALLOWED
-        assert [one["name"] for one in found["tools"]] == ["get_time", "get_weather"]
-        assert {one["name"] for one in found["output"]} == {"get_weather"}
+        assert answer["usage"]["input_tokens"] == alone["usage"]["input_tokens"]
+        assert answer["tool_choice"] == ALLOWED
+        assert [entry["name"] for entry in answer["tools"]] == ["get_time", "get_weather"]
+        assert {entry["name"] for entry in answer["output"]} == {"get_weather"}
         both["tool_choice"] = {**ALLOWED, "mode": "auto"}
         counted = account.post(
             f"{PATH}/input_tokens", json={"model": MODEL, "input": QUESTION, **both}
@@ -617,10 +617,10 @@ class TestTools:
     def test_several(self, account: httpx.Client) -> None:
         answer = ask(account, tools=[TOOL], tool_choice="required", max_output_tokens=200)
         calls = answer["output"]
-        assert {one["type"] for one in calls} == {"function_call"}
-        whole = [json.loads(one["arguments"]) for one in calls if one["status"] == "completed"]
+        assert {call["type"] for call in calls} == {"function_call"}
+        whole = [json.loads(call["arguments"]) for call in calls if call["status"] == "completed"]
         assert whole and all(arguments == CITY for arguments in whole)
-        assert len({one["call_id"] for one in calls}) == len({one["id"] for one in calls})
+        assert len({call["call_id"] for call in calls}) == len({call["id"] for call in calls})
 
 
 class TestStream:
@@ -653,28 +653,28 @@ class TestStream:
     def test_order(
         self, account: httpx.Client, fields: dict[str, Any], between: list[str], last: str
     ) -> None:
-        found = self.read(account, **fields)
+        received = self.read(account, **fields)
         head = ["response.created", "response.in_progress"]
-        assert kinds(found) == [*head, *between, f"response.{last}"]
-        first, final = found[0]["response"], found[-1]["response"]
+        assert kinds(received) == [*head, *between, f"response.{last}"]
+        first, final = received[0]["response"], received[-1]["response"]
         assert (first["status"], first["output"], first["usage"]) == ("in_progress", [], None)
         assert first["id"] == final["id"]
         whole = ask(account, **fields)
         assert final.keys() == whole.keys()
         assert contents(final) == contents(whole)
         assert final["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
-        done = [one["item"] for one in found if one["type"] == "response.output_item.done"]
+        done = [event["item"] for event in received if event["type"] == "response.output_item.done"]
         assert done == final["output"]
 
     def test_pieces_make_the_whole(self, account: httpx.Client) -> None:
         fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
-        found = self.read(account, **fields)
-        deltas = [one for one in found if one["type"] == "response.output_text.delta"]
+        received = self.read(account, **fields)
+        deltas = [event for event in received if event["type"] == "response.output_text.delta"]
         assert len(deltas) > 3
-        (part,) = found[-1]["response"]["output"][0]["content"]
-        assert "".join(one["delta"] for one in deltas) == part["text"]
-        assert [token for one in deltas for token in one["logprobs"]] == part["logprobs"]
-        (done,) = [one for one in found if one["type"] == "response.output_text.done"]
+        (part,) = received[-1]["response"]["output"][0]["content"]
+        assert "".join(event["delta"] for event in deltas) == part["text"]
+        assert [token for event in deltas for token in event["logprobs"]] == part["logprobs"]
+        (done,) = [event for event in received if event["type"] == "response.output_text.done"]
         assert (done["text"], done["logprobs"]) == (part["text"], part["logprobs"])
         assert len(part["logprobs"]) == TOKENS
 
@@ -682,13 +682,17 @@ class TestStream:
         stream = sdk.responses.create(
             model=MODEL, input=QUESTION, max_output_tokens=TOKENS, stream=True
         )
-        text = "".join(one.delta for one in stream if one.type == "response.output_text.delta")
+        text = "".join(
+            event.delta for event in stream if event.type == "response.output_text.delta"
+        )
         whole = sdk.responses.create(model=MODEL, input=QUESTION, max_output_tokens=TOKENS)
         assert text == whole.output_text
 
     def test_parsed(self, sdk: openai.OpenAI) -> None:
         with sdk.responses.stream(model=MODEL, input=QUESTION, text_format=City) as stream:
-            snapshots = [one.snapshot for one in stream if one.type == "response.output_text.delta"]
+            snapshots = [
+                event.snapshot for event in stream if event.type == "response.output_text.delta"
+            ]
             final = stream.get_final_response()
         assert final.output_parsed == City(name="Rome", large=True)
         assert snapshots[-1] == final.output_text
@@ -703,9 +707,11 @@ class TestStream:
             tool_choice="required",
             parallel_tool_calls=False,
         ) as stream:
-            found = list(stream)
+            received = list(stream)
             (call,) = stream.get_final_response().output
-        deltas = [one for one in found if one.type == "response.function_call_arguments.delta"]
+        deltas = [
+            event for event in received if event.type == "response.function_call_arguments.delta"
+        ]
         assert len(deltas) > 1
         assert json.loads(deltas[-1].snapshot) == CITY
         assert call.type == "function_call"
@@ -718,10 +724,10 @@ class TestStream:
 
 
 def contents(response: dict[str, Any]) -> list[Any]:
-    """What was answered, without the ids."""
+    """Returns the output of a response without the ids."""
     return [
-        (one["type"], one["status"], one.get("content"), one.get("name"), one.get("arguments"))
-        for one in response["output"]
+        (item["type"], item["status"], item.get("content"), item.get("name"), item.get("arguments"))
+        for item in response["output"]
     ]
 
 
@@ -873,7 +879,7 @@ def writer(*, stream: bool = True) -> ResponseWriter:
 
 
 def written(*given: Event) -> tuple[dict[str, Any], bytes]:
-    """A response, whole, and the stream that leads to one."""
+    """Returns a whole response, and the stream of the same events."""
     whole, streamed = writer(stream=False), writer()
     content = streamed.begin()
     for event in given:
@@ -884,17 +890,17 @@ def written(*given: Event) -> tuple[dict[str, Any], bytes]:
 
 class TestWriter:
     def output(self, *given: Event) -> list[Any]:
-        """What was written: the same, whole and streamed."""
+        """Returns the output, and checks that it is equal whole and streamed."""
         whole, content = written(*given)
         final = events(content)[-1]["response"]
         assert contents(final) == contents(whole)
         return [
-            (one["type"], one.get("arguments") or "".join(p["text"] for p in one["content"]))
-            for one in whole["output"]
+            (item["type"], item.get("arguments") or "".join(p["text"] for p in item["content"]))
+            for item in whole["output"]
         ]
 
     def test_text_and_calls(self) -> None:
-        found = self.output(
+        output = self.output(
             Text("I ask.\n"),
             CallBegun(0, "call_a", "f"),
             CallArguments(0, '{"a"'),
@@ -904,28 +910,28 @@ class TestWriter:
             CallArguments(1, "{}"),
             Finished("tool_calls"),
         )
-        assert found == [
+        assert output == [
             ("message", "I ask.\n"),
             ("function_call", '{"a": 1}'),
             ("function_call", "{}"),
         ]
 
     def test_white_space_before_a_call_is_no_message(self) -> None:
-        found = self.output(
+        output = self.output(
             Text(" "),
             Text("\n"),
             CallBegun(0, "call_a", "f"),
             CallArguments(0, "{}"),
             Finished("tool_calls"),
         )
-        assert found == [("function_call", "{}")]
+        assert output == [("function_call", "{}")]
 
     def test_white_space_before_text_belongs_to_it(self) -> None:
-        found = self.output(Text(" "), Text("\n"), Text("a "), Text("b"), Finished("stop"))
-        assert found == [("message", " \na b")]
+        output = self.output(Text(" "), Text("\n"), Text("a "), Text("b"), Finished("stop"))
+        assert output == [("message", " \na b")]
 
     def test_reasoning_is_stripped(self) -> None:
-        found = self.output(
+        output = self.output(
             Text("\n", reasoning=True),
             Text("\nI think ", reasoning=True),
             Text("so\n", reasoning=True),
@@ -934,7 +940,7 @@ class TestWriter:
             Text("Yes"),
             Finished("stop"),
         )
-        assert found == [("reasoning", "I think so"), ("message", "\n\nYes")]
+        assert output == [("reasoning", "I think so"), ("message", "\n\nYes")]
 
     def test_nothing_is_an_empty_message(self) -> None:
         assert self.output(Finished("stop")) == [("message", "")]
@@ -949,7 +955,7 @@ class TestWriter:
 
 
 def replayed(content: bytes) -> openai.OpenAI:
-    """A client of a server that answers so."""
+    """Returns a client of a server that answers with this content."""
     headers = {"content-type": "text/event-stream"}
     transport = httpx2.MockTransport(
         lambda _: httpx2.Response(200, headers=headers, content=content)
@@ -961,7 +967,7 @@ def replayed(content: bytes) -> openai.OpenAI:
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    """A stream whose model failed."""
+    """Returns the stream of a model that failed."""
     made = writer()
     content = made.begin() + made.add(0, [Text("It rai")])
     return content + made.fail("inference_failed", "The model failed.")
@@ -986,13 +992,13 @@ class TestFailure:
 
     def test_the_sdk_raises(self, content: bytes) -> None:
         with replayed(content).responses.stream(model="m", input="x") as stream:
-            seen: list[str] = []
+            event_types: list[str] = []
             with pytest.raises(openai.APIError, match="The model failed"):
-                seen.extend(one.type for one in stream)
+                event_types.extend(event.type for event in stream)
         with (
             pytest.raises(openai.APIError, match="The model failed"),
             replayed(content).responses.create(model="m", input="x", stream=True) as plain,
         ):
-            for one in plain:
-                seen.append(one.type)
-        assert seen[-1] == "response.failed"
+            for event in plain:
+                event_types.append(event.type)
+        assert event_types[-1] == "response.failed"

@@ -1,4 +1,4 @@
-"""Prompts of `/v1/completions` that are repeated and scored, against torch, on both engines."""
+"""Prompts of `/v1/completions` that are echoed and scored, compared with torch, on both engines."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from tests.support.deploying import deploy
 
 TEXT = "The capital of France is Paris. 1, 2, 3,"
 ODD = "Zürich 🦊"
-"""Some of its characters take several tokens."""
+"""Text with characters of several tokens."""
 
 library: Any = AutoTokenizer
 Scores = Callable[[Sequence[int]], torch.Tensor]
@@ -30,7 +30,7 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def scores() -> Scores:
-    """The log probabilities of what may come after each token, as transformers computes them."""
+    """Returns a function that computes each token's log probabilities with transformers."""
     model: Any = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
 
     def of(tokens: Sequence[int]) -> torch.Tensor:
@@ -42,7 +42,7 @@ def scores() -> Scores:
 
 @pytest.fixture(scope="module", params=ENGINES)
 def model(request: pytest.FixtureRequest, account: httpx.Client) -> str:
-    """Computed in float32, whatever the processor is best at: it is to be compared with torch."""
+    """Deploys the model in float32 on any processor, for comparison with torch."""
     engine = str(request.param)
     name = f"{engine}-float32"
     identifier = deploy(account, MODEL, name, engine=engine, dtype="float32", readiness="hot")["id"]
@@ -57,7 +57,7 @@ def complete(sdk: openai.OpenAI, model: str, prompt: Any, **options: Any) -> Com
 def check(
     given: Logprobs | None, tokens: Sequence[int], tokenizer: Any, scores: Scores, top: int
 ) -> None:
-    """The columns of a prompt's tokens."""
+    """Checks the log probabilities of a prompt's tokens."""
     assert given is not None
     assert given.tokens and given.token_logprobs and given.top_logprobs and given.text_offset
     assert len(given.tokens) >= len(tokens)
@@ -70,7 +70,7 @@ def check(
         best = row.topk(top)
         expected = {given.tokens[place]: float(row[tokens[place]])}
         for token, likelihood in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            # Halves of characters have one text.
+            # Parts of characters share one text.
             text = tokenizer.decode([token])
             expected[text] = max(likelihood, expected.get(text, likelihood))
         assert given.top_logprobs[place] == pytest.approx(expected, abs=1e-4)
@@ -83,9 +83,9 @@ class TestScores:
     ) -> None:
         tokens = tokenizer(text)["input_ids"]
         for _ in range(2):
-            # Also where all of it is in the cache.
-            found = complete(sdk, model, text, max_tokens=0, logprobs=2)
-            (choice,) = found.choices
+            # The second request finds the whole prompt in the cache.
+            completion = complete(sdk, model, text, max_tokens=0, logprobs=2)
+            (choice,) = completion.choices
             assert (choice.text, choice.finish_reason) == (text, "length")
             check(choice.logprobs, tokens, tokenizer, scores, 2)
             assert choice.logprobs and choice.logprobs.text_offset and choice.logprobs.tokens
@@ -93,27 +93,30 @@ class TestScores:
                 choice.logprobs.text_offset, choice.logprobs.tokens, strict=True
             ):
                 assert "�" in token or text[start:].startswith(token)
-            assert found.usage is not None
-            assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (len(tokens), 0)
+            assert completion.usage is not None
+            assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (
+                len(tokens),
+                0,
+            )
 
     def test_of_tokens(
         self, sdk: openai.OpenAI, model: str, tokenizer: Any, scores: Scores
     ) -> None:
-        """Of any: special ones are part of the text."""
+        """Any tokens are scored. Special ones are part of the text."""
         first = tokenizer(TEXT)["input_ids"]
         second = [tokenizer.eos_token_id, *tokenizer(ODD)["input_ids"], 3, 200, 77]
-        found = complete(sdk, model, [first, second], max_tokens=0, logprobs=1)
-        for choice, tokens in zip(found.choices, (first, second), strict=True):
+        completion = complete(sdk, model, [first, second], max_tokens=0, logprobs=1)
+        for choice, tokens in zip(completion.choices, (first, second), strict=True):
             assert choice.text == tokenizer.decode(tokens)
             check(choice.logprobs, tokens, tokenizer, scores, 1)
 
     def test_as_an_evaluation_asks(
         self, account: httpx.Client, model: str, tokenizer: Any, scores: Scores
     ) -> None:
-        """As lm-evaluation-harness sends `local-completions` requests, and reads the answers.
+        """lm-evaluation-harness's `local-completions` requests receive answers that it can read.
 
-        It takes the likelihood of what follows a context, and whether that is what the model would
-        have said: the best of the alternatives has to be the very number of the token's own.
+        It reads the likelihood of the text after a context, and whether the model would have
+        written that text. For this, the best alternative must equal the token's own number exactly.
         """
         pairs = [(FRANCE, " Paris"), (FRANCE, " Rome"), ("1, 2, 3,", " 4, 5, 6")]
         encoded = [
@@ -138,14 +141,15 @@ class TestScores:
             expected = sum(float(row[token]) for row, token in zip(rows, rest, strict=True))
             assert sum(values) == pytest.approx(expected, abs=1e-3)
             greedy = all(
-                value == max(one.values()) for value, one in zip(values, best, strict=True)
+                value == max(alternatives.values())
+                for value, alternatives in zip(values, best, strict=True)
             )
             assert greedy == (rows.argmax(-1).tolist() == rest)
 
     def test_where_the_model_ends_at_once(
         self, account: httpx.Client, model: str, tokenizer: Any, scores: Scores
     ) -> None:
-        """What is drawn has a row of its own: evaluations leave out the last one of all."""
+        """The drawn token has its own row: evaluations always leave out the last row."""
         text = "The capital of France is Paris."
         turns = [{"role": "user", "content": "What is the capital of France?"}]
         prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
@@ -155,45 +159,45 @@ class TestScores:
         (choice,) = account.post("/v1/completions", json=body).json()["choices"]
         assert choice["finish_reason"] == "stop"
         assert choice["text"] == tokenizer.decode(tokens)
-        given = choice["logprobs"]
-        assert len(given["tokens"]) == len(tokens) + 1
+        logprobs = choice["logprobs"]
+        assert len(logprobs["tokens"]) == len(tokens) + 1
         end = float(scores(tokens)[-1, tokenizer.eos_token_id])
-        assert given["token_logprobs"][-1] == pytest.approx(end, abs=1e-4)
-        assert given["tokens"][-1] == tokenizer.eos_token
-        assert given["text_offset"][-1] == len(choice["text"])
+        assert logprobs["token_logprobs"][-1] == pytest.approx(end, abs=1e-4)
+        assert logprobs["tokens"][-1] == tokenizer.eos_token
+        assert logprobs["text_offset"][-1] == len(choice["text"])
 
     def test_and_the_answer_after_it(
         self, sdk: openai.OpenAI, model: str, tokenizer: Any, scores: Scores
     ) -> None:
         alone = sdk.completions.create(model=model, prompt=TEXT, max_tokens=6, logprobs=2)
-        found = complete(sdk, model, TEXT, max_tokens=6, logprobs=2, n=2)
+        completion = complete(sdk, model, TEXT, max_tokens=6, logprobs=2, n=2)
         tokens = tokenizer(TEXT)["input_ids"]
-        for choice in found.choices:
+        for choice in completion.choices:
             assert choice.text == TEXT + alone.choices[0].text
             check(choice.logprobs, tokens, tokenizer, scores, 2)
-            own, theirs = choice.logprobs, alone.choices[0].logprobs
-            assert own and own.tokens and own.text_offset and own.token_logprobs
+            ours, theirs = choice.logprobs, alone.choices[0].logprobs
+            assert ours and ours.tokens and ours.text_offset and ours.token_logprobs
             assert theirs and theirs.tokens and theirs.text_offset and theirs.token_logprobs
-            assert own.tokens[len(tokens) :] == theirs.tokens
-            assert own.text_offset[len(tokens) :] == [len(TEXT) + at for at in theirs.text_offset]
-            assert own.token_logprobs[len(tokens) :] == pytest.approx(
+            assert ours.tokens[len(tokens) :] == theirs.tokens
+            assert ours.text_offset[len(tokens) :] == [len(TEXT) + at for at in theirs.text_offset]
+            assert ours.token_logprobs[len(tokens) :] == pytest.approx(
                 theirs.token_logprobs, abs=1e-4
             )
 
     @pytest.mark.parametrize("options", [{}, {"logprobs": 1}], ids=["plain", "scored"])
     def test_streamed(self, sdk: openai.OpenAI, model: str, options: Any) -> None:
-        """The first chunk has the prompt, and all chunks make the whole."""
+        """The first chunk has the prompt, and all chunks together equal the whole."""
         whole = complete(sdk, model, TEXT, max_tokens=5, **options).choices[0]
         chunks = [
             chunk.choices[0]
             for chunk in complete(sdk, model, TEXT, max_tokens=5, stream=True, **options)  # pyright: ignore[reportUnknownVariableType, reportAttributeAccessIssue]
         ]
         assert chunks[0].text == TEXT
-        assert "".join(one.text for one in chunks) == whole.text
+        assert "".join(part.text for part in chunks) == whole.text
         assert chunks[-1].finish_reason == "length"
         if whole.logprobs:
             for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-                pieces = [getattr(one.logprobs, name) for one in chunks]
+                pieces = [getattr(part.logprobs, name) for part in chunks]
                 joined = [value for piece in pieces for value in piece]
                 if name in ("tokens", "text_offset"):
                     assert joined == getattr(whole.logprobs, name)
@@ -201,27 +205,29 @@ class TestScores:
                     assert len(joined) == len(getattr(whole.logprobs, name))
 
     def test_nothing_is_drawn(self, sdk: openai.OpenAI, model: str) -> None:
-        found = sdk.completions.create(model=model, prompt=[TEXT, ODD], max_tokens=0)
-        assert [one.text for one in found.choices] == ["", ""]
-        assert found.usage is not None and found.usage.completion_tokens == 0
+        completion = sdk.completions.create(model=model, prompt=[TEXT, ODD], max_tokens=0)
+        assert [choice.text for choice in completion.choices] == ["", ""]
+        assert completion.usage is not None and completion.usage.completion_tokens == 0
 
     def test_echo_of_tokens_alone(self, sdk: openai.OpenAI, model: str, tokenizer: Any) -> None:
         tokens = tokenizer(TEXT)["input_ids"]
-        found = complete(sdk, model, tokens, max_tokens=4)
-        assert found.choices[0].text.startswith(TEXT)
-        assert found.choices[0].logprobs is None
+        completion = complete(sdk, model, tokens, max_tokens=4)
+        assert completion.choices[0].text.startswith(TEXT)
+        assert completion.choices[0].logprobs is None
 
     def test_one_token(self, sdk: openai.OpenAI, model: str, tokenizer: Any) -> None:
         token = tokenizer("1")["input_ids"][0]
-        given = complete(sdk, model, [token], max_tokens=0, logprobs=0).choices[0].logprobs
-        assert given is not None
-        assert (given.tokens, given.token_logprobs) == (["1"], [None])
+        logprobs = complete(sdk, model, [token], max_tokens=0, logprobs=0).choices[0].logprobs
+        assert logprobs is not None
+        assert (logprobs.tokens, logprobs.token_logprobs) == (["1"], [None])
 
     def test_to_the_full_length(self, sdk: openai.OpenAI, model: str, tokenizer: Any) -> None:
         (token,) = tokenizer("1")["input_ids"]
-        given = complete(sdk, model, [token] * 1023, max_tokens=0, logprobs=0).choices[0].logprobs
-        assert given is not None and given.token_logprobs is not None
-        assert len(given.token_logprobs) == 1023
+        logprobs = (
+            complete(sdk, model, [token] * 1023, max_tokens=0, logprobs=0).choices[0].logprobs
+        )
+        assert logprobs is not None and logprobs.token_logprobs is not None
+        assert len(logprobs.token_logprobs) == 1023
         with pytest.raises(openai.BadRequestError) as caught:
             complete(sdk, model, [token] * 1024, max_tokens=0, logprobs=0)
         assert caught.value.code == "context_length_exceeded"
@@ -235,7 +241,7 @@ class TestScores:
         assert "131072" in response.json()["error"]["message"]
 
     def test_any_tokens(self, account: httpx.Client, tokenizer: Any) -> None:
-        """Halves of characters too, in any order."""
+        """All tokens are accepted in any order, including parts of characters."""
         prompts = [list(range(start, start + 60)) for start in range(0, len(tokenizer) - 60, 60)]
         body = {"model": ANY, "prompt": prompts, "max_tokens": 0, "echo": True, "logprobs": 1}
         response = account.post("/v1/completions", json=body)

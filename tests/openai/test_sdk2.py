@@ -1,4 +1,4 @@
-"""The contract once more, with version 2 of the SDK: in a process that has that one on its path."""
+"""Tests of the contract with version 2 of the SDK, in a process with that version on its path."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from tests.openai.conftest import BASE_URL, CACHING, ENGINES, KEY
 from tests.support import sdk2
 
 SHAPES = ("TestModels", "TestStream", "TestTools", "TestForms", "TestCompletions")
-"""The classes of tests about what an SDK makes objects of; the rest is the server's alone."""
+"""Test classes about the objects that an SDK builds. The others concern only the server."""
 WANTED = " and not ".join(
     [f"({' or '.join(SHAPES)})", *(engine for engine in ENGINES if engine != CACHING)]
 )

@@ -1,4 +1,4 @@
-"""Answers that are written several tokens at a time, and the same without."""
+"""Answers with and without speculative decoding are equal."""
 
 import time
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ def deployed(account: httpx.Client) -> Iterator[None]:
         for name, config in configs.items()
     ]
     yield
-    for one in made:
-        account.delete(f"/v1/deployments/{one['id']}").raise_for_status()
+    for row in made:
+        account.delete(f"/v1/deployments/{row['id']}").raise_for_status()
 
 
 def answer(sdk: openai.OpenAI, model: str, **more: Any) -> Any:
@@ -38,11 +38,11 @@ def answer(sdk: openai.OpenAI, model: str, **more: Any) -> Any:
 
 
 def speculated(server: Server, model: str) -> dict[str, float]:
-    """By outcome. Replicas tell of it once a second."""
+    """Returns the number of speculated tokens by outcome. Replicas report it once a second."""
     with server.client(server.operator_key) as operator:
-        found = scrape(operator)
+        metrics = scrape(operator)
     return {
-        outcome: found.get("stoker_speculated_tokens_total", model=model, outcome=outcome)
+        outcome: metrics.get("stoker_speculated_tokens_total", model=model, outcome=outcome)
         for outcome in ("drafted", "accepted")
     }
 
@@ -60,16 +60,18 @@ def speculated(server: Server, model: str) -> dict[str, float]:
     ids=str,
 )
 def test_answers_are_the_same(sdk: openai.OpenAI, wishes: dict[str, Any]) -> None:
-    one, other = (answer(sdk, model, **wishes) for model in (WITH, WITHOUT))
-    assert [choice.text for choice in one.choices] == [choice.text for choice in other.choices]
-    assert [choice.finish_reason for choice in one.choices] == [
+    speculative, other = (answer(sdk, model, **wishes) for model in (WITH, WITHOUT))
+    assert [choice.text for choice in speculative.choices] == [
+        choice.text for choice in other.choices
+    ]
+    assert [choice.finish_reason for choice in speculative.choices] == [
         choice.finish_reason for choice in other.choices
     ]
-    assert one.usage == other.usage
+    assert speculative.usage == other.usage
 
 
 def test_each_token_is_a_part_of_its_own(sdk: openai.OpenAI) -> None:
-    """As clients count them."""
+    """Each token arrives in a separate part, because clients count parts as tokens."""
     parts = [
         sum(bool(part.choices and part.choices[0].text) for part in answer(sdk, model, stream=True))
         for model in (WITH, WITHOUT)
@@ -81,8 +83,8 @@ def test_is_counted(sdk: openai.OpenAI, server: Server) -> None:
     answer(sdk, WITH)
     answer(sdk, WITHOUT)
     deadline = time.monotonic() + 20
-    while not (found := speculated(server, WITH))["accepted"]:
+    while not (counts := speculated(server, WITH))["accepted"]:
         assert time.monotonic() < deadline, "nothing was guessed"
         time.sleep(0.2)
-    assert 0 < found["accepted"] <= found["drafted"]
+    assert 0 < counts["accepted"] <= counts["drafted"]
     assert set(speculated(server, WITHOUT).values()) == {0}

@@ -1,4 +1,4 @@
-"""Speech on a real server through the real openai SDK, equal to that of transformers itself."""
+"""Speech on a real server through the real openai SDK equals that of transformers."""
 
 import base64
 import io
@@ -51,8 +51,8 @@ def account(server: Server, folders: dict[str, Path]) -> Iterator[httpx.Client]:
     server.wait_ready()
     with server.account("speech") as client:
         for name, folder in folders.items():
-            found = deploy(client, folder, name)
-            assert found["pipeline"] == "text-to-speech"
+            row = deploy(client, folder, name)
+            assert row["pipeline"] == "text-to-speech"
         yield client
 
 
@@ -79,16 +79,17 @@ def heard(content: bytes, form: str, rate: int) -> speech.Waveform:
 
 
 def likeness(found: speech.Waveform, wanted: speech.Waveform, rate: int) -> float:
-    """Their correlation at the best shift, as codecs begin later, in the band that they keep.
+    """Returns the correlation of two sounds at the best shift, within the band that codecs keep.
+    The shift is needed because codecs begin later.
 
-    An untrained model's sound has much below, which codecs for speech take for an error.
+    An untrained model's sound has much energy below that band. Speech codecs treat it as an error.
     """
     size = len(found) + len(wanted)
     frequencies = numpy.fft.rfftfreq(size, 1 / rate)
-    kept = (frequencies > 100) & (frequencies < 4_000)
-    one, other = (numpy.fft.rfft(sound, size) * kept for sound in (found, wanted))
-    norms = [numpy.linalg.norm(numpy.fft.irfft(band, size)) for band in (one, other)]
-    return float(numpy.fft.irfft(one * numpy.conj(other), size).max() / numpy.prod(norms))
+    in_band = (frequencies > 100) & (frequencies < 4_000)
+    first, other = (numpy.fft.rfft(sound, size) * in_band for sound in (found, wanted))
+    norms = [numpy.linalg.norm(numpy.fft.irfft(band, size)) for band in (first, other)]
+    return float(numpy.fft.irfft(first * numpy.conj(other), size).max() / numpy.prod(norms))
 
 
 class TestFormats:
@@ -96,13 +97,13 @@ class TestFormats:
     def test_equal_transformers(
         self, client: openai.OpenAI, expected: speech.Waveform, form: str
     ) -> None:
-        found = heard(say(client, response_format=form), form, speech.RATE)
+        decoded = heard(say(client, response_format=form), form, speech.RATE)
         if form in NATIVE:
-            assert found.shape == expected.shape
-            assert numpy.abs(found - expected).max() <= LSB
+            assert decoded.shape == expected.shape
+            assert numpy.abs(decoded - expected).max() <= LSB
         else:
-            assert len(found) / speech.RATE == pytest.approx(len(expected) / speech.RATE, abs=0.1)
-            assert likeness(found, expected, speech.RATE) > 0.9
+            assert len(decoded) / speech.RATE == pytest.approx(len(expected) / speech.RATE, abs=0.1)
+            assert likeness(decoded, expected, speech.RATE) > 0.9
 
     @pytest.mark.parametrize("form", CONTENT_TYPES)
     def test_type(self, account: httpx.Client, form: str) -> None:
@@ -121,8 +122,8 @@ sdk.audio.speech.create(
 print("null")
 """
         sdk2.printed(script, account, str(spoken))
-        found = heard(spoken.read_bytes(), "wav", speech.RATE)
-        assert numpy.abs(found - expected).max() <= LSB
+        decoded = heard(spoken.read_bytes(), "wav", speech.RATE)
+        assert numpy.abs(decoded - expected).max() <= LSB
 
     def test_mp3_is_the_default(self, account: httpx.Client) -> None:
         answer = account.post("/v1/audio/speech", json={"model": "one", "input": "Yes."})
@@ -138,34 +139,34 @@ print("null")
     def test_pcm_has_the_rate_that_clients_expect(
         self, client: openai.OpenAI, folders: dict[str, Path]
     ) -> None:
-        own = speech.spoken(folders["many"], PIECES[0], SEED, speaker_id=3)
-        found = heard(
+        native = speech.spoken(folders["many"], PIECES[0], SEED, speaker_id=3)
+        decoded = heard(
             say(client, PIECES[0], "many", voice="3", response_format="pcm"), "pcm", PCM_RATE
         )
-        assert len(found) / PCM_RATE == pytest.approx(len(own) / 16_000, abs=0.001)
-        again = audio.from_samples(found, PCM_RATE, 16_000, MediaLimits())
-        assert likeness(again, own, 16_000) > 0.99
+        assert len(decoded) / PCM_RATE == pytest.approx(len(native) / 16_000, abs=0.001)
+        again = audio.from_samples(decoded, PCM_RATE, 16_000, MediaLimits())
+        assert likeness(again, native, 16_000) > 0.99
 
 
 class TestModels:
     def test_speecht5(self, client: openai.OpenAI, folders: dict[str, Path]) -> None:
-        wanted = [
+        expected_parts = [
             speech.spoken_by_speecht5(
                 folders["named"], piece, SEED, "omar", min(20, 2 * 32 / len(piece))
             )
             for piece in PIECES
         ]
         content = say(client, model="named", voice="omar", response_format="wav")
-        found = heard(content, "wav", 16_000)
-        assert found.shape == numpy.concatenate(wanted).shape
-        assert numpy.abs(found - numpy.concatenate(wanted)).max() <= LSB
+        decoded = heard(content, "wav", 16_000)
+        assert decoded.shape == numpy.concatenate(expected_parts).shape
+        assert numpy.abs(decoded - numpy.concatenate(expected_parts)).max() <= LSB
 
     def test_fastspeech2(self, client: openai.OpenAI, folders: dict[str, Path]) -> None:
-        wanted = [speech.spoken(folders["conformer"], piece, SEED) for piece in PIECES]
+        expected_parts = [speech.spoken(folders["conformer"], piece, SEED) for piece in PIECES]
         content = say(client, model="conformer", response_format="flac")
-        found = heard(content, "flac", 22_050)
-        assert found.shape == numpy.concatenate(wanted).shape
-        assert numpy.abs(found - numpy.concatenate(wanted)).max() <= LSB
+        decoded = heard(content, "flac", 22_050)
+        assert decoded.shape == numpy.concatenate(expected_parts).shape
+        assert numpy.abs(decoded - numpy.concatenate(expected_parts)).max() <= LSB
 
     def test_a_seed_repeats_and_none_does_not(self, client: openai.OpenAI) -> None:
         drawn = {say(client, PIECES[2], response_format="pcm") for _ in range(2)}
@@ -175,13 +176,13 @@ class TestModels:
 
 class TestVoices:
     def test_are_those_of_the_model(self, client: openai.OpenAI, folders: dict[str, Path]) -> None:
-        found = heard(
+        decoded = heard(
             say(client, PIECES[0], "many", voice={"id": "39"}, response_format="wav"), "wav", 16_000
         )
-        wanted = speech.spoken(folders["many"], PIECES[0], SEED, speaker_id=39)
+        reference = speech.spoken(folders["many"], PIECES[0], SEED, speaker_id=39)
         other = speech.spoken(folders["many"], PIECES[0], SEED, speaker_id=38)
-        assert numpy.abs(found - wanted).max() <= LSB
-        assert other.shape != wanted.shape or numpy.abs(other - wanted).max() > 0.1
+        assert numpy.abs(decoded - reference).max() <= LSB
+        assert other.shape != reference.shape or numpy.abs(other - reference).max() > 0.1
 
     @pytest.mark.parametrize("voice", ["default", "shimmer", None])
     def test_any_name_will_do_for_the_only_one(self, account: httpx.Client, voice: Any) -> None:
@@ -207,16 +208,16 @@ class TestVoices:
 
 @pytest.mark.parametrize("speed", [0.25, 0.5, 1.7, 4.0])
 def test_speed(client: openai.OpenAI, expected: speech.Waveform, speed: float) -> None:
-    found = heard(say(client, response_format="wav", speed=speed), "wav", speech.RATE)
+    decoded = heard(say(client, response_format="wav", speed=speed), "wav", speech.RATE)
     # The filter works in windows, and the last ones are not always full.
-    assert len(found) / speech.RATE == pytest.approx(
+    assert len(decoded) / speech.RATE == pytest.approx(
         len(expected) / speech.RATE / speed, rel=0.02, abs=0.1
     )
 
 
 @pytest.mark.parametrize("form", CONTENT_TYPES)
 def test_a_short_sound_at_another_speed(client: openai.OpenAI, form: str) -> None:
-    """Shorter than the windows in which the tempo is changed."""
+    """The sound is shorter than the windows in which the tempo is changed."""
     spoken = [say(client, "a", "conformer", response_format=form, speed=speed) for speed in (1, 4)]
     plain, fast = (heard(content, form, speech.RATE) for content in spoken)
     assert 0 < len(fast) <= len(plain) < 0.15 * speech.RATE
@@ -234,7 +235,7 @@ class TestStreaming:
         with client.audio.speech.with_streaming_response.create(
             model="one", input=text, voice="alloy", response_format="pcm"
         ) as answer:
-            # However much has come by the time that it is read.
+            # A chunk has the bytes that have arrived when it is read.
             pieces = answer.iter_bytes(1024)
             first = next(pieces)
             assert outstanding(account, "one") == 1
@@ -265,7 +266,7 @@ class TestStreaming:
         assert {event["type"] for event in events[:-1]} == {"speech.audio.delta"}
         sound = b"".join(base64.b64decode(event["audio"]) for event in events[:-1])
         assert numpy.abs(heard(sound, "wav", speech.RATE) - expected).max() <= LSB
-        # VITS has a blank before each character and behind the last; it knows no full stop.
+        # VITS has a blank before each character and after the last. It does not know the full stop.
         tokens = sum(2 * len(piece.rstrip(".?")) + 1 for piece in PIECES)
         assert events[-1] == {
             "type": "speech.audio.done",
@@ -279,11 +280,11 @@ class TestStreaming:
 
 
 def test_inference_client(account: httpx.Client, expected: speech.Waveform) -> None:
-    """Of huggingface_hub, which gives what is generated with as parameters."""
+    """The client of huggingface_hub sends the generation options as parameters."""
     hub = inference_client(account, "one", "/v1/audio/speech")
-    given = {"seed": SEED, "response_format": "wav"}
-    found = heard(hub.text_to_speech(TEXT, extra_body=given), "wav", speech.RATE)
-    assert numpy.abs(found - expected).max() <= LSB
+    options = {"seed": SEED, "response_format": "wav"}
+    decoded = heard(hub.text_to_speech(TEXT, extra_body=options), "wav", speech.RATE)
+    assert numpy.abs(decoded - expected).max() <= LSB
     assert hub.text_to_speech("Yes.").startswith(b"\xff"), "mp3"
     with pytest.raises(HfHubHTTPError) as refused:
         hub.text_to_speech("Yes.", temperature=0.5)
@@ -294,8 +295,8 @@ def test_inference_client(account: httpx.Client, expected: speech.Waveform) -> N
 
 def outstanding(account: httpx.Client, model: str) -> int:
     rows = account.get("/v1/deployments").raise_for_status().json()["data"]
-    (found,) = [row for row in rows if row["model"] == model]
-    return sum(worker["outstanding"] for worker in found["workers"])
+    (deployment,) = [row for row in rows if row["model"] == model]
+    return sum(worker["outstanding"] for worker in deployment["workers"])
 
 
 class TestRefused:

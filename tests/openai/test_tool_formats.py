@@ -1,4 +1,4 @@
-"""Tool calls of public chat templates on a real server, by models that write what they are told."""
+"""Tool calls of public chat templates on a real server, with scripted models."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -82,7 +82,7 @@ _CASES = [(name, case) for name, cases in WRITES.items() for case in cases]
 
 
 class Models:
-    """The scripted models, deployed."""
+    """The deployed scripted models."""
 
     def __init__(self, client: httpx.Client, folder: Path) -> None:
         self.client, self._says = client, dict[tuple[str, str], str]()
@@ -98,8 +98,8 @@ class Models:
             self.deployments[name] = deploy(client, folder / name, name)
 
     def ask(self, name: str, case: str, **more: Any) -> httpx.Response:
-        said = {"role": "user", "content": self._says[name, case]}
-        body = {"model": name, "temperature": 0, "messages": [said], "tools": [WEATHER], **more}
+        message = {"role": "user", "content": self._says[name, case]}
+        body = {"model": name, "temperature": 0, "messages": [message], "tools": [WEATHER], **more}
         return self.client.post("/v1/chat/completions", json=body)
 
 
@@ -118,27 +118,27 @@ def answer(response: httpx.Response) -> tuple[str, str, Calls]:
 
 def _parts(message: Mapping[str, Any]) -> tuple[str, str, Calls]:
     functions = [call["function"] for call in message.get("tool_calls") or []]
-    calls = [(one["name"], json.loads(one["arguments"])) for one in functions]
+    calls = [(function["name"], json.loads(function["arguments"])) for function in functions]
     text, thought = message.get("content") or "", message.get("reasoning_content") or ""
     return text.strip(), thought.strip(), calls
 
 
 def streamed(response: httpx.Response) -> tuple[str, str, Calls]:
-    found: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
+    message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
     for line in response.text.splitlines():
         if not line.startswith("data: {"):
             continue
         for choice in json.loads(line[6:])["choices"]:
             delta = choice["delta"]
             for key in ("content", "reasoning_content"):
-                found[key] += delta.get(key) or ""
+                message[key] += delta.get(key) or ""
             for call in delta.get("tool_calls") or []:
                 if "id" in call:
-                    found["tool_calls"].append({"function": {**call["function"]}})
+                    message["tool_calls"].append({"function": {**call["function"]}})
                 else:
-                    place = found["tool_calls"][call["index"]]
+                    place = message["tool_calls"][call["index"]]
                     place["function"]["arguments"] += call["function"]["arguments"]
-    return _parts(found)
+    return _parts(message)
 
 
 @pytest.mark.parametrize(("name", "case"), _CASES)
@@ -157,8 +157,8 @@ def test_required(models: Models, name: str) -> None:
 
 @pytest.mark.parametrize("name", [QWEN, MISTRAL, LLAMA])
 def test_one_call_and_no_more(models: Models, name: str) -> None:
-    found = answer(models.ask(name, "two", parallel_tool_calls=False, max_tokens=300))
-    assert found[2] == TWO[:1]
+    parsed = answer(models.ask(name, "two", parallel_tool_calls=False, max_tokens=300))
+    assert parsed[2] == TWO[:1]
 
 
 def test_reasoning_without_tools(models: Models) -> None:
@@ -171,7 +171,7 @@ def test_without_a_format_calls_stay_text_and_the_deployment_says_so(models: Mod
     assert refused.json()["error"]["param"] == "tool_choice"
     identifier = models.deployments[PLAIN]["id"]
     notices = models.client.get(f"/v1/deployments/{identifier}").json()["notices"]
-    assert [one["code"] for one in notices] == ["tool_calls_not_read"]
+    assert [notice["code"] for notice in notices] == ["tool_calls_not_read"]
     known = models.client.get(f"/v1/deployments/{models.deployments[QWEN]['id']}").json()["notices"]
     assert known == []
 
@@ -191,7 +191,7 @@ def test_a_strict_text_that_the_notation_cannot_hold_to_is_refused(models: Model
 
 @pytest.mark.parametrize("name", [MISTRAL, LLAMA])
 def test_two_calls_are_accepted_in_the_next_turn(models: Models, name: str) -> None:
-    """One template takes ids of nine letters, the other one call a message."""
+    """Templates may accept only ids of nine letters, or one call per message."""
     message = models.ask(name, "two").json()["choices"][0]["message"]
     outputs = [
         {"role": "tool", "tool_call_id": call["id"], "content": "21 degrees"}

@@ -1,4 +1,4 @@
-"""Tools beside a form of the answer: calls, or the form. Through the real SDKs, on both engines."""
+"""Tools with a form: an answer has calls or the form. Real SDKs, on both engines."""
 
 import json
 from typing import Any, Literal
@@ -29,31 +29,31 @@ class Report(BaseModel):
 
 
 def strict(tool: Any) -> Any:
-    """As the SDK's helpers want tools."""
+    """Returns a strict tool, as the SDK's helpers require."""
     return {**tool, "function": {**tool["function"], "strict": True}}
 
 
 class TestForms:
     @pytest.mark.parametrize("form", [FORM, ANY_OBJECT], ids=["schema", "object"])
     def test_a_call(self, sdk: openai.OpenAI, model: str, form: Any) -> None:
-        found = ask(sdk, model, LISBON, tools=[WEATHER, TIME], response_format=form)
-        (call,) = found.choices[0].message.tool_calls or []
+        completion = ask(sdk, model, LISBON, tools=[WEATHER, TIME], response_format=form)
+        (call,) = completion.choices[0].message.tool_calls or []
         assert call.type == "function"
         assert (call.function.name, call.function.arguments) == ("get_weather", CITY)
-        assert found.choices[0].message.content is None
-        assert found.choices[0].finish_reason == "tool_calls"
+        assert completion.choices[0].message.content is None
+        assert completion.choices[0].finish_reason == "tool_calls"
 
     @pytest.mark.parametrize("form", [FORM, ANY_OBJECT], ids=["schema", "object"])
     def test_or_the_form(self, sdk: openai.OpenAI, model: str, form: Any) -> None:
-        found = ask(sdk, model, ANNA, tools=[WEATHER], response_format=form)
-        assert json.loads(found.choices[0].message.content or "") == PERSON
-        assert not found.choices[0].message.tool_calls
-        assert found.choices[0].finish_reason == "stop"
+        completion = ask(sdk, model, ANNA, tools=[WEATHER], response_format=form)
+        assert json.loads(completion.choices[0].message.content or "") == PERSON
+        assert not completion.choices[0].message.tool_calls
+        assert completion.choices[0].finish_reason == "stop"
 
     def test_against_the_models_will(self, sdk: openai.OpenAI, model: str) -> None:
-        """It would say where Paris is, in words."""
-        found = ask(sdk, model, FRANCE, tools=[strict(WEATHER)], response_format=FORM)
-        message = found.choices[0].message
+        """The answer has the form or a call, although the model would answer in words."""
+        completion = ask(sdk, model, FRANCE, tools=[strict(WEATHER)], response_format=FORM)
+        message = completion.choices[0].message
         if message.tool_calls:
             assert message.content is None
         else:
@@ -62,13 +62,13 @@ class TestForms:
     def test_the_model_reads_of_the_tools(self, sdk: openai.OpenAI, model: str) -> None:
         counts: list[int] = []
         for more in ({}, {"response_format": FORM}, {"response_format": FORM, "tools": []}):
-            found = ask(sdk, model, LISBON, **{"tools": [WEATHER], **more}, max_tokens=1)
-            assert found.usage is not None
-            counts.append(found.usage.prompt_tokens)
+            completion = ask(sdk, model, LISBON, **{"tools": [WEATHER], **more}, max_tokens=1)
+            assert completion.usage is not None
+            counts.append(completion.usage.prompt_tokens)
         assert counts[0] == counts[1] > counts[2]
 
     def test_parsed(self, sdk: openai.OpenAI, model: str) -> None:
-        """To the end: the call, its output, and the answer in the form."""
+        """The whole conversation is parsed: the call, its output, and the answer in the form."""
         messages: Any = user(LISBON)
         tools = [strict(WEATHER)]
         first = sdk.chat.completions.parse(
@@ -96,16 +96,16 @@ class TestForms:
         ) as stream:
             events = list(stream)
             final = stream.get_final_completion().choices[0].message
-        calls = [one for one in events if one.type == "tool_calls.function.arguments.delta"]
-        said = [one.delta for one in events if one.type == "content.delta" and one.delta]
+        calls = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
+        deltas = [event.delta for event in events if event.type == "content.delta" and event.delta]
         if question == LISBON:
             (call,) = final.tool_calls or []
             assert call.function.parsed_arguments == {"city": "Lisbon"}
-            assert len(calls) > 1 and not said
+            assert len(calls) > 1 and not deltas
         else:
             assert final.parsed == Person(**PERSON)  # pyright: ignore[reportArgumentType]
-            assert len(said) > 5 and not calls
-            assert "".join(said) == final.content
+            assert len(deltas) > 5 and not calls
+            assert "".join(deltas) == final.content
 
     @pytest.mark.parametrize("choice", ["required", {"function": {"name": "get_weather"}}])
     @pytest.mark.parametrize(
@@ -121,14 +121,16 @@ class TestForms:
         self, sdk: openai.OpenAI, choice: Any, form: Any
     ) -> None:
         choice = choice if isinstance(choice, str) else {"type": "function", **choice}
-        found = ask(sdk, ANY, LISBON, tools=[WEATHER], tool_choice=choice, extra_body=form)
-        assert found.choices[0].finish_reason == "tool_calls"
-        (call,) = (found.choices[0].message.tool_calls or [])[:1]
+        completion = ask(sdk, ANY, LISBON, tools=[WEATHER], tool_choice=choice, extra_body=form)
+        assert completion.choices[0].finish_reason == "tool_calls"
+        (call,) = (completion.choices[0].message.tool_calls or [])[:1]
         assert call.type == "function" and call.function.arguments == CITY
 
     def test_none_leaves_the_form(self, sdk: openai.OpenAI, model: str) -> None:
-        found = ask(sdk, model, ANNA, tools=[WEATHER], tool_choice="none", response_format=FORM)
-        assert json.loads(found.choices[0].message.content or "") == PERSON
+        completion = ask(
+            sdk, model, ANNA, tools=[WEATHER], tool_choice="none", response_format=FORM
+        )
+        assert json.loads(completion.choices[0].message.content or "") == PERSON
 
     @pytest.mark.parametrize(
         ("form", "answer"),
@@ -145,7 +147,7 @@ class TestForms:
 
 
 class TestTools:
-    """The same of responses."""
+    """The tests of `TestForms` for `/v1/responses`."""
 
     def test_a_call(self, sdk: openai.OpenAI, model: str) -> None:
         answer = sdk.responses.create(model=model, input=LISBON, tools=[FLAT], text=TEXT)
@@ -164,7 +166,7 @@ class TestTools:
         answer = sdk.responses.create(
             model=model, input=LISBON, tools=[FLAT], text=TEXT, tool_choice=choice
         )
-        assert {one.type for one in answer.output} == {"function_call"}
+        assert {item.type for item in answer.output} == {"function_call"}
         assert answer.text and answer.text.format and answer.text.format.type == "json_schema"
 
     @pytest.mark.parametrize("question", [LISBON, ANNA])
@@ -175,14 +177,14 @@ class TestTools:
             kinds = {event.type for event in stream}
             final = stream.get_final_response()
         called = "response.function_call_arguments.delta" in kinds
-        said = "response.output_text.delta" in kinds
-        assert (called, said) == (question == LISBON, question == ANNA)
-        if said:
+        has_text = "response.output_text.delta" in kinds
+        assert (called, has_text) == (question == LISBON, question == ANNA)
+        if has_text:
             assert final.output_parsed == Person(**PERSON)  # pyright: ignore[reportArgumentType]
 
 
 BAD: Any = {"type": "object", "properties": {"a": {"not": {"type": "null"}}}, "required": ["a"]}
-"""Of keywords that cannot be enforced."""
+"""Schema with keywords that cannot be enforced."""
 
 
 class TestRefused:
@@ -201,9 +203,9 @@ class TestRefused:
     def test_of_responses(self, account: httpx.Client) -> None:
         body = {"model": ANY, "input": LISBON, "tools": [FLAT]}
         form = {"type": "json_schema", "name": "bad", "schema": BAD}
-        found = account.post("/v1/responses", json={**body, "text": {"format": form}})
-        assert found.status_code == 400
-        assert found.json()["error"]["param"] == "text.format.schema"
+        response = account.post("/v1/responses", json={**body, "text": {"format": form}})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "text.format.schema"
 
     def test_no_tools_to_require(self, sdk: openai.OpenAI) -> None:
         error = refusal(sdk, ANY, user(LISBON), tools=[], tool_choice="required")

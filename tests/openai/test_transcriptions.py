@@ -31,7 +31,7 @@ ONE = wav(SOUNDS[0])
 LONG = sound(20, 2.5 * recognition.SHORT_S)
 TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
 PLAIN = {"num_beams": 1, "max_new_tokens": 36, "task": "transcribe"}
-"""What the pipeline is told, to generate as many tokens as the tiny model has room for."""
+"""Options of the pipeline, so that it generates as many tokens as the tiny model has room for."""
 
 
 def named(content: bytes) -> tuple[str, bytes]:
@@ -55,8 +55,8 @@ def pipe(folder: Path) -> Any:
 def account(server: Server, folder: Path) -> Iterator[httpx.Client]:
     server.wait_ready()
     with server.account("transcription") as client:
-        found = deploy(client, folder, MODEL, readiness="hot")
-        assert found["pipeline"] == "automatic-speech-recognition"
+        row = deploy(client, folder, MODEL, readiness="hot")
+        assert row["pipeline"] == "automatic-speech-recognition"
         deploy(client, Path(stoker.demo.__file__).parent / "models" / "tiny-sentiment", "other")
         yield client
 
@@ -69,7 +69,7 @@ def sdk(account: httpx.Client) -> openai.OpenAI:
 
 @pytest.fixture(scope="module")
 def text(sdk: openai.OpenAI) -> str:
-    """What is heard in `ONE`."""
+    """Returns the transcription of `ONE`."""
     return sdk.audio.transcriptions.create(file=named(ONE), model=MODEL).text
 
 
@@ -80,9 +80,9 @@ class TestText:
 
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(ask, SOUNDS))
-        wanted = [pipe(one.copy(), generate_kwargs=PLAIN)["text"].strip() for one in SOUNDS]
-        assert answers == wanted
-        assert len(set(wanted)) > 3
+        expected = [pipe(clip.copy(), generate_kwargs=PLAIN)["text"].strip() for clip in SOUNDS]
+        assert answers == expected
+        assert len(set(expected)) > 3
 
     def test_usage(self, sdk: openai.OpenAI) -> None:
         answer = sdk.audio.transcriptions.create(file=named(ONE), model=MODEL)
@@ -129,7 +129,7 @@ def hub(account: httpx.Client) -> InferenceClient:
 
 
 class TestInferenceClient:
-    """Of huggingface_hub, which sends files bare, and with parameters in base64."""
+    """The client of huggingface_hub, which sends files bare, or in base64 with parameters."""
 
     def test_files(self, hub: InferenceClient, text: str, tmp_path: Path) -> None:
         path = tmp_path / "clip.wav"
@@ -139,9 +139,9 @@ class TestInferenceClient:
 
     def test_parameters(self, hub: InferenceClient, pipe: Any) -> None:
         for language in ("de", "en"):
-            found = hub.automatic_speech_recognition(ONE, extra_body={"language": language})
+            transcription = hub.automatic_speech_recognition(ONE, extra_body={"language": language})
             theirs = pipe(SOUNDS[0].copy(), generate_kwargs={**PLAIN, "language": language})
-            assert found.text == theirs["text"].strip()
+            assert transcription.text == theirs["text"].strip()
 
     @pytest.mark.parametrize(
         ("given", "field", "what"),
@@ -175,7 +175,7 @@ class TestInferenceClient:
         check_error(answer, 400, "InvalidRequestError", "invalid_request", field)
 
     def test_bare_with_a_query(self, account: httpx.Client, sdk: openai.OpenAI) -> None:
-        wanted = sdk.audio.transcriptions.create(
+        expected = sdk.audio.transcriptions.create(
             file=named(ONE),
             model=MODEL,
             response_format="verbose_json",
@@ -187,17 +187,17 @@ class TestInferenceClient:
             "timestamp_granularities[]": "word",
         }
         once = {name.removesuffix("[]"): value for name, value in fields.items()}
-        for kind, given in (
+        for kind, params in (
             ("audio/wav", fields),
             ("application/octet-stream", once),
-            # The sound of a video, by content.
+            # The content decides, so the sound of a video is accepted.
             ("video/mp4", fields),
             ("application/ogg", fields),
         ):
             answer = account.post(
-                TRANSCRIPTIONS, content=ONE, headers={"content-type": kind}, params=given
+                TRANSCRIPTIONS, content=ONE, headers={"content-type": kind}, params=params
             )
-            assert answer.json()["words"] == [one.to_dict() for one in wanted.words or ()]
+            assert answer.json()["words"] == [word.to_dict() for word in expected.words or ()]
         answer = account.post(
             TRANSLATIONS,
             content=ONE,
@@ -248,14 +248,14 @@ class TestForms:
         )
         recognition.stop_with_the_sound(pipe.model, None)
         assert answer.words
-        assert [one.word for one in answer.words] == [
+        assert [word.word for word in answer.words] == [
             chunk["text"].strip() for chunk in theirs["chunks"]
         ]
-        assert all(0 <= one.start <= answer.duration for one in answer.words)
+        assert all(0 <= word.start <= answer.duration for word in answer.words)
         assert (answer.segments is not None) == ("segment" in kinds)
 
     def test_one_of_a_list_without_brackets(self, account: httpx.Client) -> None:
-        """As `curl -F` sends it."""
+        """A list field without brackets is accepted, as `curl -F` sends it."""
         for field, value, shown, form in (
             ("timestamp_granularities", "word", "words", "verbose_json"),
             ("timestamp_granularities", '["word"]', "words", "verbose_json"),
@@ -269,12 +269,14 @@ class TestForms:
     def test_subtitles(self, sdk: openai.OpenAI, account: httpx.Client, form: Any) -> None:
         create: Any = sdk.audio.transcriptions.create
         verbose = create(file=named(ONE), model=MODEL, response_format="verbose_json")
-        wanted = [" ".join(one.text.replace("-->", "->").split()) for one in verbose.segments]
+        expected = [
+            " ".join(segment.text.replace("-->", "->").split()) for segment in verbose.segments
+        ]
         text: str = create(file=named(ONE), model=MODEL, response_format=form)
         mark = {"srt": ",", "vtt": "."}[form]
         clock = rf"00:00:0\d\{mark}\d{{3}}"
         cues = re.findall(rf"^{clock} --> {clock}\n(.*)\n\n", text, re.MULTILINE)
-        assert cues == wanted
+        assert cues == expected
         assert text.startswith("1\n00:" if form == "srt" else "WEBVTT\n\n00:")
         data = {"model": MODEL, "response_format": form}
         answer = account.post(TRANSCRIPTIONS, data=data, files={"file": ONE})
@@ -300,8 +302,8 @@ class TestForms:
     def test_logprobs(self, sdk: openai.OpenAI, text: str) -> None:
         answer = sdk.audio.transcriptions.create(file=named(ONE), model=MODEL, include=["logprobs"])
         assert answer.logprobs
-        assert "".join(one.token or "" for one in answer.logprobs).strip() == text
-        assert all(one.logprob is not None and one.logprob <= 0 for one in answer.logprobs)
+        assert "".join(entry.token or "" for entry in answer.logprobs).strip() == text
+        assert all(entry.logprob is not None and entry.logprob <= 0 for entry in answer.logprobs)
 
     def test_a_prompt(self, sdk: openai.OpenAI, pipe: Any) -> None:
         answer = sdk.audio.transcriptions.create(file=named(ONE), model=MODEL, prompt="two one")
@@ -392,7 +394,7 @@ class TestRefused:
 
 
 def test_silence(sdk: openai.OpenAI) -> None:
-    """Whatever is heard in it, the answer has its form."""
+    """The transcription of silence has the requested form."""
     file = ("silence.wav", wav(numpy.zeros(RATE, numpy.float32)))
     for form in ("json", "srt", "vtt", "verbose_json"):
         answer: Any = sdk.audio.transcriptions.create(file=file, model=MODEL, response_format=form)

@@ -1,4 +1,4 @@
-"""Images in chats and responses: the demo's vision model on a real server, the real openai SDK."""
+"""Images in chats and responses, with the demo's vision model and the real openai SDK."""
 
 import base64
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def items(text: str, *urls: str) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def vision(server: Server) -> Iterator[httpx.Client]:
-    """An account with a model that sees and one that does not."""
+    """Yields an account with a vision model and a text model."""
     server.wait_ready()
     with server.account("vision") as client:
         deploy(client, DEMO / "models" / "tiny-vision", "seeing", readiness="hot")
@@ -90,7 +90,7 @@ class TestAnswers:
                 stream_options={"include_usage": True},
             )
         )
-        pieces = [one.choices[0].delta.content or "" for one in chunks if one.choices]
+        pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
         assert "".join(pieces) == SEEN
         assert sum(map(bool, pieces)) > 3, "it came in pieces"
         assert chunks[-1].usage is not None
@@ -110,40 +110,40 @@ class TestAnswers:
     def test_several_choices(self, client: openai.OpenAI):
         messages = user(COLOUR, uri(SCENE))
         answer = client.chat.completions.create(model="seeing", messages=messages, n=3)
-        assert [one.message.content for one in answer.choices] == ["blue"] * 3
+        assert [choice.message.content for choice in answer.choices] == ["blue"] * 3
 
     def test_many_at_once(self, client: openai.OpenAI):
-        """Every picture gets its own answer, whatever is beside it; half come without one."""
-        asked = [one for one in seeing.held_out(60) if "colo" in one[1]][:12]
+        """Every picture receives its own answer. A third of the requests have no picture."""
+        examples = [example for example in seeing.held_out(60) if "colo" in example[1]][:12]
 
         def both(number: int) -> str | None:
-            scene, question, _ = asked[number]
+            scene, question, _ = examples[number]
             if number % 3 == 0:
                 return ask(client, user("Hello!"))
             return ask(client, user(question, uri(png(scene.image))))
 
-        with ThreadPoolExecutor(len(asked)) as threads:
-            found = list(threads.map(both, range(len(asked))))
+        with ThreadPoolExecutor(len(examples)) as threads:
+            answers = list(threads.map(both, range(len(examples))))
         greeting = seeing.GREETINGS["Hello!"]
-        wanted = [answer if at % 3 else greeting for at, (_, _, answer) in enumerate(asked)]
-        assert found == wanted
+        expected = [answer if at % 3 else greeting for at, (_, _, answer) in enumerate(examples)]
+        assert answers == expected
 
     def test_a_form(self, client: openai.OpenAI):
         form = {"structured_outputs": {"choice": ["It is blue.", "It is red."]}}
-        found = ask(client, user(COLOUR, uri(SCENE)), extra_body=form)
-        assert found in ("It is blue.", "It is red.")
+        text = ask(client, user(COLOUR, uri(SCENE)), extra_body=form)
+        assert text in ("It is blue.", "It is red.")
 
     def test_responses(self, client: openai.OpenAI):
-        found = client.responses.create(model="seeing", input=items(COLOUR, uri(SCENE)))
-        assert found.output_text == "blue"
+        response = client.responses.create(model="seeing", input=items(COLOUR, uri(SCENE)))
+        assert response.output_text == "blue"
         with client.responses.stream(model="seeing", input=items(COLOUR, uri(SCENE))) as stream:
-            deltas = [one.delta for one in stream if one.type == "response.output_text.delta"]
+            deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
         assert "".join(deltas) == "blue"
 
     def test_the_model_is_listed(self, vision: httpx.Client):
-        found = vision.get("/v1/models/seeing").json()
-        assert found["pipeline"] == "image-text-to-text"
-        assert found["endpoints"][0] == "/v1/chat/completions"
+        row = vision.get("/v1/models/seeing").json()
+        assert row["pipeline"] == "image-text-to-text"
+        assert row["endpoints"][0] == "/v1/chat/completions"
 
 
 class TestRefused:
@@ -227,8 +227,8 @@ class TestRefused:
         messages = user(COLOUR, uri(SCENE))
         messages[0]["role"] = role
         refusal(client, [*messages, *user("Hello!")])
-        given: Any = [{**items(COLOUR, uri(SCENE))[0], "role": role}, *items("Hello!")]
+        conversation: Any = [{**items(COLOUR, uri(SCENE))[0], "role": role}, *items("Hello!")]
         with pytest.raises(openai.BadRequestError) as caught:
-            client.responses.create(model="seeing", input=given)
+            client.responses.create(model="seeing", input=conversation)
         body: Any = caught.value.body
         assert body["param"] == "input[0].content[0]"

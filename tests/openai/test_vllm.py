@@ -1,4 +1,4 @@
-"""The process below a replica that runs vLLM: what happens when either of them dies."""
+"""The vLLM process below a replica: its end, and the end of the replica."""
 
 import time
 from typing import Any
@@ -24,18 +24,18 @@ def child_of(account: httpx.Client) -> psutil.Process:
 
 
 def asked(sdk: openai.OpenAI) -> Any:
-    """The answer, from another replica where this one is gone."""
+    """Returns the answer, from another replica if this one has ended."""
     deadline = time.monotonic() + START_S
     while True:
         try:
-            found = sdk.chat.completions.create(model="vllm", messages=user(FRANCE))
+            completion = sdk.chat.completions.create(model="vllm", messages=user(FRANCE))
         except openai.APIStatusError as error:
-            # Its end has not been noticed yet, or the other one is starting.
+            # The replica's end is not noticed yet, or the other one is starting.
             assert error.status_code == 503, error
             assert time.monotonic() < deadline
             time.sleep(0.5)
         else:
-            return found.choices[0].message.content
+            return completion.choices[0].message.content
 
 
 class TestEnds:

@@ -1,4 +1,4 @@
-"""The demo's chat model with its weights in eight bits: less of it, that still knows its facts."""
+"""The demo's chat model in eight-bit weights is smaller and still knows its facts."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from tests.support.server import Server
 
 @pytest.fixture(scope="module")
 def rounded(account: httpx.Client) -> Iterator[str]:
-    """The id of its model."""
+    """Yields the id of the model with eight-bit weights."""
     config = {"weight_format": "int8"}
     identifier = deploy(account, MODEL, "int8", readiness="hot", config=config)["id"]
     wait_for_engine(account, identifier, "openvino")

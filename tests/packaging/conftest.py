@@ -1,4 +1,4 @@
-"""What looks at containers and charts, in an environment of its own: no user needs any of it."""
+"""Tools that examine containers and charts, in a separate environment that no user needs."""
 
 import json
 import subprocess
@@ -16,7 +16,9 @@ _TIMEOUT_S = 120
 
 
 def tool(*command: str | Path, given: Any = None) -> "subprocess.CompletedProcess[str]":
-    """What a program of that environment says, given some JSON or text."""
+    """Runs a program of that environment with optional JSON or text as input. Returns the completed
+    process.
+    """
     return subprocess.run(
         [TOOLS / command[0], *command[1:]],
         input=given if given is None or isinstance(given, str) else json.dumps(given),
@@ -28,7 +30,7 @@ def tool(*command: str | Path, given: Any = None) -> "subprocess.CompletedProces
 
 
 def asked(script: str, given: Any = None) -> Any:
-    """The JSON that a Python program prints there."""
-    found = tool("python", "-c", script, given=given)
-    assert found.returncode == 0, found.stderr
-    return json.loads(found.stdout)
+    """Returns the JSON that a Python program prints in that environment."""
+    result = tool("python", "-c", script, given=given)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)

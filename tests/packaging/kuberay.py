@@ -1,12 +1,13 @@
-"""What KubeRay makes of a RayCluster, as far as our containers see it: the command of Ray's, and
-variables. As its documentation and release 1.4 have it."""
+"""The command and variables that KubeRay creates from a RayCluster for our containers. Source: its
+documentation and release 1.4.
+"""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
 SWITCHED = frozenset({"true", "false"})
-"""Values of options that are switches: given, or left out."""
+"""Values of options that are switches. `true` sets the option, `false` omits it."""
 NO_SWITCHES = frozenset({"include-dashboard", "log-color"})
 GROUP: dict[str, Any] = {
     "type": "object",
@@ -83,17 +84,17 @@ SCHEMA: dict[str, Any] = {
         },
     },
 }
-"""Of ray.io/v1, the fields that we use."""
+"""Schema of ray.io/v1, limited to the fields that we use."""
 
 
 def start_command(group: Mapping[str, Any], *, head: str | None, scaled: bool) -> str:
-    """KUBERAY_GEN_RAY_START_CMD.
+    """Returns the value of KUBERAY_GEN_RAY_START_CMD.
 
     Args:
-        head: `host:port` of the head, for one that is none.
-        scaled: whether the autoscaler is in the head's pod, for the head.
+        head: `host:port` of the head. None for the head itself.
+        scaled: True if the autoscaler runs in the head's pod. Applies to the head.
     """
-    given: dict[str, str] = {
+    parameters: dict[str, str] = {
         "block": "true",
         "dashboard-agent-listen-port": "52365",
         "metrics-export-port": "8080",
@@ -102,12 +103,12 @@ def start_command(group: Mapping[str, Any], *, head: str | None, scaled: bool) -
         **group["rayStartParams"],
     }
     limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    given.setdefault("memory", str(limits["memory"]))
+    parameters.setdefault("memory", str(limits["memory"]))
     for name, count in limits.items():
         if name.endswith("gpu"):
-            given.setdefault("num-gpus", str(count))
+            parameters.setdefault("num-gpus", str(count))
     words = ["ray start ", *([] if head else ["--head "])]
-    for name, value in sorted(given.items()):
+    for name, value in sorted(parameters.items()):
         if value.lower() not in SWITCHED or name in NO_SWITCHES:
             words.append(f" --{name}={value} ")
         elif value.lower() == "true":
@@ -116,5 +117,5 @@ def start_command(group: Mapping[str, Any], *, head: str | None, scaled: bool) -
 
 
 def expanded(words: list[str], variables: Mapping[str, str]) -> list[str]:
-    """Arguments as Kubernetes gives them to a container."""
-    return [re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], word) for word in words]
+    """Expands variables in arguments as Kubernetes does for a container."""
+    return [re.sub(r"\$\((\w+)\)", lambda match: variables[match[1]], word) for word in words]

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm's own library, and held to Kubernetes' schemas."""
+"""The chart is rendered by Helm's own library and validated with Kubernetes' schemas."""
 
 import json
 import re
@@ -83,11 +83,13 @@ pytestmark = MISSING
 
 
 def rendered(values: dict[str, Any], name: str = "models") -> list[dict[str, Any]]:
-    found = asked(RENDER, [str(CHART), values, name])
-    assert "error" not in found, found
-    files = {path: text for path, text in found["files"].items() if path.endswith(".yaml")}
-    # Parsed by a reader that knows nothing of templates.
-    return [one for text in files.values() for one in yaml.safe_load_all(text) if one]
+    result = asked(RENDER, [str(CHART), values, name])
+    assert "error" not in result, result
+    files = {path: text for path, text in result["files"].items() if path.endswith(".yaml")}
+    # Parsed by a reader without support for templates.
+    return [
+        document for text in files.values() for document in yaml.safe_load_all(text) if document
+    ]
 
 
 def refused(values: dict[str, Any]) -> str:
@@ -95,8 +97,8 @@ def refused(values: dict[str, Any]) -> str:
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    (found,) = [one for one in documents if one["kind"] == kind]
-    return found
+    (matching,) = [document for document in documents if document["kind"] == kind]
+    return matching
 
 
 @BOTH
@@ -104,12 +106,14 @@ class TestDocuments:
     def test_lint_finds_nothing(self, values: dict[str, Any]) -> None:
         report = asked(LINT, [str(CHART), values])
         assert report["total_charts_linted"] == 1
-        # An icon is recommended: information, no warning.
-        assert [one for one in report["messages"] if one["severity"] > 1] == []
+        # Lint recommends an icon as information, not as a warning.
+        assert [message for message in report["messages"] if message["severity"] > 1] == []
         assert not report["errors"]
 
     def test_kubernetes_takes_them(self, values: dict[str, Any]) -> None:
-        """Every release that there are schemas of, with no field that it does not know."""
+        """The manifests are valid for every release with known schemas and have no unknown
+        field.
+        """
         documents = rendered(values)
         versions, wrong = asked(VALIDATE, documents)
         assert wrong == []
@@ -120,21 +124,21 @@ class TestDocuments:
         documents = rendered(values)
         pod = of_kind(documents, "Deployment")["spec"]["template"]
         selector = of_kind(documents, "Deployment")["spec"]["selector"]["matchLabels"]
-        for found in (
+        for labels in (
             selector,
             of_kind(documents, "Service")["spec"]["selector"],
             of_kind(documents, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
         ):
-            assert found and found.items() <= pod["metadata"]["labels"].items()
+            assert labels and labels.items() <= pod["metadata"]["labels"].items()
         assert (
             pod["spec"]["serviceAccountName"]
             == of_kind(documents, "ServiceAccount")["metadata"]["name"]
         )
         (container,) = pod["spec"]["containers"]
-        mounted = {one["name"] for one in container["volumeMounts"]}
-        assert mounted == {one["name"] for one in pod["spec"]["volumes"]}
+        mounted = {entry["name"] for entry in container["volumeMounts"]}
+        assert mounted == {entry["name"] for entry in pod["spec"]["volumes"]}
         (port,) = of_kind(documents, "Service")["spec"]["ports"]
-        assert port["targetPort"] in {one["name"] for one in container["ports"]}
+        assert port["targetPort"] in {entry["name"] for entry in container["ports"]}
         config = of_kind(documents, "ConfigMap")["metadata"]["name"]
         assert {"configMapRef": {"name": config}} in container["envFrom"]
 
@@ -151,9 +155,9 @@ class TestDocuments:
             "capabilities": {"drop": ["ALL"]},
         }
         assert spec["automountServiceAccountToken"] is False
-        # The variables of a service called stoker would be taken for settings.
+        # Kubernetes would set variables of a service named stoker, which would be read as settings.
         assert spec["enableServiceLinks"] is False
-        (data,) = [one for one in container["volumeMounts"] if one["name"] == "data"]
+        (data,) = [mount for mount in container["volumeMounts"] if mount["name"] == "data"]
         assert f'VOLUME ["{data["mountPath"]}"]' in recipe
 
 
@@ -162,37 +166,39 @@ class TestSettings:
     def settings(self, tmp_path: Any) -> Any:
         def read(values: dict[str, Any]) -> Settings:
             data = of_kind(rendered(values), "ConfigMap")["data"]
-            given = {
+            fields = {
                 name.removeprefix("STOKER_").lower(): value
                 for name, value in data.items()
                 if name.startswith("STOKER_")
             }
-            assert set(given) <= set(Settings.model_fields)
-            assert set(data) - {f"STOKER_{name.upper()}" for name in given} == set(
+            assert set(fields) <= set(Settings.model_fields)
+            assert set(data) - {f"STOKER_{name.upper()}" for name in fields} == set(
                 values["blobs"].get("environment", {})
             )
             file = tmp_path / "secret"
             file.write_text(SECRET)
-            given["secret_file"] = str(file)
+            fields["secret_file"] = str(file)
             with pytest.MonkeyPatch.context() as patch:
-                for name, value in given.items():
+                for name, value in fields.items():
                     patch.setenv(f"STOKER_{name.upper()}", value)
                 return Settings(_env_file=None)  # type: ignore[call-arg]
 
         return read
 
     def test_are_those_of_the_server(self, settings: Any) -> None:
-        found = settings(FULL)
-        given = {name: getattr(found, name.lower()) for name in FULL["settings"]}
-        assert given == FULL["settings"]
-        assert found.blob_url == FULL["blobs"]["url"]
+        loaded = settings(FULL)
+        actual = {name: getattr(loaded, name.lower()) for name in FULL["settings"]}
+        assert actual == FULL["settings"]
+        assert loaded.blob_url == FULL["blobs"]["url"]
 
     def test_the_least(self, settings: Any) -> None:
-        """What models may take leaves room in the pod's own folder."""
-        found = settings(LEAST)
+        """The models' limit leaves room in the pod's own folder."""
+        loaded = settings(LEAST)
         volumes = of_kind(rendered(LEAST), "Deployment")["spec"]["template"]["spec"]["volumes"]
-        (limit,) = [one["emptyDir"]["sizeLimit"] for one in volumes if one["name"] == "data"]
-        assert found.model_cache_gib < int(limit.removesuffix("Gi"))
+        (limit,) = [
+            volume["emptyDir"]["sizeLimit"] for volume in volumes if volume["name"] == "data"
+        ]
+        assert loaded.model_cache_gib < int(limit.removesuffix("Gi"))
 
 
 class TestSecrets:
@@ -212,14 +218,14 @@ class TestSecrets:
             },
         }
         self.check_file(documents, secret["metadata"]["name"], "stoker-secret")
-        # Nothing of it stands where everybody may read.
-        others = [one for one in documents if one["kind"] != "Secret"]
-        assert SECRET not in json.dumps(others)
-        assert ":pw@" not in json.dumps(others)
+        # No secret appears in documents that are not Secrets.
+        public_documents = [document for document in documents if document["kind"] != "Secret"]
+        assert SECRET not in json.dumps(public_documents)
+        assert ":pw@" not in json.dumps(public_documents)
 
     def test_or_are_there(self) -> None:
         documents = rendered(FULL)
-        assert [one for one in documents if one["kind"] == "Secret"] == []
+        assert [document for document in documents if document["kind"] == "Secret"] == []
         spec = of_kind(documents, "Deployment")["spec"]["template"]["spec"]
         (variable,) = spec["containers"][0]["env"]
         assert variable["valueFrom"] == {"secretKeyRef": {"name": "db", "key": "url"}}
@@ -232,11 +238,13 @@ class TestSecrets:
         self.check_file(documents, "sealing", "text")
 
     def check_file(self, documents: list[dict[str, Any]], name: str, key: str) -> None:
-        """The setting leads to the key of that Secret."""
+        """Checks that the setting is the path of the key in that Secret."""
         path = of_kind(documents, "ConfigMap")["data"]["STOKER_SECRET_FILE"]
         spec = of_kind(documents, "Deployment")["spec"]["template"]["spec"]
-        (volume,) = [one["secret"] for one in spec["volumes"] if one["name"] == "secret"]
-        (mount,) = [one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "secret"]
+        (volume,) = [entry["secret"] for entry in spec["volumes"] if entry["name"] == "secret"]
+        (mount,) = [
+            entry for entry in spec["containers"][0]["volumeMounts"] if entry["name"] == "secret"
+        ]
         assert volume["secretName"] == name
         (item,) = volume["items"]
         assert (item["key"], f"{mount['mountPath']}/{item['path']}") == (key, path)
@@ -254,7 +262,7 @@ class TestProbes:
         ):
             asked_for = container[probe]["httpGet"]
             assert asked_for["path"] == path
-            names = [one["value"] for one in asked_for.get("httpHeaders", ())]
+            names = [header["value"] for header in asked_for.get("httpHeaders", ())]
             assert names == ([host] if host else [])
 
 
@@ -273,8 +281,10 @@ class TestValues:
         ],
     )
     def test_says_what_has_to_be_set(self, left_out: str, why: str) -> None:
-        """And takes the values as they come with the chart, which have none of it."""
-        assert why in refused({name: one for name, one in LEAST.items() if name != left_out})
+        """Missing values are rejected with a reason. The chart's default values contain none of
+        them.
+        """
+        assert why in refused({name: value for name, value in LEAST.items() if name != left_out})
 
     @pytest.mark.parametrize(
         "wrong",
@@ -304,10 +314,10 @@ class TestValues:
         values = yaml.safe_load((CHART / "values.yaml").read_text())
         used = set(re.findall(r"\.Values\.([\w.]*\w)", text))
         for name in used:
-            found: Any = values
+            section: Any = values
             for part in name.split("."):
-                assert part in found, name
-                found = found[part]
+                assert part in section, name
+                section = section[part]
         assert {name.split(".")[0] for name in used} == set(values)
 
     def test_the_page_has_an_example_that_works(self) -> None:

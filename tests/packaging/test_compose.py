@@ -1,4 +1,4 @@
-"""The compose file, read as its specification has it."""
+"""Tests of the compose file, parsed as its specification requires."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,9 @@ except ValueError as error:
 
 
 def interpolated(text: str, given: dict[str, str]) -> str:
-    """The forms of the specification that the file uses: `${NAME:-default}`, `${NAME:?why}`."""
+    """Substitutes variables in the forms that the file uses: `${NAME:-default}` and
+    `${NAME:?why}`.
+    """
 
     def value(match: re.Match[str]) -> str:
         name, kind, rest = match.groups()
@@ -48,31 +50,31 @@ def compose() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def gateways(compose: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for name, one in compose["services"].items() if name.startswith("gateway-")]
+    return [service for name, service in compose["services"].items() if name.startswith("gateway-")]
 
 
 @MISSING
 def test_is_as_the_specification_has_it(compose: dict[str, Any]) -> None:
-    """Whatever is named in a service is there, too: networks, volumes, configs, secrets."""
-    given = {name: one for name, one in compose.items() if not name.startswith("x-")}
-    assert set(asked(PROBE, given)) == set(compose["services"])
-    # It would tell.
+    """All networks, volumes, configs and secrets that a service names are defined."""
+    sections = {name: section for name, section in compose.items() if not name.startswith("x-")}
+    assert set(asked(PROBE, sections)) == set(compose["services"])
+    # The validator reports an undefined config.
     s3 = {**compose["services"]["s3"], "configs": ["other"]}
-    wrong = {**given, "services": {**compose["services"], "s3": s3}}
+    wrong = {**sections, "services": {**compose["services"], "s3": s3}}
     assert "config `other` (used in the `s3` service) is not defined" in asked(PROBE, wrong)
 
 
 @pytest.mark.parametrize("name", VARIABLES)
 def test_no_password_is_ours(name: str) -> None:
-    given = {one: value for one, value in VARIABLES.items() if one != name}
+    remaining = {variable: value for variable, value in VARIABLES.items() if variable != name}
     with pytest.raises(KeyError, match=r"see docs/containers\.md"):
-        interpolated(COMPOSE.read_text(), given)
+        interpolated(COMPOSE.read_text(), remaining)
     page = (ROOT / "docs" / "containers.md").read_text()
     assert f"{name}=$(openssl rand" in page
 
 
 def test_only_the_s3_port_leaves_its_container(compose: dict[str, Any]) -> None:
-    """The store's other services ask for no password."""
+    """The store's other services require no password, so they stay in the container."""
     command = compose["services"]["s3"]["command"].split()
     assert "-ip.bind=127.0.0.1" in command
     assert "-s3.ip.bind=0.0.0.0" in command
@@ -81,82 +83,86 @@ def test_only_the_s3_port_leaves_its_container(compose: dict[str, Any]) -> None:
 
 def test_environment_is_settings(gateways: list[dict[str, Any]], tmp_path: Path) -> None:
     assert len(gateways) == 2
-    for one in gateways:
-        given = {
+    for gateway in gateways:
+        fields = {
             name.removeprefix("STOKER_").lower(): value
-            for name, value in one["environment"].items()
+            for name, value in gateway["environment"].items()
             if name.startswith("STOKER_")
         }
-        assert set(given) <= set(Settings.model_fields)
-        assert given["secret_file"] == f"/run/secrets/{one['secrets'][0]}"
+        assert set(fields) <= set(Settings.model_fields)
+        assert fields["secret_file"] == f"/run/secrets/{gateway['secrets'][0]}"
         (tmp_path / "secret").write_text(SECRET)
-        given["secret_file"] = str(tmp_path / "secret")
-        settings = Settings(_env_file=None, **given)  # type: ignore[arg-type]
+        fields["secret_file"] = str(tmp_path / "secret")
+        settings = Settings(_env_file=None, **fields)  # type: ignore[arg-type]
         assert settings.given_secret == SECRET.encode()
         assert settings.resolved_database_url == "postgresql+asyncpg://stoker:one@postgres/stoker"
-        # The server is given none of it but by its file.
-        assert SECRET not in str(one)
+        # The server receives the secrets only from its file.
+        assert SECRET not in str(gateway)
 
 
 def test_servers_share_all_but_their_folder(gateways: list[dict[str, Any]]) -> None:
     a, b = gateways
     differing = {name for name in a if a[name] != b[name]}
     assert differing == {"ports", "volumes"}
-    for one in gateways:
-        assert all(port.startswith("127.0.0.1:") for port in one["ports"])
-        assert one["read_only"] is True
-        assert one["cap_drop"] == ["ALL"]
+    for gateway in gateways:
+        assert all(port.startswith("127.0.0.1:") for port in gateway["ports"])
+        assert gateway["read_only"] is True
+        assert gateway["cap_drop"] == ["ALL"]
 
 
 class TestRay:
-    """Those that the profile has more."""
+    """Services that only the profile `ray` adds."""
 
     @pytest.fixture
     def added(self, compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        return {name: one for name, one in compose["services"].items() if "profiles" in one}
+        return {
+            name: service for name, service in compose["services"].items() if "profiles" in service
+        }
 
     def test_nobody_else_has_one(self, added: dict[str, dict[str, Any]]) -> None:
         assert set(added) == {"ray-head", "node-1", "node-2"}
-        assert all(one["profiles"] == ["ray"] for one in added.values())
+        assert all(service["profiles"] == ["ray"] for service in added.values())
 
     @pytest.mark.parametrize("runtime", ["local", "ray"])
     def test_servers_are_told(self, runtime: str) -> None:
-        given = VARIABLES if runtime == "local" else {**VARIABLES, "STOKER_RUNTIME": runtime}
-        services = yaml.safe_load(interpolated(COMPOSE.read_text(), given))["services"]
-        found = {
-            name: one["environment"].get("STOKER_RUNTIME")
-            for name, one in services.items()
-            if "environment" in one
+        variables = VARIABLES if runtime == "local" else {**VARIABLES, "STOKER_RUNTIME": runtime}
+        services = yaml.safe_load(interpolated(COMPOSE.read_text(), variables))["services"]
+        runtimes = {
+            name: service["environment"].get("STOKER_RUNTIME")
+            for name, service in services.items()
+            if "environment" in service
         }
-        assert found["gateway-1"] == found["gateway-2"] == runtime
-        # `node` says by itself what it is.
-        assert {found[name] for name in ("ray-head", "node-1", "node-2")} == {None}
+        assert runtimes["gateway-1"] == runtimes["gateway-2"] == runtime
+        # The command `node` sets its runtime itself.
+        assert {runtimes[name] for name in ("ray-head", "node-1", "node-2")} == {None}
 
     def test_share_what_servers_have(
         self, added: dict[str, dict[str, Any]], gateways: list[dict[str, Any]]
     ) -> None:
         shared = {**gateways[0]["environment"]}
         del shared["STOKER_RUNTIME"]
-        for name, one in added.items():
-            own = (
+        for name, service in added.items():
+            own_environment = (
                 {}
                 if name == "ray-head"
                 else {"STOKER_NODE_ADDRESS": name, "STOKER_NODE_NAME": name}
             )
             logs = {"RAY_ROTATION_MAX_BYTES": "16777216", "RAY_ROTATION_BACKUP_COUNT": "1"}
-            assert one["environment"] == {**shared, **logs, **own}
-            assert {each.removeprefix("STOKER_").lower() for each in own} <= set(
+            assert service["environment"] == {**shared, **logs, **own_environment}
+            assert {each.removeprefix("STOKER_").lower() for each in own_environment} <= set(
                 Settings.model_fields
             )
-            assert one["volumes"] == [f"{name}:/var/lib/stoker"]
-            for kept in ("image", "secrets", "read_only", "tmpfs", "cap_drop", "security_opt"):
-                assert one[kept] == gateways[0][kept]
-            # A container's own /dev/shm has 64 MiB, and Ray takes 80.
-            assert one["shm_size"] == "256m"
-            assert "ports" not in one
+            assert service["volumes"] == [f"{name}:/var/lib/stoker"]
+            for key in ("image", "secrets", "read_only", "tmpfs", "cap_drop", "security_opt"):
+                assert service[key] == gateways[0][key]
+            # A container's own /dev/shm has 64 MiB, and Ray needs 80.
+            assert service["shm_size"] == "256m"
+            assert "ports" not in service
 
     def test_they_meet(self, added: dict[str, dict[str, Any]]) -> None:
-        """The command line takes their commands, and each is asked where it listens."""
+        """Our command line accepts the commands. Each health check calls the port on which its
+        service listens.
+        """
         head = parsed(added["ray-head"]["command"])
         assert f"'127.0.0.1', {head['port']})" in added["ray-head"]["healthcheck"]["test"][-1]
         for name in ("node-1", "node-2"):
@@ -168,13 +174,13 @@ class TestRay:
 
 
 def parsed(command: str) -> dict[str, Any]:
-    """What a command of ours is given, by our command line."""
-    words, found = command.split(), get_command(node.app)
+    """Returns the parameters that our command line parses from one of our commands."""
+    words, cli = command.split(), get_command(node.app)
     assert words.pop(0) == "node"
-    with found.make_context("node", words, resilient_parsing=True) as context:
-        name, leaf, rest = found.resolve_command(context, words)
-        with leaf.make_context(name, rest) as own:
-            return own.params
+    with cli.make_context("node", words, resilient_parsing=True) as context:
+        name, leaf, rest = cli.resolve_command(context, words)
+        with leaf.make_context(name, rest) as leaf_context:
+            return leaf_context.params
 
 
 def test_the_bucket_is_the_one_that_is_made(compose: dict[str, Any]) -> None:
@@ -193,7 +199,7 @@ def test_the_bucket_is_the_one_that_is_made(compose: dict[str, Any]) -> None:
 
 
 def test_versions_are_pinned(compose: dict[str, Any]) -> None:
-    images = {one["image"] for one in compose["services"].values()} - {"stoker"}
+    images = {service["image"] for service in compose["services"].values()} - {"stoker"}
     assert len(images) == 2
     for image in images:
         assert re.fullmatch(r"docker\.io/[\w./-]+:\d[\w.-]*", image), image

@@ -1,4 +1,4 @@
-"""The image's recipe: what can be done of it without a builder is done."""
+"""Tests of the image's recipe that need no builder."""
 
 import json
 import os
@@ -39,19 +39,19 @@ printf '%s\\n' "$*" >>"$CALLS"
 def steps() -> list[tuple[str, str]]:
     if not (TOOLS / "python").exists():
         pytest.skip(MISSING.kwargs["reason"])
-    found = asked(PARSE, CONTAINERFILE.read_text())
-    return [(name, value) for name, value in found if name != "COMMENT"]
+    instructions = asked(PARSE, CONTAINERFILE.read_text())
+    return [(name, value) for name, value in instructions if name != "COMMENT"]
 
 
 @pytest.fixture(scope="module")
 def last(steps: list[tuple[str, str]]) -> dict[str, str]:
-    """The image's own stage: the last value of each instruction."""
+    """Returns the last value of each instruction in the final stage."""
     begin = max(at for at, (name, _) in enumerate(steps) if name == "FROM")
     return dict(steps[begin:])
 
 
 def copies(steps: list[tuple[str, str]]) -> Iterator[tuple[list[str], str]]:
-    """What comes from the repository, and where it goes."""
+    """Yields the sources and target of each copy from the repository."""
     for name, value in steps:
         if name == "COPY" and not value.startswith("--from"):
             *sources, target = value.split()
@@ -59,38 +59,42 @@ def copies(steps: list[tuple[str, str]]) -> Iterator[tuple[list[str], str]]:
 
 
 def variables(value: str) -> dict[str, str]:
-    return dict(one.split("=", 1) for one in value.split())
+    return dict(assignment.split("=", 1) for assignment in value.split())
 
 
 class TestSteps:
     def test_runs_as_nobody_in_particular(self, last: dict[str, str]) -> None:
         user, group = last["USER"].split(":")
-        # A name would be no proof to an orchestrator that it is not root's.
+        # An orchestrator cannot tell from a name that the user is not root.
         assert user.isdecimal() and group.isdecimal() and int(user) > 0 and int(group) > 0
         assert f"--uid {user}" in last["RUN"] and f"--gid {group}" in last["RUN"]
 
     def test_is_told_to_end(self, last: dict[str, str]) -> None:
-        """By the signal that the server ends by, with no shell between that would keep it."""
+        """The image stops by the signal that stops the server. No shell in between could withhold
+        it.
+        """
         assert last["STOPSIGNAL"] == "SIGTERM"
         assert json.loads(last["ENTRYPOINT"]) == ["tini", "--", "stoker"]
         assert " tini " in last["RUN"]
         assert json.loads(last["CMD"]) == ["serve"]
 
     def test_sets_what_are_settings(self, last: dict[str, str]) -> None:
-        found = variables(last["ENV"])
-        given = {
+        environment = variables(last["ENV"])
+        fields = {
             name.removeprefix("STOKER_").lower(): value
-            for name, value in found.items()
+            for name, value in environment.items()
             if name.startswith("STOKER_")
         }
-        assert set(given) <= set(Settings.model_fields)
-        settings = Settings(_env_file=None, **given)  # type: ignore[call-arg]
+        assert set(fields) <= set(Settings.model_fields)
+        settings = Settings(_env_file=None, **fields)  # type: ignore[call-arg]
         assert str(settings.data_dir) in json.loads(last["VOLUME"])
         assert str(settings.port) == last["EXPOSE"]
         assert settings.host == "0.0.0.0"
 
     def test_has_no_tools(self, steps: list[tuple[str, str]], last: dict[str, str]) -> None:
-        """What installs is of the first stage; of the last is what was installed there."""
+        """The first stage installs. The last stage copies the installed files and has no
+        installer.
+        """
         assert sum(name == "FROM" for name, _ in steps) == 2
         assert "pip" not in last["RUN"]
         assert ("COPY", "--from=build /opt/stoker /opt/stoker") in steps
@@ -102,36 +106,36 @@ class TestSteps:
             for line in (ROOT / ".dockerignore").read_text().splitlines()
             if line.startswith("!")
         ]
-        sources = [one for found, _ in copies(steps) for one in found]
+        sources = [path for copied, _ in copies(steps) for path in copied]
         assert len(sources) > 5
         for source in sources:
             assert (ROOT / source).exists(), source
-            # Else .dockerignore would hide it from the builder.
-            assert any(Path(source).is_relative_to(one) for one in allowed), source
+            # Otherwise .dockerignore would hide the file from the builder.
+            assert any(Path(source).is_relative_to(path) for path in allowed), source
         unused = [
-            one
-            for one in allowed
-            if not any(Path(source).is_relative_to(one) for source in sources)
+            path
+            for path in allowed
+            if not any(Path(source).is_relative_to(path) for source in sources)
         ]
         assert unused == []
 
     def test_python_is_one_that_we_support(self, steps: list[tuple[str, str]]) -> None:
         (version,) = [value for name, value in steps if name == "ARG" and "PYTHON" in value]
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        found = re.fullmatch(r"PYTHON=(\d+)\.(\d+)-slim-\w+", version)
-        assert found, version
+        match = re.fullmatch(r"PYTHON=(\d+)\.(\d+)-slim-\w+", version)
+        assert match, version
         least = project["requires-python"].removeprefix(">=").split(".")
-        assert [int(one) for one in found.groups()] >= [int(one) for one in least]
+        assert [int(part) for part in match.groups()] >= [int(part) for part in least]
 
 
 @MISSING
 def test_hadolint_finds_nothing() -> None:
-    found = tool("hadolint", "--failure-threshold", "style", CONTAINERFILE)
-    assert (found.returncode, found.stdout) == (0, "")
+    result = tool("hadolint", "--failure-threshold", "style", CONTAINERFILE)
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 class TestInstall:
-    """`install.sh` by itself, where `python` is a program that notes what it is to do."""
+    """`install.sh` alone, with a fake `python` that records its calls."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -157,7 +161,9 @@ class TestInstall:
         )
 
     def test_without_cuda(self, folder: Path) -> None:
-        """All of the lock but what a GPU needs, and torch from where it is built without."""
+        """Installs everything in the lock except packages for GPUs, and torch from an index of
+        builds without CUDA.
+        """
         assert self.run(folder, "cpu", INDEX).returncode == 0
         pip = "-m pip --python /venv/bin/python"
         version = locked()["torch"]["version"]
@@ -167,13 +173,13 @@ class TestInstall:
             f"{pip} install --no-deps --require-hashes --requirement wanted.txt",
             f"{pip} check",
         ]
-        wanted = (folder / "wanted.txt").read_text()
-        names = re.findall(r"^([\w.-]+)==", wanted, re.MULTILINE)
+        requirements = (folder / "wanted.txt").read_text()
+        names = re.findall(r"^([\w.-]+)==", requirements, re.MULTILINE)
         left_out = set(locked()) - set(names)
         assert left_out == {name for name in locked() if OF_GPUS.fullmatch(name)} | {"torch"}
         assert len(names) == len(set(names)) > 100
         digests = [match["digests"] for name, match in locked().items() if name in names]
-        assert wanted.count("--hash=") == sum(one.count("--hash=") for one in digests)
+        assert requirements.count("--hash=") == sum(digest.count("--hash=") for digest in digests)
 
     def test_with_cuda(self, folder: Path) -> None:
         assert self.run(folder, "cuda", INDEX).returncode == 0
@@ -181,28 +187,32 @@ class TestInstall:
         assert (folder / "wanted.txt").read_text() == (folder / "requirements.lock").read_text()
 
     def test_something_else(self, folder: Path) -> None:
-        found = self.run(folder, "rocm", INDEX)
-        assert (found.returncode, found.stderr) == (2, "TORCH is cpu or cuda, not 'rocm'.\n")
+        result = self.run(folder, "rocm", INDEX)
+        assert (result.returncode, result.stderr) == (2, "TORCH is cpu or cuda, not 'rocm'.\n")
 
 
 @MISSING
 def test_the_wheel_has_all_that_the_repository_has(
     steps: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    """Made of what is copied before it, and of nothing else."""
+    """The wheel is built only from the files that are copied before it."""
     tracked = subprocess.run(
         ["git", "ls-files", "stoker"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     source = tmp_path / "src"
     for sources, _ in copies(steps):
-        for one in sources:
-            names = [one] if (ROOT / one).is_file() else [x for x in tracked if x.startswith(one)]
+        for copied in sources:
+            names = (
+                [copied]
+                if (ROOT / copied).is_file()
+                else [x for x in tracked if x.startswith(copied)]
+            )
             for name in names:
                 (source / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, source / name)
     arguments = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
-    found = tool("pip", "wheel", *arguments, "--wheel-dir", tmp_path, source)
-    assert found.returncode == 0, found.stderr
+    result = tool("pip", "wheel", *arguments, "--wheel-dir", tmp_path, source)
+    assert result.returncode == 0, result.stderr
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if name.startswith("stoker/")}
@@ -212,9 +222,9 @@ def test_the_wheel_has_all_that_the_repository_has(
 class TestCommands:
     @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
     def test_entrypoint(self, arguments: list[str], last: dict[str, str]) -> None:
-        """In the environment that users have."""
+        """Runs in the users' environment."""
         program = Path(USERS).with_name(json.loads(last["ENTRYPOINT"])[-1])
-        found = subprocess.run(
+        result = subprocess.run(
             [program, *arguments],
             capture_output=True,
             check=False,
@@ -222,12 +232,12 @@ class TestCommands:
             timeout=60,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        assert found.returncode == 0, found.stderr
-        assert "Usage: stoker" in found.stdout
+        assert result.returncode == 0, result.stderr
+        assert "Usage: stoker" in result.stdout
 
 
 class TestHealth:
-    """The command of HEALTHCHECK, with the file that it names."""
+    """The command of HEALTHCHECK and the file that it names."""
 
     @pytest.fixture
     def command(self, steps: list[tuple[str, str]], last: dict[str, str]) -> list[str]:
@@ -238,17 +248,17 @@ class TestHealth:
         return [os.path.realpath(USERS), "-I", str(ROOT / source)]
 
     def check(self, command: list[str], port: Any, **env: str) -> tuple[int, str]:
-        given = {"STOKER_HOST": "0.0.0.0", "STOKER_PORT": str(port), **env}
-        # It asks the server, and no proxy.
-        given |= {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
-        found = subprocess.run(
-            command, env=given, capture_output=True, check=False, text=True, timeout=30
+        environment = {"STOKER_HOST": "0.0.0.0", "STOKER_PORT": str(port), **env}
+        # The check must call the server without a proxy.
+        environment |= {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+        result = subprocess.run(
+            command, env=environment, capture_output=True, check=False, text=True, timeout=30
         )
-        return found.returncode, found.stderr
+        return result.returncode, result.stderr
 
     @pytest.mark.parametrize("hosts", ['["127.0.0.1"]', '["*.inner.example"]'])
     def test_of_a_server_that_works(self, command: list[str], hosts: str, gateway: Server) -> None:
-        """Which answers to some names only."""
+        """The check succeeds for a server that answers to some host names only."""
         port = gateway.base_url.rpartition(":")[2]
         assert self.check(command, port, STOKER_ALLOWED_HOSTS=hosts) == (0, "")
 
@@ -261,7 +271,9 @@ class TestHealth:
         assert (code, "nobody answers" in why) == (1, True)
 
     def test_of_a_server_that_fails(self, command: list[str], tmp_path: Path) -> None:
-        """While the database is away; the page that the chart's probe asks for needs none."""
+        """The check fails while the database is down. The page for the chart's probe needs no
+        database.
+        """
         with postgres.cluster() as cluster:
             env = {"STOKER_DATABASE_URL": cluster.url, **WITHOUT_MODELS}
             with running(tmp_path / "data", **env) as server, server.client() as client:

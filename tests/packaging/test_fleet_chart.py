@@ -1,4 +1,6 @@
-"""The chart where pods of their own run the replicas: `nodes`, and `ray` by a RayCluster."""
+"""Tests of the chart with separate pods for replicas: the runtime `nodes`, and `ray` with a
+RayCluster.
+"""
 
 import json
 from typing import Any
@@ -69,26 +71,31 @@ pytestmark = MISSING
 
 
 def groups(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The head's and the nodes'."""
+    """Returns the groups of the head and the nodes."""
     spec = of_kind(documents, "RayCluster")["spec"]
     return [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
 
 
 def node_pod(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """The template of the pods that run replicas."""
-    own = [
-        one["spec"]["template"]
-        for one in documents
-        if one["metadata"]["name"] == "models-stoker-nodes"
+    """Returns the template of the pods that run replicas."""
+    templates = [
+        document["spec"]["template"]
+        for document in documents
+        if document["metadata"]["name"] == "models-stoker-nodes"
     ]
-    return own[0] if own else groups(documents)[1]["template"]
+    return templates[0] if templates else groups(documents)[1]["template"]
 
 
 def pods(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All templates of them."""
-    found = [one["spec"]["template"] for one in documents if one["kind"] == "Deployment"]
-    clusters = [one for one in documents if one["kind"] == "RayCluster"]
-    return [*found, *(group["template"] for one in clusters for group in groups([one]))]
+    """Returns all pod templates."""
+    templates = [
+        document["spec"]["template"] for document in documents if document["kind"] == "Deployment"
+    ]
+    clusters = [document for document in documents if document["kind"] == "RayCluster"]
+    return [
+        *templates,
+        *(group["template"] for document in clusters for group in groups([document])),
+    ]
 
 
 def is_selected(selector: dict[str, Any], labels: dict[str, str]) -> bool:
@@ -96,18 +103,21 @@ def is_selected(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def variables(container: dict[str, Any]) -> dict[str, Any]:
-    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+    return {
+        variable["name"]: variable.get("value", variable.get("valueFrom"))
+        for variable in container["env"]
+    }
 
 
 @OF_ALL
 class TestDocuments:
     def test_lint_finds_nothing(self, values: dict[str, Any]) -> None:
         report = asked(LINT, [str(CHART), values])
-        assert [one for one in report["messages"] if one["severity"] > 1] == []
+        assert [message for message in report["messages"] if message["severity"] > 1] == []
         assert not report["errors"]
 
     def test_kubernetes_takes_them(self, values: dict[str, Any]) -> None:
-        """Those of KubeRay's own kind by the pods in them."""
+        """The manifests are valid. KubeRay's own kind is validated by its pods."""
         documents = rendered(values)
         made = [
             {
@@ -124,34 +134,37 @@ class TestDocuments:
 
     def test_servers_are_as_they_are_without(self, values: dict[str, Any]) -> None:
         alone = {
-            name: one for name, one in values.items() if name not in ("runtime", "nodes", "ray")
+            name: value for name, value in values.items() if name not in ("runtime", "nodes", "ray")
         }
 
         def spec(documents: list[dict[str, Any]]) -> dict[str, Any]:
-            (found,) = [
-                one["spec"]
-                for one in documents
-                if one["kind"] == "Deployment" and not one["metadata"]["name"].endswith("-nodes")
+            (deployment_spec,) = [
+                document["spec"]
+                for document in documents
+                if document["kind"] == "Deployment"
+                and not document["metadata"]["name"].endswith("-nodes")
             ]
-            del found["template"]["metadata"]["annotations"]
-            return found
+            del deployment_spec["template"]["metadata"]["annotations"]
+            return deployment_spec
 
-        documents, others = rendered(values), rendered(alone)
-        assert spec(documents) == spec(others)
+        documents, local_documents = rendered(values), rendered(alone)
+        assert spec(documents) == spec(local_documents)
         assert of_kind(documents, "ConfigMap")["data"] == {
-            **of_kind(others, "ConfigMap")["data"],
+            **of_kind(local_documents, "ConfigMap")["data"],
             "STOKER_RUNTIME": values["runtime"],
         }
 
     def test_requests_go_to_servers_alone(self, values: dict[str, Any]) -> None:
         documents = rendered(values)
         for kind, selector in (
-            ("Service", lambda one: one["spec"]["selector"]),
-            ("PodDisruptionBudget", lambda one: one["spec"]["selector"]["matchLabels"]),
+            ("Service", lambda resource: resource["spec"]["selector"]),
+            ("PodDisruptionBudget", lambda resource: resource["spec"]["selector"]["matchLabels"]),
         ):
-            wanted = selector(of_kind(documents, kind)).items()
+            selected = selector(of_kind(documents, kind)).items()
             matched = [
-                one for one in pods(documents) if wanted <= one["metadata"]["labels"].items()
+                resource
+                for resource in pods(documents)
+                if selected <= resource["metadata"]["labels"].items()
             ]
             assert len(matched) == 1
 
@@ -163,8 +176,10 @@ class TestDocuments:
         stranger = {"app.kubernetes.io/name": "stoker", "app.kubernetes.io/instance": "other"}
 
         def ports(source: dict[str, str], target: dict[str, str]) -> list[str]:
-            """The ports of a target that a source reaches; `any` for all of them."""
-            applied = [one for one in policies if is_selected(one["podSelector"], target)]
+            """Returns the ports of a target that a source can reach. `any` means all ports."""
+            applied = [
+                candidate for candidate in policies if is_selected(candidate["podSelector"], target)
+            ]
             if not applied:
                 return ["any"]
             return [
@@ -199,53 +214,59 @@ class TestDocuments:
                 "capabilities": {"drop": ["ALL"]},
             }
             assert spec["enableServiceLinks"] is False
-            # The autoscaler beside the head, which alone has to speak to Kubernetes.
+            # Only the autoscaler next to the head needs the Kubernetes API.
             speaks = scaled and container["name"] == "ray-head"
             assert spec["automountServiceAccountToken"] is speaks
             assert ("serviceAccountName" in spec) is not speaks
-            mounted = {one["name"] for one in container["volumeMounts"]}
-            assert mounted == {one["name"] for one in spec["volumes"]}
+            mounted = {entry["name"] for entry in container["volumeMounts"]}
+            assert mounted == {entry["name"] for entry in spec["volumes"]}
 
     def test_nothing_secret_is_in_plain_text(self, values: dict[str, Any]) -> None:
         documents = rendered(values)
-        others = json.dumps([one for one in documents if one["kind"] != "Secret"])
+        public_text = json.dumps(
+            [document for document in documents if document["kind"] != "Secret"]
+        )
         for secret in (SECRET, TOKEN, ":pw@"):
-            assert secret not in others
+            assert secret not in public_text
         name = "models-stoker"
         full = "existingSecret" in values["database"]
         for template in pods(documents):
             (container,) = template["spec"]["containers"]
-            found = variables(container)
+            environment = variables(container)
             database = {"name": name, "key": "database-url"}
-            given = {"name": "db", "key": "url"}
-            assert found["STOKER_DATABASE_URL"] == {"secretKeyRef": given if full else database}
+            configured = {"name": "db", "key": "url"}
+            assert environment["STOKER_DATABASE_URL"] == {
+                "secretKeyRef": configured if full else database
+            }
             if container["name"].startswith("ray-"):
                 token = (
                     {"name": "joining", "key": "text"}
                     if full
                     else {"name": name, "key": "ray-token"}
                 )
-                assert found["RAY_AUTH_TOKEN"] == {"secretKeyRef": token}
-                assert found["RAY_AUTH_MODE"] == "token"
-        made = [one for one in documents if one["kind"] == "Secret"]
+                assert environment["RAY_AUTH_TOKEN"] == {"secretKeyRef": token}
+                assert environment["RAY_AUTH_MODE"] == "token"
+        made = [document for document in documents if document["kind"] == "Secret"]
         keys = ["database-url", "stoker-secret", *(["ray-token"] if values is RAY_LEAST else [])]
-        assert [list(one["stringData"]) for one in made] == ([] if full else [keys])
+        assert [list(document["stringData"]) for document in made] == ([] if full else [keys])
 
     def test_nodes_are_told_what_they_have(self, values: dict[str, Any]) -> None:
         documents = rendered(values)
         template = node_pod(documents)
         (container,) = template["spec"]["containers"]
-        found = variables(container)
+        environment = variables(container)
         ours = {
-            name.removeprefix("STOKER_").lower() for name in found if name.startswith("STOKER_")
+            name.removeprefix("STOKER_").lower()
+            for name in environment
+            if name.startswith("STOKER_")
         }
         assert ours <= set(Settings.model_fields)
         limit = {"8Gi": 8 << 10, "3Ti": 3 << 20}[container["resources"]["limits"]["memory"]]
-        assert int(found["STOKER_MEMORY_BUDGET_MIB"]) == int(limit * SHARE)
+        assert int(environment["STOKER_MEMORY_BUDGET_MIB"]) == int(limit * SHARE)
         (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == "node"]
-        assert int(found["STOKER_NODE_PORT"]) == port
-        # What it listens on is what servers are told.
-        assert found["STOKER_NODE_HOST"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+        assert int(environment["STOKER_NODE_PORT"]) == port
+        # The node listens on the address that it reports to servers.
+        assert environment["STOKER_NODE_HOST"] == {"fieldRef": {"fieldPath": "status.podIP"}}
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert container[probe]["tcpSocket"] == {"port": "node"}
         full = "nodes" in values
@@ -258,7 +279,9 @@ class TestNodes:
         for values, count in ((NODES_LEAST, 2), (NODES_FULL, 5)):
             documents = rendered(values)
             (nodes,) = [
-                one for one in documents if one["metadata"]["name"] == "models-stoker-nodes"
+                document
+                for document in documents
+                if document["metadata"]["name"] == "models-stoker-nodes"
             ]
             spec = nodes["spec"]
             assert spec["replicas"] == count
@@ -267,9 +290,11 @@ class TestNodes:
 
     def test_no_other_runtime_has_them(self) -> None:
         for values in (LEAST, RAY_LEAST):
-            names = [one["metadata"]["name"] for one in rendered(values)]
+            names = [document["metadata"]["name"] for document in rendered(values)]
             assert "models-stoker-nodes" not in names
-        assert [one for one in rendered(NODES_FULL) if one["kind"] == "RayCluster"] == []
+        assert [
+            document for document in rendered(NODES_FULL) if document["kind"] == "RayCluster"
+        ] == []
 
 
 class TestRayCluster:
@@ -281,18 +306,20 @@ class TestRayCluster:
         for group in (cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]):
             (container,) = group["template"]["spec"]["containers"]
             assert "command" not in container, "it would take the place of the image's entry point"
-            # KubeRay's own ask a dashboard that is not there.
+            # KubeRay's own probes call a dashboard, which does not run.
             assert {"readinessProbe", "livenessProbe"} <= set(container)
 
     def test_has_the_ray_of_the_image(self) -> None:
-        pins = dict(one.split("==") for one in (ROOT / "constraints.txt").read_text().split())
+        pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
         spec = of_kind(rendered(RAY_LEAST), "RayCluster")["spec"]
         assert spec["rayVersion"] == pins["ray"]
 
     @OF_RAY
     def test_stores_of_ray_fit(self, values: dict[str, Any]) -> None:
         for group in groups(rendered(values)):
-            (shm,) = [one for one in group["template"]["spec"]["volumes"] if one["name"] == "shm"]
+            (shm,) = [
+                volume for volume in group["template"]["spec"]["volumes"] if volume["name"] == "shm"
+            ]
             assert shm["emptyDir"]["medium"] == "Memory"
             size = shm["emptyDir"]["sizeLimit"]
             limit = int(size[:-2]) * {"Mi": MIB, "Gi": 1024 * MIB}[size[-2:]]
@@ -300,14 +327,14 @@ class TestRayCluster:
 
     def test_says_how_many(self) -> None:
         counts = ("replicas", "minReplicas", "maxReplicas")
-        for values, wanted in (
+        for values, expected in (
             (RAY_LEAST, (None, 1, 4)),
             (RAY_FULL, (None, 0, 9)),
             (RAY_FIXED, (5,) * 3),
         ):
             spec = of_kind(rendered(values), "RayCluster")["spec"]
             (nodes,) = spec["workerGroupSpecs"]
-            assert tuple(nodes.get(name) for name in counts) == wanted
+            assert tuple(nodes.get(name) for name in counts) == expected
             assert spec["enableInTreeAutoscaling"] is (values is not RAY_FIXED)
             assert ("autoscalerOptions" in spec) is (values is not RAY_FIXED)
 
@@ -316,11 +343,11 @@ class TestRayCluster:
         (head,) = spec["headGroupSpec"]["template"]["spec"]["containers"]
         options = spec["autoscalerOptions"]
         assert options["securityContext"] == head["securityContext"]
-        token = [one for one in head["env"] if one["name"].startswith("RAY_AUTH")]
+        token = [entry for entry in head["env"] if entry["name"].startswith("RAY_AUTH")]
         assert len(token) == 2
-        assert [one for one in options["env"] if one["name"].startswith("RAY_AUTH")] == token
-        assert {one["name"] for one in options["volumeMounts"]} <= {
-            one["name"] for one in spec["headGroupSpec"]["template"]["spec"]["volumes"]
+        assert [entry for entry in options["env"] if entry["name"].startswith("RAY_AUTH")] == token
+        assert {entry["name"] for entry in options["volumeMounts"]} <= {
+            entry["name"] for entry in spec["headGroupSpec"]["template"]["spec"]["volumes"]
         }
 
     @pytest.mark.parametrize(
@@ -330,7 +357,7 @@ class TestRayCluster:
     def test_the_autoscaler_reads_it(
         self, values: dict[str, Any], limit_mib: int, devices: dict[str, int]
     ) -> None:
-        """Ray's own: what a node that it adds has room for is what the node says then."""
+        """Ray's autoscaler expects the resources that a node reports once it is added."""
         pytest.importorskip("ray")
         from ray.autoscaler._private.kuberay import autoscaling_config
 

@@ -1,4 +1,4 @@
-"""The containers of the chart's RayCluster, run as KubeRay would have them run, without pods."""
+"""Runs the containers of the chart's RayCluster as KubeRay would, without pods."""
 
 import contextlib
 import json
@@ -69,16 +69,18 @@ class Cluster:
     node_id: str
     node_env: dict[str, str]
     spec: dict[str, Any]
-    """Of the RayCluster."""
+    """Specification of the RayCluster."""
 
     def decided(self) -> list[Any]:
-        """Of the autoscaler, as though all nodes were full: leases that wait, nodes to be added of
-        which kind, leases that no node would have room for."""
+        """Returns the autoscaler's decision as though all nodes were full: waiting leases, nodes to
+        add by kind, and leases that fit no node.
+        """
         env = {
-            one["name"]: one.get("value", TOKEN) for one in self.spec["autoscalerOptions"]["env"]
+            variable["name"]: variable.get("value", TOKEN)
+            for variable in self.spec["autoscalerOptions"]["env"]
         }
         read = {"metadata": {"name": "models", "namespace": "prod"}, "spec": self.spec}
-        said = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", DECIDE],
             input=json.dumps([f"{HOST}:{self.port}", read]),
             env={**os.environ, **env},
@@ -87,11 +89,13 @@ class Cluster:
             check=False,
             text=True,
         )
-        assert said.returncode == 0, said.stderr
-        return json.loads(said.stdout)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
 
     def place(self, mib: int) -> int:
-        """A lease of nothing, as a server takes it for a trial, that is to be placed."""
+        """Inserts an empty lease to be placed, as a server does for a trial. Returns its
+        generation.
+        """
         statement = (
             "INSERT INTO leases (spec_id, deployment_id, created_at, memory_bytes, may_evict,"
             " is_kept) VALUES (:name, :name, clock_timestamp(), :mib * 1048576, false, false)"
@@ -108,11 +112,13 @@ class Cluster:
         asked(self.url, "DELETE FROM leases WHERE generation = :one RETURNING 1", one=generation)
 
     def health(self, **env: str) -> int:
-        """What the container says that KubeRay has wait for the head, before each node."""
-        kept = {name: one for name, one in os.environ.items() if not name.startswith("RAY_")}
+        """Returns the exit code of the container that waits for the head before each node."""
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("RAY_")
+        }
         return subprocess.run(
             [sys.executable, *ASKING, f"{HOST}:{self.port}"],
-            env={**kept, **env},
+            env={**inherited, **env},
             capture_output=True,
             timeout=HEALTH_S,
             check=False,
@@ -120,21 +126,21 @@ class Cluster:
 
 
 def resolved(container: dict[str, Any], url: str) -> dict[str, str]:
-    """Its own variables, as a pod of this machine would have them."""
+    """Returns the container's own variables as a pod on this machine would have them."""
     referred = {
         "database-url": url,
         "ray-token": TOKEN,
         "status.podIP": HOST,
     }
-    found: dict[str, str] = {}
+    environment: dict[str, str] = {}
     for name, value in variables(container).items():
         if isinstance(value, str):
-            found[name] = value
+            environment[name] = value
         elif "secretKeyRef" in value:
-            found[name] = referred[value["secretKeyRef"]["key"]]
+            environment[name] = referred[value["secretKeyRef"]["key"]]
         else:
-            found[name] = referred[value["fieldRef"]["fieldPath"]]
-    return found
+            environment[name] = referred[value["fieldRef"]["fieldPath"]]
+    return environment
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +164,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             (spec["workerGroupSpecs"][0], f"{HOST}:{port}"),
         ):
             name = "node" if address else "head"
-            # A machine of its own has an address, folders and ports of its own.
+            # A separate machine has its own address, folders and ports.
             folder = Path(f"/tmp/stoker-{secrets.token_hex(4)}")
             stack.callback(subprocess.run, ["rm", "-rf", str(folder)], check=True)
             group["rayStartParams"] |= {
@@ -177,16 +183,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             words = expanded(container["args"], {**shared, **env})
             words += ["--data-dir", str(root / name)]
             commands.append(Command(root / f"{name}.log", *words, **{**shared, **env}))
-        for one in commands:
-            stack.callback(one.stop)
-            one.start()
+        for command in commands:
+            stack.callback(command.stop)
+            command.start()
         try:
-            found = until(lambda: state(root / "node"))
+            node_state = until(lambda: state(root / "node"))
         except AssertionError as error:
-            error.add_note("\n".join(one.last_lines() for one in commands))
+            error.add_note("\n".join(command.last_lines() for command in commands))
             raise
         head, node = commands
-        yield Cluster(database.url, port, head, node, found["id"], envs[1], spec)
+        yield Cluster(database.url, port, head, node, node_state["id"], envs[1], spec)
 
 
 @pytest.mark.timeout(300)
@@ -194,7 +200,7 @@ def test_a_node_is_placed_on(cluster: Cluster) -> None:
     made = cluster.place(100)
     assert until(lambda: cluster.where(made)) == [cluster.node_id]
     cluster.drop(made)
-    # What the chart said that the node has, and not what the container's limit is.
+    # The room of the node is set by the chart, not by the container's limit.
     room = int(cluster.node_env["STOKER_MEMORY_BUDGET_MIB"])
     more = cluster.place(room + 16)
     fits = cluster.place(room)
@@ -207,30 +213,38 @@ def test_a_node_is_placed_on(cluster: Cluster) -> None:
 
 @pytest.mark.timeout(300)
 def test_nodes_are_added_for_what_waits(cluster: Cluster) -> None:
-    """By what Ray's own autoscaler would decide of the demand that Ray has."""
+    """Ray's own autoscaler would add nodes for the demand that Ray reports."""
     room = int(cluster.node_env["STOKER_MEMORY_BUDGET_MIB"])
     first = cluster.place(room)
     assert until(lambda: cluster.where(first)) == [cluster.node_id]
     assert cluster.decided() == [0, {}, 0]
     waiting = [cluster.place(room // 2 - 32) for _ in range(2)]
-    assert until(lambda: (found := cluster.decided())[0] == 2 and found) == [2, {"nodes": 1}, 0]
+    assert until(lambda: (decision := cluster.decided())[0] == 2 and decision) == [
+        2,
+        {"nodes": 1},
+        0,
+    ]
     waiting += [cluster.place(room), cluster.place(room)]
-    # Two are all that there may be, and the larger ones come first.
-    assert until(lambda: (found := cluster.decided())[0] == 4 and found) == [4, {"nodes": 2}, 2]
-    for one in waiting:
-        cluster.drop(one)
-    assert until(lambda: (found := cluster.decided())[0] == 0 and found) == [0, {}, 0]
-    # Nothing for what none would have room for.
+    # The limit is two nodes, and larger leases are placed first.
+    assert until(lambda: (decision := cluster.decided())[0] == 4 and decision) == [
+        4,
+        {"nodes": 2},
+        2,
+    ]
+    for generation in waiting:
+        cluster.drop(generation)
+    assert until(lambda: (decision := cluster.decided())[0] == 0 and decision) == [0, {}, 0]
+    # No node is added for a lease that fits no node.
     large = cluster.place(room + 16)
     time.sleep(2)
     assert cluster.decided()[1] == {}
-    for one in (first, large):
-        cluster.drop(one)
+    for generation in (first, large):
+        cluster.drop(generation)
 
 
 @pytest.mark.timeout(300)
 def test_whoever_waits_for_the_head_may_ask_it(cluster: Cluster) -> None:
-    """By the variables of the container that comes after it, and by nothing less."""
+    """The health check succeeds only with the variables of the container that follows it."""
     made = cluster.place(16)
     assert until(lambda: cluster.where(made))
     cluster.drop(made)
@@ -240,11 +254,11 @@ def test_whoever_waits_for_the_head_may_ask_it(cluster: Cluster) -> None:
 
 @pytest.mark.timeout(400)
 def test_a_head_that_was_killed_comes_back(cluster: Cluster) -> None:
-    """In the same pod, while Ray on the nodes waits for it, which goes on for a minute."""
+    """The head restarts in the same pod. Ray on the nodes waits for it for a minute."""
     until(lambda: cluster.health(**cluster.node_env) == 0)
     cluster.head.child("gcs_server").kill()
     until(lambda: cluster.health(**cluster.node_env) == 0)
-    # It does not take who waits for it for a head that is there.
+    # The new head does not mistake waiting nodes for a running head.
     assert "already running" not in cluster.head.last_lines()
     made = cluster.place(64)
     assert until(lambda: cluster.where(made), 180.0) == [cluster.node_id]

@@ -1,4 +1,6 @@
-"""What accounts may have, on both databases: exact, whoever adds at the same time."""
+"""Quotas of accounts on both databases. They are exact even when several callers add at the same
+time.
+"""
 
 import asyncio
 import shutil
@@ -62,7 +64,7 @@ def agent(account: str) -> Agent:
 
 
 async def add(database: Database, limits: Quotas, account: str = ONE) -> bool:
-    """Whether there was room for one more."""
+    """Adds an agent. Returns False if the quota has no room for it."""
     try:
         async with database.transaction() as session:
             await limits.take(session, account, Quota.AGENTS)
@@ -120,9 +122,12 @@ class TestTake:
     async def test_what_an_operator_has_set_counts(self, database: Database, tmp_path: Path):
         limits = quotas(tmp_path, agents=1)
         assert [await add(database, limits) for _ in range(2)] == [True, False]
-        for own, added in (({"agents": 3}, [True, True, False]), ({"agents": 0}, [True] * 5)):
+        for account_quotas, added in (
+            ({"agents": 3}, [True, True, False]),
+            ({"agents": 0}, [True] * 5),
+        ):
             async with database.transaction() as session:
-                (await session.get_one(Account, ONE)).quotas = own
+                (await session.get_one(Account, ONE)).quotas = account_quotas
             assert [await add(database, limits) for _ in added] == added
 
     async def test_zero_is_no_limit(self, database: Database, tmp_path: Path):
@@ -152,7 +157,11 @@ class TestStorage:
     async def upload(
         self, session: Session, account: str, declared: int | None, **files: tuple[int | None, int]
     ) -> None:
-        """files: what was told of a file, and received."""
+        """Adds an artifact with an open upload session.
+
+        Args:
+            files: the declared size and the received bytes of each file.
+        """
         artifact, now = new_id(Prefix.ARTIFACT), db.now()
         upload = new_id(Prefix.UPLOAD)
         session.add(
@@ -191,10 +200,10 @@ class TestStorage:
 
     async def used(self, database: Database, account: str = ONE) -> int:
         async with database.reading() as session:
-            found = await repository.used(session, Quota.STORAGE_BYTES, account)
+            used_bytes = await repository.used(session, Quota.STORAGE_BYTES, account)
             everybody = await repository.used_by_all(session, Quota.STORAGE_BYTES)
-            assert everybody.get(account, 0) == found
-            return found
+            assert everybody.get(account, 0) == used_bytes
+            return used_bytes
 
     async def test_m1_open_sessions_count_with_what_they_declared(self, database: Database):
         await on(
@@ -273,6 +282,6 @@ class TestDisk:
 
 def test_every_limit_has_a_setting_and_a_count(tmp_path: Path):
     assert set(LIMITS) == set(Quota)
-    given = {f"quota_{name}": 5 for name in Quota if name is not Quota.STORAGE_BYTES}
-    settings = Settings(data_dir=tmp_path, quota_storage_gib=5 / GIB, **given)
+    limits = {f"quota_{name}": 5 for name in Quota if name is not Quota.STORAGE_BYTES}
+    settings = Settings(data_dir=tmp_path, quota_storage_gib=5 / GIB, **limits)
     assert set(Quotas(settings).limits({}).values()) == {5}

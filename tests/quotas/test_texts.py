@@ -13,7 +13,7 @@ from tests.support.app import App, serving
 MODELS = Path(stoker.demo.__file__).parent / "models"
 LARGE = "x" * 40_000
 LIMIT = 100_000
-"""Bytes: room for two texts, and not for three."""
+"""Storage limit in bytes, with room for two texts but not for three."""
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -61,7 +61,7 @@ async def test_checks(client: httpx.AsyncClient) -> None:
     (await client.put(place, json=body(2))).raise_for_status()
     assert 80_000 < await used(client) < 82_000
     refused(await client.put(place, json=body(3)))
-    # The same again takes nothing more.
+    # Storing the same text again uses no more storage.
     (await client.put(place, json=body(2))).raise_for_status()
     (await client.put(place, json=body(0))).raise_for_status()
     assert await used(client) < 100
@@ -85,7 +85,7 @@ async def test_runs(client: httpx.AsyncClient) -> None:
     place = (await client.post("/v1/agent", json=agent)).raise_for_status().json()["id"]
     runs = f"/v1/agent/{place}/runs"
     made = [await client.post(runs, json={"input": LARGE}) for _ in range(3)]
-    assert [one.status_code for one in made[:2]] == [201, 201], made[0].text
+    assert [response.status_code for response in made[:2]] == [201, 201], made[0].text
     refused(made[2])
     assert await used(client) > 80_000
     (await client.delete(f"{runs}/{made[0].json()['id']}")).raise_for_status()

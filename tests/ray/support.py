@@ -1,4 +1,4 @@
-"""A Ray of several nodes on this machine, by the commands that one would type."""
+"""Runs Ray with several nodes on this machine, by the commands that a user would type."""
 
 import json
 import os
@@ -16,7 +16,9 @@ import psutil
 
 PATIENCE_S = 120.0
 _FROM, _PORTS = 20_000, 12_000
-"""Below those that the kernel gives to whoever connects."""
+"""First port and number of ports to choose from. They are below the kernel's ports for outgoing
+connections.
+"""
 
 
 def free_port() -> int:
@@ -31,12 +33,12 @@ def free_port() -> int:
 
 
 class Command:
-    """A command of ours that runs until it is ended."""
+    """Runs one of our commands until it is stopped."""
 
     def __init__(self, log: Path, *words: str, **env: str) -> None:
         self._words, self._log = words, log
-        kept = {name: value for name, value in os.environ.items() if name[:7] != "STOKER_"}
-        self._env = {**kept, **env}
+        inherited = {name: value for name, value in os.environ.items() if name[:7] != "STOKER_"}
+        self._env = {**inherited, **env}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -54,21 +56,24 @@ class Command:
         return self.process is not None and self.process.poll() is None
 
     def child(self, word: str) -> psutil.Process:
-        """The one whose command line has this word."""
+        """Returns the child process with this word in its command line."""
         assert self.process
-        for one in psutil.Process(self.process.pid).children(recursive=True):
-            if any(word in part for part in one.cmdline()[:3]) or word in one.cmdline():
-                return one
+        for descendant in psutil.Process(self.process.pid).children(recursive=True):
+            if (
+                any(word in part for part in descendant.cmdline()[:3])
+                or word in descendant.cmdline()
+            ):
+                return descendant
         raise AssertionError(f"no '{word}' below {self._words}")
 
     def kill(self) -> None:
-        """And all below it, as the end of a machine does."""
+        """Kills the process and all its descendants, as the loss of a machine does."""
         assert self.process
         all_of = psutil.Process(self.process.pid).children(recursive=True)
         self.process.kill()
-        for one in all_of:
+        for descendant in all_of:
             try:
-                one.kill()
+                descendant.kill()
             except psutil.NoSuchProcess:
                 continue
         self.process.wait(30)
@@ -88,7 +93,7 @@ class Command:
 
 
 def until(found: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
-    """What it returns, once that is true."""
+    """Waits until the function returns a true value. Returns that value."""
     deadline = time.monotonic() + within_s
     while True:
         if result := found():
@@ -98,7 +103,7 @@ def until(found: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
 
 
 def state(data_dir: Path) -> Mapping[str, Any]:
-    """What a node host says of itself; nothing, where there is none yet."""
+    """Returns the state that a node host writes. Empty if the file does not exist yet."""
     try:
         return json.loads((data_dir / "node.json").read_text())
     except FileNotFoundError:
@@ -106,7 +111,7 @@ def state(data_dir: Path) -> Mapping[str, Any]:
 
 
 def refused(words: list[str], data_dir: Path, env: Mapping[str, str]) -> str:
-    """What `stoker node …` says where it does not begin."""
+    """Returns the error of a `stoker node …` command that fails to start."""
     done = subprocess.run(
         [sys.executable, "-m", "stoker", "node", *words, "--data-dir", str(data_dir)],
         env=dict(env),

@@ -1,4 +1,4 @@
-"""A fleet whose leases Ray places, with real processes: a head, two nodes, two gateways."""
+"""A fleet with leases that Ray places, with real processes: a head, two nodes, two gateways."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray
 CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
 COUNT = [{"role": "user", "content": "Count."}]
 NODE_MIB = 400
-"""What each node may hold: some of the models of these tests, and not all."""
+"""Memory budget of each node in MiB. Enough for some of these tests' models, but not for all."""
 BLOCK_MIB = 352
 LEASES = "SELECT node_id FROM leases WHERE deployment_id = :id AND node_id IS NOT NULL"
 WAITING = "SELECT problem FROM leases WHERE deployment_id = :id AND node_id IS NULL"
@@ -41,23 +41,25 @@ class Fleet:
     url: str
     head: Command
     nodes: dict[str, Command]
-    """By the ids of their hosts."""
+    """Commands by the ids of their node hosts."""
     folders: dict[str, Path]
     gateways: list[Server]
     address: str
-    """Of the head."""
+    """Address of the head."""
     env: dict[str, str]
-    """Of a node."""
+    """Environment of a node."""
 
     def joining(self, folder: Path, *words: str) -> Command:
-        given = ("node", "join", "--address", self.address, "--port", "0", *words)
+        arguments = ("node", "join", "--address", self.address, "--port", "0", *words)
         log = folder.parent / f"{folder.name}.log"
-        return Command(log, *given, "--data-dir", str(folder), **self.env)
+        return Command(log, *arguments, "--data-dir", str(folder), **self.env)
 
     def row(
         self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB, needs_device: bool = False
     ) -> int:
-        """A lease of nothing that would rather be on a node, as a server takes it for a trial."""
+        """Inserts an empty lease that prefers a node, as a server does for a trial. Returns its
+        generation.
+        """
         name = f"trial_{secrets.token_hex(8)}"
         statement = (
             "INSERT INTO leases (spec_id, deployment_id, created_at, memory_bytes, prefers,"
@@ -65,12 +67,14 @@ class Fleet:
             " :mib * 1048576, :node_id, :needs_device, false, false,"
             " CASE WHEN :idle THEN clock_timestamp() END) RETURNING generation"
         )
-        given = {"mib": mib, "node_id": node_id, "needs_device": needs_device, "idle": idle}
-        [made] = asked(self.url, statement, name=name, **given)
+        values = {"mib": mib, "node_id": node_id, "needs_device": needs_device, "idle": idle}
+        [made] = asked(self.url, statement, name=name, **values)
         return made
 
     def block(self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB) -> int:
-        """One that is placed there, once what was there before has gone."""
+        """Inserts a lease that is placed on the node, once its former leases are removed. Returns
+        its generation.
+        """
         while True:
             made = self.row(node_id, idle=idle, mib=mib)
             if until(lambda made=made: self.placed(made)) == [node_id]:
@@ -97,7 +101,7 @@ class Fleet:
         return asked(self.url, LEASES, id=deployment["id"])
 
     def waits(self, deployment: dict[str, Any]) -> list[str | None]:
-        """Why each of its leases is not placed."""
+        """Returns the reason why each unplaced lease of the deployment waits."""
         return asked(self.url, WAITING, id=deployment["id"])
 
 
@@ -110,27 +114,27 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         port = free_port()
         words = ("node", "head", "--port", str(port), "--data-dir", str(root / "head"))
         head = Command(root / "head.log", *words, STOKER_RAY_NODE_IP="127.0.0.1", **env)
-        given = {**env, "STOKER_RAY_NODE_IP": "127.0.0.1"}
-        given["STOKER_MEMORY_BUDGET_MIB"] = str(NODE_MIB)
-        found = Fleet(cluster.url, head, {}, {}, [], f"127.0.0.1:{port}", given)
+        node_env = {**env, "STOKER_RAY_NODE_IP": "127.0.0.1"}
+        node_env["STOKER_MEMORY_BUDGET_MIB"] = str(NODE_MIB)
+        started_fleet = Fleet(cluster.url, head, {}, {}, [], f"127.0.0.1:{port}", node_env)
         folders = [root / f"node{number}" for number in range(2)]
-        commands = [head, *map(found.joining, folders)]
+        commands = [head, *map(started_fleet.joining, folders)]
         gateways = [
             Server(root / f"gateway{number}", STOKER_RUNTIME="ray", **env) for number in range(2)
         ]
-        for one in (*commands, *gateways):
-            stack.callback(one.stop)
-        for one in commands:
-            one.start()
+        for process in (*commands, *gateways):
+            stack.callback(process.stop)
+        for process in commands:
+            process.start()
         for gateway in gateways:
             gateway.start()
         ids = [until(lambda folder=folder: state(folder))["id"] for folder in folders]
         for gateway in gateways:
             gateway.wait_ready()
-        found.nodes.update(zip(ids, commands[1:], strict=True))
-        found.folders.update(zip(ids, folders, strict=True))
-        found.gateways.extend(gateways)
-        yield found
+        started_fleet.nodes.update(zip(ids, commands[1:], strict=True))
+        started_fleet.folders.update(zip(ids, folders, strict=True))
+        started_fleet.gateways.extend(gateways)
+        yield started_fleet
 
 
 @pytest.fixture(scope="module")
@@ -147,24 +151,28 @@ def artifact_id(clients: list[httpx.Client]) -> str:
 
 
 def answer(client: httpx.Client, model: str) -> httpx.Response:
-    """Once its gateway has heard of it, and there is a place for it."""
+    """Returns the first successful answer, once the gateway knows the model and Ray has placed
+    it.
+    """
 
     def answered() -> httpx.Response | None:
-        found = call(client, model, wait=60)
-        return found if found.status_code == 200 else None
+        response = call(client, model, wait=60)
+        return response if response.status_code == 200 else None
 
     return until(answered)
 
 
 def gone(clients: list[httpx.Client], *made: dict[str, Any]) -> None:
-    for one in made:
-        clients[0].delete(f"{DEPLOYMENTS}/{one['id']}").raise_for_status()
+    for deployment in made:
+        clients[0].delete(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status()
 
 
 def test_ray_places_what_is_called(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:
-    """Both gateways ask for a cold model at the same moment: one lease, one replica, one answer."""
+    """Simultaneous calls of a cold model at both gateways create one lease, one replica and one
+    answer.
+    """
     made = deploy(clients[0], artifact_id, "once")
     until(lambda: call(clients[1], "once", wait=0).status_code != 404)
     answers: list[httpx.Response] = []
@@ -189,8 +197,8 @@ def test_replicas_are_on_as_many_nodes(
 ) -> None:
     made = deploy(clients[0], artifact_id, "twice", readiness="hot", replicas={"min": 2, "max": 2})
     until(lambda: {*fleet.nodes_of(made)} == {*fleet.nodes})
-    own = f"{DEPLOYMENTS}/{made['id']}"
-    until(lambda: len(clients[0].get(own).json()["workers"]) == 2)
+    path = f"{DEPLOYMENTS}/{made['id']}"
+    until(lambda: len(clients[0].get(path).json()["workers"]) == 2)
     assert answer(clients[1], "twice").status_code == 200
     gone(clients, made)
 
@@ -205,7 +213,9 @@ def test_a_chat_is_streamed(fleet: Fleet, clients: list[httpx.Client]) -> None:
         parts = sdk.chat.completions.create(
             model="chat", messages=COUNT, max_tokens=8, temperature=0, stream=True
         )
-        texts.append("".join(one.choices[0].delta.content or "" for one in parts if one.choices))
+        texts.append(
+            "".join(chunk.choices[0].delta.content or "" for chunk in parts if chunk.choices)
+        )
     assert texts[0] == texts[1] != ""
     gone(clients, made)
 
@@ -213,21 +223,21 @@ def test_a_chat_is_streamed(fleet: Fleet, clients: list[httpx.Client]) -> None:
 def test_idle_models_go_for_what_is_called(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:
-    """Both nodes are full of what nobody calls, and then are not."""
-    others = [fleet.block(node_id, idle=True) for node_id in fleet.nodes]
+    """Both nodes are full of idle models. One is evicted for the call."""
+    blocks = [fleet.block(node_id, idle=True) for node_id in fleet.nodes]
     made = deploy(clients[0], artifact_id, "called")
     answer(clients[1], "called")
-    [left] = fleet.left(others)
-    # The one that was called longest ago.
-    assert left == others[1]
-    fleet.unblock(others)
+    [remaining] = fleet.left(blocks)
+    # The least recently used model is evicted.
+    assert remaining == blocks[1]
+    fleet.unblock(blocks)
     gone(clients, made)
 
 
 def test_what_has_no_place_says_why(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:
-    others = [fleet.block(node_id, idle=False) for node_id in fleet.nodes]
+    blocks = [fleet.block(node_id, idle=False) for node_id in fleet.nodes]
     made = deploy(clients[0], artifact_id, "waiting")
     until(lambda: call(clients[1], "waiting", wait=0).status_code == 503)
     refused = call(clients[1], "waiting", wait=2)
@@ -235,23 +245,23 @@ def test_what_has_no_place_says_why(
     assert "MiB of memory, and no node has more than 48 MiB that nobody uses" in error["message"]
     shown = clients[0].get(f"{DEPLOYMENTS}/{made['id']}").json()
     assert shown["status"] == "starting"
-    assert [one in shown["message"] for one in fleet.waits(made) if one] == [True]
-    fleet.unblock(others[:1])
+    assert [reason in shown["message"] for reason in fleet.waits(made) if reason] == [True]
+    fleet.unblock(blocks[:1])
     answer(clients[1], "waiting")
-    assert fleet.left(others) == others[1:]
-    fleet.unblock(others)
+    assert fleet.left(blocks) == blocks[1:]
+    fleet.unblock(blocks)
     gone(clients, made)
 
 
 def test_what_is_stopped_asks_for_nothing(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:
-    others = [fleet.block(node_id, idle=False) for node_id in fleet.nodes]
+    blocks = [fleet.block(node_id, idle=False) for node_id in fleet.nodes]
     made = deploy(clients[0], artifact_id, "stopped", readiness="warm")
     until(lambda: fleet.waits(made))
     clients[0].post(f"{DEPLOYMENTS}/{made['id']}/stop").raise_for_status()
     until(lambda: not fleet.waits(made))
-    fleet.unblock(others)
+    fleet.unblock(blocks)
     clients[1].post(f"{DEPLOYMENTS}/{made['id']}/start").raise_for_status()
     until(lambda: fleet.nodes_of(made))
     gone(clients, made)
@@ -259,22 +269,24 @@ def test_what_is_stopped_asks_for_nothing(
 
 def test_a_lease_is_as_large_as_what_it_is_for(fleet: Fleet) -> None:
     node_id, elsewhere = fleet.nodes
-    full, one = (fleet.block(each, idle=False) for each in (elsewhere, node_id))
-    asked(fleet.url, "UPDATE leases SET memory_bytes = 100 << 20 WHERE generation = :one", one=one)
-    # What it has given back is enough for another one, and no more.
+    full, shrunk = (fleet.block(each, idle=False) for each in (elsewhere, node_id))
+    asked(
+        fleet.url, "UPDATE leases SET memory_bytes = 100 << 20 WHERE generation = :one", one=shrunk
+    )
+    # The released memory is enough for one more lease only.
     other = fleet.block(node_id, idle=False, mib=240)
     refused = fleet.row(node_id, idle=False, mib=240)
     until(lambda: fleet.problem(refused))
     asked(fleet.url, "UPDATE leases SET memory_bytes = 1 WHERE generation = :one", one=other)
     until(lambda: fleet.placed(refused))
-    fleet.unblock([full, one, other, refused])
+    fleet.unblock([full, shrunk, other, refused])
 
 
 @pytest.mark.fault("n11")
 def test_a_lost_head_is_not_noticed(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:
-    """What is loaded goes on; what is not waits for the head to be back."""
+    """Loaded models stay loaded. A cold model waits until the head returns."""
     loaded = deploy(clients[0], artifact_id, "loaded")
     cold = deploy(clients[0], artifact_id, "cold")
     for client in clients:
@@ -294,7 +306,7 @@ def test_a_lost_head_is_not_noticed(
         assert time.monotonic() - begun < 120, fleet.head.last_lines()
         time.sleep(0.2)
     answer(clients[0], "cold")
-    # It is where it was, by the same hosts.
+    # The model stays on the same node, with the same hosts.
     assert fleet.nodes_of(loaded) == before
     assert {state(folder)["pid"] for folder in fleet.folders.values()} == pids
     gone(clients, loaded, cold)
@@ -319,7 +331,7 @@ def test_a_lost_machine_is_replaced_by_another(
     [node_id] = fleet.nodes_of(made)
     fleet.nodes[node_id].kill()
     answer(clients[0], "moving")
-    [now] = [one for one in fleet.nodes_of(made) if one != node_id]
+    [now] = [candidate for candidate in fleet.nodes_of(made) if candidate != node_id]
     assert now in fleet.nodes
     fleet.nodes[node_id].start()
     until(lambda: node_id in asked(fleet.url, "SELECT id FROM nodes"))
@@ -341,7 +353,7 @@ def test_a_killed_host_is_back_on_its_machine(
 
 
 def test_what_needs_a_device_waits_for_a_machine_with_one(fleet: Fleet, tmp_path: Path) -> None:
-    """The device is one that Ray is told of, and there is none."""
+    """The device is only declared to Ray and does not exist."""
     [node_id, *_] = fleet.nodes
     waiting = fleet.row(node_id, idle=False, mib=16, needs_device=True)
     [problem] = until(lambda: fleet.problem(waiting))

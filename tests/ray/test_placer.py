@@ -1,4 +1,4 @@
-"""Who places leases, with a real PostgreSQL and a Ray of a few lines, which packs as Ray does."""
+"""Tests of the placer with a real PostgreSQL and a minimal Ray that packs as Ray does."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ SOON_S = 20.0
 
 
 class Packing:
-    """Placement groups of one node each, where there is room."""
+    """Creates placement groups of one node each, on a node with room."""
 
     def __init__(self, **memory: int) -> None:
         self.memory = memory
@@ -40,21 +40,21 @@ class Packing:
     def groups(self) -> list[Group]:
         self._look()
         self.asked += 1
-        for name, (wanted, place) in self.made.items():
+        for name, (request, place) in self.made.items():
             if place is None:
-                self.made[name] = (wanted, self._place(wanted))
+                self.made[name] = (request, self._place(request))
         return [
-            Group(id=name, generation=wanted.generation, size=wanted.size, node_id=place)
-            for name, (wanted, place) in self.made.items()
+            Group(id=name, generation=request.generation, size=request.size, node_id=place)
+            for name, (request, place) in self.made.items()
         ]
 
     def create(self, wanted: Sequence[Create]) -> None:
-        for one in wanted:
-            self.made[f"group{next(self._ids)}"] = (one, None)
+        for request in wanted:
+            self.made[f"group{next(self._ids)}"] = (request, None)
 
     def remove(self, identifiers: Sequence[str]) -> None:
-        for one in identifiers:
-            self.made.pop(one, None)
+        for identifier in identifiers:
+            self.made.pop(identifier, None)
 
     def _look(self) -> None:
         if self.is_lost:
@@ -62,31 +62,31 @@ class Packing:
 
     def _place(self, wanted: Create) -> str | None:
         for node_id in sorted(self.memory, key=lambda one: one != wanted.prefers):
-            held = sum(one.size for one, place in self.made.values() if place == node_id)
+            used = sum(one.size for one, place in self.made.values() if place == node_id)
             allowed = wanted.on in (None, node_id) and node_id not in wanted.not_on
-            if allowed and held + wanted.size <= self.memory[node_id]:
+            if allowed and used + wanted.size <= self.memory[node_id]:
                 return node_id
         return None
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with postgres.running() as found:
-        yield found
+    with postgres.running() as database_url:
+        yield database_url
 
 
 @pytest.fixture
 async def database(url: str) -> AsyncIterator[Database]:
-    found = Database(url)
-    await found.migrate()
+    migrated_database = Database(url)
+    await migrated_database.migrate()
     for name in ("node_a", "node_b"):
         about = {"address": "127.0.0.1:1", "certificate": "", "pid": 1, "version": "", "python": ""}
-        await Registration(id=name, name=name, **about).begin(found)  # type: ignore[arg-type]
-    yield found
-    async with found.transaction() as session:
+        await Registration(id=name, name=name, **about).begin(migrated_database)  # type: ignore[arg-type]
+    yield migrated_database
+    async with migrated_database.transaction() as session:
         await session.execute(delete(Lease))
         await session.execute(delete(Node))
-    await found.close()
+    await migrated_database.close()
 
 
 @contextlib.asynccontextmanager
@@ -100,18 +100,20 @@ async def placing(database: Database, ray: Packing) -> AsyncIterator["asyncio.Ta
 
 
 async def placed(database: Database, spec_id: str = SPEC.id) -> list[NodeLease]:
-    """The leases of a specification, once all of them are."""
+    """Returns the leases of a specification once all of them are placed."""
     async with asyncio.timeout(SOON_S):
         while True:
             async with database.reading() as session:
-                found = await leases.leases_of(session, spec_id)
-            if found and all(one.node_id for one in found):
-                return found
+                current = await leases.leases_of(session, spec_id)
+            if current and all(lease.node_id for lease in current):
+                return current
             await asyncio.sleep(0.01)
 
 
 async def take(database: Database, node_id: str = "", spec: DeploymentSpec = SPEC) -> None:
-    await leases.take(database, spec, lambda found: [] if found else [node_id], are_wishes=True)
+    await leases.take(
+        database, spec, lambda existing: [] if existing else [node_id], are_wishes=True
+    )
     await leases.hint(database)
 
 
@@ -119,16 +121,16 @@ async def test_a_wish_is_placed_where_there_is_room(database: Database) -> None:
     ray = Packing(node_a=4 * UNIT, node_b=UNIT)
     async with placing(database, ray):
         await take(database, "node_b")
-        assert [one.node_id for one in await placed(database)] == ["node_b"]
+        assert [lease.node_id for lease in await placed(database)] == ["node_b"]
         other = DeploymentSpec(**{**vars(SPEC), "id": "trial_2"})
         await take(database, "node_b", other)
-        assert [one.node_id for one in await placed(database, "trial_2")] == ["node_a"]
+        assert [lease.node_id for lease in await placed(database, "trial_2")] == ["node_a"]
         await leases.revoke(database, SPEC.id)
         async with asyncio.timeout(SOON_S):
             while len(ray.made) > 1:
                 await asyncio.sleep(0.01)
-        [(left, _)] = ray.made.values()
-        assert left.not_on == ()
+        [(created, _)] = ray.made.values()
+        assert created.not_on == ()
 
 
 async def test_several_of_one_are_on_different_nodes(database: Database) -> None:
@@ -136,26 +138,30 @@ async def test_several_of_one_are_on_different_nodes(database: Database) -> None
         await leases.take(database, SPEC, lambda _: ["", ""], are_wishes=True)
         first, *_ = await placed(database)
         assert first.node_id
-        assert {one.node_id for one in await placed(database)} == {"node_a", "node_b"}
+        assert {lease.node_id for lease in await placed(database)} == {"node_a", "node_b"}
 
 
 async def test_who_may_not_have_others_go_may_once_it_is_called(database: Database) -> None:
     ray = Packing(node_a=UNIT)
     async with placing(database, ray):
         await take(database)
-        [held] = await placed(database)
+        [lease] = await placed(database)
         await leases.tell_use(
             database,
-            {held.generation: leases.Use(memory_bytes=UNIT, is_kept=False, idle_at=10.0)},
+            {lease.generation: leases.Use(memory_bytes=UNIT, is_kept=False, idle_at=10.0)},
             now=15.0,
         )
         warm = DeploymentSpec(**{**vars(SPEC), "id": "trial_2"})
         how = {"are_wishes": True, "may_evict": False}
         await leases.take(database, warm, lambda _: [""], **how)
         await until_problem(database, "trial_2")
-        assert [one.generation for one in await placed(database)] == [held.generation]
+        assert [placed_lease.generation for placed_lease in await placed(database)] == [
+            lease.generation
+        ]
         await leases.take(database, warm, lambda _: [], are_wishes=True)
-        assert [one.node_id for one in await placed(database, "trial_2")] == ["node_a"]
+        assert [placed_lease.node_id for placed_lease in await placed(database, "trial_2")] == [
+            "node_a"
+        ]
         async with database.reading() as session:
             assert await leases.leases_of(session, SPEC.id) == []
 
@@ -164,16 +170,19 @@ async def until_problem(database: Database, spec_id: str) -> str:
     async with asyncio.timeout(SOON_S):
         while True:
             async with database.reading() as session:
-                found = await session.scalar(select(Lease.problem).where(Lease.spec_id == spec_id))
-            if found:
-                return found
+                problem = await session.scalar(
+                    select(Lease.problem).where(Lease.spec_id == spec_id)
+                )
+            if problem:
+                return problem
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.fault("n13")
 async def test_one_places_at_a_time(database: Database, url: str) -> None:
-    """Two that think they lead: the second one touches nothing until the first has ended, and goes
-    on with what it has left."""
+    """If two placers consider themselves leaders, the second waits until the first has ended. Then
+    it continues with the remaining leases.
+    """
     first, second = Packing(node_a=9 * UNIT), Packing(node_a=9 * UNIT)
     other = Database(url)
     async with placing(database, first) as leader:
@@ -187,15 +196,15 @@ async def test_one_places_at_a_time(database: Database, url: str) -> None:
             async with asyncio.timeout(SOON_S):
                 while not second.made:
                     await asyncio.sleep(0.01)
-            [(wanted, _)] = second.made.values()
-            # It has another Ray, which knows of nothing: what is placed is asked for where it is.
-            assert wanted.on == "node_a"
+            [(request, _)] = second.made.values()
+            # The second placer has another, empty Ray, so it requests placed leases on their nodes.
+            assert request.on == "node_a"
     await other.close()
 
 
 @pytest.mark.fault("n12")
 async def test_who_has_lost_the_lock_stops(database: Database) -> None:
-    """Its connection is cut: it does nothing more until it has the lock again."""
+    """A placer with a cut connection does nothing more until it holds the lock again."""
     ray = Packing(node_a=9 * UNIT)
     async with placing(database, ray):
         await take(database)
@@ -215,7 +224,9 @@ async def test_who_has_lost_the_lock_stops(database: Database) -> None:
 
 
 async def test_a_ray_that_is_lost_ends_it(database: Database) -> None:
-    """It is started anew by whoever keeps it: one process connects once."""
+    """The loss of Ray ends the placer. Its supervisor restarts it, because a process connects to
+    Ray once.
+    """
     ray = Packing(node_a=9 * UNIT)
     async with placing(database, ray) as task:
         await take(database)
@@ -237,5 +248,5 @@ async def test_nothing_is_placed_on_a_node_that_ends(database: Database) -> None
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
         async with database.reading() as session:
-            [held] = await leases.leases_of(session, SPEC.id)
-            assert held.node_id == ""
+            [lease] = await leases.leases_of(session, SPEC.id)
+            assert lease.node_id == ""

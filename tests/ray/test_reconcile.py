@@ -1,4 +1,4 @@
-"""What is asked of Ray for the leases that there are, as a table of cases."""
+"""Table of cases: the requests to Ray for the existing leases."""
 
 from dataclasses import replace
 
@@ -48,14 +48,14 @@ def plan(
 
 def test_nothing_to_do() -> None:
     assert plan([], []) == Plan()
-    found = plan([row(1, "a")], [group(1, "a")])
-    assert found == Plan()
-    assert not found.has_changes
+    result = plan([row(1, "a")], [group(1, "a")])
+    assert result == Plan()
+    assert not result.has_changes
 
 
 def test_a_group_for_each_lease_in_whole_units() -> None:
-    found = plan([row(1, units=0.1), row(2, units=1.5, prefers="b"), row(3, prefers="gone")], [])
-    assert found.create == [
+    result = plan([row(1, units=0.1), row(2, units=1.5, prefers="b"), row(3, prefers="gone")], [])
+    assert result.create == [
         Create(generation=1, size=UNIT),
         Create(generation=2, size=2 * UNIT, prefers="b"),
         Create(generation=3, size=UNIT),
@@ -87,25 +87,25 @@ def test_a_second_one_goes_elsewhere() -> None:
 
 def test_two_that_were_asked_for_at_once_do_not_share_a_node() -> None:
     two = [row(1), row(2, spec_id="spec1")]
-    found = plan(two, [group(1, "a"), group(2, "a")])
-    assert found.place == {1: "a"}
-    assert found.remove == ["group2"]
-    assert found.create == [Create(generation=2, size=UNIT, not_on=("a",))]
+    result = plan(two, [group(1, "a"), group(2, "a")])
+    assert result.place == {1: "a"}
+    assert result.remove == ["group2"]
+    assert result.create == [Create(generation=2, size=UNIT, not_on=("a",))]
 
 
 def test_a_group_without_a_lease_is_removed() -> None:
-    found = plan([row(1, "a")], [group(1, "a"), group(2, "b"), group(3, None)])
-    assert found.remove == ["group2", "group3"]
+    result = plan([row(1, "a")], [group(1, "a"), group(2, "b"), group(3, None)])
+    assert result.remove == ["group2", "group3"]
 
 
 def test_a_lease_that_takes_more_gets_a_larger_group_where_it_is() -> None:
-    found = plan([row(1, "a", 3)], [group(1, "a", 2)])
-    assert found.create == [Create(generation=1, size=3 * UNIT, on="a")]
-    assert found.remove == ["group1"]
-    # And keeps what it has where there is no room for more.
+    result = plan([row(1, "a", 3)], [group(1, "a", 2)])
+    assert result.create == [Create(generation=1, size=3 * UNIT, on="a")]
+    assert result.remove == ["group1"]
+    # A lease keeps its group if the node has no room for more.
     full = plan([row(1, "a", 3), row(2, "a", 2)], [group(1, "a", 2), group(2, "a", 2)])
     assert full == Plan()
-    # What one of them gives back, the other may take.
+    # The memory that one lease releases is available to another.
     smaller = plan([row(1, "a", 1), row(2, "a", 3)], [group(1, "a", 2), group(2, "a", 2)])
     assert smaller.create == [
         Create(generation=1, size=UNIT, on="a"),
@@ -114,12 +114,12 @@ def test_a_lease_that_takes_more_gets_a_larger_group_where_it_is() -> None:
 
 
 def test_what_ray_has_moved_is_asked_for_where_the_replicas_are() -> None:
-    """Without a raylet Ray places anew, and after the loss of its head it knows of nothing."""
+    """Without a raylet Ray places the group again. After the loss of its head Ray has no groups."""
     for groups in ([group(1, "b")], [group(1, None, 2)], []):
-        found = plan([row(1, "a")], groups)
-        assert found.create == [Create(generation=1, size=UNIT, on="a")]
-        assert found.remove == [one.id for one in groups]
-        assert found.place == {}
+        result = plan([row(1, "a")], groups)
+        assert result.create == [Create(generation=1, size=UNIT, on="a")]
+        assert result.remove == [existing.id for existing in groups]
+        assert result.place == {}
 
 
 def test_a_lease_is_lost_where_ray_does_not_get_its_node_back() -> None:
@@ -127,7 +127,7 @@ def test_a_lease_is_lost_where_ray_does_not_get_its_node_back() -> None:
     assert reconciler.plan(rows, waiting, [B], 0) == Plan()
     assert reconciler.plan(rows, waiting, [B], MISSING_S) == Plan()
     assert reconciler.plan(rows, waiting, [B], MISSING_S + 1).drop == [1]
-    # It was there again in between.
+    # The node was back in between.
     reconciler = Reconciler()
     reconciler.plan(rows, waiting, [B], 0)
     reconciler.plan(rows, [group(1, "a")], BOTH, MISSING_S / 2)
@@ -135,58 +135,58 @@ def test_a_lease_is_lost_where_ray_does_not_get_its_node_back() -> None:
 
 
 def test_room_is_made_by_who_was_called_longest_ago() -> None:
-    held = [
+    rows = [
         row(1, "a", 2, idle_s=5.0),
         row(2, "a", 2, idle_s=9.0),
         row(3, "b", 2, idle_s=7.0),
         row(4, "b", 2, idle_s=3.0),
     ]
-    groups = [group(one.generation, one.node_id, 2) for one in held]
-    assert plan([*held, row(5, units=2)], [*groups, group(5, None, 2)]).evict == [2]
-    # What is kept loaded goes last, and what is in use never.
-    kept = [replace(one, is_kept=one.generation == 2) for one in held]
-    assert plan([*kept, row(5, units=2)], [*groups, group(5, None, 2)]).evict == [3]
-    busy = [replace(one, idle_s=None) for one in held]
-    found = plan([*busy, row(5, units=2)], [*groups, group(5, None, 2)])
-    assert found.evict == []
-    assert "no node has more than 0 MiB that nobody uses" in found.problems[5]
+    groups = [group(lease_row.generation, lease_row.node_id, 2) for lease_row in rows]
+    assert plan([*rows, row(5, units=2)], [*groups, group(5, None, 2)]).evict == [2]
+    # Kept models are evicted last. Models in use are not evicted.
+    kept_rows = [replace(lease_row, is_kept=lease_row.generation == 2) for lease_row in rows]
+    assert plan([*kept_rows, row(5, units=2)], [*groups, group(5, None, 2)]).evict == [3]
+    busy = [replace(lease_row, idle_s=None) for lease_row in rows]
+    result = plan([*busy, row(5, units=2)], [*groups, group(5, None, 2)])
+    assert result.evict == []
+    assert "no node has more than 0 MiB that nobody uses" in result.problems[5]
 
 
 def test_as_few_go_as_can() -> None:
-    held = [row(number, "a", idle_s=100.0) for number in (1, 2, 3, 4)]
-    one = row(5, "b", 4, idle_s=1.0)
-    groups = [*(group(each.generation, "a") for each in held), group(5, "b", 4)]
-    assert plan([*held, one, row(6, units=3)], [*groups, group(6, None, 3)]).evict == [5]
+    rows = [row(number, "a", idle_s=100.0) for number in (1, 2, 3, 4)]
+    large = row(5, "b", 4, idle_s=1.0)
+    groups = [*(group(each.generation, "a") for each in rows), group(5, "b", 4)]
+    assert plan([*rows, large, row(6, units=3)], [*groups, group(6, None, 3)]).evict == [5]
 
 
 def test_two_who_wait_do_not_take_the_same_room() -> None:
-    held = [row(1, "a", 4, idle_s=9.0), row(2, "b", 4, idle_s=8.0)]
+    rows = [row(1, "a", 4, idle_s=9.0), row(2, "b", 4, idle_s=8.0)]
     groups = [group(1, "a", 4), group(2, "b", 4)]
     waiting = [row(3, units=4), row(4, units=4), row(5, units=4)]
-    groups += [group(one.generation, None, 4) for one in waiting]
-    found = plan([*held, *waiting], groups)
-    assert found.evict == [1, 2]
-    assert [*found.problems] == [5]
+    groups += [group(lease_row.generation, None, 4) for lease_row in waiting]
+    result = plan([*rows, *waiting], groups)
+    assert result.evict == [1, 2]
+    assert [*result.problems] == [5]
 
 
 def test_room_that_is_there_is_rays_to_find() -> None:
-    found = plan([row(1, "a", idle_s=9.0), row(2, units=3)], [group(1, "a"), group(2, None, 3)])
-    assert found == Plan()
+    result = plan([row(1, "a", idle_s=9.0), row(2, units=3)], [group(1, "a"), group(2, None, 3)])
+    assert result == Plan()
 
 
 def test_what_is_kept_loaded_while_there_is_room_lets_nobody_go() -> None:
-    held = [row(1, "a", 4, idle_s=9.0), row(2, "b", 4, idle_s=8.0)]
+    rows = [row(1, "a", 4, idle_s=9.0), row(2, "b", 4, idle_s=8.0)]
     groups = [group(1, "a", 4), group(2, "b", 4), group(3, None, 1)]
-    found = plan([*held, row(3, may_evict=False, is_kept=True)], groups)
-    assert (found.evict, [*found.problems]) == ([], [3])
+    result = plan([*rows, row(3, may_evict=False, is_kept=True)], groups)
+    assert (result.evict, [*result.problems]) == ([], [3])
 
 
 def test_why_it_waits_is_told_once() -> None:
     waiting = [row(1, units=9)]
-    found = plan(waiting, [group(1, None, 9)])
-    assert "needs about 144 MiB of memory, and the largest node has 64 MiB" in found.problems[1]
-    told = [replace(waiting[0], problem=found.problems[1])]
-    assert plan(told, [group(1, None, 9)]) == Plan()
+    result = plan(waiting, [group(1, None, 9)])
+    assert "needs about 144 MiB of memory, and the largest node has 64 MiB" in result.problems[1]
+    reported = [replace(waiting[0], problem=result.problems[1])]
+    assert plan(reported, [group(1, None, 9)]) == Plan()
     assert "Ray has no node" in plan(waiting, [group(1, None, 9)], []).problems[1]
 
 
@@ -197,19 +197,19 @@ def test_who_waits_for_too_long_is_given_up_unless_it_is_kept_loaded() -> None:
 
 
 class TestDevices:
-    """`b` has a graphics device."""
+    """Cases in which only `b` has a graphics device."""
 
     places = (A, replace(B, has_device=True))
 
     def test_it_is_asked_of_ray(self) -> None:
-        wanted = row(1, needs_device=True)
-        assert plan([wanted], [], [*self.places]).create == [
+        device_row = row(1, needs_device=True)
+        assert plan([device_row], [], [*self.places]).create == [
             Create(generation=1, size=UNIT, needs_device=True)
         ]
-        # And again, where what it takes of the memory was measured.
+        # The device is requested again after a measurement changed the memory.
         grown = row(1, "b", 2, needs_device=True)
-        found = plan([grown], [group(1, "b")], [*self.places])
-        assert found.create == [Create(generation=1, size=2 * UNIT, needs_device=True, on="b")]
+        result = plan([grown], [group(1, "b")], [*self.places])
+        assert result.create == [Create(generation=1, size=2 * UNIT, needs_device=True, on="b")]
 
     def test_room_is_made_where_one_is(self) -> None:
         rows = [
@@ -224,8 +224,8 @@ class TestDevices:
 
     def test_there_is_none(self) -> None:
         rows = [row(1, "a", 4, idle_s=9), row(2, needs_device=True)]
-        found = plan(rows, [group(1, "a", 4), group(2, None)], [A, B])
-        assert found.evict == []
-        assert found.problems == {
+        result = plan(rows, [group(1, "a", 4), group(2, None)], [A, B])
+        assert result.evict == []
+        assert result.problems == {
             2: "Ray has no node with a GPU that could run it, and has been asked for one."
         }

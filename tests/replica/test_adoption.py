@@ -1,4 +1,4 @@
-"""A converted model is made ready beside the work, and taken over between two passes."""
+"""A converted model is prepared during the work and adopted between two passes."""
 
 import threading
 from collections.abc import Callable
@@ -25,32 +25,32 @@ def after(taken: list[Execution]) -> Prepare:
 
 class TestAdoption:
     def test_taken_on_the_models_thread(self) -> None:
-        taken: list[Execution] = []
-        world = World(after(taken))
+        adopted: list[Execution] = []
+        world = World(after(adopted))
         world.adoption.offer(EXECUTION)
         assert world.woken.wait(60)
         assert world.adoption.pending
         assert not world.adoption.is_preparing
-        assert (taken, world.ended) == ([], [])
+        assert (adopted, world.ended) == ([], [])
         world.adoption.adopt()
-        assert (taken, world.ended) == ([EXECUTION], [True])
+        assert (adopted, world.ended) == ([EXECUTION], [True])
         assert not world.adoption.pending
         world.adoption.adopt()
-        assert (taken, world.ended) == ([EXECUTION], [True])
+        assert (adopted, world.ended) == ([EXECUTION], [True])
 
     def test_offering_does_not_wait(self) -> None:
         may_end = threading.Event()
-        taken: list[Execution] = []
+        adopted: list[Execution] = []
 
         def prepare(execution: Execution) -> Callable[[], None]:
             assert may_end.wait(60)
-            return after(taken)(execution)
+            return after(adopted)(execution)
 
         world = World(prepare)
         world.adoption.offer(EXECUTION)
         assert world.adoption.is_preparing
         assert not world.adoption.pending
-        # Nothing is there yet, and the work goes on.
+        # Nothing is prepared yet, and the work continues.
         world.adoption.adopt()
         assert world.ended == []
         may_end.set()

@@ -1,4 +1,4 @@
-"""What freed memory costs to be allocated again, in pages that the kernel clears."""
+"""Cost of reallocating freed memory, in pages that the kernel clears."""
 
 import subprocess
 import sys
@@ -50,9 +50,9 @@ def test_what_a_pass_has_freed_is_there_for_the_next_one(where: str) -> None:
 
 
 def test_an_idle_replica_gives_it_back() -> None:
-    at_first, kept, left = run(
+    at_first, after_pass, after_release = run(
         "allocator.keep_freed(); print(resident_mib()); one_pass(); print(resident_mib());"
         "allocator.give_back(); print(resident_mib())"
     )
-    assert kept - at_first >= 24
-    assert left - at_first <= 4
+    assert after_pass - at_first >= 24
+    assert after_release - at_first <= 4

@@ -31,36 +31,38 @@ class TestChoose:
         entries = [entry(length) for length in lengths]
         batch = choose(entries, budget)
         assert batch[0] is entries[0]
-        padded = max(bucket(one.length) for one in batch) * len(batch)
+        padded = max(bucket(item.length) for item in batch) * len(batch)
         assert len(batch) == 1 or padded <= budget
 
     def test_takes_the_nearest_in_length(self) -> None:
         entries = [entry(16), entry(250), entry(15), entry(16)]
-        assert [one.length for one in choose(entries, 48)] == [16, 15, 16]
+        assert [item.length for item in choose(entries, 48)] == [16, 15, 16]
 
     def test_a_short_one_does_not_pay_for_a_long_one(self) -> None:
         entries = [entry(16), entry(256), entry(40), entry(24)]
-        assert [one.length for one in choose(entries, 512)] == [16, 24, 40]
-        assert [one.length for one in choose(entries[1:], 512)] == [256]
+        assert [item.length for item in choose(entries, 512)] == [16, 24, 40]
+        assert [item.length for item in choose(entries[1:], 512)] == [256]
 
     def test_what_is_cheap_beside_the_start_of_a_pass_is_company(self) -> None:
-        """Of a tiny model, whose passes take the same time whatever they are of."""
+        """Small inputs of a tiny model share a batch, because its passes take the same time for any
+        of them.
+        """
         entries = [entry(8), entry(60), entry(120)]
-        assert [one.length for one in choose(entries, 4096)] == [8, 60, 120]
-        assert [one.length for one in choose(entries, 256)] == [8]
+        assert [item.length for item in choose(entries, 4096)] == [8, 60, 120]
+        assert [item.length for item in choose(entries, 256)] == [8]
 
     @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 4096))
     def test_no_sample_is_stretched_beyond_the_limit(self, lengths: list[int], budget: int) -> None:
-        padded = [bucket(one.length) for one in choose([entry(n) for n in lengths], budget)]
+        padded = [bucket(item.length) for item in choose([entry(n) for n in lengths], budget)]
         start = budget / 10
         assert start + max(padded) <= STRETCH * (start + min(padded))
 
     def test_padding_is_worth_less_than_another_pass(self) -> None:
         entries = [entry(length) for length in (3, *[48] * 4, *[3] * 3)]
-        assert [one.length for one in choose(entries[:5], 512)] == [3]
-        assert [one.length for one in choose(entries, 512)] == [3] * 4
-        assert [one.length for one in choose(entries[1:], 512)] == [48] * 4
-        assert [one.length for one in choose([entry(24), entry(48)], 512)] == [24, 48]
+        assert [item.length for item in choose(entries[:5], 512)] == [3]
+        assert [item.length for item in choose(entries, 512)] == [3] * 4
+        assert [item.length for item in choose(entries[1:], 512)] == [48] * 4
+        assert [item.length for item in choose([entry(24), entry(48)], 512)] == [24, 48]
 
     @given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(1, 400))
     def test_no_other_split_is_faster(self, units: list[int], budget: int) -> None:
@@ -74,16 +76,16 @@ class TestChoose:
         def taken(batches: list[range]) -> float:
             return sum(start + len(rows) * costs[rows[-1]] for rows in batches)
 
-        found = split(costs, budget)[::-1]
-        assert [place for rows in found for place in rows] == [*range(len(costs))]
-        assert all(map(fits, found))
-        others = (
+        best = split(costs, budget)[::-1]
+        assert [place for rows in best for place in rows] == [*range(len(costs))]
+        assert all(map(fits, best))
+        other_splits = (
             [range(begin, end) for begin, end in itertools.pairwise((0, *cuts, len(costs)))]
             for count in range(len(costs))
             for cuts in itertools.combinations(range(1, len(costs)), count)
         )
-        least = min(taken(one) for one in others if all(map(fits, one)))
-        assert taken(found) == pytest.approx(least)
+        least = min(taken(one) for one in other_splits if all(map(fits, one)))
+        assert taken(best) == pytest.approx(least)
 
     def test_other_keys_wait(self) -> None:
         entries = [entry(16, key="a"), entry(16, key="b"), entry(16, key="a")]
@@ -94,10 +96,10 @@ class TestChoose:
         assert len(choose(entries, 330)) == 3
 
     def test_alone(self) -> None:
-        lone, *others = entry(16), entry(16), entry(16)
+        lone, *rest = entry(16), entry(16), entry(16)
         lone.sample.alone = True
-        assert choose([lone, *others], 512) == [lone]
-        assert choose([*others, lone], 512) == others
+        assert choose([lone, *rest], 512) == [lone]
+        assert choose([*rest, lone], 512) == rest
 
 
 class TestBatchQueue:
@@ -105,16 +107,16 @@ class TestBatchQueue:
         queue = BatchQueue(512)
         queue.put([entry(8, request_id=1), entry(8, request_id=2)])
         assert queue.drop(1) == 1
-        assert [one.request_id for one in queue.take()] == [2]
+        assert [item.request_id for item in queue.take()] == [2]
 
     def test_waits_for_work(self) -> None:
         queue = BatchQueue(512)
-        found: list[bool] = []
-        thread = threading.Thread(target=lambda: found.append(queue.wait()))
+        results: list[bool] = []
+        thread = threading.Thread(target=lambda: results.append(queue.wait()))
         thread.start()
         queue.put([entry(8)])
         thread.join(10)
-        assert found == [True]
+        assert results == [True]
         assert len(queue.take()) == 1
 
     def test_woken_it_comes_back_with_nothing(self) -> None:
@@ -122,12 +124,12 @@ class TestBatchQueue:
         queue.wake()
         assert queue.wait()
         assert queue.take() == []
-        found: list[bool] = []
-        thread = threading.Thread(target=lambda: found.append(queue.wait()))
+        results: list[bool] = []
+        thread = threading.Thread(target=lambda: results.append(queue.wait()))
         thread.start()
         queue.wake()
         thread.join(10)
-        assert found == [True]
+        assert results == [True]
         assert queue.take() == []
 
     def test_closes_when_empty(self) -> None:
@@ -142,36 +144,36 @@ class TestBatchQueue:
         """An entry unlike all others is served as soon as it is the oldest."""
         queue = BatchQueue(64)
         queue.put([entry(8) for _ in range(8)] + [entry(60)] + [entry(8) for _ in range(8)])
-        lengths = [[one.length for one in queue.take()] for _ in range(3)]
+        lengths = [[item.length for item in queue.take()] for _ in range(3)]
         assert lengths[1][0] in (8, 60)
         assert any(60 in batch for batch in lengths)
 
     def test_inputs_of_many_samples_take_turns(self) -> None:
         queue = BatchQueue(budget=1)
         queue.put([entry(8, 1) for _ in range(4)])
-        taken = [queue.take()]
+        batches = [queue.take()]
         queue.put([entry(8, 2) for _ in range(2)])
         queue.put([entry(8, 3)])
-        taken += [queue.take() for _ in range(6)]
-        # The fourth of the first request came before those that came later: it is not put off.
-        assert [batch[0].request_id for batch in taken if batch] == [1, 1, 2, 3, 1, 2, 1]
+        batches += [queue.take() for _ in range(6)]
+        # The first request's fourth input arrived before the later requests, so it is not delayed.
+        assert [batch[0].request_id for batch in batches if batch] == [1, 1, 2, 3, 1, 2, 1]
 
     def test_newcomers_put_nothing_off_for_ever(self) -> None:
         queue = BatchQueue(budget=1)
         queue.put([entry(8, 1) for _ in range(3)])
-        taken: list[int] = []
+        request_ids: list[int] = []
         for _ in range(6):
             queue.put([entry(8, 2)])
-            taken += [one.request_id for one in queue.take()]
-        assert taken.count(1) == 3
+            request_ids += [item.request_id for item in queue.take()]
+        assert request_ids.count(1) == 3
 
 
 class TestKeys:
     def taken(self, queue: BatchQueue, count: int) -> list[int]:
-        found: list[int] = []
+        request_ids: list[int] = []
         for _ in range(count):
-            found += [one.request_id for one in queue.take()]
-        return found
+            request_ids += [item.request_id for item in queue.take()]
+        return request_ids
 
     def test_one_request_does_not_wait_for_a_thousand_of_another_key(self) -> None:
         queue = BatchQueue(8)
@@ -191,10 +193,10 @@ class TestKeys:
         for number, key in enumerate(keys):
             queue.put([entry(8, number)], key)
         order = [keys[number] for number in self.taken(queue, len(keys))]
-        left = {key: keys.count(key) for key in set(keys)}
-        got = dict.fromkeys(left, 0)
+        expected = {key: keys.count(key) for key in set(keys)}
+        got = dict.fromkeys(expected, 0)
         for key in order:
             got[key] += 1
-            for other, count in left.items():
+            for other, count in expected.items():
                 assert got[key] <= got[other] + 1 or got[other] == count
-        assert got == left
+        assert got == expected

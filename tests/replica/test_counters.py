@@ -1,4 +1,4 @@
-"""What tells that a thread of a replica hangs, with a clock in the test's hands."""
+"""Detection of a hanging thread of a replica, with an injected clock."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What is said of a failure, by the step that failed and by what it raised."""
+"""Failure messages by the failed step and the exception."""
 
 import logging
 
@@ -20,26 +20,26 @@ class TestFailure:
     )
     def test_an_input_is_told_what_is_wrong(self, step: Step) -> None:
         error = InputError("It is empty.", field="table", code="invalid_media")
-        found = failures.failure(3, step, error, place)
-        assert found == Failure(3, "invalid_media", "It is empty.", "table")
+        failure = failures.failure(3, step, error, place)
+        assert failure == Failure(3, "invalid_media", "It is empty.", "table")
 
     def test_a_long_prompt_keeps_its_code(self) -> None:
         error = ContextLengthError(8, "there are 9.", field="prompt")
-        found = failures.failure(3, failures.PREPARE_PROMPT, error, place)
-        assert (found.code, found.param) == ("context_length_exceeded", "prompt")
+        failure = failures.failure(3, failures.PREPARE_PROMPT, error, place)
+        assert (failure.code, failure.param) == ("context_length_exceeded", "prompt")
 
     @pytest.mark.parametrize("step", [failures.ENCODE_RESULT, failures.WRITE_ANSWER])
     def test_what_reads_no_input_blames_none(self, step: Step) -> None:
-        found = failures.failure(3, step, InputError("It is empty.", field="table"), place)
-        assert found == Failure(3, "inference_failed", step.message, "inputs")
+        failure = failures.failure(3, step, InputError("It is empty.", field="table"), place)
+        assert failure == Failure(3, "inference_failed", step.message, "inputs")
 
     def test_the_model_s_failure_is_logged_and_kept_from_the_client(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.ERROR):
-            found = failures.failure(3, failures.READ_OUTPUT, RuntimeError("/secret"), place)
-        assert found.code == "inference_failed"
-        assert found.message == "The model's output could not be read."
+            failure = failures.failure(3, failures.READ_OUTPUT, RuntimeError("/secret"), place)
+        assert failure.code == "inference_failed"
+        assert failure.message == "The model's output could not be read."
         assert "an output could not be read" in caplog.text
         assert "/secret" in caplog.text
 
@@ -71,7 +71,9 @@ class TestLoadFailure:
         assert failures.load_failure(error) == expected
 
     def test_names_the_end_of_a_path(self) -> None:
-        """By which one finds the package or the model's file, and not where the server lies."""
+        """The message shows the end of a path, which identifies the package or the model's file. It
+        hides the server's location.
+        """
         error = PermissionError(13, "Permission denied", "/srv/data/site-packages/torch/_C.so")
         reason = failures.load_failure(error).message
         assert reason == "PermissionError: Permission denied …/site-packages/torch/_C.so."

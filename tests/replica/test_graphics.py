@@ -1,4 +1,4 @@
-"""What a replica sees and tells of graphics devices, where torch is built for CPUs."""
+"""Devices that a replica sees and reports, with a torch that is built for CPUs."""
 
 import os
 import subprocess
@@ -49,14 +49,14 @@ def test_a_build_for_cpus_holds_nothing_of_a_device() -> None:
 
 
 def test_nobody_knows_where_there_is_no_claim_or_another_process_has_it() -> None:
-    own = OwnEnvironment(python="/p", cache_dir="/c", gpu_share=0.5)
+    environment = OwnEnvironment(python="/p", cache_dir="/c", gpu_share=0.5)
     assert graphics.held(spec(None)) is None
     assert graphics.held(spec("")) is None
-    assert graphics.held(spec("GPU-1", own)) is None
+    assert graphics.held(spec("GPU-1", environment)) is None
 
 
 def test_torch_is_not_imported_for_it() -> None:
-    """In the engine host it is there; a replica of another engine may do without."""
+    """The engine host has already imported torch. A replica of another engine may not need it."""
     program = (
         "import sys\n"
         "from stoker.replica import graphics\n"

@@ -1,4 +1,4 @@
-"""How a replica's loop is told things by other threads."""
+"""Notifications to a replica's loop from other threads."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from stoker.replica.main import Stopping
 
 
 def test_the_loop_is_woken_when_it_can_see_that_the_worker_has_stopped() -> None:
-    """It looks once, and then not before its next heartbeat."""
+    """The loop polls once and then not before its next heartbeat."""
 
     class Worker:
         def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The kernel knows a thread by its name, and what that starts, too."""
+"""The kernel shows a thread and the threads that it starts under its name."""
 
 import sys
 import threading
@@ -11,11 +11,11 @@ from stoker.replica.named_thread import NamedThread
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_threads_are_known_by_name() -> None:
-    found: list[str] = []
+    names: list[str] = []
 
     def look() -> None:
         thread = threading.get_native_id()
-        found.append(Path(f"/proc/self/task/{thread}/comm").read_text().strip())
+        names.append(Path(f"/proc/self/task/{thread}/comm").read_text().strip())
 
     def start_another() -> None:
         look()
@@ -26,4 +26,4 @@ def test_threads_are_known_by_name() -> None:
     thread = NamedThread("engine", start_another)
     thread.start()
     thread.join()
-    assert found == ["engine"] * 2
+    assert names == ["engine"] * 2

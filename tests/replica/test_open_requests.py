@@ -1,4 +1,4 @@
-"""Whoever closes a request answers it, and nobody else does."""
+"""Only the thread that closes a request answers it."""
 
 import threading
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ class Asked:
 
 def test_only_the_first_one_closes_it() -> None:
     requests: OpenRequests[Asked] = OpenRequests()
-    one = Asked(7)
-    requests.open(one)
-    assert (len(requests), requests[7]) == (1, one)
-    assert requests.close(7) is one
-    assert one.done
+    request = Asked(7)
+    requests.open(request)
+    assert (len(requests), requests[7]) == (1, request)
+    assert requests.close(7) is request
+    assert request.done
     assert len(requests) == 0
     assert requests.close(7) is None
 
@@ -36,7 +36,7 @@ def test_threads_that_close_at_once_share_no_request() -> None:
 
     def close_all() -> None:
         together.wait()
-        closed.extend(one.id for number in range(2000) if (one := requests.close(number)))
+        closed.extend(request.id for number in range(2000) if (request := requests.close(number)))
 
     threads = [threading.Thread(target=close_all) for _ in range(4)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Replicas on few cores compute one after the other, and none waits for one that is gone."""
+"""Replicas on few cores compute in turn. None waits for a process that has ended."""
 
 import os
 import signal
@@ -22,7 +22,9 @@ LONG_S = 60.0
 
 @contextmanager
 def forked(work: Callable[[], object]) -> Iterator[tuple[int, Callable[[], None]]]:
-    """A process that works, then waits; its id, and what waits until it has worked."""
+    """Forks a process that works and then waits. Yields its id and a function that waits until the
+    work is done.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -85,7 +87,7 @@ class TestSharedLock:
 
 
 class Lock:
-    """What `Passes` asks of one, and how long it would have waited."""
+    """Fake of the lock that `Passes` uses. Records the requested timeouts."""
 
     def __init__(self, note: float = 0.0, *, is_free: bool = True) -> None:
         self.note = note
@@ -123,7 +125,7 @@ class TestPasses:
         with passes(lock):
             pass
         assert lock.waits == [0.0]
-        # The holder's note is not touched, nor what it holds given away.
+        # The holder's note stays unchanged, and its lock is not released.
         assert lock.note == PATIENCE * FIRST_S * 2
         assert lock.given == 0
 
@@ -168,31 +170,31 @@ class TestLocks:
 
     def test_of_an_account(self) -> None:
         locks = Locks()
-        one = locks.of(self.spec("a", "account"))
-        assert one is not None
-        assert locks.of(self.spec("b", "account")) is one
-        assert locks.of(self.spec("c", "another")) is not one
+        lock = locks.of(self.spec("a", "account"))
+        assert lock is not None
+        assert locks.of(self.spec("b", "account")) is lock
+        assert locks.of(self.spec("c", "another")) is not lock
         assert locks.of(self.spec("d", "")) is None
 
     def test_goes_with_the_last_that_has_it(self) -> None:
         locks = Locks()
-        one = locks.of(self.spec("a", "account"))
+        lock = locks.of(self.spec("a", "account"))
         locks.of(self.spec("b", "account"))
         locks.ended("a")
-        assert locks.of(self.spec("c", "account")) is one
+        assert locks.of(self.spec("c", "account")) is lock
         for name in ("b", "c", "unknown"):
             locks.ended(name)
-        assert locks.of(self.spec("d", "account")) is not one
+        assert locks.of(self.spec("d", "account")) is not lock
 
     def test_fork_keeps_its_own(self) -> None:
         locks = Locks()
-        one, other = (locks.of(self.spec(name, name)) for name in "ab")
-        assert one
+        first, other = (locks.of(self.spec(name, name)) for name in "ab")
+        assert first
         assert other
 
         def work() -> None:
-            locks.forget_all_but(one)
-            assert one.take(0.0)
+            locks.forget_all_but(first)
+            assert first.take(0.0)
             with pytest.raises(ValueError, match="closed"):
                 _ = other.note
 

@@ -1,4 +1,4 @@
-"""In which order a thread handles what is put."""
+"""Order in which a thread handles its queued items."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Models that load and cannot answer: what is said of them, and that it is no answer with null."""
+"""Models that load but cannot answer fail with a message, not with a null answer."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def configured(folder: Path, **changes: Any) -> Path:
 
 
 def damaged(folder: Path, name: str, value: float) -> Path:
-    """A model one of whose weights is no number."""
+    """Sets one weight of the model to the value, such as NaN. Returns the folder."""
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
     tensors[name].view(-1)[0] = value
@@ -99,11 +99,11 @@ class TestMissingFiles:
         assert "huggingface.co" not in failed.message
 
     def test_of_another_repository(self) -> None:
-        said = (
+        message = (
             "acme/backbone is not a local folder and is not a valid model identifier listed on "
             "'https://huggingface.co/models'"
         )
-        failed = load_failure(OSError(said))
+        failed = load_failure(OSError(message))
         assert failed.lasting
         assert "refer to acme/backbone" in failed.message
 
@@ -142,7 +142,7 @@ class TestNoNumbers:
         assert shared(pipeline, folder)
         damaged(folder, self.NAMES[pipeline], value)
         body = {"inputs": "the [MASK]"}
-        # A replica that measured it before does not try it again.
+        # Replicas measured the model before, so they do not test it again.
         refused = pytest.raises(RefusedError, match=r"not a number \(NaN or infinity\)")
         with closing(Local(pipeline, folder)) as local, refused as caught:
             local.ask(body)
@@ -171,7 +171,7 @@ class TestNoNumbers:
 
 
 def test_towers_of_different_widths(tmp_path: Path) -> None:
-    """transformers builds such a model, and fails on the first image."""
+    """transformers builds such a model, which then fails on the first image."""
     align(tmp_path, projection=32)
     with pytest.raises(ValueError, match=r"vectors of 32 numbers .* vectors of 24,"):
         shared("zero-shot-image-classification", tmp_path)

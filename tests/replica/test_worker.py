@@ -1,4 +1,4 @@
-"""The worker's threads with real torch and a real tiny model, without a process around them."""
+"""The worker's threads with real torch and a real tiny model, but without a separate process."""
 
 import json
 import queue
@@ -23,7 +23,7 @@ POISON = "berkeley"
 
 
 class Gate(TorchEngine):
-    """The torch engine, held shut by the test, which counts batches; one word makes it fail."""
+    """A torch engine that the test can block. It counts batches and fails on one token."""
 
     def __init__(self, poison: int | None = None) -> None:
         super().__init__("cpu", "auto", 1)
@@ -33,7 +33,7 @@ class Gate(TorchEngine):
         self.batches: list[int] = []
         self.poison = poison
         self.shuts_after = -1
-        """So many batches."""
+        """Number of batches after which the engine blocks. -1 means never."""
 
     def forward(
         self, samples: Sequence[Sample], watch: Watch = UNWATCHED
@@ -70,12 +70,12 @@ class Bench:
         self.worker.submit(Work(number, "token-classification", list(items), {}, single))
 
     def answers(self, count: int) -> dict[int, tuple[FromReplica, Any]]:
-        found: dict[int, tuple[FromReplica, Any]] = {}
+        received: dict[int, tuple[FromReplica, Any]] = {}
         for _ in range(count):
             message, content = self.sent.get(timeout=20)
             assert isinstance(message, Result | Failure)
-            found[message.id] = (message, json.loads(content) if content else None)
-        return found
+            received[message.id] = (message, json.loads(content) if content else None)
+        return received
 
 
 @pytest.fixture(scope="module")
@@ -152,9 +152,9 @@ def test_cancelled_work_never_runs(make_bench: Callable[..., Bench]) -> None:
 def test_what_was_done_for_cancelled_work_is_told(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench()
     bench.submit(1, "my name is clara", single=True)
-    one = bench.answers(1)[1][0]
-    assert isinstance(one, Result)
-    assert one.counts["input_tokens"] > 0
+    result = bench.answers(1)[1][0]
+    assert isinstance(result, Result)
+    assert result.counts["input_tokens"] > 0
     bench.worker._queue.budget = 1
     bench.engine.shuts_after = 2
     bench.submit(2, "my name is clara", "i live in california")
@@ -162,7 +162,7 @@ def test_what_was_done_for_cancelled_work_is_told(make_bench: Callable[..., Benc
     while request.missing == 2:
         pass
     bench.worker.cancel(2)
-    assert bench.sent.get(timeout=20)[0] == Cancelled(2, one.counts), "the first item was done"
+    assert bench.sent.get(timeout=20)[0] == Cancelled(2, result.counts), "the first item was done"
 
 
 def test_padding_changes_nothing(make_bench: Callable[..., Bench]) -> None:
@@ -173,9 +173,9 @@ def test_padding_changes_nothing(make_bench: Callable[..., Bench]) -> None:
     bench.submit(2, long, short)
     together = bench.answers(1)[2][1][1]
     assert len(alone) == len(together)
-    for one, other in zip(alone, together, strict=True):
-        assert one["score"] == pytest.approx(other["score"], abs=1e-5)
-        assert {**one, "score": 0} == {**other, "score": 0}
+    for single, other in zip(alone, together, strict=True):
+        assert single["score"] == pytest.approx(other["score"], abs=1e-5)
+        assert {**single, "score": 0} == {**other, "score": 0}
 
 
 def test_stop_finishes_what_was_accepted(make_bench: Callable[..., Bench]) -> None:

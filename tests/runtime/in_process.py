@@ -1,7 +1,9 @@
-"""A second runtime: models run in threads of the server's own process. No fork, no socket, no pid.
+"""A second runtime that runs models in threads of the server's own process, without forks, sockets
+or pids.
 
-`STOKER_RUNTIME=tests.runtime.in_process:InProcessRuntime` chooses it; no file of the package knows
-it. One replica a deployment, loaded by its first call and kept until the deployment is stopped.
+`STOKER_RUNTIME=tests.runtime.in_process:InProcessRuntime` selects it. No file of the package refers
+to it. Each deployment has one replica, which its first call loads and which stays until the
+deployment is stopped.
 """
 
 import asyncio
@@ -43,7 +45,7 @@ class _Deployment:
     model: Local | None = None
     calls: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one who loads, calls or ends the model."""
+    """Lock of the task that loads, calls or unloads the model."""
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
 
 
@@ -66,36 +68,36 @@ class InProcessRuntime:
         self._listeners.add(*listeners)
 
     async def stop(self) -> None:
-        for one in self._deployments.values():
-            await self._end(one, Reason.SERVER_STOPPING)
+        for deployment in self._deployments.values():
+            await self._end(deployment, Reason.SERVER_STOPPING)
         await asyncio.gather(*self._ending)
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
-        one = self._deployments.setdefault(spec.id, _Deployment(spec, running))
-        is_other = not one.spec.runs_like(spec)
-        one.spec, one.running = spec, running
+        deployment = self._deployments.setdefault(spec.id, _Deployment(spec, running))
+        is_other = not deployment.spec.runs_like(spec)
+        deployment.spec, deployment.running = spec, running
         if not running:
-            self._end_later(one, Reason.STOPPED_BY_USER)
+            self._end_later(deployment, Reason.STOPPED_BY_USER)
         elif is_other:
-            self._end_later(one, Reason.CHANGED)
-        elif one.status is Status.STOPPED:
-            self._observe(one, Status.IDLE, Reason.CHANGED, "Waiting for its first request.")
+            self._end_later(deployment, Reason.CHANGED)
+        elif deployment.status is Status.STOPPED:
+            self._observe(deployment, Status.IDLE, Reason.CHANGED, "Waiting for its first request.")
         if running and spec.readiness is Readiness.WARM:
-            self._later(self._load_now(one))
+            self._later(self._load_now(deployment))
 
     def check_fits(self, spec: DeploymentSpec) -> None:
-        """There is no budget of memory."""
+        """Accepts every deployment, because the runtime has no memory budget."""
 
     def check_beside(self, spec: DeploymentSpec, live_id: str) -> None:
-        """Nor for two."""
+        """Accepts every pair of deployments, because the runtime has no memory budget."""
 
     async def remove(self, spec_id: str) -> None:
-        if one := self._deployments.pop(spec_id, None):
-            one.running = False
-            await self._end(one, Reason.STOPPED_BY_USER)
+        if deployment := self._deployments.pop(spec_id, None):
+            deployment.running = False
+            await self._end(deployment, Reason.STOPPED_BY_USER)
 
     async def sweep_strays(self) -> None:
-        """Nothing is kept."""
+        """Does nothing, because the runtime keeps no files or processes."""
 
     async def call(
         self,
@@ -106,29 +108,29 @@ class InProcessRuntime:
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        one = self._deployments.get(spec_id)
-        if one is None:
+        deployment = self._deployments.get(spec_id)
+        if deployment is None:
             raise NotFoundError("Deployment not found", code="deployment_not_found")
         if isinstance(call, Generation):
             raise InvalidRequestError("This runtime runs no language models.")
         begun = time.monotonic()
-        one.calls += 1
+        deployment.calls += 1
         try:
-            async with one.lock:
-                model = await self._loaded(one)
-                given = time.monotonic()
+            async with deployment.lock:
+                model = await self._loaded(deployment)
+                started = time.monotonic()
                 outcome, answer = await asyncio.to_thread(_answer, model, call)
         finally:
-            one.calls -= 1
+            deployment.calls -= 1
         self._listeners.served(
             Served(
-                account_id=one.spec.account_id,
-                deployment_id=one.spec.deployment,
-                model=one.spec.model,
+                account_id=deployment.spec.account_id,
+                deployment_id=deployment.spec.deployment,
+                model=deployment.spec.model,
                 outcome=outcome,
                 status=200 if outcome == OK else 400,
-                waited_s=given - begun,
-                seconds=time.monotonic() - given,
+                waited_s=started - begun,
+                seconds=time.monotonic() - started,
                 counts={},
             )
         )
@@ -154,32 +156,39 @@ class InProcessRuntime:
         return ()
 
     def at_work(self, besides: str) -> bool:
-        return any(one.calls and one.spec.id != besides for one in self._deployments.values())
+        return any(
+            deployment.calls and deployment.spec.id != besides
+            for deployment in self._deployments.values()
+        )
 
     def stats(self, spec_id: str) -> DeploymentStats | None:
-        one = self._deployments.get(spec_id)
-        if one is None:
+        deployment = self._deployments.get(spec_id)
+        if deployment is None:
             return None
         replica = ReplicaStats(
-            id=one.replica_id,
-            status=one.status,
+            id=deployment.replica_id,
+            status=deployment.status,
             pid=None,
-            outstanding=one.calls,
+            outstanding=deployment.calls,
             memory_bytes=None,
             progress=1.0,
-            engine=one.model.engine if one.model else "",
+            engine=deployment.model.engine if deployment.model else "",
         )
         return DeploymentStats(
-            status=one.status,
-            reason=one.reason,
-            message=one.message,
-            replicas=[replica] if one.model else [],
-            calls=one.calls,
+            status=deployment.status,
+            reason=deployment.reason,
+            message=deployment.message,
+            replicas=[replica] if deployment.model else [],
+            calls=deployment.calls,
         )
 
     async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
-        found = [one for one in self._deployments.values() if one.spec.deployment == deployment_id]
-        return [line for one in found for line in one.lines][-limit:]
+        deployments = [
+            deployment
+            for deployment in self._deployments.values()
+            if deployment.spec.deployment == deployment_id
+        ]
+        return [line for deployment in deployments for line in deployment.lines][-limit:]
 
     def why_not_ready(self) -> str | None:
         return None
@@ -194,7 +203,7 @@ class InProcessRuntime:
                 code="deployment_stopped",
             )
         if one.model is None:
-            asked = time.monotonic()
+            began = time.monotonic()
             one.replica_id = f"thread_{next(_numbers)}"
             self._observe(one, Status.STARTING, Reason.REQUEST, "A replica is starting.")
             try:
@@ -212,7 +221,7 @@ class InProcessRuntime:
                 model=one.spec.model,
                 memory_bytes=one.spec.memory_bytes,
             )
-            self._listeners.loaded(one.spec, time.monotonic() - asked)
+            self._listeners.loaded(one.spec, time.monotonic() - began)
             self._observe(one, Status.READY, Reason.LOADED, "Ready.")
         return one.model
 

@@ -7,7 +7,7 @@ START_MS = 490_000 * HOUR_MS
 
 
 class Clock:
-    """A monotonic and a wall clock that move together, until one is set."""
+    """A monotonic and a wall clock that advance together until one is set."""
 
     def __init__(self) -> None:
         self.monotonic_ms = 5_000
@@ -33,7 +33,7 @@ def begin(meter: Meter, worker_id: str, memory_bytes: int) -> None:
 
 
 def totals(holdings: list[Holding]) -> dict[int, int]:
-    return {one.hour: one.mib_ms for one in holdings}
+    return {holding.hour: holding.mib_ms for holding in holdings}
 
 
 class TestHolding:
@@ -46,11 +46,11 @@ class TestHolding:
         clock.pass_(20_000)
         meter.end("rep_1")
         clock.pass_(60_000)
-        (held,) = meter.take()
-        assert held.mib_ms == 300 * 1_500 + 413 * 20_000
-        assert held.peak_mib == 413
-        assert (held.start_ms, held.end_ms) == (START_MS, START_MS + 21_500)
-        assert held.is_final
+        (holding,) = meter.take()
+        assert holding.mib_ms == 300 * 1_500 + 413 * 20_000
+        assert holding.peak_mib == 413
+        assert (holding.start_ms, holding.end_ms) == (START_MS, START_MS + 21_500)
+        assert holding.is_final
 
     def test_grows_until_it_is_over(self):
         clock = Clock()
@@ -70,9 +70,9 @@ class TestHolding:
         begin(meter, "rep_1", 2 * MIB)
         clock.pass_(HOUR_MS + 1_750)
         hour = START_MS // HOUR_MS
-        held = meter.take()
-        assert totals(held) == {hour: 2_000, hour + 1: 2 * HOUR_MS, hour + 2: 1_500}
-        assert [one.is_final for one in held] == [True, True, False]
+        holdings = meter.take()
+        assert totals(holdings) == {hour: 2_000, hour + 1: 2 * HOUR_MS, hour + 2: 1_500}
+        assert [holding.is_final for holding in holdings] == [True, True, False]
 
     def test_that_was_not_acknowledged_is_told_again(self):
         clock = Clock()
@@ -80,9 +80,9 @@ class TestHolding:
         begin(meter, "rep_1", MIB)
         clock.pass_(10)
         meter.end("rep_1")
-        held = meter.take()
-        assert meter.take() == held
-        meter.acknowledge(held)
+        holdings = meter.take()
+        assert meter.take() == holdings
+        meter.acknowledge(holdings)
         assert meter.take() == []
 
     def test_that_grew_while_it_was_written_is_told_again(self):
@@ -90,10 +90,10 @@ class TestHolding:
         meter = metered(clock)
         begin(meter, "rep_1", MIB)
         clock.pass_(10)
-        held = meter.take()
+        holdings = meter.take()
         clock.pass_(5)
         meter.end("rep_1")
-        meter.acknowledge(held)
+        meter.acknowledge(holdings)
         assert totals(meter.take()) == {START_MS // HOUR_MS: 15}
 
     def test_of_a_past_hour_is_told_once_more_as_final(self):
@@ -116,7 +116,7 @@ class TestClockJumps:
         clock.wall_ms -= 5 * HOUR_MS
         clock.pass_(2_000)
         meter.end("rep_1")
-        assert sum(one.mib_ms for one in meter.take()) == 3_000
+        assert sum(holding.mib_ms for holding in meter.take()) == 3_000
 
     def test_forward_change_no_amount(self):
         clock = Clock()
@@ -125,7 +125,7 @@ class TestClockJumps:
         clock.wall_ms += 7 * HOUR_MS
         clock.pass_(2_000)
         meter.end("rep_1")
-        assert sum(one.mib_ms for one in meter.take()) == 2_000
+        assert sum(holding.mib_ms for holding in meter.take()) == 2_000
 
 
 @given(
@@ -146,9 +146,9 @@ def test_sums_are_exact_whatever_happens_between(steps: list[tuple[int, int, int
         clock.pass_(ms)
         expected += mib * ms
         clock.wall_ms += jump
-        held = meter.take()
-        written |= totals(held)
-        meter.acknowledge(held)
+        holdings = meter.take()
+        written |= totals(holdings)
+        meter.acknowledge(holdings)
         meter.resize("rep_1", size)
         mib = -(-size // MIB)
     meter.end("rep_1")
@@ -164,12 +164,12 @@ class TestL6:
         clock.pass_(1_000)
         assert meter.totals() == {"dep_1": 10_000}
         meter.forget("dep_1")
-        # Its process was killed, and is seen to have ended later.
+        # Its process was killed, but its end is noticed later.
         clock.pass_(500)
         assert meter.totals() == {}
         meter.end("rep_1")
-        (held,) = meter.take()
-        assert (held.mib_ms, held.is_final) == (15_000, True)
-        meter.acknowledge([held])
+        (holding,) = meter.take()
+        assert (holding.mib_ms, holding.is_final) == (15_000, True)
+        meter.acknowledge([holding])
         assert meter.totals() == {}
         assert not meter.take()

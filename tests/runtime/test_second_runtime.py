@@ -1,4 +1,4 @@
-"""The seam holds: another runtime, chosen by the setting, serves with the package as it is."""
+"""Another runtime, selected by the setting, works with the unchanged package."""
 
 import os
 import time
@@ -25,7 +25,7 @@ TEXTS = ["The room was clean and the staff were friendly.", "Never again: cold f
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One of its own: the runtime is a setting of the whole server."""
+    """Yields a separate server, because the runtime is a setting of the whole server."""
     settings = {
         **WITHOUT_MODELS,
         "STOKER_RUNTIME": "tests.runtime.in_process:InProcessRuntime",
@@ -44,7 +44,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def identifier(client: httpx.Client) -> str:
-    """A deployment that has answered."""
+    """Returns the id of a deployment that has answered."""
     made = deploy(client, FOLDER, MODEL)
     classified(client, TEXTS)
     return made["id"]
@@ -57,14 +57,14 @@ def classified(client: httpx.Client, inputs: Any, status: int = 200) -> Any:
 
 
 def scores(answer: Any) -> list[dict[str, float]]:
-    return [{one["label"]: one["score"] for one in each} for each in answer]
+    return [{prediction["label"]: prediction["score"] for prediction in each} for each in answer]
 
 
 def test_answers_are_those_of_transformers(client: httpx.Client, identifier: str):
     pipeline = transformers.pipeline("text-classification", str(FOLDER), top_k=None)
-    found = scores(classified(client, TEXTS))
-    assert found == [pytest.approx(each, abs=1e-4) for each in scores(pipeline(TEXTS))]
-    assert {max(each, key=each.__getitem__) for each in found} == {"positive", "negative"}
+    results = scores(classified(client, TEXTS))
+    assert results == [pytest.approx(each, abs=1e-4) for each in scores(pipeline(TEXTS))]
+    assert {max(each, key=each.__getitem__) for each in results} == {"positive", "negative"}
 
 
 def test_it_is_shown_as_it_is(client: httpx.Client, identifier: str):
@@ -79,9 +79,11 @@ def test_it_is_shown_as_it_is(client: httpx.Client, identifier: str):
 def test_nothing_of_this_machines_runtime_is_there(server: Server, identifier: str):
     assert server.process
     below = psutil.Process(server.process.pid).children(recursive=True)
-    # Uploads are inspected in processes of their own, whatever runs the models.
-    others = [one for one in below if "stoker.inspection.process" not in one.cmdline()]
-    assert others == []
+    # Uploads are inspected in separate processes with any runtime.
+    other_processes = [
+        process for process in below if "stoker.inspection.process" not in process.cmdline()
+    ]
+    assert other_processes == []
     assert not (server.data_dir / "logs").exists()
 
 
@@ -105,7 +107,7 @@ def test_the_gateway_hears_of_starts_and_calls(
     deadline = time.monotonic() + 30
     while len(events := client.get(path).json()["data"]) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert {"created", "request", "loaded"} <= {one["reason"] for one in events}
+    assert {"created", "request", "loaded"} <= {event["reason"] for event in events}
     with server.client(server.operator_key) as operator:
         metrics = operator.get("/metrics").text
     counted = [line for line in metrics.splitlines() if line.startswith("stoker_requests_total{")]

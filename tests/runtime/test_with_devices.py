@@ -1,5 +1,6 @@
-"""A server whose table of graphics devices has two, and whose torch is built for CPUs: what is
-claimed of them is seen at every end, and models answer as ever."""
+"""A server with two graphics devices in its table and a torch that is built for CPUs. The claims
+are visible everywhere, and models answer as usual.
+"""
 
 import os
 import re
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One of its own: the table is a setting of the whole server."""
+    """Yields a separate server, because the table is a setting of the whole server."""
     settings = {
         "STOKER_RUNTIME": "tests.support.graphics:with_two_devices",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -65,13 +66,14 @@ def test_they_are_counted_and_shown(server: Server, client: httpx.Client):
     deploy(client, FOLDER, "any")
     answer = client.post(PATH, json={"model": "any", "inputs": TEXTS}).raise_for_status().json()
     pipeline = transformers.pipeline("text-classification", str(FOLDER), top_k=None)
-    found = [{one["label"]: one["score"] for one in each} for each in answer]
+    results = [{one["label"]: one["score"] for one in each} for each in answer]
     expected = [{one["label"]: one["score"] for one in each} for each in pipeline(TEXTS)]
-    assert found == [pytest.approx(each, abs=1e-4) for each in expected]
-    # It claimed what its weights and CUDA would take, until it told what it holds: nothing.
+    assert results == [pytest.approx(each, abs=1e-4) for each in expected]
+    # The deployment claimed the need of its weights and CUDA until it reported its real use, which
+    # is nothing.
     deadline = time.monotonic() + 20
-    while held := [one["held_bytes"] for one in devices(client)][1]:
-        assert held > 512 * MIB and time.monotonic() < deadline
+    while held_bytes := [one["held_bytes"] for one in devices(client)][1]:
+        assert held_bytes > 512 * MIB and time.monotonic() < deadline
         time.sleep(0.1)
     key = client.headers["authorization"].removeprefix("Bearer ")
     cli = Cli(server.base_url, key)
@@ -81,7 +83,7 @@ def test_they_are_counted_and_shown(server: Server, client: httpx.Client):
 
 
 def test_what_is_named_is_claimed_and_told(client: httpx.Client):
-    """The replica is told to run on it, which torch refuses: it would, too, without the table."""
+    """The replica receives the named device. torch rejects it, as it would without the table."""
     made = deploy(client, FOLDER, "named", device="cuda:0")
     answer = client.post(PATH, json={"model": "named", "inputs": TEXTS})
     assert answer.status_code == 503

@@ -9,8 +9,8 @@ from tests.support.server import WITHOUT_MODELS, Server, running
 
 @pytest.fixture(scope="session")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One of its own: with limits so low, and connections that are ended, it is of no use to other
-    tests.
+    """Starts a separate server with low limits. Other tests cannot use it, because it ends
+    connections.
     """
     env = {
         "STOKER_HEAD_TIMEOUT_S": str(HEAD_S),

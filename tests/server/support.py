@@ -1,4 +1,4 @@
-"""Requests as bytes, and what the edge says to them."""
+"""Helpers that send raw requests and check the edge's responses."""
 
 import time
 
@@ -15,11 +15,11 @@ END = b"connection: close\r\n\r\n"
 HEAD_S, BODY_S, ANSWER_S = 1, 4, 2
 CONNECTIONS, PER_ADDRESS = 24, 16
 GIVEN_S = 30
-"""For what should be there in a second or two, on a machine that has much else to do."""
+"""Timeout in seconds for events that usually take a second or two. It allows for a busy machine."""
 
 
 def check(found: list[Answer], status: int, kind: str, code: str) -> Answer:
-    """One answer, in our shape, after which the connection was ended."""
+    """Returns the only answer. Checks its error format and that the connection was closed."""
     (answer,) = found
     assert (answer.status, answer.error["type"], answer.error["code"]) == (status, kind, code)
     assert answer.error["message"] and answer.headers["connection"] == "close"
@@ -43,7 +43,7 @@ def ended(client: httpx.Client, reason: str) -> float:
 
 def until(client: httpx.Client, name: str, value: float, **labels: str) -> Scrape:
     deadline = time.monotonic() + GIVEN_S
-    while (found := scrape(client)).get(name, **labels) != value:
-        assert time.monotonic() < deadline, found.get(name, **labels)
+    while (metrics := scrape(client)).get(name, **labels) != value:
+        assert time.monotonic() < deadline, metrics.get(name, **labels)
         time.sleep(0.1)
-    return found
+    return metrics

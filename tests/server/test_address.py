@@ -1,4 +1,4 @@
-"""A server that cannot have its address says which, and who has it."""
+"""A server that cannot bind its address reports the address and the process that holds it."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The head of an answer goes with the first of its body, where that is there."""
+"""The head of an answer is sent together with the first part of its body, if that part is ready."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,9 @@ class Transport:
 
 
 def written(act: Callable[[AnswerTransport], Any], turns: int = 2) -> Transport:
-    """What has been by then, of an answer that is written to within one turn of the loop."""
+    """Runs `act` on an answer's transport and returns the transport after `turns` turns of the
+    loop.
+    """
     transport = Transport()
 
     async def write() -> None:

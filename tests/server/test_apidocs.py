@@ -1,4 +1,4 @@
-"""The API's page: everything it loads comes from this server."""
+"""The API documentation page loads all of its files from this server."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ def test_loads_nothing_from_elsewhere(server: Server) -> None:
         loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
         assert len(loaded) == 4
         for path in loaded:
-            # Relative to `/docs`: a proxy may put a path before it.
+            # The paths are relative to `/docs`, because a proxy may add a prefix.
             assert path.startswith("docs/static/")
             assert client.get(f"/{path}").raise_for_status().content
 
@@ -36,13 +36,15 @@ def test_l8_runs_its_own_files_alone(server: Server) -> None:
     assert policy["script-src"] == policy["connect-src"] == "'self'"
     assert "unsafe" not in page.headers["content-security-policy"]
     assert page.headers["x-frame-options"] == "DENY"
-    # Nothing that such a policy would keep from running or from being seen.
+    # The page has no inline script or style that this policy would block.
     assert re.findall(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=|javascript:", page.text) == []
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium, from the package of that name")
 def test_in_a_browser_behind_a_path(server: Server, tmp_path: Path) -> None:
-    """The proxy takes the path away and says nothing of it."""
+    """The page works in a browser behind a proxy that strips the path prefix and does not report
+    it.
+    """
     server.wait_ready()
     with proxying("/team/stoker") as proxy:
         proxy.port = int(server.base_url.rpartition(":")[2])
@@ -64,6 +66,6 @@ def test_in_a_browser_behind_a_path(server: Server, tmp_path: Path) -> None:
             timeout=120,
         ).stdout
         assert "/v1/classifications/token" in page
-        # Where its calls go.
+        # The address to which the page sends its calls.
         assert f'value="{proxy.base_url}"' in page
-        assert [one for one in proxy.strangers if "favicon" not in one] == []
+        assert [url for url in proxy.strangers if "favicon" not in url] == []

@@ -1,4 +1,4 @@
-"""What works in the background is begun again where it ends, and told meanwhile."""
+"""A background job that ends is restarted. `/health` reports the problem in the meantime."""
 
 import asyncio
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ class Work:
 
 
 async def told(background: Background) -> int:
-    """The status of `/health`, of a server that has nothing else to tell."""
+    """Returns the status of `/health` for a server with no other problem to report."""
     session: Any = SimpleNamespace()
 
     class Database:
@@ -67,7 +67,7 @@ class TestBackground:
         await background.stop_all()
 
     async def test_m6_that_has_died_is_told(self):
-        """Of what no handler takes."""
+        """A job that ends with an exception that no handler catches is reported."""
         background = Background(restart_s=60)
 
         async def cancelled() -> None:

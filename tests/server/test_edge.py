@@ -1,4 +1,4 @@
-"""How long connections may take, and how many there may be: raw sockets against a real server."""
+"""Timeouts and number of connections, tested with raw sockets against a real server."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,9 @@ from tests.support.server import Server
 
 @pytest.mark.fault("d1")
 class TestM9:
-    """Whoever is silent, or slow, loses the connection and nothing else is held for it."""
+    """A silent or slow client loses its connection, and the server holds no other resource for
+    it.
+    """
 
     def test_m9_silent_connection(self, hasty: Server, operator: httpx.Client) -> None:
         check(ask(hasty), 408, "RequestTimeoutError", "request_timeout")
@@ -50,22 +52,22 @@ class TestM9:
         with connect(hasty) as connection:
             connection.settimeout(0.2)
             connection.sendall(GET + b"x-a: ")
-            deadline, said = time.monotonic() + GIVEN_S, b""
-            while not said:
+            deadline, received = time.monotonic() + GIVEN_S, b""
+            while not received:
                 assert time.monotonic() < deadline
                 connection.send(b"a")
                 with contextlib.suppress(TimeoutError):
-                    said = connection.recv(4096)
+                    received = connection.recv(4096)
             connection.settimeout(GIVEN_S)
-            said += read_all(connection)
-        check(answers(said), 408, "RequestTimeoutError", "request_timeout")
+            received += read_all(connection)
+        check(answers(received), 408, "RequestTimeoutError", "request_timeout")
 
     def test_m9_time_begins_anew_with_the_next_head(self, hasty: Server) -> None:
         with connect(hasty) as connection:
             for _ in range(3):
                 connection.sendall(GET + b"\r\n")
                 assert read_one(connection).status == 200
-                # Longer than a head may take: between requests it is not for a head that one waits.
+                # The pause exceeds the head timeout, which does not run between requests.
                 time.sleep(HEAD_S * 1.5)
             connection.sendall(GET)
             check(answers(read_all(connection)), 408, "RequestTimeoutError", "request_timeout")
@@ -76,9 +78,9 @@ class TestM9:
         with connect(hasty) as known, connect(hasty) as chunked:
             known.sendall(head + b"content-length: 90000\r\n\r\n ")
             chunked.sendall(head + b"transfer-encoding: chunked\r\n\r\n5\r\n ")
-            for one in (known, chunked):
-                found = answers(read_all(one))
-                check(found, 408, "RequestTimeoutError", "request_timeout")
+            for connection in (known, chunked):
+                responses = answers(read_all(connection))
+                check(responses, 408, "RequestTimeoutError", "request_timeout")
         assert ended(operator, "body_timeout") == before + 2
 
     def test_m9_slow_upload(self, hasty: Server, operator: httpx.Client) -> None:
@@ -90,35 +92,37 @@ class TestM9:
             key = client.headers["authorization"].encode()
             head = f"PUT {path}/{upload}/files/model.safetensors HTTP/1.1\r\n".encode()
             head += b"host: test\r\ncontent-length: 1000000\r\nauthorization: " + key + b"\r\n\r\n"
-            found = ask(hasty, head, b"a" * 5000, b"a", pause_s=0.1)
-            check(found, 408, "RequestTimeoutError", "request_timeout")
-            # The handler has ended: its session can be given up, which waits for that.
+            responses = ask(hasty, head, b"a" * 5000, b"a", pause_s=0.1)
+            check(responses, 408, "RequestTimeoutError", "request_timeout")
+            # The handler has ended: deleting its upload session waits for that.
             client.delete(f"{path}/{upload}").raise_for_status()
 
     def test_m9_body_that_makes_progress(self, hasty: Server) -> None:
-        """It takes longer than the limit in all."""
+        """A body that makes progress is accepted, although it takes longer than the timeout in
+        total.
+        """
         key = hasty.operator_key.encode()
         piece = b" " * PROGRESS_BYTES
         length = f"content-length: {5 * len(piece) + 2}\r\n".encode()
         head = POST + b"authorization: Bearer " + key + b"\r\n" + length
-        found = ask(hasty, head + END, *[piece] * 5, b"{}", pause_s=BODY_S / 4)
-        assert [one.status for one in found] == [400]
-        assert "'account_id' is required" in found[0].error["message"]
+        responses = ask(hasty, head + END, *[piece] * 5, b"{}", pause_s=BODY_S / 4)
+        assert [response.status for response in responses] == [400]
+        assert "'account_id' is required" in responses[0].error["message"]
 
     def test_m9_body_after_its_answer(self, hasty: Server, operator: httpx.Client) -> None:
-        """Said 401 already: a body that never ends holds nothing."""
+        """After a 401 response, a body that never ends holds no resources."""
         before = ended(operator, "body_timeout")
         with connect(hasty) as connection:
             connection.sendall(POST + b"content-length: 90000\r\n\r\n ")
-            assert [one.status for one in answers(read_all(connection))] == [401]
+            assert [response.status for response in answers(read_all(connection))] == [401]
         assert ended(operator, "body_timeout") == before + 1
 
     def test_m9_silent_ones_in_number(self, hasty: Server, operator: httpx.Client) -> None:
         with contextlib.ExitStack() as stack:
             silent = [stack.enter_context(connect(hasty)) for _ in range(PER_ADDRESS // 2)]
             others_are_answered(hasty)
-            for one in silent:
-                check(answers(read_all(one)), 408, "RequestTimeoutError", "request_timeout")
+            for connection in silent:
+                check(answers(read_all(connection)), 408, "RequestTimeoutError", "request_timeout")
         until(operator, "stoker_connections_open", 1)
 
 
@@ -126,7 +130,7 @@ class TestM9:
 class TestReaderThatNeverReads:
     @pytest.fixture
     async def download(self, hasty: Server) -> Any:
-        """A request for a file that fits no buffer of the kernel's."""
+        """Returns a request for a file that is larger than the kernel's buffers."""
         platform = build_services(hasty.settings).platform
         await platform.secret.agree(platform.database)
         with hasty.account("unread") as client:
@@ -152,48 +156,57 @@ class TestReaderThatNeverReads:
     def test_m9_its_connection_and_its_work_end(
         self, hasty: Server, operator: httpx.Client, download: bytes, ahead: int
     ) -> None:
-        """Also where another request waits behind the one that is answered."""
+        """The connection and its handler also end if another request is queued behind the current
+        one.
+        """
         before, served = ended(operator, "answer_timeout"), self.served(operator)
         request = download + b"host: test\r\n\r\n"
         with connect(hasty, receive_bytes=4096) as connection:
             connection.sendall(request * (1 + ahead))
             until(operator, "stoker_connections_ended_total", before + 1, reason="answer_timeout")
-            # The handler has ended; the one that waited behind it never began.
+            # The handler has ended. The request that was queued behind it was not started.
             until(operator, "stoker_http_requests_total", served + 1, route=self.ROUTE)
-            found = read_all(connection)
-        assert found.startswith(b"HTTP/1.1 200") and len(found) < 64 * MIB
+            received = read_all(connection)
+        assert received.startswith(b"HTTP/1.1 200") and len(received) < 64 * MIB
         until(operator, "stoker_connections_open", 1)
 
     def test_m9_one_that_closes_behind_the_answer(
         self, hasty: Server, operator: httpx.Client, download: bytes
     ) -> None:
-        """All is written to the transport, which would wait for ever until it is read."""
+        """The transport holds the whole answer and would otherwise wait indefinitely for the client
+        to read it.
+        """
         before = ended(operator, "answer_timeout")
         ranged = download + b"range: bytes=0-60000\r\nhost: test\r\n" + END
         with connect(hasty, receive_bytes=4096) as connection:
             connection.sendall(download + b"range: bytes=0-8000000\r\nhost: test\r\n" + END)
             until(operator, "stoker_connections_ended_total", before + 1, reason="answer_timeout")
-        (found,) = ask(hasty, ranged)
-        assert (found.status, len(found.body)) == (206, 60001)
+        (response,) = ask(hasty, ranged)
+        assert (response.status, len(response.body)) == (206, 60001)
 
     def test_m9_slow_reader_gets_it_all(self, hasty: Server, download: bytes) -> None:
-        """Slower than the limit in all, but never without progress."""
+        """A slow reader that makes progress receives the whole answer, although it exceeds the
+        timeout in total.
+        """
         with connect(hasty, receive_bytes=64 * 1024) as connection:
             connection.sendall(download + b"range: bytes=0-12000000\r\nhost: test\r\n" + END)
-            found, began = bytearray(), time.monotonic()
+            received, began = bytearray(), time.monotonic()
             while piece := connection.recv(1 << 18):
-                found += piece
+                received += piece
                 if time.monotonic() - began < 3 * ANSWER_S:
                     time.sleep(ANSWER_S / 8)
-        (whole,) = answers(bytes(found))
+        (whole,) = answers(bytes(received))
         assert (whole.status, len(whole.body)) == (206, 12_000_001)
 
 
 class TestPlaces:
     @contextlib.contextmanager
     def held(self, server: Server, *sources: str) -> Iterator[None]:
-        """Connections with a request under way each: its body is awaited, for some seconds. All
-        are asked for before one is waited for, so that on no machine the first has ended by then.
+        """Opens connections with one pending request each. The server waits some seconds for each
+        body.
+
+        All requests are sent before the first reply is awaited. Otherwise the first could end
+        before the last is ready on a slow machine.
         """
         key = server.operator_key.encode()
         head = POST + b"authorization: Bearer " + key + b"\r\nexpect: 100-continue\r\n"
@@ -202,15 +215,15 @@ class TestPlaces:
             for source in sources:
                 connections.append(stack.enter_context(connect(server, source)))
                 connections[-1].sendall(head + b"content-length: 90000\r\n\r\n")
-            for one in connections:
-                assert one.recv(100).startswith(b"HTTP/1.1 100")
+            for connection in connections:
+                assert connection.recv(100).startswith(b"HTTP/1.1 100")
             yield
 
     def refused(self, server: Server, source: str = "") -> Answer:
         with connect(server, source) as connection:
             connection.sendall(GET + b"\r\n")
-            found = answers(read_all(connection))
-        answer = check(found, 503, "CapacityError", "too_many_connections")
+            responses = answers(read_all(connection))
+        answer = check(responses, 503, "CapacityError", "too_many_connections")
         assert int(answer.headers["retry-after"]) >= 1
         return answer
 
@@ -220,8 +233,10 @@ class TestPlaces:
             before = scrape(operator).get("stoker_connections_refused_total", reason="address")
             assert "from this address" in self.refused(hasty, "127.0.0.2").error["message"]
             others_are_answered(hasty)
-            found = scrape(operator).get("stoker_connections_refused_total", reason="address")
-            assert found == before + 1
+            refused_count = scrape(operator).get(
+                "stoker_connections_refused_total", reason="address"
+            )
+            assert refused_count == before + 1
         until(operator, "stoker_connections_open", 1)
 
     def test_m9_in_all(self, hasty: Server, operator: httpx.Client) -> None:
@@ -238,9 +253,9 @@ class TestPlaces:
         before = ended(operator, "gave_way")
         with contextlib.ExitStack() as stack:
             idle = [stack.enter_context(connect(hasty, "127.0.0.2")) for _ in range(2)]
-            for one in idle:
-                one.sendall(GET + b"\r\n")
-                assert read_one(one).status == 200
+            for connection in idle:
+                connection.sendall(GET + b"\r\n")
+                assert read_one(connection).status == 200
             stack.enter_context(self.held(hasty, *["127.0.0.2"] * (PER_ADDRESS - 2)))
             late = stack.enter_context(connect(hasty, "127.0.0.2"))
             late.sendall(GET + b"\r\n")
@@ -252,22 +267,22 @@ class TestPlaces:
         until(operator, "stoker_connections_open", 1)
 
     def test_m9_a_thousand_from_one_address(self, gateway: Server) -> None:
-        """Streams behind a reverse proxy, with the defaults: none gives way to another."""
+        """With default limits, no stream behind a reverse proxy is closed in favour of another."""
         raise_open_files()
         with contextlib.ExitStack() as stack:
             made = [stack.enter_context(connect(gateway)) for _ in range(1000)]
             for _ in range(2):
-                for one in made:
-                    one.sendall(GET + b"\r\n")
-                assert {read_one(one).status for one in made} == {200}
+                for connection in made:
+                    connection.sendall(GET + b"\r\n")
+                assert {read_one(connection).status for connection in made} == {200}
             others_are_answered(gateway)
-            # They come at once, and are short: a thousand steps in one turn of the loop are no long
-            # one.
+            # The requests arrive together and are short. A thousand steps in one turn of the loop
+            # do not count as one long step.
             gateway.held_loop()
 
 
 class TestConnections:
-    """The book of connections, without any."""
+    """Tests the accounting of connections, without real connections."""
 
     class One:
         def __init__(self) -> None:
@@ -287,11 +302,11 @@ class TestConnections:
     async def test_places_come_back(self) -> None:
         connections = Connections(self.limits())
         for _ in range(50):
-            one = self.One()
-            assert connections.admit(one, "192.0.2.1") is None
-            connections.work(one)
-            connections.forget(one)
-            connections.forget(one)
+            connection = self.One()
+            assert connections.admit(connection, "192.0.2.1") is None
+            connections.work(connection)
+            connections.forget(connection)
+            connections.forget(connection)
         counted = {family.name: family.samples for family in await connections.collect()}
         assert [sample.value for sample in counted["stoker_connections_open"]] == [0]
 
@@ -300,27 +315,28 @@ class TestConnections:
         hosts = ["2001:db8::1", "2001:db8::2:1", "2001:db8::3", "2001:db8:0:1::1"]
         refused = []
         for host in hosts:
-            one = self.One()
-            refused.append(connections.admit(one, host))
-            connections.work(one)
+            connection = self.One()
+            refused.append(connections.admit(connection, host))
+            connections.work(connection)
         assert refused == [None, None, Refused.ADDRESS, None]
         assert connections.admit(self.One(), "::ffff:192.0.2.1") is None
-        assert connections.admit(self.One(), "192.0.2.2") is None  # the one before gave way
+        # the previous connection was closed to make room
+        assert connections.admit(self.One(), "192.0.2.2") is None
 
     async def test_a_server_held_up_reads_before_it_judges(self) -> None:
-        connections, one = Connections(self.limits()), self.One()
-        connections.admit(one, "192.0.2.1")
+        connections, connection = Connections(self.limits()), self.One()
+        connections.admit(connection, "192.0.2.1")
         began = asyncio.get_running_loop().time()
         for after in (1.0, 1.5, 90.0, 90.1, 90.2):
             connections.sweep(began + after)
-        assert one.checked == [began + 1.0, began + 1.5, began + 90.1]
+        assert connection.checked == [began + 1.0, began + 1.5, began + 90.1]
 
     async def test_any_number_from_one_address(self) -> None:
         connections = Connections(self.limits(per_address=0))
         ones = [self.One() for _ in range(5)]
-        for one in ones[:4]:
-            assert connections.admit(one, "192.0.2.1") is None
-            connections.work(one)
+        for connection in ones[:4]:
+            assert connections.admit(connection, "192.0.2.1") is None
+            connections.work(connection)
         assert connections.admit(ones[4], "192.0.2.1") is Refused.SERVER
 
     def test_files_bound_the_default(self) -> None:

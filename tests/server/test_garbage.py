@@ -1,4 +1,4 @@
-"""Looking for garbage among all objects waits for a quiet moment."""
+"""Full garbage collection waits for a quiet moment."""
 
 import asyncio
 import gc
@@ -33,7 +33,7 @@ def time() -> Time:
 
 @pytest.fixture(autouse=True)
 def nothing_old() -> None:
-    """As `tests/conftest.py` has it: what the tests have made so far is not gone through."""
+    """Excludes the objects that earlier tests made from collection, like `tests/conftest.py`."""
     gc.collect()
     gc.freeze()
 
@@ -72,11 +72,11 @@ def test_a_wait_begins_when_there_is_need(watched: Garbage, time: Time):
 
 
 def test_large_requests_in_work_are_not_gone_through(watched: Garbage, time: Time):
-    held = [[i] for i in range(2 * MANY)]
+    objects = [[i] for i in range(2 * MANY)]
     make_it_due()
     time.passes(1, 0)
     assert not watched.is_time()
-    del held
+    del objects
     time.passes(1, 0)
     assert watched.is_time()
 
@@ -87,7 +87,7 @@ async def test_what_holds_itself_goes_and_only_there(monkeypatch: pytest.MonkeyP
     gone = weakref.ref(cycle := Cycle())
     working = asyncio.create_task(Garbage(processor=lambda: 0.0).run())
     await asyncio.sleep(0)
-    # It is old, and none of the collections that come by themselves finds it.
+    # The cycle is in the oldest generation, so automatic collections do not find it.
     gc.collect()
     del cycle
     make_it_due()

@@ -1,4 +1,4 @@
-"""Upkeep goes on whatever the wall clock says."""
+"""Upkeep continues independently of the wall clock."""
 
 from datetime import timedelta
 from pathlib import Path

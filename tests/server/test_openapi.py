@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the server does, and no request has a field without a bound."""
+"""The OpenAPI document describes the server's behaviour, and every request field has a bound."""
 
 import json
 import re
@@ -27,7 +27,7 @@ METHODS = {"get", "put", "post", "delete", "patch", "head", "options", "trace"}
 
 Operation = tuple[str, str, dict[str, Any]]
 
-# Their limits are settings (text_limit_chars, list_limit), checked by the handler.
+# The handler checks these fields against settings (text_limit_chars, list_limit).
 LIMITED_BY_SETTINGS = {
     f"{model.__name__}.{field}"
     for task in TASKS.values()
@@ -61,7 +61,7 @@ for _model in ("ChatRequest", "CompletionRequest", "InputTokensRequest", "Respon
         f"{_model}.allowed_token_ids": "its validator bounds tokens, and how many",
         f"{_model}.chat_template_kwargs": "its validator bounds its JSON",
     }
-"""Field → what bounds it, where its type does not."""
+"""Maps a field to its bound, for fields without a bound in their type."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def operations(document: dict[str, Any]) -> list[Operation]:
 
 
 def plain(path: str) -> str:
-    """A route's path as OpenAPI writes it: without converters."""
+    """Returns a route's path as in OpenAPI, without converters."""
     return re.sub(r":\w+\}", "}", path)
 
 
@@ -164,30 +164,32 @@ class TestTask:
         assert {"400", "401", "404", "413", "415", "429", "500", "503", "504"} <= statuses
 
     def test_example_is_accepted(self, server: Server, task: Task, nobody: httpx.Client):
-        """It gets past every check of its body, as far as the key's missing model."""
+        """The example passes every check of its body. It fails only because the key has no such
+        model.
+        """
         response = nobody.post(task.path, json=dict(task.example))
         assert response.json()["error"]["code"] == "model_not_found"
 
 
 def request_models(base: type[BaseModel]) -> list[type[BaseModel]]:
-    return [found for child in base.__subclasses__() for found in [child, *request_models(child)]]
+    return [model for child in base.__subclasses__() for model in [child, *request_models(child)]]
 
 
 def with_parts(model: type[BaseModel], found: set[type[BaseModel]]) -> set[type[BaseModel]]:
-    """A model and those that its fields are made of."""
+    """Adds a model and all models in its fields to `found` and returns it."""
     if model not in found:
         found.add(model)
         pending: list[Any] = [field.annotation for field in model.model_fields.values()]
         while pending:
-            one = pending.pop()
-            pending += get_args(one)
-            if isinstance(one, type) and issubclass(one, BaseModel):
-                with_parts(one, found)
+            part = pending.pop()
+            pending += get_args(part)
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                with_parts(part, found)
     return found
 
 
 def fields() -> Iterator[tuple[str, FieldInfo]]:
-    app()  # imports every endpoint, and with it every request
+    app()  # imports every endpoint, and thereby every request
     named = {*request_models(RequestModel), *request_models(TaskRequest), VideoCreate}
     models: set[type[BaseModel]] = set()
     for model in (*named, *(convention.request for convention in CONVENTIONS)):
@@ -199,7 +201,7 @@ def fields() -> Iterator[tuple[str, FieldInfo]]:
 
 
 def unbounded(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
-    """What in a type has no bound: a number, a text or a list."""
+    """Yields the parts of a type that have no bound: numbers, texts and lists."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         yield from unbounded(arguments[0], (*metadata, *arguments[1:]))
@@ -233,26 +235,29 @@ def unbounded(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
 
 
 def flat(metadata: tuple[Any, ...]) -> Iterator[Any]:
-    for one in metadata:
-        yield one
-        if isinstance(one, FieldInfo):
-            yield from one.metadata
+    for entry in metadata:
+        yield entry
+        if isinstance(entry, FieldInfo):
+            yield from entry.metadata
 
 
 def has(metadata: tuple[Any, ...], *kinds: type) -> bool:
-    return any(isinstance(one, kinds) for one in flat(metadata))
+    return any(isinstance(entry, kinds) for entry in flat(metadata))
 
 
 def has_pattern(metadata: tuple[Any, ...]) -> bool:
-    """A pattern bounds a text only where it repeats nothing without end."""
-    patterns = [pattern for one in flat(metadata) if (pattern := getattr(one, "pattern", None))]
+    """Returns True if a pattern bounds the text's length, which requires a pattern without
+    unlimited repetition.
+    """
+    patterns = [pattern for entry in flat(metadata) if (pattern := getattr(entry, "pattern", None))]
     return any(not re.search(r"[*+]|,\}", pattern) for pattern in patterns)
 
 
 def has_length(metadata: tuple[Any, ...]) -> bool:
-    """A length that the document names, of what a validator of ours looks at."""
+    """Returns True if the document names a maximum length, which one of our validators checks."""
     return any(
-        isinstance(one, WithJsonSchema) and "maxLength" in one.json_schema for one in flat(metadata)
+        isinstance(entry, WithJsonSchema) and "maxLength" in entry.json_schema
+        for entry in flat(metadata)
     )
 
 
@@ -289,9 +294,9 @@ class TestBounds:
                 if parameter["in"] != "query":
                     continue
                 schemas = parameter["schema"].get("anyOf", [parameter["schema"]])
-                for one in schemas:
-                    name = one.get("$ref", "").rpartition("/")[2]
-                    schema = document["components"]["schemas"][name] if name else one
+                for candidate in schemas:
+                    name = candidate.get("$ref", "").rpartition("/")[2]
+                    schema = document["components"]["schemas"][name] if name else candidate
                     bounded = {
                         "integer": {"minimum", "maximum"} <= set(schema),
                         "number": {"minimum", "maximum"} <= set(schema),
@@ -302,6 +307,6 @@ class TestBounds:
 
 @pytest.fixture(scope="module")
 def nobody(server: Server) -> Iterator[httpx.Client]:
-    """An account without a deployment."""
+    """Yields a client of an account without deployments."""
     with server.account("nobody") as client:
         yield client

@@ -1,4 +1,4 @@
-"""A server below a path, whether the proxy takes it away or leaves it in requests."""
+"""A server works below a path prefix, both when the proxy strips it and when it forwards it."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -29,7 +29,7 @@ def servers(answer: httpx.Response) -> Any:
 
 @pytest.mark.parametrize("prefix", ["", "/team/stoker"])
 async def test_public_address(public: App, prefix: str) -> None:
-    """With and without the path in the request."""
+    """The server answers requests with and without the path prefix."""
     async with public.client(public.operator_key) as client:
         for path in ("/openapi.json", "/v1/agent/openapi.json"):
             assert servers(await client.get(f"{prefix}{path}")) == [{"url": "/team/stoker"}]
@@ -41,7 +41,7 @@ async def test_public_address(public: App, prefix: str) -> None:
         assert (await client.get(f"{prefix}/v1/accounts")).status_code == 200
         link = await client.post(f"{prefix}/v1/console/links")
         assert link.json()["url"].startswith(f"{PUBLIC}/console/#link=")
-        # A call, which has a way of its own through the app.
+        # A model call takes a separate route through the app.
         call = await client.post(f"{prefix}/v1/chat/completions", json={"model": "x"})
         assert call.json()["error"]["param"] == "x-stoker-account"
 
@@ -61,7 +61,7 @@ async def test_header_of_a_proxy(plain: App) -> None:
         assert 'src="/stoker/console/' in (await client.get("/console/", headers=headers)).text
         link = await client.post("/v1/console/links", headers=headers)
         assert link.json()["url"].startswith("http://stoker/stoker/console/#link=")
-        # It is no way around a proxy's rules for paths.
+        # The header does not bypass a proxy's rules for paths.
         assert (await client.get("/stoker/health", headers=headers)).status_code == 404
 
 

@@ -1,4 +1,4 @@
-"""Reverse proxies: whose headers say where a client is."""
+"""Reverse proxies with headers that report the client's address."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SESSION = "/console/session"
 
 
 def tried(server: Server, address: str) -> int:
-    """The status of signing in with a wrong key, as a proxy forwards it for a client."""
+    """Returns the status of a sign-in with a wrong key, as forwarded by a proxy for a client."""
     headers = {"x-forwarded-for": address, "origin": server.base_url}
     with httpx.Client(base_url=server.base_url, headers=headers) as client:
         return client.post(SESSION, json={"key": "sk-a-b"}).status_code

@@ -11,12 +11,12 @@ __all__ = ["migrated", "postgres_url"]
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[postgres.Cluster]:
-    with postgres.cluster() as found:
-        yield found
+    with postgres.cluster() as running_cluster:
+        yield running_cluster
 
 
 @pytest.fixture(scope="package")
 def two(cluster: postgres.Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two servers, shared by the tests that do not harm them."""
-    with pair(tmp_path_factory.mktemp("two"), cluster) as found:
-        yield found
+    """Yields two servers that are shared by tests without destructive effects."""
+    with pair(tmp_path_factory.mktemp("two"), cluster) as servers:
+        yield servers

@@ -1,4 +1,4 @@
-"""Several servers on one PostgreSQL."""
+"""Helpers for several servers on one PostgreSQL."""
 
 import contextlib
 import time
@@ -17,11 +17,13 @@ T = TypeVar("T")
 
 PATIENCE_S = 30.0
 OUTAGE_S = 20.0
-"""How long a database is gone: longer than keys are trusted, so that calls are refused."""
+"""Duration of a database outage in seconds. It exceeds the time for which keys are cached, so that
+calls are rejected.
+"""
 SOON_S = 2.0
-"""How long another server may take to follow."""
+"""Seconds within which another server applies a change."""
 SLACK_S = 6.0
-"""And how much longer a machine may that others use."""
+"""Additional seconds that a busy machine may need."""
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Pair:
     b: Server
 
     def account(self) -> tuple[httpx.Client, httpx.Client]:
-        """Clients of both, with the key of a new account."""
+        """Returns clients of both servers with the key of a new account."""
         on_a = self.a.account()
         key = on_a.headers["authorization"].removeprefix("Bearer ")
         return on_a, self.b.client(key)
@@ -39,9 +41,15 @@ class Pair:
 
 @contextlib.contextmanager
 def pair(root: Path, cluster: postgres.Cluster, **env: str) -> Iterator[Pair]:
-    """Two, started at the same time, that share the folder of blobs and nothing else."""
-    given = {"STOKER_DATABASE_URL": cluster.url, "STOKER_BLOB_URL": f"file://{root}/blobs", **env}
-    servers = [Server(root / name / "data", **given) for name in "ab"]
+    """Starts two servers at the same time. They share the database and the blob folder, but no data
+    folder.
+    """
+    settings = {
+        "STOKER_DATABASE_URL": cluster.url,
+        "STOKER_BLOB_URL": f"file://{root}/blobs",
+        **env,
+    }
+    servers = [Server(root / name / "data", **settings) for name in "ab"]
     for server in servers:
         server.data_dir.parent.mkdir(parents=True)
     try:
@@ -54,9 +62,9 @@ def pair(root: Path, cluster: postgres.Cluster, **env: str) -> Iterator[Pair]:
 
 
 def until(found: Callable[[], T], patience_s: float = PATIENCE_S) -> tuple[T, float]:
-    """What is found once it is anything, and after how many seconds."""
+    """Polls `found` until it returns a true value. Returns the value and the elapsed seconds."""
     begun = time.monotonic()
-    while not (what := found()):
+    while not (value := found()):
         assert time.monotonic() - begun < patience_s, "it did not come about"
         time.sleep(0.02)
-    return what, time.monotonic() - begun
+    return value, time.monotonic() - begun

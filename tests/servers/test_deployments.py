@@ -1,4 +1,4 @@
-"""What is done to a deployment on one server is done on all."""
+"""A change to a deployment on one server takes effect on all servers."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,9 @@ def clients(two: Pair) -> Iterator[tuple[httpx.Client, httpx.Client]]:
 
 @pytest.fixture(scope="module")
 def artifact_id(two: Pair, clients: tuple[httpx.Client, httpx.Client]) -> str:
-    """Of one session: its files came to both servers in turn, and the other one completed it."""
+    """Uploads an artifact in one session. Its files go to both servers in turn, and the second
+    server completes it.
+    """
     on_a, on_b = clients
     sessions = [Uploading.open(two.a, on_a)]
     sessions.append(Uploading(two.b, on_b, *vars_of(sessions[0])))
@@ -55,7 +57,7 @@ def called(client: httpx.Client, model: str, status: int) -> httpx.Response | No
 
 
 def loaded(two: Pair, version_id: str) -> bool:
-    """Whether a server has told the others that it has loaded this."""
+    """Returns True if a server has reported to the others that it loaded the version."""
 
     async def told() -> bool:
         database = Database(two.cluster.url)
@@ -76,32 +78,33 @@ class TestTwo:
     def test_a_life(self, clients: tuple[httpx.Client, httpx.Client], artifact_id: str) -> None:
         on_a, on_b = clients
         made = deploy(on_a, artifact_id, "tagger")
-        own = f"{DEPLOYMENTS}/{made['id']}"
+        url = f"{DEPLOYMENTS}/{made['id']}"
         _, seconds = until(
-            lambda: any(one["id"] == "tagger" for one in on_b.get(MODELS).json()["data"])
+            lambda: any(model["id"] == "tagger" for model in on_b.get(MODELS).json()["data"])
         )
         assert is_soon(seconds)
         answers = [called(client, "tagger", 200) for client in clients]
         assert answers[0].json() == answers[1].json()
-        # Each has a replica of its own.
-        assert len(on_b.get(own).json()["workers"]) == 1
+        # Each server has its own replica.
+        assert len(on_b.get(url).json()["workers"]) == 1
 
-        on_a.post(f"{own}/stop").raise_for_status()
+        on_a.post(f"{url}/stop").raise_for_status()
         stopped, seconds = until(lambda: called(on_b, "tagger", 409))
         assert is_soon(seconds)
         check_error(stopped, 409, "ConflictError", "deployment_stopped")
-        until(lambda: not on_b.get(own).json()["workers"])
+        until(lambda: not on_b.get(url).json()["workers"])
 
-        # Of a stopped one, another way to run is a version at once; the other starts it.
-        changed = on_a.patch(own, json={"dtype": "bfloat16"}).raise_for_status().json()
+        # A stopped deployment gets a new version at once when its configuration changes. The other
+        # server starts it.
+        changed = on_a.patch(url, json={"dtype": "bfloat16"}).raise_for_status().json()
         assert changed["version_id"] != made["version_id"]
-        on_b.post(f"{own}/start").raise_for_status()
+        on_b.post(f"{url}/start").raise_for_status()
         answer, _ = until(lambda: called(on_b, "tagger", 200))
         assert answer.headers["x-stoker-version"] == changed["version_id"]
         answer, seconds = until(lambda: called(on_a, "tagger", 200))
         assert answer.headers["x-stoker-version"] == changed["version_id"]
 
-        on_b.delete(own).raise_for_status()
+        on_b.delete(url).raise_for_status()
         gone, seconds = until(lambda: called(on_a, "tagger", 404))
         assert is_soon(seconds)
         check_error(gone, 404, "ModelNotFoundError", "model_not_found", "model")
@@ -112,36 +115,38 @@ class TestTwo:
     ) -> None:
         on_a, on_b = clients
         made = deploy(on_a, artifact_id, "hot", readiness="hot")
-        own = f"{DEPLOYMENTS}/{made['id']}"
-        until(lambda: {client.get(own).json()["status"] for client in clients} == {"ready"}, 60)
-        on_b.delete(own).raise_for_status()
+        url = f"{DEPLOYMENTS}/{made['id']}"
+        until(lambda: {client.get(url).json()["status"] for client in clients} == {"ready"}, 60)
+        on_b.delete(url).raise_for_status()
 
     def test_a_version_is_proven_where_another_server_has_it_loaded(
         self, two: Pair, clients: tuple[httpx.Client, httpx.Client], artifact_id: str
     ) -> None:
-        """One has loaded nothing: but what is asked of it must not fail the calls of the other."""
+        """A change through a server that has not loaded the model must not fail calls on the other
+        server.
+        """
         on_a, on_b = clients
         made = deploy(on_a, artifact_id, "proven")
-        own = f"{DEPLOYMENTS}/{made['id']}"
+        url = f"{DEPLOYMENTS}/{made['id']}"
         until(lambda: called(on_b, "proven", 200))
-        assert on_a.get(own).json()["workers"] == []
+        assert on_a.get(url).json()["workers"] == []
         until(lambda: loaded(two, made["version_id"]))
-        changed = on_a.patch(own, json={"dtype": "bfloat16"}).raise_for_status().json()
+        changed = on_a.patch(url, json={"dtype": "bfloat16"}).raise_for_status().json()
         assert changed["version_id"] == made["version_id"]
-        until(lambda: on_b.get(own).json()["version_id"] != made["version_id"], 60)
-        newest = on_b.get(own).json()
+        until(lambda: on_b.get(url).json()["version_id"] != made["version_id"], 60)
+        newest = on_b.get(url).json()
         assert newest["dtype"] == "bfloat16"
         until(
             lambda: (
                 called(on_b, "proven", 200).headers.get("x-stoker-version") == newest["version_id"]
             )
         )
-        on_b.delete(own).raise_for_status()
+        on_b.delete(url).raise_for_status()
 
 
 @pytest.fixture
 async def apps(postgres_url: str, tmp_path: Path) -> AsyncIterator[list[App]]:
-    """Two in this process, which look at each other when they are told to."""
+    """Yields two apps in this process. They poll each other only when a test triggers it."""
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(patch("stoker.registry.deployments.peer_updates.LOOK_S", 3600.0))
         yield [
@@ -155,9 +160,9 @@ async def apps(postgres_url: str, tmp_path: Path) -> AsyncIterator[list[App]]:
 
 
 async def following(app: App) -> Following:
-    found = Following(app.services.deployments)
-    await found.open()
-    return found
+    follower = Following(app.services.deployments)
+    await follower.open()
+    return follower
 
 
 async def make(client: httpx.AsyncClient, model: str) -> str:
@@ -167,12 +172,12 @@ async def make(client: httpx.AsyncClient, model: str) -> str:
 
 def models(app: App, account_id: str) -> set[str]:
     entries = app.services.deployments.directory.entries()
-    return {one.model for one in entries if one.account_id == account_id}
+    return {entry.model for entry in entries if entry.account_id == account_id}
 
 
 class TestFollowing:
     async def test_one_that_is_far_behind(self, apps: list[App]) -> None:
-        """Everything is read anew: what was made, and what was deleted."""
+        """A follower that is far behind reloads everything, including creations and deletions."""
         a, b = apps
         with patch.object(revisions, "REMEMBERED", 3), patch.object(revisions, "_FORGET_EVERY", 1):
             client = await a.account()
@@ -192,14 +197,16 @@ class TestFollowing:
     async def test_a_model_deployed_through_another_server_is_found_at_once(
         self, apps: list[App]
     ) -> None:
-        """Nothing is polled here: the call itself has the database asked."""
+        """A new model is found without polling: the call itself triggers a query of the
+        database.
+        """
         a, b = apps
         on_a = await a.account()
         on_b = b.client(on_a.headers["authorization"].removeprefix("Bearer "))
         other = b.client((await a.account()).headers["authorization"].removeprefix("Bearer "))
         await make(on_a, "fresh")
         answers = await asyncio.gather(*(on_b.get("/v1/models/fresh") for _ in range(20)))
-        assert [one.status_code for one in answers] == [200] * 20
+        assert [answer.status_code for answer in answers] == [200] * 20
         assert models(b, on_a.account_id) == {"fresh"}
         for client, model in ((on_b, "unknown"), (other, "fresh")):
             refused = await client.get(f"/v1/models/{model}")
@@ -233,17 +240,19 @@ class TestFollowing:
         client = await a.account()
         followers = [await following(app) for app in apps]
         await make(client, "own")
-        told: list[str] = []
+        applied: list[str] = []
         for app, follower in zip(apps, followers, strict=True):
             directory = app.services.deployments.directory
-            with patch.object(directory, "put", lambda entry: told.append(entry.model)):
+            with patch.object(directory, "put", lambda entry: applied.append(entry.model)):
                 await follower.follow()
                 await follower.follow()
-        assert told == ["own"]
+        assert applied == ["own"]
         assert "own" not in models(b, client.account_id)
 
     async def test_nobody_waits_in_a_circle(self, apps: list[App]) -> None:
-        """Changes of the same deployments, in either order, through both servers: all are made."""
+        """Changes of the same deployments in either order through both servers all succeed without
+        deadlock.
+        """
         a, b = apps
         on_a = await a.account()
         on_b = b.client(on_a.headers["authorization"].removeprefix("Bearer "))
@@ -252,9 +261,9 @@ class TestFollowing:
 
         async def change(client: httpx.AsyncClient, order: list[str], queue: int) -> None:
             for at in range(5):
-                for one in order:
+                for deployment_id in order:
                     answer = await client.patch(
-                        f"{DEPLOYMENTS}/{one}", json={"max_queue": queue + at}
+                        f"{DEPLOYMENTS}/{deployment_id}", json={"max_queue": queue + at}
                     )
                     assert answer.status_code == 200, answer.text
 
@@ -263,12 +272,12 @@ class TestFollowing:
         )
         await follower.follow()
         async with b.services.platform.database.reading() as session:
-            wanted = await session.execute(text("SELECT id, max_queue FROM deployments"))
-            queues = dict(iter(tuple(row) for row in wanted))
+            rows = await session.execute(text("SELECT id, max_queue FROM deployments"))
+            queues = dict(iter(tuple(row) for row in rows))
         runtime = b.services.platform.runtime
-        for one in ids:
-            live = b.services.deployments.directory.live(one)
-            assert runtime._deployments[live].spec.max_queue == queues[one]
+        for deployment_id in ids:
+            live = b.services.deployments.directory.live(deployment_id)
+            assert runtime._deployments[live].spec.max_queue == queues[deployment_id]
 
     async def test_revisions_are_seen_in_their_order(self, apps: list[App]) -> None:
         """A transaction that began first and commits last has the later revision."""
@@ -278,8 +287,8 @@ class TestFollowing:
 
         async def seen(database: Database, since: int) -> list[str]:
             async with database.reading() as session:
-                found = await revisions.since(session, "srv_x", since)
-            return sorted(found[1])
+                changes = await revisions.since(session, "srv_x", since)
+            return sorted(changes[1])
 
         async with a.transaction() as slow:
             revisions.note(slow, a, "dep_slow")

@@ -1,4 +1,6 @@
-"""Limits of a key over several servers, on a clock that the test holds; then over HTTP."""
+"""Limits of a key across several servers, first with a clock that the test controls, then over
+HTTP.
+"""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -24,17 +26,18 @@ class Clock:
 
 
 class Cluster:
-    """Servers that share limits, and the time that passes for all."""
+    """Servers that share limits and one clock."""
 
     def __init__(self, databases: Sequence[Database]) -> None:
         self.clock = Clock()
         self.count = len(databases)
         self.servers = [
-            SharedLimits(one, lambda: self.count, self.clock, self.clock) for one in databases
+            SharedLimits(database, lambda: self.count, self.clock, self.clock)
+            for database in databases
         ]
 
     async def ask(self, server: int, key: Principal, times: int = 1) -> int:
-        """How many of so many requests are let through."""
+        """Sends `times` requests and returns the number that are admitted."""
         limits, passed = self.servers[server], 0
         for _ in range(times):
             await limits.ready(key)
@@ -44,8 +47,8 @@ class Cluster:
     async def seconds(
         self, count: int, key: Principal, *asking: int, each: int = 2, step: float = 1.0
     ) -> list[int]:
-        """What is let through in so many seconds, by server, where each is asked so much at a time
-        by callers that never wait.
+        """Returns the number of admitted requests per server within `count` seconds. Each server in
+        `asking` receives `each` requests per step from callers that do not wait.
         """
         passed = [0 for _ in self.servers]
         for at in range(int(count / step)):
@@ -53,8 +56,8 @@ class Cluster:
                 passed[server] += await self.ask(server, key, each)
             self.clock.now += step
             if (at + 1) * step % 1 == 0:
-                for one in self.servers:
-                    await one.balance()
+                for limits in self.servers:
+                    await limits.balance()
         return passed
 
 
@@ -63,20 +66,20 @@ async def sharing(postgres_url: str) -> AsyncIterator[Cluster]:
     databases = [Database(postgres_url, server_id=f"srv_{at}") for at in range(3)]
     await databases[0].migrate()
     yield Cluster(databases)
-    for one in databases:
-        await one.close()
+    for database in databases:
+        await database.close()
 
 
 class TestRequests:
     async def test_together_they_let_through_what_one_would(self, sharing: Cluster) -> None:
-        """A minute's worth at once, then evenly: by three, as by one."""
+        """Three servers admit as much as one: a minute's limit at once, then at an even rate."""
         key, limit = caller("key_even", requests=60), 60
         assert sum([await sharing.ask(server, key, limit) for server in range(3)]) == limit
         after = await sharing.seconds(MINUTE, key, 0, 1, 2)
         assert sum(after) == pytest.approx(limit, rel=0.1)
 
     async def test_never_more_than_there_is(self, sharing: Cluster) -> None:
-        """All are asked for a whole minute's worth at the same moment."""
+        """The limit holds when all servers receive a whole minute's requests at the same moment."""
         key = caller("key_burst", requests=100)
         passed = [await sharing.ask(server, key, 100) for server in range(3)]
         assert sum(passed) == 100
@@ -88,31 +91,31 @@ class TestRequests:
         rest = await sharing.seconds(MINUTE, key, 1)
         assert rest[1] == pytest.approx(limit, rel=0.1)
         assert rest[0] == 0
-        # And has one again when it is asked.
+        # The server receives a share again when it gets requests.
         both = await sharing.seconds(20, key, 0, 1)
         assert sum(both) == pytest.approx(limit / 3, abs=2)
         assert min(both[:2]) > 0
 
     async def test_one_alone_is_as_it_was(self, sharing: Cluster) -> None:
-        """Each has the same verdicts as a server that counts in memory."""
+        """A single server decides exactly like a server that counts in memory."""
         sharing.count = 1
         key = caller("key_alone", requests=6)
         alone = RateLimits(sharing.clock)
         for pause in (0, 9.9, 0.1, 3600, 5, 5, 7.5, 0.2, 30):
             sharing.clock.now += pause
             expected = [alone.check(key).exhausted for _ in range(7)]
-            found: list[str | None] = []
+            verdicts: list[str | None] = []
             for _ in range(7):
                 await sharing.servers[0].ready(key)
-                found.append(sharing.servers[0].check(key).exhausted)
-            assert found == expected
+                verdicts.append(sharing.servers[0].check(key).exhausted)
+            assert verdicts == expected
 
     async def test_what_is_told_is_true(self, sharing: Cluster) -> None:
         key, limits = caller("key_told", requests=60), sharing.servers[0]
         await limits.ready(key)
         headers = limits.check(key).headers
         assert headers["x-ratelimit-limit-requests"] == "60"
-        # What the others may have is left, too.
+        # The remainder includes the shares of the other servers.
         assert headers["x-ratelimit-remaining-requests"] == "59"
         assert headers["x-ratelimit-reset-requests"] == "1s"
         assert await sharing.ask(0, key, 60) == 59
@@ -141,17 +144,17 @@ class TestTokens:
     async def test_a_debt_is_everybodys(self, sharing: Cluster) -> None:
         key = caller("key_debt", tokens=600)
         a, b = sharing.servers[:2]
-        for one in (a, b):
-            await one.ready(key)
-            assert one.check(key).exhausted is None
-        # Of the request that `b` checked last.
+        for limits in (a, b):
+            await limits.ready(key)
+            assert limits.check(key).exhausted is None
+        # Usage of the request that `b` checked last.
         b.served(served(input_tokens=900, output_tokens=900))
         await b.balance()
         await a.balance()
         await a.ready(key)
         verdict = a.check(key)
         assert verdict.exhausted == "tokens"
-        # 600 there were, and 1,800 were used: by 10 a second.
+        # 600 tokens were available and 1,800 were used. They refill at 10 per second.
         assert verdict.retry_after_s == pytest.approx(120, abs=1)
         sharing.clock.now += 119
         assert await sharing.ask(0, key) == 0
@@ -159,7 +162,7 @@ class TestTokens:
         assert await sharing.ask(0, key) == 1
 
     async def test_of_a_call_that_outlasts_its_share(self, sharing: Cluster) -> None:
-        """The key rests while its call works: what that costs counts all the same."""
+        """The key has no traffic while its call runs. The cost of the call still counts."""
         key, (a, b) = caller("key_long", tokens=600), sharing.servers[:2]
         await a.ready(key)
         a.check(key)
@@ -188,7 +191,7 @@ class TestTwo:
         assert made.status_code == 201, made.text
         begun = time.monotonic()
         statuses = hammered(two, made.json()["key"], 25)
-        # One comes back every three seconds while it lasts.
+        # A request becomes available every three seconds during the test.
         assert 20 <= statuses.count(200) <= 21 + (time.monotonic() - begun) / 3
         assert set(statuses) == {200, 429}
 

@@ -1,4 +1,4 @@
-"""PostgreSQL is gone for a while, under two servers at work."""
+"""PostgreSQL is unavailable for a while under two working servers."""
 
 import asyncio
 import json
@@ -23,24 +23,24 @@ from tests.support.server import WITHOUT_MODELS, Server
 
 KEYS = "/v1/api-keys"
 LONGEST_S = 8.0
-"""An answer may take on a machine that others use, where nothing is waited for: connecting to a
-database that is not there is tried for ten seconds.
+"""Maximum duration in seconds of an answer on a busy machine that waits for nothing. Connecting to
+an unreachable database is tried for ten seconds.
 """
 
 
 @pytest.fixture
 def mortal() -> Iterator[postgres.Cluster]:
-    with postgres.cluster() as found:
-        yield found
+    with postgres.cluster() as running_cluster:
+        yield running_cluster
 
 
 class Caller(threading.Thread):
-    """Calls a model again and again, until told to end."""
+    """Calls a model repeatedly until it is stopped."""
 
     def __init__(self, client: httpx.Client) -> None:
         super().__init__()
         self.answers: list[tuple[float, int, float, str | None]] = []
-        """When, with which status, after how long, and when to come again."""
+        """Per call: start time, status, duration in seconds and the `retry-after` header."""
         self._client = client
         self._over = threading.Event()
 
@@ -59,7 +59,7 @@ class Caller(threading.Thread):
 
 
 def known(url: str) -> set[str]:
-    """The ids of the servers that have told a database that they are there."""
+    """Returns the ids of the servers that are registered in a database."""
 
     async def asked() -> set[str]:
         database = Database(url)
@@ -77,8 +77,8 @@ def known(url: str) -> set[str]:
 def test_gone_and_back(two: Pair, tmp_path: Path) -> None:
     on_a, on_b = two.account()
     made = deploy(on_a, upload(two.a, on_a), "tagger", readiness="hot")
-    own = f"{DEPLOYMENTS}/{made['id']}"
-    until(lambda: all(is_ready(client, own) for client in (on_a, on_b)), 90)
+    url = f"{DEPLOYMENTS}/{made['id']}"
+    until(lambda: all(is_ready(client, url) for client in (on_a, on_b)), 90)
     acknowledged = {
         client.post(KEYS, json={"scope": "account"}).raise_for_status().json()["id"]
         for client in (on_a, on_b)
@@ -95,7 +95,7 @@ def test_gone_and_back(two: Pair, tmp_path: Path) -> None:
         stopped = time.monotonic()
         refused = on_b.post(KEYS, json={"scope": "account"})
         check_error(refused, 503, "CapacityError", "database_unavailable")
-        # A server ends without its database, too.
+        # A server also stops cleanly without its database.
         assert third.stop(PATIENCE_S) == 0
         time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - stopped)))
         two.cluster.start()
@@ -109,16 +109,16 @@ def test_gone_and_back(two: Pair, tmp_path: Path) -> None:
     for one in callers:
         check_calls(one, stopped, started)
     for client in (on_a, on_b):
-        there = {key["id"] for key in client.get(KEYS).raise_for_status().json()["data"]}
-        assert there >= acknowledged
+        key_ids = {key["id"] for key in client.get(KEYS).raise_for_status().json()["data"]}
+        assert key_ids >= acknowledged
         new = client.post(KEYS, json={"scope": "account"})
         assert new.status_code == 201, new.text
-    # Nobody was taken for gone.
+    # No server was considered lost.
     for server in (two.a, two.b):
         gone = [one for one in server.log.read_text().splitlines() if "peer server is gone" in one]
         assert not {json.loads(line)["server"] for line in gone} & before & known(two.cluster.url)
-    # What one does the other follows again.
-    on_b.delete(own).raise_for_status()
+    # Each server applies the changes of the other again.
+    on_b.delete(url).raise_for_status()
     until(lambda: on_a.post(TOKENS, json={"model": "tagger", "inputs": "A"}).status_code == 404)
 
 
@@ -133,11 +133,11 @@ def server_client(two: Pair, at: int, known: httpx.Client) -> httpx.Client:
 
 
 def check_calls(caller: Caller, stopped: float, started: float) -> None:
-    """They go on, or are told when to come again, and nobody waits."""
+    """Checks that calls continued or were rejected with a retry time, and that no call hung."""
     assert {status for _, status, _, _ in caller.answers} <= {200, 503}
     assert all(again for _, status, _, again in caller.answers if status == 503)
     assert max(took for _, _, took, _ in caller.answers) < LONGEST_S
-    during = [one for one in caller.answers if stopped < one[0] < started]
+    during = [call for call in caller.answers if stopped < call[0] < started]
     assert during, "nobody called meanwhile"
 
 
@@ -155,5 +155,5 @@ async def test_an_end_is_bounded_where_the_database_stands_still(
             begun = time.monotonic()
     took = time.monotonic() - begun
     postgres.signalled(pids, signal.SIGCONT)
-    # A statement alone is waited for thirty.
+    # A single statement has a timeout of thirty seconds.
     assert took < 25

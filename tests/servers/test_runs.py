@@ -1,4 +1,6 @@
-"""Agents' runs that one server works on, and others show, follow, answer, cancel and delete."""
+"""Agent runs that one server executes can be shown, followed, answered, cancelled and deleted
+through others.
+"""
 
 import threading
 import time
@@ -17,7 +19,7 @@ from tests.support.deploying import deploy, wait_for
 
 @pytest.fixture(scope="module")
 def accounts(two: Pair) -> Iterator[tuple[Account, Account]]:
-    """One account, as both servers see it."""
+    """Yields one account as seen through both servers."""
     on_a, on_b = two.account()
     with on_a, on_b:
         chat = deploy(on_a, MODEL, "chat", engine="torch", readiness="warm")
@@ -29,12 +31,12 @@ def accounts(two: Pair) -> Iterator[tuple[Account, Account]]:
 
 
 class Listener:
-    """Follows a run through a server, and notes when it was told of what."""
+    """Follows a run through a server and records the delay of each event."""
 
     def __init__(self, account: Account, run: str) -> None:
         self.events: list[dict[str, Any]] = []
         self.late_s: list[float] = []
-        """By event that was made since, how long after it was."""
+        """Delay in seconds of each event that was created after the listener started."""
         self._begun = time.time()
         self._account = account
         self._thread = threading.Thread(target=self._listen, args=(run,))
@@ -56,7 +58,7 @@ class Listener:
 
 @contextmanager
 def counting(account: Account) -> Iterator[str]:
-    """A run that is long, while the server through which it was begun works on it slowly."""
+    """Starts a long run, which the server executes slowly in the meantime."""
     agent = account.agent()
     with account.slowed():
         run = account.run(agent, COUNT)
@@ -69,8 +71,8 @@ class TestRuns:
         a, b = accounts
         with counting(a) as run:
             listener = Listener(b, run)
-            until(lambda: any(one["type"] == "message.delta" for one in listener.events))
-            # It is told while it is made.
+            until(lambda: any(event["type"] == "message.delta" for event in listener.events))
+            # Events are sent while the run is in progress.
             assert b.get(run)["status"] == "in_progress"
         events = listener.end()
         assert events[-1]["type"] == "run.completed"
@@ -97,7 +99,7 @@ class TestRuns:
             listener = Listener(a, run)
             begun = time.monotonic()
             assert b.post(f"{run}/cancel", 200)["status"] == "cancelled"
-            # The engine of the other stops.
+            # The engine of the other server stops.
             until(lambda: not a.outstanding())
             assert time.monotonic() - begun < SOON_S + SLACK_S
         assert listener.end()[-1]["type"] == "run.cancelled"

@@ -1,4 +1,4 @@
-"""A secret that servers of one PostgreSQL are given: nothing of it is in their database."""
+"""A secret that is set for servers of one PostgreSQL. The database stores no part of it."""
 
 import asyncio
 from base64 import urlsafe_b64encode
@@ -35,12 +35,12 @@ async def rows(database: Database) -> dict[str, bytes]:
 
 class TestAgree:
     async def test_one_that_is_given(self, databases: list[Database], tmp_path: Path) -> None:
-        a, b = await asyncio.gather(*(agreed(tmp_path, one, ONE) for one in databases))
+        a, b = await asyncio.gather(*(agreed(tmp_path, database, ONE) for database in databases))
         assert b.unseal(a.seal(b"text")) == Fernet(ONE).decrypt(a.seal(b"text")) == b"text"
         assert b.signed("text", a.sign("text"))
-        kept = await rows(databases[0])
-        assert set(kept) == {CHECK}
-        assert ONE not in kept[CHECK]
+        stored = await rows(databases[0])
+        assert set(stored) == {CHECK}
+        assert ONE not in stored[CHECK]
         assert not (tmp_path / FILE).exists()
 
     async def test_the_databases_own_is_removed(
@@ -58,10 +58,10 @@ class TestAgree:
         self, databases: list[Database], tmp_path: Path
     ) -> None:
         before = await agreed(tmp_path, databases[0])
-        kept = await rows(databases[0])
+        stored = await rows(databases[0])
         with pytest.raises(OtherSecretError, match="set theirs, the row 'server-secret'"):
             await agreed(tmp_path, databases[1], ONE)
-        assert await rows(databases[0]) == kept
+        assert await rows(databases[0]) == stored
         after = await agreed(tmp_path, databases[1])
         assert after.unseal(before.seal(b"text")) == b"text"
 
@@ -74,59 +74,61 @@ class TestAgree:
         self, given: bytes | None, why: str, databases: list[Database], tmp_path: Path
     ) -> None:
         await agreed(tmp_path, databases[0], ONE)
-        kept = await rows(databases[0])
+        before = await rows(databases[0])
         with pytest.raises(OtherSecretError, match=why):
             await agreed(tmp_path, databases[1], given)
-        assert await rows(databases[0]) == kept
+        assert await rows(databases[0]) == before
 
     async def test_a_file_is_as_good(self, databases: list[Database], tmp_path: Path) -> None:
         await agreed(tmp_path, databases[0], ONE)
         (tmp_path / FILE).write_bytes(ONE)
-        for given in (None, ONE):
-            found = await agreed(tmp_path, databases[1], given)
-            assert Fernet(ONE).decrypt(found.seal(b"text")) == b"text"
+        for setting in (None, ONE):
+            secret = await agreed(tmp_path, databases[1], setting)
+            assert Fernet(ONE).decrypt(secret.seal(b"text")) == b"text"
         assert set(await rows(databases[0])) == {CHECK}
         (tmp_path / FILE).write_bytes(OTHER)
-        for given in (None, ONE):
+        for setting in (None, ONE):
             with pytest.raises(OtherSecretError, match=f"{FILE} is another secret"):
-                await agreed(tmp_path, databases[1], given)
+                await agreed(tmp_path, databases[1], setting)
 
     async def test_whoever_is_first_decides(
         self, databases: list[Database], tmp_path: Path
     ) -> None:
-        """Of servers that start at once, those go on that have one secret; the others end."""
-        given = [None, ONE, None, ONE, OTHER, OTHER]
-        found = await asyncio.gather(
-            *(agreed(tmp_path, databases[at % 2], one) for at, one in enumerate(given)),
+        """If servers start at once with different secrets, the servers with one of them continue.
+        The others fail to start.
+        """
+        settings = [None, ONE, None, ONE, OTHER, OTHER]
+        results = await asyncio.gather(
+            *(agreed(tmp_path, databases[at % 2], item) for at, item in enumerate(settings)),
             return_exceptions=True,
         )
-        good = [one for one in found if isinstance(one, ServerSecret)]
+        good = [item for item in results if isinstance(item, ServerSecret)]
         assert len(good) == 2
         assert good[1].unseal(good[0].seal(b"text")) == b"text"
-        assert all(isinstance(one, OtherSecretError) for one in found if one not in good)
+        assert all(isinstance(item, OtherSecretError) for item in results if item not in good)
         assert len(await rows(databases[0])) == 1
 
 
 def repeated(client: Any) -> Any:
-    """The answer to a request that was made once, which is kept sealed."""
-    asked = {"json": {"display_name": "once"}, "headers": {"idempotency-key": "once"}}
-    return client.post("/v1/model-artifacts", **asked).raise_for_status().json()
+    """Sends an idempotent request and returns its answer, which the server stores sealed."""
+    request = {"json": {"display_name": "once"}, "headers": {"idempotency-key": "once"}}
+    return client.post("/v1/model-artifacts", **request).raise_for_status().json()
 
 
 def refused(data_dir: Path, **env: str) -> str:
-    """What a server logs that does not start."""
+    """Returns the log of a server that fails to start."""
     data_dir.parent.mkdir(parents=True)
     server = Server(data_dir, **{**WITHOUT_MODELS, **env})
     with pytest.raises(RuntimeError, match="the server did not start"):
         server.start()
     assert server.process is not None
-    assert server.process.returncode == 3  # as uvicorn has it, and not killed
+    assert server.process.returncode == 3  # uvicorn's exit status: the process was not killed
     return server.log.read_text()
 
 
 def test_servers_that_are_given_one(tmp_path: Path) -> None:
-    """Started at once, they have one operator and read what the others have sealed; what the disk
-    of PostgreSQL has opens nothing.
+    """Servers that start at once share one operator key and unseal each other's data. The contents
+    of PostgreSQL's disk unseal nothing.
     """
     file = tmp_path / "secret"
     file.write_bytes(ONE + b"\n")
@@ -141,8 +143,8 @@ def test_servers_that_are_given_one(tmp_path: Path) -> None:
                 "STOKER_BLOB_URL": f"file://{tmp_path}/two/blobs",
             }
             (tmp_path / "c").mkdir()
-            given = {"STOKER_SECRET": ONE.decode(), **WITHOUT_MODELS}
-            with running(tmp_path / "c" / "data", **shared, **given) as third:
+            settings = {"STOKER_SECRET": ONE.decode(), **WITHOUT_MODELS}
+            with running(tmp_path / "c" / "data", **shared, **settings) as third:
                 assert third.operator_key == two.a.operator_key
             assert "set it here, by STOKER_SECRET" in refused(tmp_path / "d" / "data", **shared)
             wrong = refused(tmp_path / "e" / "data", STOKER_SECRET=OTHER.decode(), **shared)
@@ -160,7 +162,9 @@ def test_servers_that_are_given_one(tmp_path: Path) -> None:
 
 
 async def test_from_the_database_to_the_setting(tmp_path: Path) -> None:
-    """A server whose secret is a row is given that one, and goes on where it was."""
+    """A server with its secret in the database receives it as a setting and continues with its
+    data.
+    """
     with postgres.cluster() as cluster:
         env = {"STOKER_DATABASE_URL": cluster.url, **WITHOUT_MODELS}
         with running(tmp_path / "data", **env) as server, server.account() as client:
@@ -168,7 +172,7 @@ async def test_from_the_database_to_the_setting(tmp_path: Path) -> None:
         database = Database(cluster.url)
         try:
             async with database.reading() as session:
-                # As docs/guide/several-servers.md has it.
+                # The query from docs/guide/several-servers.md.
                 theirs = await session.scalar(
                     text(
                         "SELECT convert_from(value, 'UTF8') FROM shared_secrets "

@@ -1,4 +1,4 @@
-"""Servers that start on one database, and those that go."""
+"""Servers start on one database and leave it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,31 +39,33 @@ class Clock:
 
 @pytest.fixture
 async def databases(postgres_url: str) -> AsyncIterator[list[Database]]:
-    """Of two servers, with nothing of other tests in it."""
-    found = [Database(postgres_url, server_id=f"srv_{name}") for name in "ab"]
-    await asyncio.gather(*(one.migrate() for one in found))
-    async with found[0].transaction() as session:
+    """Yields the databases of two servers, without data of other tests."""
+    opened = [Database(postgres_url, server_id=f"srv_{name}") for name in "ab"]
+    await asyncio.gather(*(database.migrate() for database in opened))
+    async with opened[0].transaction() as session:
         for table in ("servers", "shared_secrets", "upload_files", "uploads", "artifacts"):
             await session.execute(text(f"DELETE FROM {table}"))
-    yield found
-    for one in found:
-        await one.close()
+    yield opened
+    for database in opened:
+        await database.close()
 
 
 class TestFirstStarts:
     def test_at_once(self, two: Pair) -> None:
-        """Both have started on an empty database, and have one operator."""
+        """Both servers start on an empty database and share one operator key."""
         assert two.a.operator_key == two.b.operator_key
         for server in (two.a, two.b):
             with server.client(two.a.operator_key) as operator:
                 keys = operator.get("/v1/api-keys").raise_for_status().json()["data"]
-                assert [one["name"] for one in keys if one["scope"] == "operator"] == [
+                assert [key["name"] for key in keys if key["scope"] == "operator"] == [
                     "first operator"
                 ]
             assert not (server.data_dir / FILE).exists()
 
     def test_links_of_the_other_are_good(self, two: Pair) -> None:
-        """What one has sealed the other opens: the answer to an idempotent request is that."""
+        """A server unseals data that the other one sealed, such as the answer to an idempotent
+        request.
+        """
         on_a, on_b = two.account()
         headers = {"idempotency-key": "once"}
         body = {"display_name": "once"}
@@ -73,28 +75,28 @@ class TestFirstStarts:
         assert again.headers["idempotency-replayed"] == "true"
 
     async def test_migrations_of_eight(self, tmp_path: Path, postgres_url: str) -> None:
-        """On a database of their own, each from nothing."""
+        """Eight servers migrate one empty database at the same time."""
         admin = Database(postgres_url)
         name = new_id(Prefix.SERVER)
         async with admin.engine.connect() as connection:
             outside = await connection.execution_options(isolation_level="AUTOCOMMIT")
             await outside.execute(text(f'CREATE DATABASE "{name}"'))
         await admin.close()
-        found = [Database(postgres_url.rpartition("/")[0] + f"/{name}") for _ in range(8)]
-        await asyncio.gather(*(one.migrate() for one in found))
-        async with found[0].reading() as session:
+        opened = [Database(postgres_url.rpartition("/")[0] + f"/{name}") for _ in range(8)]
+        await asyncio.gather(*(database.migrate() for database in opened))
+        async with opened[0].reading() as session:
             assert await session.scalar(text("SELECT count(*) FROM alembic_version")) == 1
-        for one in found:
-            await one.close()
+        for database in opened:
+            await database.close()
 
 
 class TestSecrets:
     async def test_made_once(self, databases: list[Database], tmp_path: Path) -> None:
         made = [ServerSecret(tmp_path, waits=True) for _ in range(6)]
-        await asyncio.gather(*(one.agree(databases[at % 2]) for at, one in enumerate(made)))
+        await asyncio.gather(*(secret.agree(databases[at % 2]) for at, secret in enumerate(made)))
         sealed = made[0].seal(b"text")
-        assert {one.unseal(sealed) for one in made} == {b"text"}
-        assert len({one.sign("text") for one in made}) == 1
+        assert {secret.unseal(sealed) for secret in made} == {b"text"}
+        assert len({secret.sign("text") for secret in made}) == 1
 
     async def test_a_file_is_taken_over(self, databases: list[Database], tmp_path: Path) -> None:
         (tmp_path / "a").mkdir()
@@ -115,7 +117,7 @@ class TestSecrets:
             await ServerSecret(tmp_path / "a", waits=True).agree(databases[1])
 
     async def test_operator_key(self, tmp_path: Path, postgres_url: str) -> None:
-        """A key that is good is left; one that was revoked gives way to the servers'."""
+        """A valid key in the file is kept. A revoked key is replaced by the servers' shared key."""
         async with (
             serving(tmp_path / "a", database_url=postgres_url) as a,
             serving(tmp_path / "b", database_url=postgres_url) as b,
@@ -124,33 +126,33 @@ class TestSecrets:
                 await session.execute(text("DELETE FROM api_keys WHERE scope = 'operator'"))
                 await session.execute(text("DELETE FROM shared_secrets WHERE name LIKE 'oper%'"))
             first = await bootstrap.operator_key(a.services.platform)
-            own = first.read_text()
+            key = first.read_text()
             second = await bootstrap.operator_key(b.services.platform)
-            assert second.read_text() == own
+            assert second.read_text() == key
             second.write_text("sk-gone-secret\n")
             await bootstrap.operator_key(b.services.platform)
-            assert second.read_text() == own
-            async with a.client(own.strip()) as client:
+            assert second.read_text() == key
+            async with a.client(key.strip()) as client:
                 assert (await client.get("/v1/accounts")).status_code == 200
             async with a.services.platform.database.reading() as session:
-                kept = await session.scalar(text("SELECT value FROM shared_secrets LIMIT 1"))
-            # It does not stand there for everybody to read.
-            assert own.strip().encode() not in kept
+                stored = await session.scalar(text("SELECT value FROM shared_secrets LIMIT 1"))
+            # The database does not store the key in plain text.
+            assert key.strip().encode() not in stored
 
 
 async def silence(database: Database, server_id: str, seconds: float) -> None:
-    """A server was last heard of so long ago."""
+    """Sets a server's last heartbeat to `seconds` ago."""
     async with database.transaction() as session:
-        seen = db.now() - timedelta(seconds=seconds)
+        seen_at = db.now() - timedelta(seconds=seconds)
         await session.execute(
-            update(ServerRow).where(ServerRow.id == server_id).values(seen_at=seen)
+            update(ServerRow).where(ServerRow.id == server_id).values(seen_at=seen_at)
         )
 
 
 class TestHeartbeat:
     async def test_a_silent_one_is_gone(self, databases: list[Database]) -> None:
         clock = Clock()
-        a, b = (Servers(one, clock) for one in databases)
+        a, b = (Servers(database, clock) for database in databases)
         await a.beat()
         await b.beat()
         await a.beat()
@@ -162,15 +164,15 @@ class TestHeartbeat:
         await silence(databases[0], "srv_a", GONE_AFTER_S + 1)
         assert await b.beat() == ["srv_a"]
         assert (b.count, b.is_first) == (1, True)
-        # It was slow, and comes back.
+        # The server was slow and returns.
         await a.beat()
         await b.beat()
         assert b.count == 2
 
     async def test_who_was_away_judges_nobody(self, databases: list[Database]) -> None:
-        """After an outage of the database, all are silent; nobody has gone."""
+        """After a database outage all servers are silent, but none is considered lost."""
         clock = Clock()
-        a, b = (Servers(one, clock) for one in databases)
+        a, b = (Servers(database, clock) for database in databases)
         await a.beat()
         for _ in range(int(GONE_AFTER_S) + 1):
             clock.now += 1
@@ -183,15 +185,15 @@ class TestHeartbeat:
 
     async def test_who_starts_judges_nobody(self, databases: list[Database]) -> None:
         clock = Clock()
-        a, b = (Servers(one, clock) for one in databases)
+        a, b = (Servers(database, clock) for database in databases)
         await a.beat()
         await silence(databases[0], "srv_a", 3600)
         assert await b.beat() == []
 
 
 async def ingesting(database: Database, blobs: Folder, server_id: str | None) -> tuple[str, str]:
-    """An artifact that a server inspects, with a file, and a part that is to replace one of it;
-    the ids of artifact and session.
+    """Creates an artifact that a server inspects, with one file and a part that is to replace a
+    file. Returns the ids of the artifact and its upload session.
     """
     artifact_id, upload_id = new_id(Prefix.ARTIFACT), new_id(Prefix.UPLOAD)
     key = f"artifacts/{artifact_id}/{upload_id}/1"
@@ -249,7 +251,7 @@ class TestRecovery:
         assert await states(b, *alive) == ("ingesting", "ingesting")
         assert await states(b, *lost) == await states(b, *before) == ("uploading", "open")
         await silence(a, "srv_a", GONE_AFTER_S + 1)
-        # That it is silent is not enough: somebody has to have found it gone.
+        # Silence alone is not enough: another server must have declared it lost.
         await artifacts.reopen_lost(b)
         assert await states(b, *alive) == ("ingesting", "ingesting")
         clock = Clock()
@@ -282,7 +284,7 @@ class TestRecovery:
 
 
 def test_one_that_is_killed_is_followed_by_another(two: Pair, tmp_path: Path) -> None:
-    """A third comes and is killed; those who stay serve on, and it starts again."""
+    """A third server starts, is killed and starts again. The other servers keep serving."""
     env = {
         "STOKER_DATABASE_URL": two.cluster.url,
         "STOKER_BLOB_URL": f"file://{two.a.data_dir.parent.parent}/blobs",

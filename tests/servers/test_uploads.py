@@ -1,4 +1,4 @@
-"""Uploads whose requests come to several servers."""
+"""Uploads with requests that arrive at several servers."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from tests.servers.support import SLACK_S, SOON_S, Pair, until
 
 
 def seen(two: Pair) -> tuple[Uploading, Uploading]:
-    """A session, as both servers see it."""
+    """Opens an upload session and returns it as seen through both servers."""
     on_a, on_b = two.account()
     opened = Uploading.open(two.a, on_a)
     return opened, Uploading(two.b, on_b, opened.artifact_id, opened.upload_id, opened.part_size)
@@ -37,7 +37,9 @@ def test_a_transfer_ends_with_the_session_that_another_server_closes(two: Pair) 
 
 
 def test_the_same_request_at_once(two: Pair) -> None:
-    """With one Idempotency-Key, through both: one object; who lost is told so, or told the same."""
+    """Concurrent requests with one Idempotency-Key through both servers create one object. Each
+    other request gets a conflict or the same answer.
+    """
     clients = two.account()
 
     def make(at: int) -> httpx.Response:
@@ -51,4 +53,4 @@ def test_the_same_request_at_once(two: Pair) -> None:
     assert {answer.status_code for answer in answers} <= {201, 409}
     listed = clients[0].get("/v1/model-artifacts").json()["data"]
     assert len(listed) == 3
-    assert {one["id"] for one in listed} == made
+    assert {artifact["id"] for artifact in listed} == made

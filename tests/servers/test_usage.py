@@ -1,4 +1,4 @@
-"""What was used, metered and told by several servers."""
+"""Usage that several servers consume, meter and report."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,10 +24,10 @@ MICRO = 1_000_000
 async def apps(
     postgres_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[App, App]]:
-    """Two in this process. Their meters tick when the test says so."""
+    """Yields two apps in this process. Their meters tick only when the test triggers it."""
     root: Path = tmp_path_factory.mktemp("usage")
-    given = {"database_url": postgres_url, "source_dirs": [NER], "starting_credits": CREDITS}
-    async with serving(root / "a", **given) as a, serving(root / "b", **given) as b:
+    settings = {"database_url": postgres_url, "source_dirs": [NER], "starting_credits": CREDITS}
+    async with serving(root / "a", **settings) as a, serving(root / "b", **settings) as b:
         yield a, b
 
 
@@ -39,14 +39,20 @@ class TestCredits:
     async def test_what_one_has_charged_is_known_to_the_other_after_a_tick(
         self, apps: tuple[App, App]
     ) -> None:
-        """A tick is every ten seconds."""
+        """A charge on one server is known to the other after a tick. Ticks occur every ten
+        seconds.
+        """
         a, b = apps
         client = await a.account("spent")
         on_b = on(b, client)
-        taken = {"amount_microcredits": -CREDITS * MICRO, "correction": True, "note": "all of it"}
+        correction = {
+            "amount_microcredits": -CREDITS * MICRO,
+            "correction": True,
+            "note": "all of it",
+        }
         async with a.client(a.operator_key) as operator:
             path = f"/v1/accounts/{client.account_id}/credits"
-            (await operator.post(path, json=taken)).raise_for_status()
+            (await operator.post(path, json=correction)).raise_for_status()
         body = {"model": "m", "source": str(NER)}
         refused = await client.post(DEPLOYMENTS, json=body)
         check_error(refused, 402, "InsufficientCreditsError", "insufficient_credits")
@@ -66,14 +72,16 @@ class TestStorage:
         assert [a.is_first, b.is_first] == [True, False]
 
     async def test_however_many_think_that_they_are_the_first(self, apps: tuple[App, App]) -> None:
-        """Ticks at once, of servers that all think so, over what an artifact has come to."""
+        """Concurrent ticks of servers that all consider themselves first count an artifact's
+        storage once.
+        """
         from tests.artifacts.support import ARTIFACTS
 
         a, b = apps
         client = await a.account("stored")
         artifact = await client.post(ARTIFACTS, json={"display_name": "m"})
-        found = artifact.raise_for_status().json()["id"]
-        uploads = f"{ARTIFACTS}/{found}/uploads"
+        artifact_id = artifact.raise_for_status().json()["id"]
+        uploads = f"{ARTIFACTS}/{artifact_id}/uploads"
         opened = (await client.post(uploads)).json()["upload_id"]
         for path in sorted(NER.iterdir()):
             if path.is_file():
@@ -83,23 +91,25 @@ class TestStorage:
         assert done.json()["artifact"]["status"] == "ready", done.text
         meters = [self.metering(app, minutes) for minutes in (61, 125) for app in (a, b)]
         for at in (0, 2):
-            await asyncio.gather(*(one.tick() for one in meters[at : at + 2]))
+            await asyncio.gather(*(item.tick() for item in meters[at : at + 2]))
         async with b.services.platform.database.reading() as session:
             rows = await session.execute(
                 select(Holding.hour, func.count())
-                .where(Holding.subject_id == found, Holding.kind == Kind.STORAGE.value)
+                .where(Holding.subject_id == artifact_id, Holding.kind == Kind.STORAGE.value)
                 .group_by(Holding.hour)
             )
             hours = {row[0]: row[1] for row in rows}
-            held = (
+            holdings = (
                 await session.scalars(
-                    select(Holding).where(Holding.subject_id == found).order_by(Holding.hour)
+                    select(Holding).where(Holding.subject_id == artifact_id).order_by(Holding.hour)
                 )
             ).all()
         assert set(hours.values()) == {1}
-        # Without a gap, and nothing twice.
-        assert [one.started_ms for one in held[1:]] == [one.ended_ms for one in held[:-1]]
-        sizes = {one.mib_ms / (one.ended_ms - one.started_ms) for one in held}
+        # The periods have no gaps and no overlaps.
+        assert [item.started_ms for item in holdings[1:]] == [
+            item.ended_ms for item in holdings[:-1]
+        ]
+        sizes = {item.mib_ms / (item.ended_ms - item.started_ms) for item in holdings}
         assert len(sizes) == 1
 
     @staticmethod

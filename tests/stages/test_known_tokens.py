@@ -1,4 +1,4 @@
-"""Texts with tokens that the tokenizer has and the embedding has not."""
+"""Texts with tokens that the tokenizer knows and the embedding lacks."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ BODIES: list[tuple[str, str, dict[str, Any], str]] = [
 
 
 def made(path: Path, head: str, **special: str) -> Path:
-    """A model whose tokenizer has one more token than the embedding has rows."""
+    """Saves a model with a tokenizer that has one more token than the embedding has rows."""
     folder = tiny_bert(path, head)
     tokenizer = library.AutoTokenizer.from_pretrained(folder)
     config = library.AutoConfig.from_pretrained(folder)
@@ -54,11 +54,11 @@ def made(path: Path, head: str, **special: str) -> Path:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Local]:
     root = tmp_path_factory.mktemp("known")
-    found = {name: Local(name, made(root / name, head)) for name, head in PIPELINES.items()}
+    loaded = {name: Local(name, made(root / name, head)) for name, head in PIPELINES.items()}
     ranking = made(root / "reranker", "ForSequenceClassification")
     config = library.AutoConfig.from_pretrained(ranking, num_labels=1)
     library.BertForSequenceClassification(config).save_pretrained(ranking)
-    return found | {"reranker": Local("text-classification", ranking)}
+    return loaded | {"reranker": Local("text-classification", ranking)}
 
 
 @pytest.mark.parametrize(("pipeline", "task", "body", "field"), BODIES)

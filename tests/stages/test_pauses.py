@@ -1,4 +1,4 @@
-"""Long recordings with pauses: what was said comes back once, and when it was said."""
+"""Long recordings with pauses: each phrase is transcribed once, with correct times."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tools.demo_models.speech import RATE
 from tools.pauses import PIPELINE
 
 WINDOW_S = 4.0
-"""Of the demo's transcriber."""
+"""Window of the demo's transcriber in seconds."""
 
 
 def noise(seconds: float, loudness: float, seed: int = 0) -> Any:
@@ -32,7 +32,7 @@ def track(*parts: Any) -> Any:
 
 
 def edges(spans: Any) -> list[float]:
-    """In seconds."""
+    """Returns the starts and ends of spans in seconds."""
     return [edge / RATE for span in spans for edge in span]
 
 
@@ -60,12 +60,14 @@ class TestSilences:
         assert Silences.of(sound, RATE).stretches(30) == [Span(0, len(sound))]
 
     def test_quiet_speech_is_kept(self) -> None:
-        """Though it is quieter than the noise elsewhere in the recording, and than other speech."""
+        """Quiet speech is kept, although it is quieter than other speech and than noise elsewhere
+        in the recording.
+        """
         loud, quiet = noise(5, 0.3), noise(5, 0.002)
         still = noise(8, 1e-5)
         sound = track(loud, still, quiet, still, noise(60, 0.02, 3))
         parts = Silences.of(sound, RATE).stretches(30)
-        assert [one.begin / RATE for one in parts] == pytest.approx([0, 12.75, 25.75], abs=0.03)
+        assert [part.begin / RATE for part in parts] == pytest.approx([0, 12.75, 25.75], abs=0.03)
 
     def test_all_sound_is_in_a_part(self) -> None:
         for seed in range(20):
@@ -75,7 +77,7 @@ class TestSilences:
             kinds = zip(lengths, levels, strict=True)
             sound = track(*(noise(length, level, seed) for length, level in kinds))
             parts = Silences.of(sound, RATE).stretches(12)
-            assert all(one.end <= other.begin for one, other in pairwise(parts))
+            assert all(earlier.end <= other.begin for earlier, other in pairwise(parts))
             covered = np.zeros(len(sound), bool)
             for part in parts:
                 covered[part.begin : part.end] = True
@@ -88,7 +90,7 @@ class TestSilences:
         assert silences.snapped(3.0, 11.0) == (9.9, 11.0)
         assert silences.snapped(1.0, 9.0) == (1.0, 2.1)
         assert silences.snapped(1.8, 2.2) == (1.8, 2.2)
-        # Within one silence, and beyond the recording.
+        # The first span lies within one silence, the second extends beyond the recording.
         assert silences.snapped(3.0, 4.0) == (3.0, 4.0)
         assert silences.snapped(11.0, 14.0) == (11.0, 12.0)
 
@@ -116,54 +118,56 @@ class TestWhisper:
     )
     def test_said_and_heard(self, local: Local, pipe: Any, pause_s: int, kind: str) -> None:
         made = pauses.recording(60, pause_s, kind)
-        found = answer(local, made.samples)
-        errors = pauses.word_errors(found["text"], made)
+        transcript = answer(local, made.samples)
+        errors = pauses.word_errors(transcript["text"], made)
         assert errors < 0.2
         assert errors <= pauses.word_errors(pauses.sequential(pipe, made.samples), made)
         if pause_s > 1:
-            starts, ends = pauses.offsets(found["segments"], made)
+            starts, ends = pauses.offsets(transcript["segments"], made)
             assert max(*starts, *ends) <= pauses.CLOSE_S
-        assert all(one["end"] <= found["duration"] for one in found["segments"])
-        assert answer(local, made.samples, response_format="json")["text"] == found["text"]
+        assert all(segment["end"] <= transcript["duration"] for segment in transcript["segments"])
+        assert answer(local, made.samples, response_format="json")["text"] == transcript["text"]
 
     def test_the_same_sentence_twice(self, local: Local) -> None:
-        """Windows are not joined by what both say."""
+        """Windows are not merged at text that both contain."""
         (samples, text), _ = pauses.clips()[3:5]
         (alone,) = {answer(local, samples)["text"]}
         for gap in (2, 7, 30):
-            said = [samples, np.zeros(gap * RATE)] * 3
-            found = answer(local, track(*said))
-            assert found["text"] == " ".join([alone] * 3)
+            parts = [samples, np.zeros(gap * RATE)] * 3
+            transcript = answer(local, track(*parts))
+            assert transcript["text"] == " ".join([alone] * 3)
         assert text
 
     def test_stretches_share_batches(self, local: Local) -> None:
         made = [pauses.recording(30, 5, "quiet noise", seed) for seed in range(2)]
         local.batches.clear()
-        local.answers([pauses.call(one.samples) for one in made])
-        assert max(local.batches) > sum(len(one.said) for one in made) // 2
+        local.answers([pauses.call(recording.samples) for recording in made])
+        assert max(local.batches) > sum(len(recording.said) for recording in made) // 2
 
     def test_the_first_window_tells_the_language(
         self, local: Local, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The others are transcribed in it: a short one may sound like any."""
+        """All windows are transcribed in the language of the first one, because a short window may
+        be mistaken for any language.
+        """
         clip = (pauses.DEMO / "media" / "spoken" / "de-37586.ogg").read_bytes()
         german = pauses.audio.decode(clip, RATE, pauses.MediaLimits())
         english = pauses.clips()[3][0]
-        run, asked = local.stages.run, list[Any]()
+        run, requested = local.stages.run, list[Any]()
 
         def spied(model: Any, call: Any, batch: Any) -> Any:
-            asked.append(call.language)
+            requested.append(call.language)
             return run(model, call, batch)
 
         monkeypatch.setattr(local.stages, "run", spied)
         languages = local.model.generation_config.lang_to_id
         for first, second, name in ((german, english, "de"), (english, german, "en")):
-            asked.clear()
+            requested.clear()
             samples = track(first, np.zeros(5 * RATE), second, np.zeros(5 * RATE), second)
-            found = answer(local, samples, language=None)
-            assert found["language"] == {"de": "german", "en": "english"}[name]
-            assert asked[0] is None
-            assert set(asked[1:]) == {languages[f"<|{name}|>"]}
+            transcript = answer(local, samples, language=None)
+            assert transcript["language"] == {"de": "german", "en": "english"}[name]
+            assert requested[0] is None
+            assert set(requested[1:]) == {languages[f"<|{name}|>"]}
 
     def test_stream(self, local: Local) -> None:
         made = pauses.recording(40, 3, "quiet noise")
@@ -171,25 +175,27 @@ class TestWhisper:
         whole = answer(local, made.samples, **fields)["text"]
         (content,) = local.answers([pauses.call(made.samples, stream=True, **fields)])
         lines = content.decode().split("\n\n")[:-1]
-        events = [json.loads(one.removeprefix("data: ")) for one in lines]
+        events = [json.loads(event.removeprefix("data: ")) for event in lines]
         assert len(events) > 3
-        assert "".join(one["delta"] for one in events[:-1]) == whole == events[-1]["text"]
+        assert "".join(event["delta"] for event in events[:-1]) == whole == events[-1]["text"]
 
     @pytest.mark.parametrize("container", ["mp4", "webm"])
     def test_times_of_the_container(self, local: Local, container: str) -> None:
-        """A clip begins 4.94 s after the video, and again after a gap."""
+        """Times are correct for a clip that begins 4.94 s after the video, and again after a
+        gap.
+        """
         samples, text = pauses.clips()[5]
         seconds = len(samples) // (RATE // 50) / 50
         high = np.repeat(samples[: round(seconds * RATE)], 3)
-        said = [(4.94, 4.94 + seconds), (30.0, 30.0 + seconds)]
-        content = recorded(container, said, video_s=0, sound=np.concatenate([high, high]))
-        found = answer(local, samples, file=Media("audio", content=content))
-        starts = [one["start"] for one in found["segments"]]
-        assert found["text"] == f"{text} {text}"
+        spans = [(4.94, 4.94 + seconds), (30.0, 30.0 + seconds)]
+        content = recorded(container, spans, video_s=0, sound=np.concatenate([high, high]))
+        transcript = answer(local, samples, file=Media("audio", content=content))
+        starts = [one["start"] for one in transcript["segments"]]
+        assert transcript["text"] == f"{text} {text}"
         assert min(abs(one - 4.94) for one in starts) < pauses.CLOSE_S
         assert min(abs(one - 30.0) for one in starts) < pauses.CLOSE_S
-        assert found["duration"] == pytest.approx(said[1][1], abs=0.1)
-        assert found["usage"]["seconds"] == pytest.approx(2 * seconds, abs=0.1)
+        assert transcript["duration"] == pytest.approx(spans[1][1], abs=0.1)
+        assert transcript["usage"]["seconds"] == pytest.approx(2 * seconds, abs=0.1)
         form = {"response_format": "srt", "file": Media("audio", content=content)}
         (subtitles,) = local.answers([pauses.call(samples, **form)])
         assert subtitles.startswith((b"1\n00:00:04,", b"1\n00:00:05,"))
@@ -197,13 +203,13 @@ class TestWhisper:
 
     def test_words_are_within_what_is_said(self, local: Local) -> None:
         made = pauses.recording(40, 5, "quiet noise")
-        found = answer(local, made.samples, timestamp_granularities=["word"])
-        assert found["words"]
-        # The first word of a window begins with the window, whose clip has noise of its own.
-        for word in found["words"]:
+        transcript = answer(local, made.samples, timestamp_granularities=["word"])
+        assert transcript["words"]
+        # The first word of a window begins with the window, because the clip itself contains noise.
+        for word in transcript["words"]:
             assert any(
-                one.start - 0.75 <= word["start"] <= word["end"] <= one.end + pauses.CLOSE_S
-                for one in made.said
+                phrase.start - 0.75 <= word["start"] <= word["end"] <= phrase.end + pauses.CLOSE_S
+                for phrase in made.said
             )
 
 
@@ -211,9 +217,9 @@ TONES = dict(zip("etaoin", (400, 800, 1300, 1900, 2600, 3400), strict=True))
 
 
 class TestLetters:
-    """A model whose letters are tones, and which writes letters for noise that is loud enough.
+    """A model that transcribes tones as letters, and also noise that is loud enough.
 
-    It normalises what it is given, as models of this kind do: noise alone is loud then.
+    The model normalizes its input, as such models do. Noise alone therefore becomes loud.
     """
 
     @pytest.fixture(scope="class")
@@ -241,17 +247,17 @@ class TestLetters:
         sound = track(*parts)
         sound += noise(len(sound) / RATE, 1e-4)[: len(sound)].astype(np.float32)
         request = pauses.call(sound, language=None)
-        found = json.loads(local.answers([request])[0])
-        assert found["text"] == " ".join(word for word, _ in words)
-        starts = [one["start"] for one in found["segments"]]
-        wanted = [start for _, start in words]
+        transcript = json.loads(local.answers([request])[0])
+        assert transcript["text"] == " ".join(word for word, _ in words)
+        starts = [segment["start"] for segment in transcript["segments"]]
+        expected = [start for _, start in words]
         if pause_s > 1:
-            assert starts == pytest.approx(wanted, abs=0.1)
-        assert found["segments"][-1]["end"] <= found["duration"]
+            assert starts == pytest.approx(expected, abs=0.1)
+        assert transcript["segments"][-1]["end"] <= transcript["duration"]
 
 
 def _spoken(word: str) -> Any:
-    """A tone a letter, with gaps, then the tone of the space between words."""
+    """Returns the sound of a word: one tone per letter, each followed by a gap."""
     times = np.arange(RATE // 10) / RATE
     gap = np.zeros(RATE // 20)
     return np.concatenate(
@@ -260,7 +266,9 @@ def _spoken(word: str) -> Any:
 
 
 def _hearing(model: Any, forward: Any) -> Any:
-    """Returns a forward pass that writes the loudest tone of each frame, and spaces in silence."""
+    """Returns a forward pass that writes the letter of each frame's loudest tone, and spaces in
+    silence.
+    """
     letters = {frequency: recognition.LETTERS.index(name) for name, frequency in TONES.items()}
     blank, space = 0, recognition.LETTERS.index("|")
 
@@ -279,7 +287,7 @@ def _hearing(model: Any, forward: Any) -> Any:
                     tokens[at] = letters[min(letters, key=lambda one: abs(one - loudest))]
                 elif quiet == 10:
                     tokens[at] = space
-            # The end of a tone that fills a part of a frame is no letter.
+            # The end of a tone that fills only part of a frame is not a letter.
             whole = [
                 one if one in (tokens[at - 1], *tokens[at + 1 : at + 2], space) else blank
                 for at, one in enumerate(tokens)

@@ -1,4 +1,4 @@
-"""Models that begin to count positions elsewhere than at 0, at their longest input."""
+"""Models with positions that do not start at 0, tested at their longest input."""
 
 from contextlib import closing
 from pathlib import Path
@@ -53,11 +53,11 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def saved(folder: Path, kind: str) -> Any:
     words = word_tokenizer()
-    # Such a tokenizer names no length.
+    # Such tokenizers specify no length.
     words.model_max_length = 10**30
     words.save_pretrained(folder)
-    given = {**SMALL, "vocab_size": len(words), "pad_token_id": words.pad_token_id}
-    config = getattr(library, f"{kind}Config")(**given, **KINDS[kind])
+    options = {**SMALL, "vocab_size": len(words), "pad_token_id": words.pad_token_id}
+    config = getattr(library, f"{kind}Config")(**options, **KINDS[kind])
     transformers.set_seed(0)
     model = getattr(library, f"{kind}ForSequenceClassification")(config).eval()
     model.save_pretrained(folder)
@@ -71,13 +71,13 @@ def test_the_longest_text_is_classified_as_by_transformers(tmp_path: Path, kind:
     with closing(Local("text-classification", tmp_path)) as local:
         most = local.stages.max_tokens()  # type: ignore[attr-defined]
         text = "hot " * (most - 2)
-        found = local.ask({"inputs": [text, "my team"], "function_to_apply": "none"})
+        answers = local.ask({"inputs": [text, "my team"], "function_to_apply": "none"})
         with pytest.raises(RefusedError, match=f"takes at most {most}"):
             local.ask({"inputs": text + "hot"})
-    for given, labels in zip((text, "my team"), found, strict=True):
+    for sentence, labels in zip((text, "my team"), answers, strict=True):
         with torch.inference_mode():
-            logits = model(**words(given, return_tensors="pt")).logits[0].tolist()
-        equal(sorted(one["score"] for one in labels), sorted(logits))
+            logits = model(**words(sentence, return_tensors="pt")).logits[0].tolist()
+        equal(sorted(label["score"] for label in labels), sorted(logits))
     with pytest.raises((IndexError, RuntimeError)), torch.inference_mode():
         model(**words(text + "hot hot hot", return_tensors="pt"))
 

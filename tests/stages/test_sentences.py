@@ -33,10 +33,10 @@ def test_sentences(text: str, expected: list[str] | None) -> None:
 
 def test_long_sentences_are_cut_at_pauses() -> None:
     clause = "a clause of several words, "
-    found = pieces(clause * 20 + "and an end.")
-    assert all(len(piece) <= LONGEST for piece in found)
-    assert all(piece.endswith(",") for piece in found[:-1])
-    assert " ".join(found) == clause * 20 + "and an end."
+    parts = pieces(clause * 20 + "and an end.")
+    assert all(len(piece) <= LONGEST for piece in parts)
+    assert all(piece.endswith(",") for piece in parts[:-1])
+    assert " ".join(parts) == clause * 20 + "and an end."
 
 
 def test_words_stay_whole() -> None:

@@ -42,7 +42,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Pair:
-    """One model in both engines."""
+    """Model that is loaded in both engines."""
 
     folder: Path
     converted: Execution
@@ -52,8 +52,8 @@ class Pair:
     recordings: list[bytes]
 
     def samples(self, **parameters: Any) -> list[Sample]:
-        """A window of each recording."""
-        medias = [Media("audio", content=one) for one in self.recordings]
+        """Returns one window of each recording."""
+        medias = [Media("audio", content=recording) for recording in self.recordings]
         return [self.stages.preprocess(media, parameters)[0] for media in medias]
 
 
@@ -95,27 +95,29 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_same_tokens_and_probabilities(pair: Pair, form: str) -> None:
-    """The trained model's rows end at different times."""
+    """Both engines agree, also if rows end at different times, as with the trained model."""
     samples = pair.samples(**FORMS[form])
     ours, theirs = pair.openvino.forward(samples), pair.torch.forward(samples)
-    counts = [int(one["count"]) for one in theirs]
+    counts = [int(output["count"]) for output in theirs]
     assert len(set(counts)) > 1 or pair.folder.name != "trained"
-    for one, other, sample in zip(ours, theirs, samples, strict=True):
+    for output, other, sample in zip(ours, theirs, samples, strict=True):
         (alone,) = pair.openvino.forward([sample])
-        for found in (one, alone):
+        for candidate in (output, alone):
             length = int(other["count"])
-            assert int(found["count"]) == length
-            assert torch.equal(found["language"], other["language"])
+            assert int(candidate["count"]) == length
+            assert torch.equal(candidate["language"], other["language"])
             for name in ("tokens", "logprobs", "times"):
                 torch.testing.assert_close(
-                    found[name][:, :length], other[name][:, :length], atol=1e-3, rtol=0
+                    candidate[name][:, :length], other[name][:, :length], atol=1e-3, rtol=0
                 )
             for name in ("average", "silence"):
-                torch.testing.assert_close(found[name], other[name], atol=1e-3, rtol=0)
+                torch.testing.assert_close(candidate[name], other[name], atol=1e-3, rtol=0)
 
 
 def test_what_runs_what(pair: Pair) -> None:
-    """Words are told by torch, whose weights are read again for that; the rest needs none."""
+    """Word times are computed by torch, which reloads its weights for them. Other calls need no
+    torch weights.
+    """
     quick = engine(OpenVinoEngine, pair.folder)
     quick.prepare(pair.converted)()
     (sample, *_), (timed, *_) = pair.samples(), pair.samples(timed=True, words=True)
@@ -127,13 +129,13 @@ def test_what_runs_what(pair: Pair) -> None:
 
 
 def test_temperature(pair: Pair) -> None:
-    """The same draws of nearly the same distributions."""
+    """Both engines draw the same tokens from nearly the same distributions."""
     samples = pair.samples(temperature=0.8)
-    found: list[Any] = []
-    for one in (pair.torch, pair.openvino):
+    tokens: list[Any] = []
+    for backend in (pair.torch, pair.openvino):
         torch.manual_seed(3)
-        found.append(one.forward(samples[:1])[0]["tokens"])
-    assert torch.equal(*found)
+        tokens.append(backend.forward(samples[:1])[0]["tokens"])
+    assert torch.equal(*tokens)
 
 
 class TestAdoption:
@@ -150,35 +152,37 @@ class TestAdoption:
         calls = [
             Call(
                 task=PIPELINE,
-                items=[Media("audio", content=one)],
+                items=[Media("audio", content=recording)],
                 parameters=request.parameters(),
                 single=True,
                 finishing=dict(request.finishing()),
             )
-            for one in SOUNDS
+            for recording in SOUNDS
         ]
         return [json.loads(content) for content in local.answers(calls)]
 
     def check_same(self, found: list[Any], expected: list[Any]) -> None:
-        """Not to the bit: which recordings share a batch is left to chance."""
+        """Checks that answers agree within a tolerance, because the batching of recordings
+        varies.
+        """
         for new, old in zip(found, expected, strict=True):
             assert new["text"] == old["text"]
-            assert [one["logprob"] for one in new["logprobs"]] == pytest.approx(
-                [one["logprob"] for one in old["logprobs"]], abs=1e-3
+            assert [token["logprob"] for token in new["logprobs"]] == pytest.approx(
+                [token["logprob"] for token in old["logprobs"]], abs=1e-3
             )
 
     def test_between_two_batches(self, local: Local, random: Pair) -> None:
         before = self.answers(local)
         assert local.engine == "torch"
         local.adopt(random.converted)
-        # The one at hand is still torch's.
+        # The current batch still runs on torch.
         self.answers(local)
         after = self.answers(local)
         assert local.engine == "openvino"
         self.check_same(after, before)
 
     def test_damaged(self, local: Local, random: Pair, tmp_path: Path) -> None:
-        """What cannot be read leaves torch in place."""
+        """A conversion that cannot be read leaves torch in use."""
         before = self.answers(local)
         broken = shutil.copytree(random.converted.folder, tmp_path / "converted")
         (broken / "decoder.xml").write_text("<net")

@@ -1,4 +1,4 @@
-"""Blobs have threads of their own."""
+"""Blob operations use separate threads."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ async def test_work_that_takes_all_of_asyncios_threads_keeps_no_upload_waiting(
     tmp_path: Path,
 ) -> None:
     going = threading.Event()
-    others = [asyncio.create_task(asyncio.to_thread(going.wait, 60)) for _ in range(64)]
+    blocking_tasks = [asyncio.create_task(asyncio.to_thread(going.wait, 60)) for _ in range(64)]
     await asyncio.sleep(0.05)
     blobs = Folder(tmp_path)
     try:
@@ -24,4 +24,4 @@ async def test_work_that_takes_all_of_asyncios_threads_keeps_no_upload_waiting(
             assert await blobs.get(key) == b"content"
     finally:
         going.set()
-        await asyncio.gather(*others)
+        await asyncio.gather(*blocking_tasks)

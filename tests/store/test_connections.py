@@ -1,4 +1,4 @@
-"""Connections to databases: by what URLs, and whether they are still there."""
+"""Database connections: accepted URLs and liveness checks."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ PID = text("SELECT pg_backend_pid()")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with clusters.running() as found:
-        yield found
+    with clusters.running() as cluster:
+        yield cluster
 
 
 class TestUrls:
@@ -63,7 +63,7 @@ class TestUrls:
         assert without_password(given) == shown
 
     async def test_options_are_libpqs(self, url: str) -> None:
-        """And SQLAlchemy's way to say `sslmode`."""
+        """URLs accept libpq's options and SQLAlchemy's spelling of `sslmode`."""
         database = Database(f"{url}?ssl=prefer&application_name=a%20name")
         try:
             await database.migrate()
@@ -73,13 +73,13 @@ class TestUrls:
             await database.close()
 
     def test_a_server_without_a_database_says_why(self, url: str, tmp_path: Path) -> None:
-        """In a line: this PostgreSQL speaks no TLS."""
-        asked = f"{url}?sslmode=require"
-        server = Server(tmp_path / "data", STOKER_DATABASE_URL=asked, **WITHOUT_MODELS)
+        """The server logs the reason in one line. This PostgreSQL does not support TLS."""
+        tls_url = f"{url}?sslmode=require"
+        server = Server(tmp_path / "data", STOKER_DATABASE_URL=tls_url, **WITHOUT_MODELS)
         with pytest.raises(RuntimeError, match="the server did not start"):
             server.start(timeout=60)
         events = [json.loads(line) for line in server.log.read_text().splitlines()]
-        (why,) = [one["why"] for one in events if one["event"] == "server failed to start"]
+        (why,) = [event["why"] for event in events if event["event"] == "server failed to start"]
         assert "rejected SSL upgrade" in why
 
 
@@ -90,18 +90,20 @@ class TestStillThere:
 
     @pytest.fixture
     async def engine(self, url: str, now: list[float]) -> AsyncIterator[AsyncEngine]:
-        """With one connection that has been used."""
-        found = postgres.create_engine(url, 1, lambda: now[0])
-        await self.pid(found)
-        yield found
-        await found.dispose()
+        """Yields an engine with one used connection."""
+        created = postgres.create_engine(url, 1, lambda: now[0])
+        await self.pid(created)
+        yield created
+        await created.dispose()
 
     @pytest.fixture
     def asked(self, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-        """Once for each time that a connection is asked whether it is there."""
-        found, ask = list[bool](), engine.dialect.do_ping
-        monkeypatch.setattr(engine.dialect, "do_ping", lambda one: found.append(True) or ask(one))
-        return found
+        """Returns a list that gains one entry per liveness check of a connection."""
+        pings, ask = list[bool](), engine.dialect.do_ping
+        monkeypatch.setattr(
+            engine.dialect, "do_ping", lambda connection: pings.append(True) or ask(connection)
+        )
+        return pings
 
     @staticmethod
     async def pid(engine: AsyncEngine) -> int:
@@ -125,7 +127,7 @@ class TestStillThere:
         async with other.transaction() as session:
             await session.execute(text(f"SELECT pg_terminate_backend({first}, 5000)"))
         await other.close()
-        # The news is on its way.
+        # Waits for the notice of the termination to arrive.
         await asyncio.sleep(0.1)
         assert await self.pid(engine) != first
         assert not asked

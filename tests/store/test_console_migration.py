@@ -1,4 +1,6 @@
-"""Keys of before can sign browsers in afterwards, and what they signed in goes with them."""
+"""Keys from before the migration can create browser sessions afterwards. Deleting a key deletes its
+sessions.
+"""
 
 from pathlib import Path
 
@@ -39,15 +41,15 @@ async def test_keys_of_before_have_sessions_and_links(tmp_path: Path) -> None:
             await connection.run_sync(before)
         await database.migrate()
         async with database.engine.begin() as connection:
-            kept = (await connection.execute(text("SELECT id, public_id FROM api_keys"))).all()
+            keys = (await connection.execute(text("SELECT id, public_id FROM api_keys"))).all()
             for table in ("console_sessions", "console_links"):
                 await connection.execute(text(OPENED.format(table=table)))
             await connection.execute(text("DELETE FROM api_keys"))
-            left = [
+            counts = [
                 (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()
                 for table in ("console_sessions", "console_links")
             ]
     finally:
         await database.close()
-    assert [tuple(row) for row in kept] == [("key_1", "abc")]
-    assert left == [0, 0]
+    assert [tuple(row) for row in keys] == [("key_1", "abc")]
+    assert counts == [0, 0]

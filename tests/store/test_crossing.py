@@ -1,5 +1,6 @@
-"""Two writers of one row, in any order: rows have no version numbers, each writer locks what it
-changes. No change is lost silently: what was answered holds, as if one had come after the other.
+"""Two writers of one row, in any order. Rows have no version numbers, so each writer locks the rows
+that it changes. No change is lost silently: all answers hold as if the writers had run one after
+the other.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from tests.support.machines import NER, AppBench, Machine, app_bench, try_out
 __all__ = ["app_bench", "postgres_url"]
 
 BLOCKED_S = 0.03
-"""So long it takes until a writer that waits for no lock would be done."""
+"""Seconds after which a writer that waits for no lock has finished."""
 numbers = st.integers(0, 1)
 small = st.integers(0, 3)
 quota = st.sampled_from(("keys", "agents", "runs"))
@@ -58,7 +59,7 @@ CHANGES = {
     ),
     "key": st.tuples(st.just("key"), st.sampled_from(("rotate", "rotate", "revoke")), small),
 }
-"""By row."""
+"""Maps a kind of row to its possible changes."""
 pairs = st.sampled_from(sorted(CHANGES)).flatmap(lambda row: st.tuples(*[CHANGES[row]] * 2))
 Change = tuple[str, str, Any]
 State = dict[str, Any] | None
@@ -66,16 +67,16 @@ State = dict[str, Any] | None
 
 @dataclass
 class Writer:
-    """One that has begun a transaction and not ended it."""
+    """Writer with an open transaction."""
 
     change: Change
     task: "asyncio.Task[None]"
     done: asyncio.Event
-    """It has done its work, and would commit."""
+    """Set when the writer has done its work and is ready to commit."""
     ending: "asyncio.Future[bool]"
     refused: type[Exception] | None = None
     expected_refusal: type[Exception] | None = None
-    """By the state that was known at the refusal: it holds, whatever is committed later."""
+    """Error that the state at the time of the rejection required. Later commits change nothing."""
     made: Any = None
 
 
@@ -184,9 +185,11 @@ class Rows(Machine):
         await self._waited(writer)
 
     async def _waited(self, writer: Writer) -> None:
-        """Until a writer has done its work, or waits for the other's end."""
-        others = [one for one in self.writers if one is not None and one is not writer]
-        is_alone = not any(one.done.is_set() and not one.task.done() for one in others)
+        """Waits until a writer has done its work or is blocked by the other writer."""
+        other_writers = [
+            other for other in self.writers if other is not None and other is not writer
+        ]
+        is_alone = not any(other.done.is_set() and not other.task.done() for other in other_writers)
         is_held = not is_alone and self.bench.is_sqlite
         if is_held:
             return
@@ -219,15 +222,15 @@ class Rows(Machine):
             await self._waited(other)
 
     async def _change(self, session: Session, change: Change) -> Any:
-        """What the endpoints do in their transactions."""
-        row, what, value = change
+        """Applies a change in the way the endpoints do in their transactions."""
+        row, action, value = change
         services, ids = self.bench.app.services, self.ids
         keyring = services.keyring
-        match row, what:
+        match row, action:
             case "account", "name":
                 await accounts.update(session, ids.account, AccountUpdate(name=str(value)))
             case "account", _:
-                update = AccountUpdate(quotas={what: value})  # type: ignore[dict-item]
+                update = AccountUpdate(quotas={action: value})  # type: ignore[dict-item]
                 await accounts.update(session, ids.account, update)
             case "artifact", "name":
                 request = ArtifactUpdate(display_name=str(value))
@@ -250,12 +253,12 @@ class Rows(Machine):
                     services.deployments,
                     ids.account,
                     ids.deployment,
-                    DeploymentUpdate.model_validate(deployment_body(what, value)),
+                    DeploymentUpdate.model_validate(deployment_body(action, value)),
                     folder=None,
                 )
             case "agent", _:
                 agent = await agents.get(session, ids.account, ids.agent, lock=True)
-                body = {what: value + 1 if what == "max_steps" else str(value)}
+                body = {action: value + 1 if action == "max_steps" else str(value)}
                 update = agent_schemas.AgentUpdate.model_validate(body)
                 await agents.update(session, services.agents, self.caller, agent, update)
             case "key", "rotate":
@@ -265,7 +268,7 @@ class Rows(Machine):
                 await keys.revoke(session, keyring, services.console.sessions, self.caller, ids.key)
         return None
 
-    # --- what holds after each of them ---
+    # --- invariants after each rule ---
 
     @invariant()
     def rows_are_what_was_answered(self) -> None:
@@ -285,8 +288,8 @@ class Rows(Machine):
                 row: Any = await session.get(table, getattr(ids, name))
                 if name == "key" and row.revoked_at is not None:
                     row = None
-                found = SHOWN[name](row) if row is not None else None
-                assert found == self.states[name], name
+                shown = SHOWN[name](row) if row is not None else None
+                assert shown == self.states[name], name
 
     def teardown(self) -> None:
         self.run(self._finish())
@@ -298,10 +301,10 @@ class Rows(Machine):
             if self.states:
                 await self._check()
         finally:
-            left = [one.task for one in self.writers if one is not None]
-            for task in left:
+            tasks = [writer.task for writer in self.writers if writer is not None]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def deployment_body(what: str, value: int) -> dict[str, Any]:
@@ -313,30 +316,30 @@ def deployment_body(what: str, value: int) -> dict[str, Any]:
 
 
 def after(state: State, change: Change, made: Any) -> tuple[State, type[Exception] | None]:
-    """What a row is after a change, and how that is refused."""
-    _, what, value = change
+    """Returns the state of a row after a change, and the error that rejects the change, if any."""
+    _, action, value = change
     if state is None:
         return None, NotFoundError
-    match change[0], what:
+    match change[0], action:
         case _, ("delete" | "revoke"):
             return None, None
         case _, "name":
             return state | {"name": str(value)}, None
         case "account", _:
-            limits = state["quotas"] | {what: value}
-            kept = {name: limit for name, limit in limits.items() if limit is not None}
-            return state | {"quotas": kept}, None
+            limits = state["quotas"] | {action: value}
+            quotas = {name: limit for name, limit in limits.items() if limit is not None}
+            return state | {"quotas": quotas}, None
         case "deployment", ("start" | "stop") as verb:
             return state | {"desired": "running" if verb == "start" else "stopped"}, None
         case "deployment", "queue":
             return state | {"queue": value + 1}, None
         case "deployment", _:
-            found = state | {what: max(value, int(what == "max"))}
-            if found["min"] > found["max"]:
+            bounds = state | {action: max(value, int(action == "max"))}
+            if bounds["min"] > bounds["max"]:
                 return state, InvalidRequestError
-            return found, None
+            return bounds, None
         case "agent", _:
-            return state | {what: value + 1 if what == "max_steps" else str(value)}, None
+            return state | {action: value + 1 if action == "max_steps" else str(value)}, None
     return {"digest": made, "previous": state["digest"]}, None
 
 

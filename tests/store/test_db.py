@@ -1,4 +1,4 @@
-"""Transactions on both databases: whole or not at all, whatever happens in the middle of them."""
+"""Transactions on both databases are atomic, even if they are interrupted."""
 
 import asyncio
 import threading
@@ -34,28 +34,28 @@ async def held(database: Database) -> list[int]:
 
 
 async def test_all_or_nothing(database: Database) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     async with database.transaction() as session:
         await put(session, 1)
-        session.after_commit(lambda: told.append("first"))
-        assert told == []
+        session.after_commit(lambda: calls.append("first"))
+        assert calls == []
     with pytest.raises(IntegrityError):
         async with database.transaction() as session:
             await put(session, 2)
-            session.after_commit(lambda: told.append("second"))
+            session.after_commit(lambda: calls.append("second"))
             await put(session, 3, None)
     with pytest.raises(ZeroDivisionError):
         async with database.transaction() as session:
             await put(session, 4)
             raise ZeroDivisionError
     assert await held(database) == [1]
-    assert told == ["first"]
+    assert calls == ["first"]
 
 
 async def test_what_statements_answer(database: Database) -> None:
     async with database.transaction() as session:
         many = text("INSERT INTO things (id, v) VALUES (:id, :v)")
-        await session.execute(many, [{"id": one, "v": str(one)} for one in range(5)])
+        await session.execute(many, [{"id": number, "v": str(number)} for number in range(5)])
         changed: Any = await session.execute(text("UPDATE things SET v = 'x' WHERE id < 3"))
         assert changed.rowcount == 3
         gone = await session.execute(text("DELETE FROM things WHERE id = 4 RETURNING id, v"))
@@ -82,7 +82,7 @@ async def repeatable(database: Database) -> dict[str, Any]:
 
 @pytest.mark.parametrize("steps", range(12))
 async def test_cancelled_anywhere(database: Database, steps: int) -> None:
-    """Nothing of it stays, and nobody after it has to wait for a lock."""
+    """A cancelled transaction leaves no data behind, and later transactions wait for no lock."""
 
     async def work() -> None:
         async with database.transaction() as session:
@@ -101,7 +101,7 @@ async def test_cancelled_anywhere(database: Database, steps: int) -> None:
 
 
 class LateAnswers:
-    """The databases' answers to commits come when `go_on` says so, in whatever order."""
+    """Delays the databases' answers to commits until `go_on` is set, in any order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.committed: list[asyncio.Event] = []
@@ -126,8 +126,10 @@ class LateAnswers:
 async def test_l4_what_is_committed_is_told_though_cancelled(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cancelled between the commit and the listeners, and once more."""
-    told: list[str] = []
+    """Listeners are called even if the task is cancelled twice between the commit and the
+    listeners.
+    """
+    calls: list[str] = []
     with monkeypatch.context() as patch:
         late = LateAnswers(patch)
 
@@ -135,7 +137,7 @@ async def test_l4_what_is_committed_is_told_though_cancelled(
             async with database.transaction() as session:
                 late.number(session)
                 await put(session, 1)
-                session.after_commit(lambda: told.append("first"))
+                session.after_commit(lambda: calls.append("first"))
 
         task = asyncio.create_task(work())
         while not late.committed:
@@ -144,18 +146,18 @@ async def test_l4_what_is_committed_is_told_though_cancelled(
         for _ in range(2):
             task.cancel()
             await asyncio.sleep(0)
-        assert (told, task.done()) == ([], False)
+        assert (calls, task.done()) == ([], False)
         late.go_on[0].set()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert told == ["first"]
+    assert calls == ["first"]
     assert await held(database) == [1]
 
 
 async def test_l4_listeners_hear_of_commits_in_their_order(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[int] = []
+    calls: list[int] = []
     with monkeypatch.context() as patch:
         late = LateAnswers(patch)
 
@@ -163,7 +165,7 @@ async def test_l4_listeners_hear_of_commits_in_their_order(
             async with database.transaction() as session:
                 number = late.number(session)
                 await put(session, number)
-                session.after_commit(lambda: told.append(number))
+                session.after_commit(lambda: calls.append(number))
 
         first = asyncio.create_task(work())
         while not late.committed:
@@ -172,7 +174,7 @@ async def test_l4_listeners_hear_of_commits_in_their_order(
         second = asyncio.create_task(work())
         for _ in range(20):
             await asyncio.sleep(0.005)
-            # The second one's answer would be the first to come.
+            # The answer to the second commit would arrive first.
             for go_on in late.go_on[1:]:
                 go_on.set()
         late.go_on[0].set()
@@ -181,17 +183,17 @@ async def test_l4_listeners_hear_of_commits_in_their_order(
             for go_on in late.go_on[1:]:
                 go_on.set()
         await asyncio.gather(first, second)
-    assert told == [0, 1]
+    assert calls == [0, 1]
 
 
 async def test_a_listener_that_fails_keeps_nothing_from_the_others(database: Database) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     async with database.transaction() as session:
         await put(session, 1)
-        session.after_commit(lambda: told.append("first"))
-        session.after_commit(lambda: told[5])
-        session.after_commit(lambda: told.append("third"))
-    assert told == ["first", "third"]
+        session.after_commit(lambda: calls.append("first"))
+        session.after_commit(lambda: calls[5])
+        session.after_commit(lambda: calls.append("third"))
+    assert calls == ["first", "third"]
     assert await held(database) == [1]
 
 
@@ -220,17 +222,17 @@ async def test_cancelled_while_a_statement_runs(tmp_path: Path) -> None:
     async with asyncio.timeout(10), database.transaction() as session:
         await session.execute(text("CREATE TABLE after_it (id INTEGER)"))
     async with database.reading() as session:
-        found = await session.execute(text("SELECT name FROM sqlite_master"))
-        assert found.scalars().all() == ["after_it"]
+        result = await session.execute(text("SELECT name FROM sqlite_master"))
+        assert result.scalars().all() == ["after_it"]
     await database.close()
 
 
 async def test_writers_stand_in_a_line(database: Database) -> None:
     async def add() -> None:
         async with database.transaction() as session:
-            found = await session.execute(text("SELECT coalesce(max(id), 0) FROM things"))
+            result = await session.execute(text("SELECT coalesce(max(id), 0) FROM things"))
             await asyncio.sleep(0)
-            await put(session, found.scalar_one() + 1)
+            await put(session, result.scalar_one() + 1)
 
     if not database.is_sqlite:
         pytest.skip("PostgreSQL's writers work side by side")
@@ -247,12 +249,14 @@ async def test_a_lost_database_is_said(tmp_path: Path) -> None:
 
 
 async def test_what_a_killed_server_was_about_to_erase(tmp_path: Path) -> None:
-    """Deleted and committed; the log has it still, until somebody reads no more and it is cut."""
+    """Rows that were deleted and committed stay in the log until its last reader ends and it is
+    truncated.
+    """
     path = tmp_path / "stoker.db"
     url, secret = f"sqlite+aiosqlite:///{path}", "what was said in it"
 
     def is_kept() -> bool:
-        return any(secret.encode() in one.read_bytes() for one in tmp_path.iterdir())
+        return any(secret.encode() in file.read_bytes() for file in tmp_path.iterdir())
 
     async def write(database: Database, statement: str) -> None:
         async with database.transaction() as session:
@@ -266,7 +270,7 @@ async def test_what_a_killed_server_was_about_to_erase(tmp_path: Path) -> None:
     database = Database(url)
     await database.scrub_again()
     assert not is_kept()
-    # Once is enough.
+    # The scrub is repeated only once.
     await write(database, "INSERT INTO things VALUES (:v)")
     await write(database, "DELETE FROM things")
     await database.scrub_again()

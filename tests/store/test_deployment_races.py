@@ -1,4 +1,4 @@
-"""Changes of one deployment at the same time: each whole, and what is published is committed."""
+"""Concurrent changes of one deployment are atomic, and only committed changes are published."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ async def client(app: App) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Published:
-    """What the runtime was given last."""
+    """Records the last specification that the runtime received."""
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         self.last: tuple[DeploymentSpec, bool] | None = None
@@ -72,7 +72,7 @@ class TestL5:
             changing = asyncio.create_task(
                 client.patch(f"{DEPLOYMENTS}/{identifier}", json={"max_queue": 9})
             )
-            # Without the row's lock it would be done by now.
+            # Without the row's lock the change would be finished.
             await asyncio.wait([changing], timeout=0.3)
         assert (await changing).status_code == 200
         row = await row_of(app, identifier)
@@ -122,7 +122,7 @@ class TestL5:
 
 
 class TestL9:
-    """A folder is looked into while others write."""
+    """A folder is inspected without blocking other writers."""
 
     async def test_no_transaction_is_open(
         self, app: App, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,6 @@
-"""Two servers never write to one data folder: the second is refused and names the first."""
+"""Two servers cannot write to one data folder. The second is rejected with the first one's process
+id.
+"""
 
 import json
 import os
@@ -15,7 +17,9 @@ from tests.support.server import Server
 
 @pytest.mark.parametrize("command", [("serve",), ("demo",)])
 def test_a_second_server_is_refused(server: Server, command: tuple[str, ...]) -> None:
-    """In one line, with the first one's process id; the first goes on."""
+    """The second server prints one line with the first one's process id. The first keeps
+    running.
+    """
     done = Cli("http://127.0.0.1:9").run(
         *command, "--port", "0", "--data-dir", str(server.data_dir)
     )

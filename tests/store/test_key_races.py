@@ -1,4 +1,4 @@
-"""Changes of one key at the same time: each secret that was told works as long as was told."""
+"""Concurrent changes of one key: every returned secret works for as long as promised."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ async def test_rotated_while_it_is_rotated_or_revoked(app: App, is_revoked: bool
             row, secret = await service.rotate(session, keyring, caller, key["id"], 3600)
             first = service.whole(row, secret)
         rotating = asyncio.create_task(client.post(f"{KEYS}/{key['id']}/rotate"))
-        # Without the row's lock it would have read the key as it was before.
+        # Without the row's lock the request would have read the key's previous state.
         await asyncio.wait([rotating], timeout=0.3)
     second = await rotating
     if is_revoked:

@@ -1,4 +1,4 @@
-"""A database that is locked, slow, or gone and back, under the whole app."""
+"""The whole app with a database that is locked, slow, or temporarily unavailable."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ BODY = {"scope": "account"}
 
 @pytest.fixture
 def busy_ms() -> int:
-    """How long a writer waits for its turn."""
+    """Returns the lock timeout of a writer in milliseconds."""
     return BUSY_MS
 
 
@@ -37,7 +37,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_ms: int) -> 
 
 
 class TestSqlite:
-    """Another process, such as an operator's backup, holds the writer's lock."""
+    """Another process, such as an operator's backup, holds the write lock."""
 
     @pytest.mark.fault("c3")
     @pytest.mark.case(29)
@@ -45,40 +45,42 @@ class TestSqlite:
         client = await app.account()
         with closing(
             sqlite3.connect(tmp_path / "data" / "stoker.db", isolation_level=None)
-        ) as held:
-            held.execute("BEGIN IMMEDIATE")
+        ) as connection:
+            connection.execute("BEGIN IMMEDIATE")
             refused = await client.post(KEYS, json=BODY | {"name": "canary-of-a-name"})
             check_error(refused, 503, "CapacityError", "database_unavailable")
             assert refused.headers["retry-after"] == "2"
             assert "database does not answer" in caplog.text
             assert "canary" not in caplog.text
-            # Who only reads is not held up.
+            # Read requests are not blocked.
             assert (await client.get(KEYS)).status_code == 200
-            held.execute("ROLLBACK")
+            connection.execute("ROLLBACK")
         assert (await client.post(KEYS, json=BODY)).status_code == 201
         assert len((await client.get(KEYS)).json()["data"]) == 2
 
     @pytest.mark.fault("c4")
     @pytest.mark.parametrize("busy_ms", [100 * BUSY_MS])
     async def test_slow(self, app: App, tmp_path: Path) -> None:
-        """Shorter than it is waited for: nobody is refused, and each write is made once."""
+        """If the lock is released before the timeout, no request is rejected and each write happens
+        once.
+        """
         client = await app.account()
         with closing(
             sqlite3.connect(tmp_path / "data" / "stoker.db", isolation_level=None)
-        ) as held:
-            held.execute("BEGIN IMMEDIATE")
+        ) as connection:
+            connection.execute("BEGIN IMMEDIATE")
             asking = [asyncio.create_task(client.post(KEYS, json=BODY)) for _ in range(4)]
             await asyncio.wait(asking, timeout=BUSY_MS / 1000)
-            assert not any(one.done() for one in asking)
-            held.execute("ROLLBACK")
-        assert [(await one).status_code for one in asking] == [201] * 4
+            assert not any(task.done() for task in asking)
+            connection.execute("ROLLBACK")
+        assert [(await task).status_code for task in asking] == [201] * 4
         assert len((await client.get(KEYS)).json()["data"]) == 5
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[postgres.Cluster]:
-    with postgres.cluster() as found:
-        yield found
+    with postgres.cluster() as running_cluster:
+        yield running_cluster
 
 
 @pytest.fixture
@@ -101,28 +103,32 @@ async def on_postgres(cluster: postgres.Cluster, tmp_path: Path) -> AsyncIterato
         events = f"{DEPLOYMENTS}/{made.raise_for_status().json()['id']}/events"
         with closing(
             sqlite3.connect(tmp_path / "data" / "stoker.db", isolation_level=None)
-        ) as held:
-            held.execute("BEGIN IMMEDIATE")
+        ) as connection:
+            connection.execute("BEGIN IMMEDIATE")
             answer = await client.post(
                 "/v1/classifications/token", json={"model": "tagger", "inputs": "Ada"}
             )
             assert answer.status_code == 200
-            # Tried more than once.
+            # The write is tried more than once.
             await asyncio.sleep(3 * BUSY_MS / 1000)
             assert "ready" not in await statuses(client, events)
-            held.execute("ROLLBACK")
+            connection.execute("ROLLBACK")
         async with asyncio.timeout(10):
-            while (seen := await statuses(client, events))[:1] != ["ready"]:
+            while (latest := await statuses(client, events))[:1] != ["ready"]:
                 await asyncio.sleep(0.02)
-        assert seen.count("ready") == 1
-        told = [one.getMessage() for one in caplog.records if "tried again" in one.getMessage()]
-        assert told == ["events of deployments could not be written; retrying until it succeeds"]
+        assert latest.count("ready") == 1
+        messages = [
+            record.getMessage() for record in caplog.records if "tried again" in record.getMessage()
+        ]
+        assert messages == [
+            "events of deployments could not be written; retrying until it succeeds"
+        ]
 
 
 async def statuses(client: httpx.AsyncClient, events: str) -> list[str]:
-    """Of what a deployment has come through, the latest first."""
-    found = (await client.get(events)).raise_for_status().json()["data"]
-    return [one["status"] for one in found]
+    """Returns the statuses in a deployment's events, latest first."""
+    rows = (await client.get(events)).raise_for_status().json()["data"]
+    return [row["status"] for row in rows]
 
 
 class TestPostgres:
@@ -140,7 +146,7 @@ class TestPostgres:
                 answer = await client.request(method, path, json=body)
                 check_error(answer, 503, "CapacityError", "database_unavailable")
             assert "canary" not in caplog.text
-            # What needs no database is answered, as long as a key that was checked is trusted.
+            # Requests that need no database are answered while a checked key is cached.
             assert (await client.get(MODELS)).status_code == 200
         finally:
             cluster.start()
@@ -150,7 +156,9 @@ class TestPostgres:
 
     @pytest.mark.fault("c4")
     async def test_stands_still(self, on_postgres: App) -> None:
-        """Whoever needs it waits, nobody else does, and what was asked is done once."""
+        """Requests that need the database wait and are executed once. Other requests do not
+        wait.
+        """
         client = await on_postgres.account()
         assert (await client.get(MODELS)).status_code == 200
         database = on_postgres.services.platform.database

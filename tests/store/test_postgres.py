@@ -1,4 +1,4 @@
-"""The whole life of a model, on PostgreSQL."""
+"""The full lifecycle of a model on PostgreSQL."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ def database_url() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def pg_server(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir: Path = tmp_path_factory.mktemp("postgres") / "data"
-    # The engines are imported when the first deployment asks for them.
+    # The engines are imported when the first deployment needs them.
     with running(data_dir, STOKER_DATABASE_URL=database_url, **WITHOUT_MODELS) as server:
         yield server
 
@@ -86,7 +86,7 @@ def test_concurrent_creations_with_one_idempotency_key(client: httpx.Client):
     assert {answer.status_code for answer in answers} <= {201, 409}
     assert len({answer.json()["id"] for answer in answers if answer.status_code == 201}) == 1
     listed = client.get("/v1/model-artifacts").json()["data"]
-    assert [one["display_name"] for one in listed].count("raced") == 1
+    assert [artifact["display_name"] for artifact in listed].count("raced") == 1
 
 
 def test_concurrent_deployments_of_one_model_id(client: httpx.Client, artifact_id: str):
@@ -119,7 +119,7 @@ def test_concurrent_deployments_of_one_model_id(client: httpx.Client, artifact_i
 def test_nul_is_the_clients_fault(
     client: httpx.Client, method: str, path: str, body: dict[str, object] | None
 ):
-    """PostgreSQL stores no NUL in a text."""
+    """A NUL in a text is a client error, because PostgreSQL cannot store it."""
     assert client.request(method, path, json=body).status_code in {400, 404}
 
 

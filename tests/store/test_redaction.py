@@ -1,4 +1,4 @@
-"""Errors of databases repeat nothing that a client has sent: they are logged."""
+"""Database errors contain no data from clients, because they are logged."""
 
 import logging
 import traceback
@@ -20,31 +20,31 @@ INSERT = text("INSERT INTO prompts (name, number) VALUES (:name, :number)")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with clusters.running() as found:
-        yield found
+    with clusters.running() as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     is_sqlite = request.param == "sqlite"
     file = f"sqlite+aiosqlite:///{tmp_path}/stoker.db"
-    found = Database(file if is_sqlite else request.getfixturevalue("url"))
-    async with found.transaction() as session:
+    opened = Database(file if is_sqlite else request.getfixturevalue("url"))
+    async with opened.transaction() as session:
         await session.execute(text("DROP TABLE IF EXISTS prompts"))
         await session.execute(text(TABLE))
         await session.execute(INSERT, {"name": CANARY, "number": 1})
-    yield found
-    await found.close()
+    yield opened
+    await opened.close()
 
 
 async def logged(database: Database, given: dict[str, Any]) -> str:
-    """What a log has of an error, with all errors that it was made of."""
+    """Returns the text that a log contains about an error and all of its causes."""
     with pytest.raises(DBAPIError) as caught:
         async with database.transaction() as session:
             await session.execute(INSERT, given)
     record = logging.makeLogRecord({"exc_info": (caught.type, caught.value, caught.tb)})
-    told = logging.Formatter().formatException(record.exc_info)  # type: ignore[arg-type]
-    return told + repr(caught.value) + "".join(traceback.format_exception(caught.value))
+    formatted = logging.Formatter().formatException(record.exc_info)  # type: ignore[arg-type]
+    return formatted + repr(caught.value) + "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.case(29)
@@ -63,17 +63,17 @@ async def test_no_value_is_in_an_error(
     database: Database, given: dict[str, Any], said: str
 ) -> None:
     if database.is_sqlite and said not in ("unique", "null"):
-        # It stores whatever it is given, or raises before it is asked.
+        # SQLite stores any such value, or an error is raised before the statement reaches it.
         return
-    told = await logged(database, given)
-    assert CANARY not in told
+    log = await logged(database, given)
+    assert CANARY not in log
     if said != "too long":
-        assert said in told.lower()
+        assert said in log.lower()
 
 
 @pytest.mark.case(29)
 async def test_outage(database: Database) -> None:
-    """The statement fails in the middle, with its parameters in hand."""
+    """A statement that fails during execution does not report its parameters."""
     with pytest.raises(DBAPIError) as caught:
         async with database.transaction() as session:
             await session.execute(

@@ -1,4 +1,4 @@
-"""The server's secret on SQLite, where it is a file unless it is given."""
+"""The server's secret on SQLite. It is a file unless the setting provides it."""
 
 import json
 from base64 import urlsafe_b64encode
@@ -51,25 +51,27 @@ class TestAgree:
         assert Fernet(ONE).decrypt(before.seal(b"text")) == b"text"
         assert not (tmp_path / FILE).exists()
         async with database.reading() as session:
-            (kept,) = (await session.scalars(select(SharedSecret))).all()
-        assert kept.name == CHECK
-        assert ONE not in kept.value
+            (row,) = (await session.scalars(select(SharedSecret))).all()
+        assert row.name == CHECK
+        assert ONE not in row.value
 
     async def test_takes_the_one_of_the_file(self, tmp_path: Path, database: Database) -> None:
-        """Which may then go, or stay and be enough without the setting."""
+        """The file's secret is accepted as the setting. The file may then be deleted, or stay and
+        suffice without the setting.
+        """
         sealed = (await agreed(tmp_path, database)).seal(b"text")
-        given = (tmp_path / FILE).read_bytes()
-        assert (await agreed(tmp_path, database, given)).unseal(sealed) == b"text"
+        secret = (tmp_path / FILE).read_bytes()
+        assert (await agreed(tmp_path, database, secret)).unseal(sealed) == b"text"
         assert (await agreed(tmp_path, database)).unseal(sealed) == b"text"
         (tmp_path / FILE).unlink()
-        assert (await agreed(tmp_path, database, given)).unseal(sealed) == b"text"
+        assert (await agreed(tmp_path, database, secret)).unseal(sealed) == b"text"
 
     async def test_refuses_another_file(self, tmp_path: Path, database: Database) -> None:
         await agreed(tmp_path, database)
-        kept = (tmp_path / FILE).read_bytes()
+        content = (tmp_path / FILE).read_bytes()
         with pytest.raises(OtherSecretError, match=f"{FILE} is another secret .* set the one of"):
             await agreed(tmp_path, database, ONE)
-        assert (tmp_path / FILE).read_bytes() == kept
+        assert (tmp_path / FILE).read_bytes() == content
 
     @pytest.mark.parametrize(
         ("given", "why"), [(None, "are given their secret: set it"), (OTHER, "set theirs here")]
@@ -77,7 +79,9 @@ class TestAgree:
     async def test_refuses_to_go_on_without(
         self, given: bytes | None, why: str, tmp_path: Path, database: Database
     ) -> None:
-        """And makes no file that the right one would then be refused for."""
+        """A server without the right secret is rejected. It creates no file that would later
+        conflict with the right secret.
+        """
         await agreed(tmp_path, database, ONE)
         with pytest.raises(OtherSecretError, match=why):
             await agreed(tmp_path, database, given)
@@ -93,7 +97,9 @@ async def test_the_server_uses_what_is_set(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_ends(tmp_path: Path) -> None:
-    """And says why, in a line; the database's thread does not keep it."""
+    """A server that fails to start logs the reason in one line and exits. The database's thread
+    does not keep it running.
+    """
     data_dir = tmp_path / "data"
     with running(data_dir, STOKER_SECRET=ONE.decode(), **WITHOUT_MODELS):
         pass
@@ -101,10 +107,10 @@ def test_a_server_that_does_not_start_ends(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="the server did not start"):
         server.start(timeout=60)
     assert server.process is not None
-    # uvicorn's: it was not killed.
+    # uvicorn's exit status: the process was not killed.
     assert server.process.returncode == 3
     events = [json.loads(line) for line in server.log.read_text().splitlines()]
-    (why,) = [one["why"] for one in events if one["event"] == "server failed to start"]
+    (why,) = [event["why"] for event in events if event["event"] == "server failed to start"]
     assert "set it here, by STOKER_SECRET" in why
 
 
@@ -126,7 +132,7 @@ class TestSetting:
             "secret",
             ONE.decode()[:-1],
             ONE.decode() + "\n",
-            # The last character has two bits that stand for nothing.
+            # The last character has two unused bits.
             "A" * 42 + "B=",
             "+" * 43 + "=",
             "é" * 44,

@@ -1,4 +1,4 @@
-"""What was deployed before there were versions has one afterwards."""
+"""Deployments from before the introduction of versions have one after the migration."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The whole app in the tests' own process, where they can see and hold up what it does."""
+"""Runs the whole app in the test process, so that tests can observe and delay it."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ class App:
         )
 
     async def account(self, name: str = "test") -> httpx.AsyncClient:
-        """A client with a new account's key."""
+        """Returns a client with a new account's key."""
         async with self.client(self.operator_key) as operator:
             made = await operator.post("/v1/accounts", json={"name": name})
             account_id = made.raise_for_status().json()["id"]
@@ -47,7 +47,7 @@ class App:
 
 @contextlib.asynccontextmanager
 async def serving(data_dir: Path, **settings: Any) -> AsyncIterator[App]:
-    """It has a runtime of the tests' own, and loads no model until one is called."""
+    """Runs the app with the tests' own runtime, which loads a model on its first call."""
     chosen = {
         "runtime": "tests.runtime.in_process:InProcessRuntime",
         "hub_endpoint": NO_HUB["STOKER_HUB_ENDPOINT"],
@@ -57,7 +57,8 @@ async def serving(data_dir: Path, **settings: Any) -> AsyncIterator[App]:
     services: Services = app.state.services
     async with running(services):
         async with services.platform.database.transaction() as session:
-            # A database that several tests share has one already, whose secret nobody knows.
+            # If several tests share a database, it already has an operator key, but its secret is
+            # unknown.
             key, secret = keys.issue(session, None, KeyCreate(scope=Scope.OPERATOR))
         yield App(app, services, keys.whole(key, secret))
 

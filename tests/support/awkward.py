@@ -1,4 +1,4 @@
-"""JSON that models legitimately write and that constraints have destroyed."""
+"""JSON that models legitimately write and that constraints have corrupted."""
 
 import json
 
@@ -88,14 +88,14 @@ STRINGS = tuple(
         )
     )
 )
-"""Strings as they are written."""
+"""JSON strings in their written form."""
 VALUES = (
     *("0", "-0", "-0.0", "1", "-1", "1e400", "-1E400", "1e-400", "1E+5", "0.1000", "-1.5e3"),
     *("1" * 400, "0." + "3" * 400, "true", "false", "null", "[]", "{}", "[[]]", "[{}, []]"),
     *('{"": ""}', '{"": {"": {"": null}}}', '{"a": 1, "a": 2}', '{"\\u00e9": 1, "é": 2}'),
     *("[" * 60 + "]" * 60, '{"a": ' * 60 + "1" + "}" * 60, '[1, "a", null, {"b": [true]}]'),
 )
-"""Values of all kinds as they are written."""
+"""JSON values of all kinds in their written form."""
 for _text in (*STRINGS, *VALUES):
     json.loads(_text)
 FORBIDDEN = {
@@ -125,4 +125,4 @@ FORBIDDEN = {
     '"</s>"': "the token that ends an answer ends it",
     '"<s>"': "the token that begins a prompt is no text",
 }
-"""What no answer in JSON may hold, and why."""
+"""Maps each text that a JSON answer must not contain to the reason."""

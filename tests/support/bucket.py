@@ -1,4 +1,4 @@
-"""A real S3-speaking server of the tests' own, moto's, and a proxy before it that has faults."""
+"""A real S3 server (moto) for the tests, and a proxy in front of it that injects faults."""
 
 import contextlib
 import http.client
@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 PYTHON = Path(__file__).parents[2] / ".venv-bucket" / "bin" / "python"
-"""Of an environment of its own, as its libraries want others than ours."""
+"""Python of a separate environment, because moto's libraries need other versions than ours."""
 MISSING = f"{PYTHON} was not found: make install-bucket"
 BUCKET = "models"
 _TIMEOUT_S = 60
@@ -26,7 +26,9 @@ _TIMEOUT_S = 60
 
 @contextlib.contextmanager
 def moto(log: Path) -> Iterator[str]:
-    """The address of an S3 server with one empty bucket. Skips where it is not installed."""
+    """Yields the address of an S3 server with one empty bucket. Skips the test if moto is not
+    installed.
+    """
     if not PYTHON.exists():
         pytest.skip(MISSING)
     with socket.socket() as listener:
@@ -64,8 +66,10 @@ def _make_bucket(address: str, process: "subprocess.Popen[bytes]", log: Path) ->
 
 @dataclass
 class Proxy:
-    """What stands between a server and its bucket. A fault says what becomes of a request: an HTTP
-    status that is answered in the bucket's place, `CUT` for no answer at all, None for none.
+    """Proxy between a server and its bucket.
+
+    A fault decides the outcome of a request. A status is answered in place of the bucket. `CUT`
+    closes the connection without an answer. None forwards the request.
     """
 
     upstream: str
@@ -77,8 +81,9 @@ class Proxy:
     def fail(
         self, status: int, *, times: int = 1 << 30, method: str = "", within: str = ""
     ) -> None:
-        """Answer the next requests with a status, those of a method and a path where they are
-        named: the server's own upkeep asks the bucket, too.
+        """Answers the next requests with a status. `method` and `within` restrict this to a method
+        and a part of the path, because the server's own maintenance also sends requests to the
+        bucket.
         """
         left = times
         lock = threading.Lock()
@@ -115,7 +120,7 @@ def faulty(upstream: str) -> Iterator[Proxy]:
                 try:
                     self._pass_on(body)
                 except ConnectionError:
-                    # Who has asked is gone, or who would answer.
+                    # The client or the bucket has disconnected.
                     self.close_connection = True
             elif status == CUT:
                 self.close_connection = True
@@ -142,7 +147,7 @@ def faulty(upstream: str) -> Iterator[Proxy]:
             self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

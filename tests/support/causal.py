@@ -1,4 +1,4 @@
-"""Tiny language models of every kind that is served, of random weights."""
+"""Tiny language models of every served kind, with random weights."""
 
 import inspect
 from collections.abc import Mapping
@@ -49,14 +49,14 @@ _SMALL: Mapping[str, Any] = {
         expert_ffn_hidden_size shared_experts_intermediate_size""",
         _EXPERT,
     ),
-    # With few heads, scores of sparse attention tie at zero, and ties are broken by chance.
+    # With few heads, the scores of sparse attention tie at zero, and ties are broken at random.
     **_named("q_lora_rank index_n_heads", 32),
     **_named(
         """max_position_embeddings n_positions max_seq_len seq_length n_ctx context_length
         max_sequence_length""",
         POSITIONS,
     ),
-    # Shorter than the prompts, so that what they bound is seen to be bounded.
+    # Shorter than the prompts, so that the limits take effect.
     **_named("sliding_window attention_chunk_size window_size index_topk", WINDOW),
     **_named("chunk_size mamba_chunk_size state_size mamba_d_state mamba_n_heads", 8),
     **_named("qk_rope_head_dim rotary_dim laurel_rank hidden_size_per_layer_input", 8),
@@ -210,7 +210,7 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "qwen3_5_moe": {"text_config": _LINEAR_TEXT | _LINEAR},
     "qwen4_exp": {"text_config": _LINEAR_TEXT | _INDEXED},
     "qwen4_exp_text": _INDEXED,
-    # Its sizes are rounded up to 64.
+    # The model rounds its sizes up to 64.
     "xlstm": {"num_heads": 4, "hidden_size": 128, "embedding_dim": 128, "head_dim": _DROPPED},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
     "zamba": _HYBRID | {"attention_hidden_size": 128, "attention_head_dim": 32, "n_mamba_heads": 2},
@@ -218,28 +218,28 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     | {"num_mem_blocks": 2, "n_mamba_heads": 8, "mamba_ngroups": 1, "adapter_rank": 8},
     "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 16, "num_hidden_layers": 4},
 }
-"""What makes a kind's configuration hold together, or brings its layers of several sorts in."""
+"""Settings per kind that make its configuration consistent or add its different sorts of layers."""
 
 
 def config(model_type: str) -> Any:
-    """A configuration of a kind, as small as it gets."""
+    """Returns the smallest possible configuration of a kind."""
     kind: Any = CONFIG_MAPPING[model_type]
     names = {*inspect.signature(kind).parameters, *kind.attribute_map}
-    for one in kind.__mro__:
-        names.update(getattr(one, "__annotations__", {}))
+    for base in kind.__mro__:
+        names.update(getattr(base, "__annotations__", {}))
     sizes = {name: size for name, size in _SMALL.items() if name in names}
     sizes |= _OWN.get(model_type, {})
     return kind(**{name: size for name, size in sizes.items() if size is not _DROPPED})
 
 
 def model(model_type: str) -> Any:
-    """A language model of a kind, whose answers depend on all of the prompt."""
+    """Returns a language model of a kind. Its answers depend on the whole prompt."""
     transformers.set_seed(1)
     made = library.AutoModelForCausalLM.from_config(config(model_type)).eval()
     drawn = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, weights in made.named_parameters():
-            # Many kinds begin with weights so small that every prompt has the same answer.
+            # Many kinds start with weights so small that every prompt gets the same answer.
             if weights.dim() > 1 and "A_log" not in name and weights.std() < 0.1:
                 weights.copy_(torch.randn(weights.shape, generator=drawn) * 0.2)
     return made

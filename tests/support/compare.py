@@ -1,4 +1,4 @@
-"""Answers against a reference."""
+"""Compares answers with a reference."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def equal(ours: Any, theirs: Any, where: str = "") -> None:
-    """The same structure, the same values, numbers to 1e-4."""
+    """Asserts that structure and values are equal. Numbers may differ by 1e-4."""
     if isinstance(theirs, dict):
         assert set(ours) == set(theirs), where
         for name in theirs:

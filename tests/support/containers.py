@@ -1,4 +1,4 @@
-"""Files whose sound is played at chosen times."""
+"""Media files with sound at chosen times."""
 
 import io
 from collections.abc import Iterator
@@ -19,12 +19,14 @@ def recorded(
     video_s: float | None = None,
     sound: numpy.ndarray | None = None,
 ) -> bytes:
-    """A file whose sound is played in these spans, seconds, beside a video from `video_s` on.
+    """Returns a file with sound in these spans (seconds) and optionally a video that starts at
+    `video_s`.
 
-    sound: at 48 kHz, all spans one after the other; None: noise.
+    Args:
+        sound: samples at 48 kHz for all spans, concatenated. None generates noise.
     """
-    held = io.BytesIO()
-    with av.open(held, "w", format=container) as opened:
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=container) as opened:
         file: Any = opened
         codec = {"mp3": "libmp3lame", "ogg": "libopus", "wav": "pcm_s16le"} | CODECS
         stream = file.add_stream(codec.get(container, container), rate=RATE)
@@ -43,18 +45,18 @@ def recorded(
             for packet in stream.encode(frame):
                 file.mux(packet)
         file.mux(stream.encode())
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 def _frames(spans: list[tuple[float, float]], sound: Any) -> Iterator[Any]:
-    """In frames of 20 ms."""
+    """Yields the sound in frames of 20 ms."""
     size = RATE // 50
     count = sum(round(end * 50) - round(begin * 50) for begin, end in spans)
     noise = numpy.random.default_rng(0).normal(0, 0.1, count * size)
-    left = iter((noise if sound is None else sound)[: count * size].reshape(-1, size))
+    chunks = iter((noise if sound is None else sound)[: count * size].reshape(-1, size))
     for begin, end in spans:
         for at in range(round(begin * 50), round(end * 50)):
-            samples = next(left)[None].astype(numpy.float32)
+            samples = next(chunks)[None].astype(numpy.float32)
             frame: Any = av.AudioFrame.from_ndarray(samples, format="fltp", layout="mono")
             frame.sample_rate, frame.pts = RATE, at * size
             frame.time_base = Fraction(1, RATE)

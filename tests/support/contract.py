@@ -1,4 +1,4 @@
-"""What the server answers, held against the OpenAPI document that it serves."""
+"""Checks the server's answers against the OpenAPI document that it serves."""
 
 import functools
 import re
@@ -14,11 +14,11 @@ from tests.deployments.routes import app, places
 
 METHODS = {"get", "put", "post", "delete", "patch", "head"}
 HIDDEN = {"/docs", "/openapi.json", "/v1/agent/openapi.json"}
-"""Served, and not described by themselves."""
+"""Paths that are served but are not in the OpenAPI document."""
 MOST = 40
-"""Answers of one operation and status that are looked at: more of them would only take time."""
+"""Maximum number of checked answers per operation and status. More would only take time."""
 LARGEST = 256 * 1024
-"""Answers larger than this, in bytes, are not looked into."""
+"""Maximum size in bytes of an answer that is checked against its schema."""
 _CONVERTER = re.compile(r":\w+\}")
 
 
@@ -32,15 +32,17 @@ class Operation:
 
 
 answered: Counter[tuple[Operation, int]] = Counter()
-"""Operation and status → answers that were held against the document, in this process."""
+"""Number of answers per operation and status that this process has checked against the document."""
 
 
 headers: set[str] = set()
-"""Names of the headers that these answers had."""
+"""Names of the headers of these answers."""
 
 
 class Client(httpx.Client):
-    """A client that fails where an answer is not what the document says. Streams pass unread."""
+    """Client that fails if an answer deviates from the OpenAPI document. Streams are not
+    checked.
+    """
 
     def send(self, request: httpx.Request, *, stream: bool = False, **options: Any):
         response = super().send(request, stream=stream, **options)
@@ -51,7 +53,9 @@ class Client(httpx.Client):
 
 @functools.cache
 def document() -> dict[str, Any]:
-    """The OpenAPI document, its objects closed: an answer has no field that it does not name."""
+    """Returns the OpenAPI document with closed objects: an answer may have no undocumented
+    field.
+    """
     return _closed(app().openapi())
 
 
@@ -65,7 +69,7 @@ def operations() -> list[Operation]:
 
 
 def check(response: httpx.Response) -> None:
-    """Raise AssertionError where an answer's status, type or body is not in the document."""
+    """Raises AssertionError if an answer's status, type or body is not in the document."""
     operation = operation_of(response.request.method, response.request.url.path)
     if operation is None:
         return
@@ -73,33 +77,37 @@ def check(response: httpx.Response) -> None:
     headers.update(response.headers)
     if answered[operation, response.status_code] > MOST:
         return
-    what = f"{operation} answered {response.status_code}"
-    found = document()["paths"][operation.path][operation.method.lower()]["responses"]
-    assert str(response.status_code) in found, f"{what}, which is not documented: {response.text}"
-    kinds = found[str(response.status_code)].get("content", {})
+    label = f"{operation} answered {response.status_code}"
+    responses = document()["paths"][operation.path][operation.method.lower()]["responses"]
+    assert str(response.status_code) in responses, (
+        f"{label}, which is not documented: {response.text}"
+    )
+    kinds = responses[str(response.status_code)].get("content", {})
     kind = response.headers.get("content-type", "").partition(";")[0]
     if operation.method == "HEAD" or not (kind or kinds):
         return
-    assert kind in kinds, f"{what} as {kind or 'nothing'}, documented: {list(kinds)}"
+    assert kind in kinds, f"{label} as {kind or 'nothing'}, documented: {list(kinds)}"
     if kind == "application/json" and len(response.content) <= LARGEST:
         validator = _validator(operation, response.status_code)
         for error in validator.iter_errors(response.json()):
             place = "".join(f"[{part!r}]" for part in error.absolute_path)
-            raise AssertionError(f"{what}, whose body{place} does not fit: {error.message[:1000]}")
+            raise AssertionError(f"{label}, whose body{place} does not fit: {error.message[:1000]}")
 
 
 @functools.cache
 def _routes() -> list[tuple[str, re.Pattern[str], str]]:
     described = {operation.path for operation in operations()}
-    found = [
+    routes = [
         (place.method, compile_path(place.path)[0], _CONVERTER.sub("}", place.path))
         for place in places()
     ]
-    return [one for one in found if one[2] in described]
+    return [route for route in routes if route[2] in described]
 
 
 def operation_of(method: str, path: str) -> Operation | None:
-    """The operation of a path with its values; None: there is none."""
+    """Returns the operation for a path with its values filled in, or None if no operation
+    matches.
+    """
     if path in HIDDEN:
         return None
     for served, pattern, template in _routes():
@@ -119,11 +127,11 @@ def _validator(operation: Operation, status: int) -> Any:
 
 def _closed(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_closed(one) for one in schema]
+        return [_closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _closed(value) for name, value in schema.items()}
-    # A property may be called `properties`, too.
-    if isinstance(found.get("properties"), dict) and found.get("type") == "object":
-        found.setdefault("additionalProperties", False)
-    return found
+    closed = {name: _closed(value) for name, value in schema.items()}
+    # A property may itself have the name `properties`.
+    if isinstance(closed.get("properties"), dict) and closed.get("type") == "object":
+        closed.setdefault("additionalProperties", False)
+    return closed

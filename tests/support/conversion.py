@@ -1,4 +1,4 @@
-"""Models converted for OpenVINO in this process."""
+"""Converts models to OpenVINO in the test process."""
 
 from pathlib import Path
 
@@ -10,11 +10,13 @@ from stoker.replica import conversion, trial
 from stoker.wire.protocol import Cell, Conversion, Execution, Precision, Trial, TrialVerdict
 
 NOWHERE = Cell("", None, "")
-"""It stays in this process."""
+"""Cell of work that stays in this process."""
 
 
 def conversion_of(model: Path, pipeline: str) -> Execution:
-    """A model converted into a folder next to its own; it was found equal."""
+    """Converts a model into a folder next to it and asserts that both are equal. Returns the
+    execution.
+    """
     folder = model.with_name(f"{model.name}-openvino")
     conversion.convert(
         Conversion(
@@ -42,7 +44,7 @@ def execution_of(folder: Path, precision: Precision = "f32") -> Execution:
 def tried_out(
     model: Path, folder: Path, pipeline: str, precision: Precision = "f32"
 ) -> TrialVerdict:
-    """What a trial in this process comes to."""
+    """Runs a trial in this process and returns its verdict."""
     path = folder / f"trial-{precision}.json"
     trial.try_out(
         Trial(

@@ -1,4 +1,4 @@
-"""Both databases, migrated: fixtures for tests of what stands in them."""
+"""Fixtures with both databases, migrated, for tests of stored rows."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,7 +17,9 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    """PostgreSQL's is shared by a package's tests: they clear what they need to be alone."""
+    """Yields a migrated database. The tests of a package share PostgreSQL's and clear the rows that
+    would disturb them.
+    """
     sqlite = request.param == "sqlite"
     url = f"sqlite+aiosqlite:///{tmp_path}/rows.db" if sqlite else None
     database = Database(url or request.getfixturevalue("postgres_url"))

@@ -1,4 +1,4 @@
-"""From a model folder to a deployment that can be called, over HTTP."""
+"""Turns a model folder into a callable deployment over HTTP."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,7 @@ import httpx
 
 
 def push(client: httpx.Client, folder: Path, **fields: Any) -> dict[str, Any]:
-    """Upload a folder's files; the artifact, ready."""
+    """Uploads a folder's files and returns the artifact once it is ready."""
     body = {"display_name": folder.name, **fields}
     artifact = client.post("/v1/model-artifacts", json=body).raise_for_status().json()
     uploads = f"/v1/model-artifacts/{artifact['id']}/uploads"
@@ -37,8 +37,8 @@ def wait_for(
 ) -> dict[str, Any]:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        found = deployment(client, identifier)
-        if found["status"] == status:
-            return found
+        row = deployment(client, identifier)
+        if row["status"] == status:
+            return row
         time.sleep(0.05)
-    raise AssertionError(f"not {status}: {found}")
+    raise AssertionError(f"not {status}: {row}")

@@ -1,4 +1,4 @@
-"""Tiny diffusers pipelines with random weights, saved as save_pretrained does."""
+"""Tiny diffusers pipelines with random weights, saved in the layout of save_pretrained."""
 
 import string
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _UNET: dict[str, Any] = {
 
 
 def clip_tokenizer() -> Any:
-    """Letter by letter, with CLIP's 77 tokens."""
+    """Returns a CLIP tokenizer of single letters with CLIP's limit of 77 tokens."""
     signs = [*string.ascii_lowercase, *string.digits, ",", "."]
     words = ["<|startoftext|>", "<|endoftext|>", *signs, *(f"{sign}</w>" for sign in signs)]
     vocabulary = {word: number for number, word in enumerate(words)}
@@ -57,7 +57,7 @@ def _t5(tokenizer: Any) -> Any:
 
 
 def _vae(channels: int = 4, **changes: Any) -> Any:
-    """Images have twice the sides of their latents."""
+    """Returns a VAE with images twice as wide and high as their latents."""
     return diffusers.AutoencoderKL(
         block_out_channels=(16, 32),
         down_block_types=("DownEncoderBlock2D",) * 2,
@@ -101,7 +101,7 @@ def _checker() -> dict[str, Any]:
     checker = StableDiffusionSafetyChecker(
         transformers.CLIPConfig(vision_config=vision, projection_dim=16)
     )
-    # Everything is flagged: whatever an image is like, it is over this threshold.
+    # Every image exceeds this threshold and is flagged.
     checker.concept_embeds_weights.data.fill_(-10.0)
     extractor = transformers.CLIPImageProcessorPil(
         size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
@@ -142,7 +142,7 @@ def stable_diffusion_3(folder: Path) -> None:
         transformer=diffusers.SD3Transformer2DModel(
             sample_size=16,
             patch_size=1,
-            # diffusers' inpainting knows no other number.
+            # diffusers' inpainting accepts no other number.
             in_channels=16,
             num_layers=1,
             attention_head_dim=8,
@@ -164,7 +164,7 @@ def stable_diffusion_3(folder: Path) -> None:
 
 
 def _wide_t5(tokenizer: Any) -> Any:
-    """As wide as the two CLIP encoders together, which is what SD 3 asks for."""
+    """Returns a T5 encoder as wide as the two CLIP encoders together, as SD 3 requires."""
     config = transformers.T5Config(
         vocab_size=len(tokenizer), d_model=2 * WIDTH, d_kv=8, d_ff=37, num_layers=1, num_heads=4
     )

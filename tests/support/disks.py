@@ -10,7 +10,7 @@ import pytest
 
 @contextlib.contextmanager
 def small_disk(path: Path, mib: int) -> Iterator[Path]:
-    """One, where this process may mount it. Skips where it may not."""
+    """Mounts a disk of `mib` MiB. Skips the test if this process may not mount."""
     path.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:

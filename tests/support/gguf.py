@@ -1,4 +1,4 @@
-"""Writes a folder of transformers as a GGUF file, as llama.cpp's convert_hf_to_gguf.py does."""
+"""Writes a transformers folder as a GGUF file, as llama.cpp's convert_hf_to_gguf.py does."""
 
 import json
 import math
@@ -27,13 +27,13 @@ def write_gguf(
     template: str | None = None,
     numbers: Mapping[str, int] | None = None,
 ) -> Path:
-    """Write the model of a folder and its byte-level tokenizer.
+    """Writes the model of a folder and its byte-level tokenizer.
 
     Args:
-        stored: the type of all matrices; vectors stay F32.
+        stored: the type of all matrices. Vectors stay F32.
         pre: the name of the pre-tokenizer.
-        template: in place of the tokenizer's chat template.
-        numbers: metadata in addition.
+        template: replaces the tokenizer's chat template.
+        numbers: additional metadata.
     """
     model = library.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
     kind = KINDS.get(model.config.model_type, model.config.model_type)
@@ -58,11 +58,11 @@ def write_gguf(
 
 
 def tensors(model: Any, kind: str) -> Mapping[str, np.ndarray[Any, Any]]:
-    """The model's tensors by llama.cpp's names, changed as llama.cpp changes them."""
+    """Returns the model's tensors under llama.cpp's names and with llama.cpp's changes."""
     config = model.config
-    arch = next(one for one, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
+    arch = next(member for member, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
-    found: dict[str, np.ndarray[Any, Any]] = {}
+    result: dict[str, np.ndarray[Any, Any]] = {}
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -73,16 +73,16 @@ def tensors(model: Any, kind: str) -> Mapping[str, np.ndarray[Any, Any]]:
             value = _permuted(value, config.num_key_value_heads)
         if kind.startswith("gemma") and name.endswith("norm.weight"):
             value = value + 1
-        own = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        assert own, name
-        found[own] = np.ascontiguousarray(value)
+        gguf_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert gguf_name, name
+        result[gguf_name] = np.ascontiguousarray(value)
     if config.rope_parameters.get("rope_type") == "llama3":
-        found["rope_freqs.weight"] = _llama3(config)
-    return found
+        result["rope_freqs.weight"] = _llama3(config)
+    return result
 
 
 def _permuted(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
-    """Rows in the order of llama.cpp's rotation: pairs beside one another."""
+    """Returns the rows in the order of llama.cpp's rotation, with pairs next to each other."""
     shape = weight.shape
     return (
         weight.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
@@ -90,21 +90,23 @@ def _permuted(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
 
 
 def _llama3(config: Any) -> np.ndarray[Any, Any]:
-    """How much slower each frequency turns: formula of llama.cpp's converter."""
+    """Returns the slowdown factor of each rotary frequency, by the formula of llama.cpp's
+    converter.
+    """
     rope = config.rope_parameters
     factor, original = rope["factor"], rope["original_max_position_embeddings"]
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-    found: list[float] = []
+    factors: list[float] = []
     for place in range(0, config.head_dim, 2):
         length = 2 * math.pi * rope["rope_theta"] ** (place / config.head_dim)
         if length < original / high:
-            found.append(1)
+            factors.append(1)
         elif length > original / low:
-            found.append(factor)
+            factors.append(factor)
         else:
             smooth = (original / length - low) / (high - low)
-            found.append(1 / ((1 - smooth) / factor + smooth))
-    return np.array(found, np.float32)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, np.float32)
 
 
 def _write_sizes(writer: gguf.GGUFWriter, config: Any, kind: str) -> None:
@@ -153,7 +155,9 @@ def _write_tokenizer(
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in merges])
+    writer.add_token_merges(
+        [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+    )
     writer.add_eos_token_id(tokenizer.eos_token_id)
     if tokenizer.bos_token_id is not None:
         writer.add_bos_token_id(tokenizer.bos_token_id)

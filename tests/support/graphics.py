@@ -1,4 +1,4 @@
-"""A machine with graphics devices, of which there is a table alone."""
+"""A simulated machine with graphics devices, which exist only as a table."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -13,7 +13,7 @@ def device(index: int, total_bytes: int) -> Device:
 
 
 class Table:
-    """The driver's, as the test says."""
+    """Stands in for the driver's device table. The test chooses the devices."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self.there = list(devices)
@@ -25,6 +25,6 @@ class Table:
 def with_two_devices(
     settings: Settings, folders: ModelLocator, unfunded: Callable[[], Collection[str]]
 ) -> LocalRuntime:
-    """A runtime for `STOKER_RUNTIME`."""
+    """Builds a runtime with two devices, for `STOKER_RUNTIME`."""
     table = Table([device(0, 1024 * MIB), device(1, 4096 * MIB)])
     return LocalRuntime(settings, folders, unfunded, table)

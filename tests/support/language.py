@@ -1,4 +1,4 @@
-"""Tokenizers for tiny language models, built by hand: every lower-case text has tokens."""
+"""Handmade tokenizers for tiny language models. They have tokens for every lower-case text."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ PUNCTUATION = ".,?!:;-'"
 
 
 def tokenizer(style: str = "bert") -> Any:
-    """A word-piece tokenizer that frames texts as `bert`, `roberta` or `t5` does."""
+    """Returns a word-piece tokenizer that frames texts as `bert`, `roberta` or `t5` does."""
     names = {"bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]}.get(
-        # RoBERTa and BART: the padding stands at 1, from where positions are counted.
+        # RoBERTa and BART have their padding at 1 and count positions from there.
         style,
         ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
     )
-    words = [*names, *WORDS.split(), *LETTERS, *PUNCTUATION, *(f"##{one}" for one in LETTERS)]
+    words = [*names, *WORDS.split(), *LETTERS, *PUNCTUATION, *(f"##{letter}" for letter in LETTERS)]
     vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
     unknown = names[1] if style == "bert" else "<unk>"
     made = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))

@@ -1,4 +1,4 @@
-"""What a replica does with a model that it loads for the first time."""
+"""Runs a replica's steps for a model that it loads for the first time."""
 
 from pathlib import Path
 
@@ -9,7 +9,9 @@ from stoker.wire.protocol import Sharing
 
 
 def shared(pipeline: str, folder: Path) -> Sharing:
-    """What may share a batch, once probes of the model were run. Raises what the load raises."""
+    """Loads a model, probes it and returns which inputs may share a batch. Raises the errors of the
+    load.
+    """
     stages = STAGES[pipeline](folder)
     engine = TorchEngine("cpu", "float32", threads=1)
     stages.attach(engine.load(folder, stages, lambda *_: None))

@@ -1,4 +1,6 @@
-"""A task's replica side in this process: real stages, engine, worker threads and batching."""
+"""The replica side of a task in the test process: real stages, engine, worker threads and
+batching.
+"""
 
 import json
 import queue
@@ -35,13 +37,13 @@ from stoker.wire.protocol import (
 )
 
 MODEL = "local"
-"""The model id that answers name."""
+"""Model id in the answers."""
 BIG = 1 << 30
-"""A batch budget that lets everything share a batch that may."""
+"""Batch budget that never limits a batch."""
 
 
 class RefusedError(Exception):
-    """What a client would get as an error."""
+    """Failure that a client would receive as an error."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -49,7 +51,9 @@ class RefusedError(Exception):
 
 
 class Local:
-    """One model of a pipeline. Bodies are those of the HTTP endpoint, media already in bytes."""
+    """A loaded model of one pipeline. Its bodies are those of the HTTP endpoint, with media as
+    bytes.
+    """
 
     def __init__(
         self,
@@ -62,8 +66,8 @@ class Local:
     ) -> None:
         """
         Args:
-            in_openvino: the engine that may adopt a converted model.
-            adapters: a folder of those that calls may name.
+            in_openvino: use the engine that may adopt a converted model.
+            adapters: folder of the adapters that calls may name.
         """
         self.stages = STAGES[pipeline](folder)
         self.pipeline = pipeline
@@ -90,23 +94,23 @@ class Local:
         self._number = 0
 
     def ask(self, body: Mapping[str, Any], task: str | None = None) -> Any:
-        """The answer to one request. Raises `RefusedError`."""
+        """Returns the answer to one request. Raises `RefusedError`."""
         return self.ask_together([body], task)[0]
 
     def ask_together(self, bodies: Sequence[Mapping[str, Any]], task: str | None = None) -> Any:
-        """The answers to requests that are in the queue at the same time."""
+        """Returns the answers to requests that are in the queue at the same time."""
         name = task or self.pipeline
         calls: list[Call] = []
         for body in bodies:
             request = TASKS[name].request.model_validate(body)
             items, single = request.items()
             finishing = request.finishing() | {"model": MODEL}
-            given = {"parameters": request.parameters(), "finishing": finishing}
-            calls.append(Call(task=name, items=items, single=single, **given))
+            options = {"parameters": request.parameters(), "finishing": finishing}
+            calls.append(Call(task=name, items=items, single=single, **options))
         return [json.loads(content) for content in self.answers(calls)]
 
     def answers(self, calls: Sequence[Call]) -> list[bytes]:
-        """The bytes that answer calls which are in the queue at the same time.
+        """Returns the answers, as bytes, to calls that are in the queue at the same time.
 
         Raises `RefusedError`.
         """
@@ -115,27 +119,28 @@ class Local:
         self._gate.is_open.clear()
         for work in works:
             self._worker.submit(work)
-        # Once all are prepared: tiny models would be through with one before the next is.
+        # Opens the gate once all calls are prepared. A tiny model would otherwise finish one before
+        # the next is ready.
         self._worker._side.put(self._gate.is_open.set, is_last=True)
         failed: Failure | None = None
         streamed: dict[int, bytes] = {}
-        found: dict[int, bytes] = {}
-        while len(found) < len(numbers):
+        results: dict[int, bytes] = {}
+        while len(results) < len(numbers):
             message, content = self._sent.get(timeout=60)
             if isinstance(message, Failure):
-                found[message.id] = b""
+                results[message.id] = b""
                 failed = message
             elif isinstance(message, Parts):
                 (number,) = message.ids
                 streamed[number] = streamed.get(number, b"") + (content or b"")
             elif isinstance(message, Result):
-                found[message.id] = streamed.get(message.id, b"") + (content or b"")
+                results[message.id] = streamed.get(message.id, b"") + (content or b"")
         if failed:
             raise RefusedError(failed)
-        return [found[number] for number in numbers]
+        return [results[number] for number in numbers]
 
     def _received(self, call: Call) -> Work:
-        """The call as it comes out of the socket."""
+        """Returns the call as the replica decodes it from the socket."""
         self._number += 1
         work = Work(
             self._number,
@@ -153,18 +158,20 @@ class Local:
 
     @property
     def engine(self) -> str:
-        """What runs the model."""
+        """Name of the engine that runs the model."""
         return self._engine.name
 
     def adopt(self, execution: Execution) -> None:
-        """Go on with a converted model after the next batch: it is ready now."""
+        """Switches to a converted model after the next batch. Returns once the model is
+        prepared.
+        """
         adoption = self._worker._engine_thread._adoption
         self._worker.adopt(execution)
         while adoption.is_preparing:
             time.sleep(0.01)
 
     def forward(self, samples: Sequence[Any]) -> Any:
-        """Their outputs, past the queue."""
+        """Returns the outputs of samples without the queue."""
         return self._engine.forward(samples)
 
     def close(self) -> None:
@@ -173,7 +180,7 @@ class Local:
 
 
 class _Gate(Passes):
-    """Keeps the engine's thread from taking anything from the queue."""
+    """Gate that keeps the engine's thread from reading the queue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +192,7 @@ class _Gate(Passes):
 
 
 def _counting(stages: Stages, *, in_openvino: bool) -> Any:
-    """The engine that runs these stages, noting the sizes of its batches."""
+    """Returns a class of the engine for these stages that records its batch sizes."""
     engine: Any = DiffusersEngine if isinstance(stages, DiffusionStages) else TorchEngine
     engine = OpenVinoEngine if in_openvino else engine
 

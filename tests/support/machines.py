@@ -1,4 +1,4 @@
-"""Hypothesis' state machines over a real database: each rule awaits on the database's own loop."""
+"""Hypothesis' state machines on a real database. Each rule runs on the database's event loop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 class Bench:
-    """A migrated database, and the loop to which its connections belong."""
+    """A migrated database and the event loop that owns its connections."""
 
     def __init__(self, runner: asyncio.Runner, url: str) -> None:
         self.runner = runner
         self.database = Database(url)
-        # SQLite's has one process, and so one of these; PostgreSQL's has one of each server.
+        # SQLite has one process and one `Database`. PostgreSQL has one `Database` per server.
         self.servers = [self.database, self.database if self.is_sqlite else Database(url)]
 
     @property
@@ -50,7 +50,7 @@ def bench(
 
 
 def hasty() -> AbstractContextManager[Any]:
-    """SQLite waits for no disk, like the tests' PostgreSQL: no power is cut here."""
+    """Makes SQLite skip disk syncs, like the tests' PostgreSQL. No test cuts the power."""
     return patch.object(sqlite, "_PRAGMAS", (*sqlite._PRAGMAS, "synchronous=OFF"))
 
 
@@ -67,7 +67,7 @@ B = TypeVar("B", "Bench", "AppBench")
 
 
 def try_out(make: Callable[[B], Machine], bench: B, *, most: int, steps: int = 30) -> None:
-    """Run a machine: `most` examples on SQLite, and a third of that on PostgreSQL."""
+    """Runs a state machine with `most` examples on SQLite and a third of them on PostgreSQL."""
     run_state_machine_as_test(
         lambda: make(bench),
         settings=settings(
@@ -81,7 +81,7 @@ def try_out(make: Callable[[B], Machine], bench: B, *, most: int, steps: int = 3
 
 
 class AppBench:
-    """The whole app, its clients in the same process; it is stopped and started again, too."""
+    """The whole app and its clients in one process. Tests may stop and restart the app."""
 
     def __init__(self, runner: asyncio.Runner, data_dir: Path, url: str | None) -> None:
         self.runner = runner
@@ -101,7 +101,7 @@ class AppBench:
         started: asyncio.Future[App] = asyncio.get_running_loop().create_future()
 
         async def serve() -> None:
-            # Begun and ended in one task, as its task groups want it.
+            # Starts and stops in one task, as its task groups require.
             async with serving(self._data_dir, **self._settings) as app:
                 started.set_result(app)
                 await self._stop.wait()
@@ -119,7 +119,7 @@ class AppBench:
 
 
 NER = Path(stoker.demo.__file__).resolve().parent / "models" / "tiny-ner"
-"""A model that nothing has to be imported for; none of its deployments is called."""
+"""Model that needs no imports. Its deployments are never called."""
 DEPLOYMENTS_LIMIT = 4
 
 

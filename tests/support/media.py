@@ -1,4 +1,4 @@
-"""Small media made by the tests."""
+"""Small generated media."""
 
 import io
 import wave
@@ -12,7 +12,7 @@ from stoker.media.media import Media
 
 
 def image(seed: int = 0, size: tuple[int, int] = (70, 50)) -> Image.Image:
-    """A smooth random RGB image of (width, height)."""
+    """Returns a smooth random RGB image of size (width, height)."""
     coarse = numpy.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=numpy.uint8)
     return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
 
@@ -28,7 +28,7 @@ def image_media(picture: Image.Image) -> Media:
 
 
 def sound(seed: int = 0, seconds: float = 0.5, rate: int = 16_000) -> numpy.ndarray:
-    """A random chord in noise: float32 of shape (samples,), on the grid of 16-bit samples."""
+    """Returns a random chord in noise: float32 of shape (samples,), quantized to 16 bits."""
     draw = numpy.random.default_rng(seed)
     time = numpy.arange(int(seconds * rate)) / rate
     tones = sum(numpy.sin(2 * numpy.pi * f * time) for f in draw.uniform(100, 3000, 3))
@@ -45,7 +45,7 @@ def wav(samples: numpy.ndarray, rate: int = 16_000) -> bytes:
 
 
 def video(seed: int = 0, frames: int = 12, size: tuple[int, int] = (48, 32)) -> bytes:
-    """An MP4 whose frames are unlike each other."""
+    """Returns an MP4 with frames that differ from each other."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as out:
         stream: Any = out.add_stream("mpeg4", rate=10)

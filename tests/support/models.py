@@ -1,4 +1,4 @@
-"""Tiny real models: made by transformers itself, with random weights."""
+"""Tiny real models, built by transformers with random weights."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ TEXT = "the a model team keeps hot my name is Clara and I live in Berkeley Calif
 def tiny_bert(
     path: Path, head: str = "ForTokenClassification", positions: int = 128, labels: int = 3
 ) -> Path:
-    """Save a BERT of some thousand parameters, with its tokenizer, as save_pretrained does."""
+    """Saves a BERT of some thousand parameters with its tokenizer, in the layout of
+    save_pretrained.
+    """
     import transformers
 
     tokenizer = word_tokenizer()
@@ -31,7 +33,7 @@ def tiny_bert(
 
 
 def tiny_vit(path: Path) -> Path:
-    """Save a ViT for 32 by 32 pixels and seven labels, with its image processor."""
+    """Saves a ViT for 32 by 32 pixels and seven labels, with its image processor."""
     import transformers
 
     config = transformers.ViTConfig(
@@ -51,5 +53,5 @@ def tiny_vit(path: Path) -> Path:
 
 
 def word_tokenizer() -> Any:
-    """A WordPiece tokenizer of letters and a few words, made like BERT's."""
+    """Returns a WordPiece tokenizer of letters and a few words, built like BERT's."""
     return word_pieces(TEXT.lower().split(), 128)

@@ -1,4 +1,4 @@
-"""Tiny models of images and text, with random weights."""
+"""Tiny models for images and text, with random weights."""
 
 from pathlib import Path
 from typing import Any
@@ -171,12 +171,12 @@ def layoutlm(folder: Path) -> None:
 
 
 def _often(model: Any, token: int) -> None:
-    """Make a token likely, at some places and not at others."""
+    """Makes a token likely at some positions and unlikely at others."""
     with torch.no_grad():
         model.decoder.lm_head.weight[token] *= 3
 
 
 def _talk(output: torch.nn.Linear, tokenizer: Any) -> None:
-    """Make the end of a text likely enough that generated ones are of several lengths."""
+    """Makes the end token likely enough that generated texts have different lengths."""
     with torch.no_grad():
         output.bias[tokenizer.sep_token_id] += 2.0

@@ -1,6 +1,8 @@
-"""The suite on a fleet: with STOKER_TEST_RUNTIME=nodes each server that a test starts is a gateway,
-with a node behind it and a database of a PostgreSQL; with `ray` it has a Ray that places beside
-that. Everything else stays as it is.
+"""Runs the test suite on a fleet.
+
+With STOKER_TEST_RUNTIME=nodes, each server that a test starts is a gateway with one node and a
+PostgreSQL database. With `ray`, a Ray cluster places the replicas as well. Everything else is
+unchanged.
 """
 
 import asyncio
@@ -24,9 +26,9 @@ _numbers = itertools.count(1)
 
 
 def is_asked_for(env: dict[str, str]) -> bool:
-    """Whether a server with these settings of its own is to be a gateway."""
-    own = ("STOKER_RUNTIME", "STOKER_DATABASE_URL")
-    return RUNTIME != "" and not env.keys() & {*own}
+    """Returns True if a server with these settings becomes a gateway."""
+    overrides = ("STOKER_RUNTIME", "STOKER_DATABASE_URL")
+    return RUNTIME != "" and not env.keys() & {*overrides}
 
 
 class NodeHost(Server):
@@ -40,19 +42,19 @@ class NodeHost(Server):
 
     @property
     def id(self) -> str:
-        found: str = json.loads((self.data_dir / self.state).read_text())["id"]
-        return found
+        identifier: str = json.loads((self.data_dir / self.state).read_text())["id"]
+        return identifier
 
 
 class Behind:
-    """What is behind one gateway."""
+    """Node, database and optional Ray head of one gateway."""
 
     def __init__(self, data_dir: Path, env: dict[str, str]) -> None:
         self.shared = {
             "database_url": _database_of(data_dir),
             "blob_url": f"file://{data_dir.resolve()}/blobs",
         }
-        """Settings that all of it has."""
+        """Settings that the gateway and its node share."""
         shared = {f"STOKER_{name.upper()}": value for name, value in self.shared.items()}
         self.env = {"STOKER_RUNTIME": RUNTIME, **shared, **env}
         place = data_dir.parent / f"{data_dir.name}-node"
@@ -87,7 +89,9 @@ def _cluster() -> postgres.Cluster:
 
 @functools.cache
 def _database_of(_data_dir: Path) -> str:
-    """The same for each server that is started on a folder, one after another."""
+    """Creates the database of a data folder. Later servers on the same folder get the same
+    database.
+    """
     name, url = f"stoker{next(_numbers)}", _cluster().url
 
     async def create() -> None:
@@ -95,7 +99,7 @@ def _database_of(_data_dir: Path) -> str:
         await connection.execute(f"CREATE DATABASE {name}")
         await connection.close()
 
-    # Where a browser is driven, this thread has a loop that runs.
+    # While a browser test runs, this thread already has a running event loop.
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, create()).result()
     return url.rpartition("/")[0] + f"/{name}"

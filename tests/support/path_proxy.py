@@ -1,4 +1,4 @@
-"""A reverse proxy that has a server below a path, as nginx has with `location /stoker/`."""
+"""A reverse proxy that serves a server below a path, as nginx does with `location /stoker/`."""
 
 import contextlib
 import http.client
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer"}
-"""Headers of one connection, RFC 9110, 7.6.1."""
+"""Headers that apply to one connection only (RFC 9110, 7.6.1)."""
 TIMEOUT_S = 120
 
 
@@ -18,9 +18,9 @@ class PathProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.prefix = prefix
         self.port: int | None = None
-        """Of the server behind it; None: it does not run yet."""
+        """Port of the server behind the proxy. None until that server runs."""
         self.strangers: list[str] = []
-        """Paths that were asked for and do not lie below the prefix."""
+        """Requested paths outside the prefix."""
 
     @property
     def base_url(self) -> str:
@@ -52,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self.send_header(name, value)
             self.send_header("connection", "close")
             self.end_headers()
-            # As it comes: of a stream of events nothing is kept back.
+            # Forwards each chunk at once, so that event streams are not delayed.
             while chunk := answer.read1(65_536):
                 self.wfile.write(chunk)
                 self.wfile.flush()
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _forward  # noqa: N815
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Tests have the server's own log."""
+        """Logs nothing, because tests use the server's log."""
 
 
 @contextlib.contextmanager

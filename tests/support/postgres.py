@@ -1,4 +1,4 @@
-"""A real PostgreSQL of the tests' own, started and stopped by its process id."""
+"""A real PostgreSQL for the tests, started and stopped by its process id."""
 
 import contextlib
 import os
@@ -21,29 +21,29 @@ _TIMEOUT_S = 60
 
 @contextlib.contextmanager
 def running() -> Iterator[str]:
-    """The URL of an empty database. Skips the test where PostgreSQL is not installed."""
-    with cluster() as found:
-        yield found.url
+    """Yields the URL of an empty database. Skips the test if PostgreSQL is not installed."""
+    with cluster() as server:
+        yield server.url
 
 
 @contextlib.contextmanager
 def cluster() -> Iterator["Cluster"]:
-    """As `running`, to be stopped and started again."""
+    """Yields a running cluster that tests may stop and restart. Skips the test like `running`."""
     initdb = _program("initdb")
     if initdb is None:
         pytest.skip(MISSING)
-    # PostgreSQL refuses to run as root, and its user could not read below pytest's own folder.
+    # PostgreSQL refuses to run as root, and its user cannot read below pytest's folder.
     root = Path(tempfile.mkdtemp(prefix="stoker-pg-"))
     try:
         if os.geteuid() == 0:
             account = pwd.getpwnam("postgres")
             os.chown(root, account.pw_uid, account.pw_gid)
-        found = Cluster(root, initdb)
-        found.start()
+        instance = Cluster(root, initdb)
+        instance.start()
         try:
-            yield found
+            yield instance
         finally:
-            found.stop()
+            instance.stop()
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -53,10 +53,10 @@ def is_installed() -> bool:
 
 
 def _program(name: str) -> str | None:
-    """A program of PostgreSQL's server; Debian keeps them out of PATH."""
+    """Returns the path of a program of PostgreSQL's server. Debian keeps these out of PATH."""
     versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
-    found = shutil.which(name) or max(versions, default=None)
-    return str(Path(found).resolve()) if found else None
+    path = shutil.which(name) or max(versions, default=None)
+    return str(Path(path).resolve()) if path else None
 
 
 def _as_postgres(*command: str) -> list[str]:
@@ -81,7 +81,7 @@ class Cluster:
 
     @property
     def folder(self) -> Path:
-        """Where all of its files are, those of its log among them."""
+        """Folder of all of its files, including its log."""
         return self._root
 
     def start(self) -> None:
@@ -91,7 +91,7 @@ class Cluster:
                     self._postgres,
                     *("-D", str(self._data), "-p", str(self._port), "-k", str(self._root)),
                     *("-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"),
-                    # Of many servers at once.
+                    # Many servers connect at once.
                     *("-c", "max_connections=400"),
                 ),
                 stdout=log,
@@ -105,23 +105,25 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """Its clients' connections end, too."""
+        """Stops PostgreSQL and closes its clients' connections."""
         if self._process:
             _stop(self._data / "postmaster.pid", self._process)
             self._process = None
 
 
 def signalled(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to those of PostgreSQL's processes that are still there."""
+    """Sends a signal to the processes of PostgreSQL that still run."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def _free_port() -> int:
-    """Below those that the kernel gives to whoever connects: it stays free while nobody listens."""
+    """Returns a free port below the range that the kernel assigns to outgoing connections. It stays
+    free until a process listens on it.
+    """
     while True:
-        # Not by `random`, which tests seed: all processes would look at the same ports at once.
+        # Tests seed `random`, so that all processes would try the same ports at once.
         port = 20_000 + secrets.randbelow(12_768)
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
@@ -132,7 +134,7 @@ def _wait_ready(state: Path, process: "subprocess.Popen[bytes]", log: Path) -> N
     deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(FileNotFoundError):
-            # The last line is the postmaster's state; the file is made before anything is in it.
+            # The last line is the postmaster's state. The file exists before it has any content.
             if state.read_text().split()[-1:] == ["ready"]:
                 return
         time.sleep(0.02)
@@ -140,9 +142,10 @@ def _wait_ready(state: Path, process: "subprocess.Popen[bytes]", log: Path) -> N
 
 
 def _stop(state: Path, process: "subprocess.Popen[bytes]") -> None:
-    """End the postmaster, which is a child of `runuser` where that was needed, and its backends."""
+    """Stops the postmaster and its backends. The postmaster may be a child of `runuser`."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        os.kill(int(state.read_text().split("\n")[0]), signal.SIGINT)  # its "fast shutdown"
+        # PostgreSQL's "fast shutdown"
+        os.kill(int(state.read_text().split("\n")[0]), signal.SIGINT)
     try:
         process.wait(_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Tiny models that answer to an image and a text: BLIP-2 and Florence-2, with random weights."""
+"""Tiny models that take an image and a text: BLIP-2 and Florence-2, with random weights."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ _VISION = {**SMALL, "image_size": SIZE, "patch_size": 16, "initializer_range": 0
 
 
 def blip2_opt(folder: Path) -> None:
-    """Its language model goes on from the image and the text."""
+    """Saves a BLIP-2 with a language model that continues the image and the text."""
     words = tokenizer("roberta")
     words.add_special_tokens({"additional_special_tokens": ["<image>"]})
     text = transformers.OPTConfig(
@@ -38,7 +38,9 @@ def blip2_opt(folder: Path) -> None:
 
 
 def blip2_t5(folder: Path) -> None:
-    """Its language model reads the image and the text, and writes another."""
+    """Saves a BLIP-2 with a language model that reads the image and the text and writes another
+    text.
+    """
     words = tokenizer("t5")
     words.add_special_tokens({"additional_special_tokens": ["<image>"]})
     text = transformers.T5Config(
@@ -82,7 +84,7 @@ def florence2(folder: Path) -> None:
     plain = tokenizer("roberta")
     places = [f"<loc_{number}>" for number in range(1000)]
     plain.add_tokens(places)
-    # Without spaces between tokens, as from bytes.
+    # Joins tokens without spaces, as byte-level decoding does.
     plain.backend_tokenizer.decoder = decoders.Fuse()
     marks = ("bos_token", "eos_token", "pad_token", "unk_token")
     words = transformers.PreTrainedTokenizerFast(
@@ -124,7 +126,8 @@ def florence2(folder: Path) -> None:
     )
     model = transformers.Florence2ForConditionalGeneration(config)
     with torch.no_grad():
-        # A thousand places among a hundred words: some texts have several of them in a row.
+        # A thousand location tokens compete with a hundred words. Some texts have several locations
+        # in a row.
         model.lm_head.weight[-len(places) - 1 : -40] *= 0.2
         model.lm_head.weight[-40:-1] *= 1.6
         _end_now_and_then(model.lm_head, words.eos_token_id)
@@ -149,5 +152,5 @@ def florence2(folder: Path) -> None:
 
 
 def _end_now_and_then(output: torch.nn.Linear, token: int) -> None:
-    """Make the end of a text likely at some places and not at others."""
+    """Makes the end token likely at some positions and unlikely at others."""
     output.weight[token] *= 2.5

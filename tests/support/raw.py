@@ -1,4 +1,4 @@
-"""HTTP as bytes on a socket: for what no client library sends."""
+"""HTTP as raw bytes on a socket, for requests that no client library sends."""
 
 import contextlib
 import json
@@ -25,7 +25,12 @@ class Answer:
 
 
 def connect(server: Server, source: str = "", receive_bytes: int = 0) -> socket.socket:
-    """source: an address of this machine to come from; receive_bytes: how little fits unread."""
+    """Opens a connection to a server.
+
+    Args:
+        source: local address to connect from.
+        receive_bytes: size of the receive buffer. 0 means the system's default.
+    """
     url = urlsplit(server.base_url)
     made = socket.socket()
     if receive_bytes:
@@ -38,42 +43,42 @@ def connect(server: Server, source: str = "", receive_bytes: int = 0) -> socket.
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Until the server ends the connection, as it has to."""
-    found = bytearray()
+    """Reads until the server closes the connection."""
+    received = bytearray()
     with contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(1 << 16):
-            found += piece
-    return bytes(found)
+            received += piece
+    return bytes(received)
 
 
 def read_one(connection: socket.socket) -> Answer:
-    """One answer, after which the connection may go on."""
-    found = b""
-    while b"\r\n\r\n" not in found:
+    """Reads one answer and leaves the connection open."""
+    received = b""
+    while b"\r\n\r\n" not in received:
         piece = connection.recv(1)
         assert piece, "the server ended the connection"
-        found += piece
-    length = int(answers(found)[0].headers["content-length"])
-    while len(found.partition(b"\r\n\r\n")[2]) < length:
-        found += connection.recv(length)
-    return answers(found)[0]
+        received += piece
+    length = int(answers(received)[0].headers["content-length"])
+    while len(received.partition(b"\r\n\r\n")[2]) < length:
+        received += connection.recv(length)
+    return answers(received)[0]
 
 
 def answers(content: bytes) -> list[Answer]:
-    """What the server wrote, apart: answers have a length here."""
-    found: list[Answer] = []
+    """Splits the server's output into answers. Each answer has a content length."""
+    parsed: list[Answer] = []
     while content:
         head, _, rest = content.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines)
         length = int(headers["content-length"])
-        found.append(Answer(int(first.split()[1]), headers, rest[:length]))
+        parsed.append(Answer(int(first.split()[1]), headers, rest[:length]))
         content = rest[length:]
-    return found
+    return parsed
 
 
 def ask(server: Server, *pieces: bytes, pause_s: float = 0) -> list[Answer]:
-    """Send the pieces, and read until the server ends the connection."""
+    """Sends the pieces and reads until the server closes the connection."""
     with connect(server) as connection:
         for piece in pieces:
             connection.sendall(piece)
@@ -82,35 +87,35 @@ def ask(server: Server, *pieces: bytes, pause_s: float = 0) -> list[Answer]:
 
 
 def pour(server: Server, beginning: bytes, piece: bytes, most: int) -> tuple[int, list[Answer]]:
-    """Send the piece again and again, until `most` bytes are sent or the server has ended.
+    """Sends the piece repeatedly until `most` bytes are sent or the server closes the connection.
 
-    Returns how much it took, and what it said. An answer alone is no end: it may come before the
-    request is whole, and the rest is still read then.
+    Returns the number of sent bytes and the answers. An answer does not stop the sending: it may
+    come before the request is complete, and the server still reads the rest.
     """
     with connect(server) as connection:
         connection.sendall(beginning)
         connection.setblocking(False)
-        sent, left, said = 0, piece, b""
+        sent, remaining, output = 0, piece, b""
         deadline = time.monotonic() + WAIT_S
         while sent < most and time.monotonic() < deadline:
             try:
                 received = connection.recv(1 << 16)
                 if not received:
                     break
-                said += received
+                output += received
             except BlockingIOError:
                 pass
             except ConnectionResetError:
                 break
             try:
-                count = connection.send(left)
+                count = connection.send(remaining)
             except BlockingIOError:
                 time.sleep(0.001)
                 continue
             except (BrokenPipeError, ConnectionResetError):
                 break
             sent += count
-            left = left[count:] or piece
+            remaining = remaining[count:] or piece
         connection.setblocking(True)
         connection.settimeout(WAIT_S)
-        return sent, answers(said + read_all(connection))
+        return sent, answers(output + read_all(connection))

@@ -1,4 +1,4 @@
-"""Tiny models that transcribe, of random weights."""
+"""Tiny speech recognition models with random weights."""
 
 import json
 from pathlib import Path
@@ -32,9 +32,9 @@ BERT = {
     "conv_depthwise_kernel_size": 5,
     "initializer_range": 0.5,
 }
-"""Wav2Vec2-BERT, whose features have always as many values as a frame has."""
+"""Configuration of Wav2Vec2-BERT. Its features always have as many values as a frame."""
 SHORT_S = 2
-"""Of the window of the tiny Whispers, seconds."""
+"""Window of the tiny Whispers in seconds."""
 WORDS = ["zero", "one", "two", "three"]
 LANGUAGES = ("en", "zh", "de")
 
@@ -81,7 +81,7 @@ def wav2vec2_bert(folder: Path) -> None:
 
 
 def speech_to_text(folder: Path) -> None:
-    """Its tokenizer is a list of pieces beside a SentencePiece model."""
+    """Saves a Speech2Text with a tokenizer of a piece list and a SentencePiece model."""
     spelling = folder / "spelling.model"
     spelling.write_bytes(trained({"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}))
     pieces: Any = sentencepiece.SentencePieceProcessor(model_file=str(spelling))
@@ -229,9 +229,9 @@ def moonshine(folder: Path) -> None:
 
 
 def stop_with_the_sound(model: Any, samples: Any) -> None:
-    """Has `generate` transcribe no window that begins in the padding of this clip.
+    """Makes `generate` skip windows that begin in the padding of this clip.
 
-    None: it does so again, as transformers does.
+    None restores the behavior of transformers, which transcribes them.
     """
     frames = None if samples is None else -(-len(samples) // 160)
 

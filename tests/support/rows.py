@@ -1,4 +1,4 @@
-"""Rows of tables, as nobody has asked for them over HTTP."""
+"""Builds table rows directly, without HTTP requests."""
 
 from typing import Any
 
@@ -10,26 +10,26 @@ from stoker.store.tables.videos import Video
 
 
 def video(account_id: str, deployment_id: str, **columns: Any) -> Video:
-    """A job that waits to be taken, but for `columns`."""
-    own: dict[str, Any] = {
+    """Returns a queued video job. `columns` override its values."""
+    defaults: dict[str, Any] = {
         "id": new_id(Prefix.VIDEO),
         "model": "m",
         "pipeline": "text-to-video",
         "prompt": "a boat",
         "parameters": {},
     }
-    return Video(account_id=account_id, deployment_id=deployment_id, **_fresh(own, columns))
+    return Video(account_id=account_id, deployment_id=deployment_id, **_fresh(defaults, columns))
 
 
 def trial(account_id: str, deployment_id: str, **columns: Any) -> Trial:
-    """A job that waits to be taken, but for `columns`."""
-    own: dict[str, Any] = {"id": new_id(Prefix.TRIAL), "rows": []}
-    return Trial(account_id=account_id, deployment_id=deployment_id, **_fresh(own, columns))
+    """Returns a queued trial job. `columns` override its values."""
+    defaults: dict[str, Any] = {"id": new_id(Prefix.TRIAL), "rows": []}
+    return Trial(account_id=account_id, deployment_id=deployment_id, **_fresh(defaults, columns))
 
 
 def importing(account_id: str, artifact_id: str, upload_id: str, **columns: Any) -> Import:
-    """A job that waits to be taken, but for `columns`."""
-    own: dict[str, Any] = {
+    """Returns a queued import job. `columns` override its values."""
+    defaults: dict[str, Any] = {
         "id": new_id(Prefix.IMPORT),
         "repo_id": "org/name",
         "revision": "main",
@@ -41,7 +41,7 @@ def importing(account_id: str, artifact_id: str, upload_id: str, **columns: Any)
         account_id=account_id,
         artifact_id=artifact_id,
         upload_id=upload_id,
-        **_fresh(own, columns),
+        **_fresh(defaults, columns),
     )
 
 

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them."""
+"""Reads metrics as Prometheus does."""
 
 import time
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
 
 
 class Scrape:
-    """The samples of one scrape, after a strict parser of its format has taken it."""
+    """Samples of one scrape, parsed by a strict parser of its format."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.text = response.raise_for_status().text
@@ -30,16 +30,16 @@ class Scrape:
         }
 
     def get(self, name: str, **labels: str) -> float:
-        """The sum of the samples that have these labels."""
-        wanted = frozenset(labels.items())
+        """Returns the sum of the samples with these labels."""
+        required = frozenset(labels.items())
         return sum(
             value
             for (known, has), value in self._samples.items()
-            if known == name and wanted <= has
+            if known == name and required <= has
         )
 
     def labels(self, label: str, name: str | None = None) -> set[str]:
-        """All values of a label."""
+        """Returns all values of a label."""
         return {
             value
             for known, has in self._samples
@@ -57,9 +57,9 @@ def scrape(client: httpx.Client, headers: Mapping[str, str] = OPENMETRICS) -> Sc
 
 
 def scrape_until(client: httpx.Client, name: str, value: float, **labels: str) -> Scrape:
-    """A scrape in which a metric has come so far: replicas tell of some once a second."""
+    """Scrapes until a metric reaches the value. Replicas report some metrics once per second."""
     deadline = time.monotonic() + 60
-    while (found := scrape(client)).get(name, **labels) < value:
-        assert time.monotonic() < deadline, (name, labels, found.get(name, **labels), value)
+    while (current := scrape(client)).get(name, **labels) < value:
+        assert time.monotonic() < deadline, (name, labels, current.get(name, **labels), value)
         time.sleep(0.05)
-    return found
+    return current

@@ -93,8 +93,10 @@ class Script:
             chat_template=self._template,
         )
         tokenizer.save_pretrained(folder)
-        own = folder / "generation_config.json"
-        own.write_text(json.dumps(json.loads(own.read_text()) | {"do_sample": False}))
+        config_path = folder / "generation_config.json"
+        config_path.write_text(
+            json.dumps(json.loads(config_path.read_text()) | {"do_sample": False})
+        )
         return folder
 
 

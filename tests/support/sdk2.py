@@ -1,4 +1,6 @@
-"""Version 2 of the openai SDK, which lies beside version 3: scripts in a process of their own."""
+"""Runs scripts with version 2 of the openai SDK in a separate process. It is installed next to
+version 3.
+"""
 
 import json
 import subprocess
@@ -23,7 +25,9 @@ def need() -> None:
 
 
 def printed(script: str, account: httpx.Client, *args: str) -> Any:
-    """What a script prints as JSON; it finds a client in `sdk`, its arguments in `sys.argv`."""
+    """Runs a script and returns the JSON that it prints. The script has a client in `sdk` and its
+    arguments in `sys.argv`.
+    """
     need()
     done = subprocess.run(
         [sys.executable, "-c", _BEGIN + script, *args],

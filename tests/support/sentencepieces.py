@@ -1,4 +1,4 @@
-"""Tiny models whose tokenizer is a SentencePiece model alone, without a tokenizer.json."""
+"""Tiny models with a SentencePiece model as their only tokenizer file, without tokenizer.json."""
 
 import io
 import json
@@ -36,9 +36,9 @@ _GEMMA: dict[str, Any] = {
 
 class Family(NamedTuple):
     tokenizer: str
-    """Class of transformers."""
+    """Name of the tokenizer's class in transformers."""
     file: str
-    """Where that class looks for the SentencePiece model."""
+    """File name under which that class expects the SentencePiece model."""
     training: Mapping[str, Any]
     model: str
     """Prefix of the model's classes."""
@@ -80,7 +80,7 @@ FAMILIES = {
     "rembert": Family("RemBertTokenizer", "sentencepiece.model", _ALBERT, "RemBert", _TOKENS),
     "barthez": Family("BarthezTokenizer", "sentencepiece.bpe.model", _PLAIN, "MBart", _SEQ2SEQ),
 }
-"""All classes of transformers that read a SentencePiece model by its protobuf."""
+"""All tokenizer classes of transformers that parse a SentencePiece model's protobuf."""
 
 _SIZES: Mapping[str, dict[str, Any]] = {
     _TOKENS: {**TOWER, "max_position_embeddings": 130, "initializer_range": 0.5, "num_labels": 3},
@@ -104,7 +104,9 @@ _OWN_SIZES: Mapping[str, dict[str, Any]] = {
 
 
 def save(name: str, folder: Path) -> None:
-    """Save a model, with the SentencePiece model and no other file of a tokenizer but its class."""
+    """Saves a model. Its only tokenizer files are the SentencePiece model and the name of its
+    class.
+    """
     family, library = FAMILIES[name], _library()
     folder.joinpath(family.file).write_bytes(trained(family.training))
     settings = {"tokenizer_class": family.tokenizer, "model_max_length": 128}
@@ -122,7 +124,7 @@ def save(name: str, folder: Path) -> None:
     library.set_seed(0)
     model = getattr(library, f"{family.model}{head}")(made)
     if family.head == _CAUSAL:
-        # Bytes that are no text would come out otherwise.
+        # Otherwise the model would write bytes that are no valid text.
         single = [at for word, at in tokenizer.get_vocab().items() if word.startswith("<")]
         with torch.no_grad():
             model.lm_head.weight[single] = 0
@@ -130,13 +132,13 @@ def save(name: str, folder: Path) -> None:
 
 
 def pieces(name: str, folder: Path, text: str) -> list[str]:
-    """What SentencePiece itself makes of a text."""
+    """Returns the pieces into which SentencePiece itself splits a text."""
     path = folder / FAMILIES[name].file
     return sentencepiece.SentencePieceProcessor(model_file=str(path)).encode(text, out_type=str)
 
 
 def trained(options: Mapping[str, Any]) -> bytes:
-    """A SentencePiece model of a few words."""
+    """Trains a SentencePiece model on a few words."""
     buffer = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=_sentences(),
@@ -156,13 +158,13 @@ def _sentences() -> Iterator[str]:
 
 
 def _ids(family: Family, tokenizer: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"pad_token_id": tokenizer.pad_token_id or 0}
+    ids: dict[str, Any] = {"pad_token_id": tokenizer.pad_token_id or 0}
     for name in ("bos", "eos"):
         if (token := getattr(tokenizer, f"{name}_token_id")) is not None:
-            found[f"{name}_token_id"] = token
+            ids[f"{name}_token_id"] = token
     if family.head == _SEQ2SEQ:
-        found["decoder_start_token_id"] = found["pad_token_id"]
-    return found
+        ids["decoder_start_token_id"] = ids["pad_token_id"]
+    return ids
 
 
 def _library() -> Any:

@@ -1,4 +1,4 @@
-"""Tiny encoder-decoder models, and what they generate when called directly."""
+"""Tiny encoder-decoder models and a way to generate with them directly."""
 
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def marian(folder: Path) -> None:
 
 
 class Direct:
-    """The model and its tokenizer, called one text at a time."""
+    """Calls the model and its tokenizer with one text at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
@@ -87,7 +87,7 @@ class Direct:
 
     @torch.inference_mode()
     def __call__(self, text: str, **options: Any) -> str:
-        given = {"max_new_tokens": 32} | options
+        settings = {"max_new_tokens": 32} | options
         tokens = self.tokenizer(text, return_tensors="pt", return_token_type_ids=False)
-        made = self.model.generate(**tokens, **given)
+        made = self.model.generate(**tokens, **settings)
         return self.tokenizer.decode(made[0], skip_special_tokens=True).strip()

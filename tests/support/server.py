@@ -1,4 +1,4 @@
-"""Starts the real server in a process of its own, and stops it by its process id."""
+"""Starts the real server in a separate process and stops it by its process id."""
 
 import contextlib
 import json
@@ -21,33 +21,37 @@ if TYPE_CHECKING:
     from tests.support import on_nodes
 
 INSTALLED = Path(__file__).parents[2] / ".venv-install" / "bin" / "python"
-"""Of the environment that users have, made by `make install` alone; `make test` makes it, too."""
+"""Python of the environment that users have. `make install` alone creates it, and so does `make
+test`.
+"""
 RUNTIME = os.environ.get("STOKER_TEST_RUNTIME", "")
-"""`nodes` or `ray`: each server that a test starts is a gateway with a node, which that chooses:
-`tests.support.on_nodes`.
+"""Runtime of the tests' servers. With `nodes` or `ray`, each server is a gateway with a node that
+uses this runtime. See `tests.support.on_nodes`.
 """
 ON_NODES = RUNTIME != ""
-# Users' has no driver of PostgreSQL: that is an extra.
+# The users' environment lacks the PostgreSQL driver, which is an extra.
 USERS = str(INSTALLED if INSTALLED.exists() and not ON_NODES else sys.executable)
 ONE_THREAD = {"STOKER_REPLICA_THREADS": "1"}
-"""The models are so small that threads would only wait for one another."""
+"""Limits replicas to one thread. With such small models, more threads would only wait for each
+other.
+"""
 
 
 STEP_LIMIT = {"STOKER_LOOP_STEP_LIMIT_MS": "100"}
-"""Processor time that a step of the event loop may take."""
+"""Maximum processor time of an event loop step."""
 
 
 NO_HUB = {"STOKER_HUB_ENDPOINT": "http://127.0.0.1:9"}
-"""Where nobody listens: no test leaves this machine."""
+"""Hub address without a listener, so that no test leaves this machine."""
 
 
 class Server:
     started: ClassVar[list["Server"]] = []
-    """All of this process."""
+    """All servers of this process."""
     state: ClassVar[str] = "server.json"
-    """In the data folder, once it is there: the file that says so."""
+    """File in the data folder that appears once the server runs."""
     address: ClassVar[str] = "base_url"
-    """And where."""
+    """Field of the state file with the server's address."""
 
     def __init__(
         self, data_dir: Path, *command: str, python: str = sys.executable, **env: str
@@ -64,17 +68,17 @@ class Server:
         Server.started.append(self)
 
     def held_loop(self) -> list[str]:
-        """What the server has logged, since it was asked last, of steps of its event loop that
-        computed for too long.
+        """Returns the lines, logged since the last call, about event loop steps that computed for
+        too long.
         """
-        found = self._unread()
-        # A line that is being written is left for the next time.
-        whole = found[: found.rfind(b"\n") + 1]
+        unread = self._unread()
+        # An incomplete last line is left for the next call.
+        whole = unread[: unread.rfind(b"\n") + 1]
         self._read_to += len(whole)
         return [line.decode() for line in whole.splitlines() if HELD.encode() in line]
 
     def last_lines(self) -> str:
-        """The end of what it has logged since `held_loop` was asked last, by itself and by its
+        """Returns the end of the log, since the last call of `held_loop`, of the server and its
         replicas.
         """
         return self._unread()[-8_000:].decode(errors="replace")
@@ -120,17 +124,17 @@ class Server:
         raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-4000:]}")
 
     def restart(self) -> None:
-        """Start again where it listened before."""
+        """Starts the server again on its previous port."""
         self.start(port=int(self.base_url.rpartition(":")[2]))
 
     @property
     def settings(self) -> Settings:
-        """With which what it keeps is found from beside it."""
+        """Settings for direct access to the server's stored data from outside its process."""
         return Settings(data_dir=self.data_dir, **(self._behind.shared if self._behind else {}))
 
     @property
     def runs_in(self) -> Path:
-        """The data folder of whoever runs its models."""
+        """Data folder of the process that runs the models: the node or the server."""
         return self._behind.node.data_dir if self._behind else self.data_dir
 
     @property
@@ -139,13 +143,14 @@ class Server:
 
     def client(self, key: str | None = None, **kwargs) -> httpx.Client:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        # There is no TLS to verify, and reading the system's certificates costs 70 ms a client.
+        # The connection has no TLS to verify, and loading the system's certificates costs 70 ms per
+        # client.
         return contract.Client(
             base_url=self.base_url, headers=headers, timeout=120, verify=False, **kwargs
         )
 
     def account(self, name: str = "test") -> httpx.Client:
-        """A client with a new account's key."""
+        """Returns a client with a new account's key."""
         with self.client(self.operator_key) as operator:
             account = operator.post("/v1/accounts", json={"name": name}).raise_for_status().json()
             key = operator.post(
@@ -165,7 +170,7 @@ class Server:
         raise RuntimeError(f"the server is not ready:\n{self.log.read_text()[-4000:]}")
 
     def kill(self) -> None:
-        """SIGKILL, as a power cut would."""
+        """Sends SIGKILL, with the effect of a power cut."""
         if self.process:
             self.process.kill()
             self.process.wait()
@@ -186,11 +191,11 @@ class Server:
 
 
 PAGES = ("https://chat.example", "http://localhost:3000")
-"""The origins whose pages may read what the fixture `gateway` answers."""
+"""Origins of the pages that may read answers of the fixture `gateway`."""
 NAMES = ("127.0.0.1", "test", "models.example", "*.inner.example", "www.example")
-"""The hosts that it answers as."""
+"""Host names that the fixture `gateway` accepts."""
 WITHOUT_MODELS = {"STOKER_PRELOAD": "false"}
-"""For a server that will run no model: importing the engines costs ten seconds of a core."""
+"""Setting for a server that runs no model. Importing the engines costs ten seconds of a core."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Tiny models that speak, with random weights, and what they say when called directly."""
+"""Tiny speech models with random weights, and their output when called directly."""
 
 import string
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Waveform = NDArray[numpy.float32]
 
 
 def vits(folder: Path, rate: int = RATE, **options: Any) -> Path:
-    """Save a VITS that reads letters."""
+    """Saves a VITS that reads letters."""
     transformers.set_seed(0)
     model, (tokenizer,) = random_speech.vits(rate=rate, **options)
     common.save(model, tokenizer, folder)
@@ -29,7 +29,7 @@ def vits(folder: Path, rate: int = RATE, **options: Any) -> Path:
 
 
 def letters() -> Any:
-    """A tokenizer of single letters."""
+    """Returns a tokenizer of single letters."""
     words = ["<pad>", "<unk>", "</s>", *LETTERS, *string.punctuation.replace("'", "")]
     made = Tokenizer(
         models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="<unk>")
@@ -46,7 +46,7 @@ def letters() -> Any:
 
 
 def speecht5(folder: Path, voices: Sequence[str] = ("clara", "omar")) -> Path:
-    """Save a SpeechT5 with its vocoder and its voices."""
+    """Saves a SpeechT5 with its vocoder and its voices."""
     words = letters()
     words.save_pretrained(folder)
     config = transformers.SpeechT5Config(
@@ -73,7 +73,7 @@ def speecht5(folder: Path, voices: Sequence[str] = ("clara", "omar")) -> Path:
     )
     transformers.set_seed(0)
     model = transformers.SpeechT5ForTextToSpeech(config)
-    # It stops where it may make no more: untrained, it would stop at once.
+    # Makes the model stop at its maximum length. Untrained, it would stop at once.
     torch.nn.init.constant_(model.speech_decoder_postnet.prob_out.bias, -3)
     model.save_pretrained(folder)
     vocoder = transformers.SpeechT5HifiGanConfig(
@@ -94,7 +94,7 @@ def speecht5(folder: Path, voices: Sequence[str] = ("clara", "omar")) -> Path:
 
 
 def fastspeech2(folder: Path) -> Path:
-    """Save a FastSpeech2Conformer with its vocoder."""
+    """Saves a FastSpeech2Conformer with its vocoder."""
     words = letters()
     words.save_pretrained(folder)
     config = transformers.FastSpeech2ConformerConfig(
@@ -129,21 +129,23 @@ def fastspeech2(folder: Path) -> Path:
         model_config=config.to_dict(), vocoder_config=vocoder.to_dict()
     )
     model = transformers.FastSpeech2ConformerWithHifiGan(both)
-    # Tokens last a while.
+    # Makes each token last for a while.
     torch.nn.init.constant_(model.model.duration_predictor.linear.bias, 1.6)
     model.save_pretrained(folder)
     return folder
 
 
 def spoken(folder: Path, piece: str, seed: int, **options: Any) -> Waveform:
-    """What transformers itself makes of a text with a VITS or FastSpeech2, of shape (samples,)."""
+    """Returns the waveform of shape (samples,) that transformers itself generates with a VITS or
+    FastSpeech2.
+    """
     library: Any = transformers
     tokens = library.AutoTokenizer.from_pretrained(folder)(piece, return_tensors="pt")
     model = library.AutoModelForTextToWaveform.from_pretrained(folder).eval()
     torch.manual_seed(seed)
     with torch.inference_mode():
-        given = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-        return model(**given, return_dict=True, **options).waveform[0].numpy()
+        inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+        return model(**inputs, return_dict=True, **options).waveform[0].numpy()
 
 
 def spoken_by_speecht5(folder: Path, piece: str, seed: int, voice: str, ratio: float) -> Waveform:

@@ -1,4 +1,4 @@
-"""A collector of traces: what it receives by OTLP over HTTP, on loopback."""
+"""A trace collector that receives OTLP over HTTP on loopback."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector:
-    """Receives what is exported."""
+    """Collector of exported traces."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -34,7 +34,7 @@ class Collector:
 
     @property
     def env(self) -> dict[str, str]:
-        """Settings of a server that exports to it, twenty times a second."""
+        """Settings of a server that exports to this collector twenty times a second."""
         return {
             "OTEL_EXPORTER_OTLP_ENDPOINT": self.endpoint,
             "OTEL_BSP_SCHEDULE_DELAY": "50",
@@ -46,7 +46,7 @@ class Collector:
         self._server.server_close()
 
     def spans(self, trace_id: str) -> dict[str, Span]:
-        """The spans of a trace so far, by name."""
+        """Returns the spans of a trace received so far, by name."""
         return {
             span.name: span
             for body in list(self.bodies)
@@ -58,10 +58,10 @@ class Collector:
 
     def wait_for(self, trace_id: str, name: str) -> dict[str, Span]:
         deadline = time.monotonic() + 20
-        while name not in (found := self.spans(trace_id)):
-            assert time.monotonic() < deadline, sorted(found)
+        while name not in (spans := self.spans(trace_id)):
+            assert time.monotonic() < deadline, sorted(spans)
             time.sleep(0.02)
-        return found
+        return spans
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Tiny diffusers pipelines that make video, with random weights, in the layout of real ones."""
+"""Tiny diffusers pipelines for video, with random weights and the layout of real ones."""
 
 import string
 from pathlib import Path
@@ -21,7 +21,7 @@ WIDTH = 32
 
 
 def tokenizer() -> Any:
-    """T5's own, of single letters."""
+    """Returns a T5 tokenizer of single letters."""
     pieces = ["<pad>", "</s>", "<unk>", "▁", *string.ascii_letters, *string.digits, *".,!?'-"]
     vocabulary = [(piece, 0.0 if at < 3 else -2.0) for at, piece in enumerate(pieces)]
     return transformers.T5Tokenizer(vocabulary, extra_ids=0, model_max_length=512)
@@ -31,7 +31,7 @@ def _text(words: Any, kind: str = "T5") -> dict[str, Any]:
     config: Any = getattr(transformers, f"{kind}Config")
     encoder: Any = getattr(transformers, f"{kind}EncoderModel")
     sizes = {"d_model": WIDTH, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2}
-    # Larger than their habit, so that the prompt shows in the frames.
+    # Weights larger than the default, so that the prompt affects the frames.
     return {
         "tokenizer": words,
         "text_encoder": encoder(config(vocab_size=len(words), initializer_factor=3.0, **sizes)),
@@ -39,7 +39,9 @@ def _text(words: Any, kind: str = "T5") -> dict[str, Any]:
 
 
 def wan(folder: Path, *, image: bool = False, clip: bool = False, expand: bool = False) -> Path:
-    """Wan 2.1; 2.2 has no CLIP beside the image, and its small model expands time steps."""
+    """Saves a Wan 2.1. Wan 2.2 has no CLIP for the image, and its small model expands time
+    steps.
+    """
     channels = 36 if image and not expand else 16
     transformers.set_seed(1)
     parts: dict[str, Any] = {
@@ -118,7 +120,9 @@ def ltx(folder: Path, *, image: bool = False) -> Path:
 
 
 def cogvideox(folder: Path, *, image: bool = False, newer: bool = False) -> Path:
-    """CogVideoX 1.0, or 1.5 with `newer`; its own size is 64 by 48 pixels and 9 frames."""
+    """Saves a CogVideoX 1.0, or 1.5 with `newer`. Its default size is 64 by 48 pixels and 9
+    frames.
+    """
     transformers.set_seed(3)
     parts: dict[str, Any] = {
         **_text(tokenizer()),
@@ -142,7 +146,7 @@ def cogvideox(folder: Path, *, image: bool = False, newer: bool = False) -> Path
             sample_frames=9,
             patch_size_t=2 if newer else None,
             use_rotary_positional_embeddings=newer or image,
-            # As the model of images of that family has them.
+            # The image model of that family uses learned positions.
             use_learned_positional_embeddings=image,
         ),
     }
@@ -155,14 +159,14 @@ def _saved(pipe: Any, folder: Path) -> Path:
         for name in ("transformer", "vae"):
             for parameter in getattr(pipe, name).parameters():
                 if not parameter.any():
-                    # Gates and last layers start at nought, which would hide their inputs.
+                    # Gates and last layers start at zero, which would hide their inputs.
                     torch.nn.init.normal_(parameter, std=0.1)
     pipe.save_pretrained(folder, safe_serialization=True)
     return folder
 
 
 class Maker:
-    """A model of one of the two pipelines, with its engine, without a worker around them."""
+    """A model of one of the two pipelines with its engine, without a worker."""
 
     def __init__(self, pipeline: str, folder: Path) -> None:
         self.pipeline = WORKS[pipeline]
@@ -170,30 +174,31 @@ class Maker:
         self.engine = DiffusersEngine("cpu", "float32", 1)
         self.pipe: Any = self.engine.load(folder, self.stages, lambda *_: None)
         self.stages.attach(self.pipe)
-        # As many threads as in a worker: sums that are split otherwise round otherwise.
+        # Uses as many threads as a worker, because sums that are split differently round
+        # differently.
         self.engine.enter_thread()
 
     def draw(
         self, prompt: str, image: Media | None = None, watch: Watch = UNWATCHED, **spec: Any
     ) -> Any:
-        """The engine's output. Raises `InputError`."""
+        """Returns the engine's output. Raises `InputError`."""
         parameters = msgspec.to_builtins(VideoSpec(**spec))
         (sample,) = self.stages.preprocess({"prompt": prompt, "image": image}, parameters)
         return self.engine.forward([sample], watch)[0]
 
     def frames(self, prompt: str, image: Media | None = None, **spec: Any) -> Any:
-        """uint8 of shape (frames, height, width, 3)."""
+        """Returns the frames as uint8 of shape (frames, height, width, 3)."""
         return self.draw(prompt, image, **spec)["frames"]
 
     def refused(self, prompt: str, image: Media | None = None, **spec: Any) -> tuple[str, str]:
-        """The field at fault and the message."""
+        """Asserts that the input is rejected. Returns the invalid field and the message."""
         with pytest.raises(InputError) as caught:
             self.draw(prompt, image, **spec)
         return caught.value.field, caught.value.message
 
 
 def directly(pipe: Any, prompt: str, seed: int, **arguments: Any) -> Any:
-    """What diffusers makes of it: uint8 of shape (frames, height, width, 3)."""
+    """Returns the frames of diffusers itself: uint8 of shape (frames, height, width, 3)."""
     generator = torch.Generator().manual_seed(seed)
     frames = pipe(prompt=prompt, generator=generator, output_type="np", **arguments).frames[0]
     return (frames * 255).round().astype("uint8")

@@ -1,4 +1,4 @@
-"""Parts of tiny vision models, and what reads their answers."""
+"""Parts of tiny vision models, and a reader for their answers."""
 
 import base64
 import io
@@ -8,7 +8,7 @@ import numpy
 from PIL import Image
 
 SIZE = 32
-"""Side of the images that tiny models take, pixels."""
+"""Side of the tiny models' input images in pixels."""
 SQUARE = {"height": SIZE, "width": SIZE}
 TOWER = {
     "hidden_size": 32,
@@ -21,7 +21,7 @@ VISION = {**TOWER, "image_size": SIZE, "patch_size": 8}
 
 
 def clip_tokenizer(max_tokens: int) -> Any:
-    """CLIP's own tokenizer, of single letters. Its last token ends a text, as CLIP expects."""
+    """Returns a CLIP tokenizer of single letters. Its last token ends a text, as CLIP expects."""
     import transformers
 
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,{}:"
@@ -33,7 +33,7 @@ def clip_tokenizer(max_tokens: int) -> Any:
 
 
 def clip_text(tokenizer: Any, max_tokens: int) -> dict[str, Any]:
-    """Configuration of a text tower for that tokenizer."""
+    """Returns the configuration of a text tower for that tokenizer."""
     return {
         **TOWER,
         "vocab_size": len(tokenizer),
@@ -45,7 +45,7 @@ def clip_text(tokenizer: Any, max_tokens: int) -> dict[str, Any]:
 
 
 def resnet(**options: Any) -> Any:
-    """Configuration of a backbone of the DETR family that needs no timm."""
+    """Returns the configuration of a DETR backbone that needs no timm."""
     import transformers
 
     return transformers.ResNetConfig(
@@ -59,7 +59,7 @@ def resnet(**options: Any) -> Any:
 
 
 def grey(encoded: str) -> Any:
-    """The pixels of a base64 PNG of 8 bits of grey, as a list of rows."""
+    """Returns the pixels of a base64 PNG with 8 bits of grey, as a list of rows."""
     image = Image.open(io.BytesIO(base64.b64decode(encoded, validate=True)))
     assert (image.format, image.mode) == ("PNG", "L")
     return numpy.asarray(image).tolist()

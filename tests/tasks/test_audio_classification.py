@@ -102,7 +102,7 @@ class TestParity:
         rated = {"sampling_rate": RATE}
         forms = [
             {"array": samples.tolist(), **rated},
-            # A row of a data set; the file is not opened.
+            # A row of a data set. The file is not opened.
             {"path": "/no/such.wav", "array": samples.tolist(), **rated},
             {"raw": samples.tolist(), **rated},
             Media("audio", content=wav(samples)),
@@ -113,11 +113,11 @@ class TestParity:
     def test_another_rate_is_resampled(self, case: Any) -> None:
         local, _ = case
         halved = SOUNDS[0][::2].tolist()
-        given = local.ask({"inputs": {"array": halved, "sampling_rate": RATE // 2}})
+        answer = local.ask({"inputs": {"array": halved, "sampling_rate": RATE // 2}})
         filed = local.ask({"inputs": Media("audio", content=wav(SOUNDS[0][::2], RATE // 2))})
-        equal(given, filed)
+        equal(answer, filed)
         with pytest.raises(AssertionError):
-            equal(given, local.ask({"inputs": halved}))
+            equal(answer, local.ask({"inputs": halved}))
 
     @pytest.mark.parametrize(
         "parameters",

@@ -50,7 +50,7 @@ def depth_anything(folder: Path) -> None:
         head_hidden_size=8,
     )
     transformers.DepthAnythingForDepthEstimation(config).save_pretrained(folder)
-    # Shapes follow those of the images.
+    # The model's input shape follows the image's shape.
     transformers.DPTImageProcessorPil(
         size=SQUARE, keep_aspect_ratio=True, ensure_multiple_of=8
     ).save_pretrained(folder)
@@ -101,7 +101,9 @@ def zoedepth(folder: Path, *domains: str) -> None:
 
 
 class Torchvision:
-    """What transformers' own last step for ZoeDepth takes of torchvision, which is not there."""
+    """Stand-in for the parts of torchvision that transformers' last step for ZoeDepth uses.
+    torchvision is not installed.
+    """
 
     class InterpolationMode:
         BICUBIC = "bicubic"
@@ -139,7 +141,7 @@ def same(answer: Any, picture: Any, pipe: Any) -> None:
     ours, theirs = numpy.array(grey(answer["depth"])), numpy.asarray(expected["depth"])
     assert ours.shape == theirs.shape == (picture.height, picture.width)
     assert (ours.min(), ours.max()) == (0, 255)
-    # What lies between two of the 256 steps may be rounded to either.
+    # A value between two of the 256 steps may be rounded to either.
     assert abs(ours.astype(int) - theirs.astype(int)).max() <= 1
     if "predicted_depth" in answer:
         equal(answer["predicted_depth"], expected["predicted_depth"].tolist())
@@ -158,8 +160,8 @@ class TestParity:
         images = [image_media(picture) for picture in IMAGES]
         local.batches.clear()
         for answer in local.ask_together([{"inputs": images}] * 2):
-            for picture, one in zip(IMAGES, answer, strict=True):
-                same(one, picture, pipe)
+            for picture, depth in zip(IMAGES, answer, strict=True):
+                same(depth, picture, pipe)
         assert max(local.batches) > 1
 
     def test_return_values(self, case: Any) -> None:
@@ -170,7 +172,9 @@ class TestParity:
 
 
 def test_each_image_has_the_head_of_its_own_domain(tmp_path: Path) -> None:
-    """The model lets all images of a batch vote for one."""
+    """Each image uses the head of its own domain. The original model chooses one head per batch by
+    vote.
+    """
     transformers.set_seed(3)
     zoedepth(tmp_path, "indoor", "outdoor")
     local = Local("depth-estimation", tmp_path)

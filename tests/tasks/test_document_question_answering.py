@@ -119,8 +119,8 @@ class TestLayout:
     def test_answers_are_words_of_the_page(self, layout: Any) -> None:
         local, _ = layout
         words = [word for word, _ in PAGES[0]]
-        for found in local.ask(asked(0, top_k=20)):
-            assert found["answer"] == " ".join(words[found["start"] : found["end"] + 1])
+        for answer in local.ask(asked(0, top_k=20)):
+            assert answer["answer"] == " ".join(words[answer["start"] : answer["end"] + 1])
 
     def test_no_words(self, layout: Any) -> None:
         local, _ = layout
@@ -165,7 +165,7 @@ class TestDonut:
         bodies = [{"image": media, "question": QUESTIONS} for media in MEDIA]
         equal(local.ask_together(bodies), theirs)
         assert max(local.batches) > 1
-        # Otherwise this test would show little.
+        # The answers must differ, or this test would show little.
         assert len({str(answer) for row in theirs for answer in row}) > 1
 
     def test_answer_between_its_marks(self, donut: Any) -> None:
@@ -180,7 +180,7 @@ class TestDonut:
         with pytest.raises(RefusedError, match=f"at most {multimodal.POSITIONS}") as refused:
             local.ask({"image": MEDIA[0], "question": "a " * multimodal.POSITIONS})
         assert refused.value.failure.param == "question"
-        # Four of the tokens are marks.
+        # Four of the tokens are markers.
         local.ask({"image": MEDIA[0], "question": "a " * (multimodal.POSITIONS - 4)})
 
 

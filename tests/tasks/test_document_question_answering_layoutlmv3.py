@@ -1,4 +1,4 @@
-"""LayoutLMv3, against its own processor and the model called directly."""
+"""LayoutLMv3 against its own processor and the model called directly."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ QUESTIONS = ["the name", "my team lives", "a"]
 
 
 def layoutlmv3(folder: Path) -> None:
-    """It spells, and sees an image in four patches."""
+    """Saves a model that tokenizes letters and divides an image into four patches."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *letters]
     words = transformers.LayoutLMv3Tokenizer(
@@ -45,7 +45,8 @@ def layoutlmv3(folder: Path) -> None:
         type_vocab_size=1,
     )
     transformers.LayoutLMv3ForQuestionAnswering(config).save_pretrained(folder)
-    # As published: it would read the words itself, with a package that is not there.
+    # As in published models, the processor would read the words itself, with a package that is not
+    # installed.
     transformers.LayoutLMv3ImageProcessorPil(
         size={"height": SIDE, "width": SIDE}, apply_ocr=True
     ).save_pretrained(folder)
@@ -78,19 +79,22 @@ def case(tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
     processor = transformers.LayoutLMv3Processor(pixels, words)
 
     def answers(index: int, question: str = "", top_k: int = 1) -> list[dict[str, Any]]:
-        """The best of all spans of at most 15 tokens, by the product of both probabilities."""
-        given = [word for word, _ in PAGES[index]]
+        """Returns the best of all spans of at most 15 tokens, by the product of both
+        probabilities.
+        """
+        page_words = [word for word, _ in PAGES[index]]
         inputs = processor(
             PICTURES[index],
             question or QUESTIONS[index],
-            given,
+            page_words,
             boxes=[box for _, box in PAGES[index]],
             return_tensors="pt",
         )
         with torch.inference_mode():
             outputs = model(**inputs)
         sides, ids = inputs.sequence_ids(0), inputs.word_ids(0)
-        # What stands behind the text's tokens is the image's patches. The first one, <s>, counts.
+        # The positions after the text's tokens are image patches. The first token, <s>, is
+        # included.
         on_page = torch.tensor([side == 1 or at == 0 for at, side in enumerate(sides)])
         start, end = (
             logits[0, : len(sides)].masked_fill(~on_page, -10000.0).softmax(-1)
@@ -106,7 +110,7 @@ def case(tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
         return [
             {
                 "score": score,
-                "answer": " ".join(given[first : last + 1]),
+                "answer": " ".join(page_words[first : last + 1]),
                 "start": first,
                 "end": last,
             }
@@ -137,8 +141,8 @@ def test_in_a_mixed_batch(case: Any) -> None:
     local, answers = case
     many = {"image": MEDIA, "question": QUESTIONS, "word_boxes": PAGES}
     local.batches.clear()
-    for found in local.ask_together([many] * 3):
-        equal(found, [answers(index) for index in range(3)])
+    for answer in local.ask_together([many] * 3):
+        equal(answer, [answers(index) for index in range(3)])
     assert max(local.batches) > 1
 
 
@@ -156,11 +160,15 @@ def test_it_sees_the_places(case: Any) -> None:
 
 
 def test_a_page_in_parts(case: Any) -> None:
-    """The best answer is that of a part: no longer one than the model takes."""
+    """A long page is read in parts. The best answer comes from one part, so it is no longer than
+    the model's input.
+    """
     local, _ = case
     long = page("my name is clara and i live in berkeley " * 4)
-    (found,) = local.ask(asked(0) | {"word_boxes": long})
-    assert found["answer"] == " ".join(word for word, _ in long[found["start"] : found["end"] + 1])
+    (answer,) = local.ask(asked(0) | {"word_boxes": long})
+    assert answer["answer"] == " ".join(
+        word for word, _ in long[answer["start"] : answer["end"] + 1]
+    )
 
 
 def test_refusals(case: Any) -> None:
@@ -187,7 +195,9 @@ def test_pushed_without_a_pipeline(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_without_a_length(tmp_path: Path) -> None:
-    """transformers gives it one that no tokenizer takes."""
+    """A tokenizer without a length works, although transformers assigns a length that no tokenizer
+    accepts.
+    """
     layoutlmv3(tmp_path)
     path = tmp_path / "tokenizer_config.json"
     settings = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""A real embedding model, against sentence-transformers itself."""
+"""A real embedding model against sentence-transformers itself."""
 
 from pathlib import Path
 from typing import Any

@@ -27,7 +27,7 @@ LONG = "the piers " * 400
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """MiniLM with prompts and shorter vectors, and the same without its last module."""
+    """Saves MiniLM with prompts and shorter vectors, and a copy without its last module."""
     root = tmp_path_factory.mktemp("models")
     for name in ("normal", "raw"):
         shutil.copytree(FOLDER, root / name)
@@ -38,9 +38,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         config["matryoshka_dimensions"] = [64]
         (root / name / "config.json").write_text(json.dumps(config))
     modules = root / "raw" / "modules.json"
-    kept = [one for one in json.loads(modules.read_text()) if "Normalize" not in one["type"]]
-    assert len(kept) == 2
-    modules.write_text(json.dumps(kept))
+    remaining = [
+        module for module in json.loads(modules.read_text()) if "Normalize" not in module["type"]
+    ]
+    assert len(remaining) == 2
+    modules.write_text(json.dumps(remaining))
     return {name: root / name for name in ("normal", "raw")}
 
 
@@ -72,9 +74,9 @@ def close(found: Any, wanted: Any) -> None:
 def test_normalize(clients: dict[str, Any], library: dict[str, Any]) -> None:
     raw, normal = library["raw"].encode(TEXTS), library["normal"].encode(TEXTS)
     assert np.abs(np.linalg.norm(raw, axis=1) - 1).min() > 0.1
-    for name, own in (("normal", normal), ("raw", raw)):
+    for name, vectors in (("normal", normal), ("raw", raw)):
         client = clients[name]
-        close(client.feature_extraction(TEXTS), own)
+        close(client.feature_extraction(TEXTS), vectors)
         close(client.feature_extraction(TEXTS, normalize=True), normal)
         close(client.feature_extraction(TEXTS, normalize=False), raw)
         close(client.feature_extraction(TEXTS[0], normalize=False), raw[0])
@@ -83,24 +85,24 @@ def test_normalize(clients: dict[str, Any], library: dict[str, Any]) -> None:
 def test_dimensions(clients: dict[str, Any], library: dict[str, Any]) -> None:
     short = library["raw"].encode(TEXTS)[:, :64]
     of_one = short / np.linalg.norm(short, axis=1, keepdims=True)
-    for name, own in (("normal", of_one), ("raw", short)):
+    for name, vectors in (("normal", of_one), ("raw", short)):
         client = clients[name]
-        close(client.feature_extraction(TEXTS, dimensions=64), own)
+        close(client.feature_extraction(TEXTS, dimensions=64), vectors)
         close(client.feature_extraction(TEXTS, dimensions=64, normalize=True), of_one)
         close(client.feature_extraction(TEXTS, dimensions=64, normalize=False), short)
 
 
 def test_prompt_name(clients: dict[str, Any], library: dict[str, Any]) -> None:
-    found = clients["normal"].feature_extraction(TEXTS, prompt_name="query")
-    close(found, library["normal"].encode(TEXTS, prompt_name="query"))
-    assert np.abs(found - library["normal"].encode(TEXTS)).max() > 0.01
+    vectors = clients["normal"].feature_extraction(TEXTS, prompt_name="query")
+    close(vectors, library["normal"].encode(TEXTS, prompt_name="query"))
+    assert np.abs(vectors - library["normal"].encode(TEXTS)).max() > 0.01
 
 
 def test_truncate(clients: dict[str, Any], library: dict[str, Any]) -> None:
     client = clients["normal"]
-    wanted = library["normal"].encode(LONG)
-    close(client.feature_extraction(LONG, truncate=True), wanted)
-    close(client.feature_extraction(LONG, truncate=True, truncation_direction="right"), wanted)
+    expected = library["normal"].encode(LONG)
+    close(client.feature_extraction(LONG, truncate=True), expected)
+    close(client.feature_extraction(LONG, truncate=True, truncation_direction="right"), expected)
     with pytest.raises(HfHubHTTPError) as refused:
         client.feature_extraction(LONG, truncate=False)
     assert "at most 256" in refused.value.response.json()["error"]["message"]

@@ -1,4 +1,4 @@
-"""generation_config.json of models that `generate`, field by field against the model itself."""
+"""generation_config.json of models with `generate`, field by field against the model itself."""
 
 import json
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ class World:
         self.plain = self.tokens(Direct(self.folder))
 
     def tokens(self, direct: Direct) -> list[int]:
-        given = direct.tokenizer(TEXTS[1], return_tensors="pt", return_token_type_ids=False)
-        return direct.model.generate(**given, max_new_tokens=MOST)[0].tolist()[1:]
+        inputs = direct.tokenizer(TEXTS[1], return_tensors="pt", return_token_type_ids=False)
+        return direct.model.generate(**inputs, max_new_tokens=MOST)[0].tolist()[1:]
 
     def with_own(self, fields: Mapping[str, Any]) -> tuple[Local, Direct]:
         (self.folder / "generation_config.json").write_text(json.dumps({**self.own, **fields}))

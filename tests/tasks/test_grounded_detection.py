@@ -18,12 +18,12 @@ from tests.support.media import image, image_media
 from tests.support.vision import SIZE
 
 PIPELINE = "zero-shot-object-detection"
-# The first and the last are of one shape.
+# The first and the last have the same shape.
 IMAGES = [image(0), image(1, (40, 90)), image(2)]
 LABELS = ["cat", "Tall dog", "a bird "]
 MOST_TOKENS = 24
 BERT_IDS = {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103, ".": 1012}
-"""The ids by which the model's code knows where a label ends."""
+"""Token ids by which the model's code finds the end of a label."""
 
 
 def tokenizer() -> Any:
@@ -81,7 +81,7 @@ def grounding_dino(folder: Path, name: str = "GroundingDino") -> None:
     )
     model = getattr(transformers, f"{name}ForObjectDetection")(config)
     with torch.no_grad():
-        # Else all scores are alike, and low.
+        # Without scaling, all scores would be similar and low.
         for weight in model.parameters():
             weight.mul_(2 if weight.dim() > 1 else 1)
         for head in model.class_embed:
@@ -100,7 +100,7 @@ Expected = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture(
-    scope="module", params=[grounding_dino, mm_grounding_dino], ids=lambda one: one.__name__
+    scope="module", params=[grounding_dino, mm_grounding_dino], ids=lambda builder: builder.__name__
 )
 def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Local, Expected]]:
     folder: Path = tmp_path_factory.mktemp(request.param.__name__)
@@ -112,7 +112,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tupl
 
 
 def reference(folder: Path) -> Expected:
-    """As transformers' own example does it, with boxes in whole pixels and the best first."""
+    """Returns a detector like transformers' own example, with boxes in whole pixels and the best
+    first.
+    """
     model = transformers.AutoModelForZeroShotObjectDetection.from_pretrained(folder).eval()
     processor: Any = transformers.GroundingDinoProcessor(
         transformers.AutoImageProcessor.from_pretrained(folder),
@@ -123,7 +125,7 @@ def reference(folder: Path) -> Expected:
         inputs = processor(images=picture, text=[labels], return_tensors="pt")
         with torch.inference_mode():
             outputs = model(**inputs)
-        (found,) = processor.post_process_grounded_object_detection(
+        (result,) = processor.post_process_grounded_object_detection(
             outputs, **thresholds, target_sizes=[(picture.height, picture.width)]
         )
         names = ("xmin", "ymin", "xmax", "ymax")
@@ -133,12 +135,12 @@ def reference(folder: Path) -> Expected:
                 "label": label,
                 "box": dict(zip(names, box.int().tolist(), strict=True)),
             }
-            # Where there are no boxes, transformers gives one empty label.
+            # Without boxes, transformers returns one empty label.
             for score, label, box in zip(
-                found["scores"], found["text_labels"], found["boxes"], strict=False
+                result["scores"], result["text_labels"], result["boxes"], strict=False
             )
         ]
-        return sorted(detections, key=lambda one: -one["score"])
+        return sorted(detections, key=lambda detection: -detection["score"])
 
     return detect
 
@@ -151,23 +153,23 @@ class TestParity:
     @pytest.mark.parametrize("thresholds", [(0.25, 0.25), (0.4, 0.3), (0.0, 0.5)], ids=str)
     def test_alone(self, case: Any, thresholds: tuple[float, float]) -> None:
         local, detect = case
-        found: list[Any] = []
+        detections: list[Any] = []
         for picture in IMAGES:
             threshold, named = thresholds
             answer = local.ask(body(picture, threshold=threshold, text_threshold=named))
             equal(answer, detect(picture, LABELS, threshold=threshold, text_threshold=named))
-            found += answer
-        assert found
-        # Otherwise this test would show little.
-        assert len({one["label"] for one in found}) > 1
+            detections += answer
+        assert detections
+        # The labels must differ, or this test would show little.
+        assert len({detection["label"] for detection in detections}) > 1
 
     def test_in_a_mixed_batch(self, case: Any) -> None:
         local, detect = case
-        asked = [LABELS, ["dog"], LABELS, ["a", "b", "c", "d", "e"]]
+        label_lists = [LABELS, ["dog"], LABELS, ["a", "b", "c", "d", "e"]]
         bodies = [
             body(picture, labels, threshold=0, text_threshold=0.2)
             for picture in IMAGES
-            for labels in asked
+            for labels in label_lists
         ]
         local.batches.clear()
         answers = local.ask_together(bodies)
@@ -175,17 +177,17 @@ class TestParity:
         expected = [
             detect(picture, labels, threshold=0, text_threshold=0.2)
             for picture in IMAGES
-            for labels in asked
+            for labels in label_lists
         ]
-        for answer, one in zip(answers, expected, strict=True):
-            equal(answer, one)
+        for answer, detections in zip(answers, expected, strict=True):
+            equal(answer, detections)
 
     def test_several_images(self, case: Any) -> None:
         local, detect = case
         images = [image_media(picture) for picture in IMAGES]
         answer = local.ask({"image": images, "candidate_labels": LABELS})
-        # A box is named by tokens that score no less than it must itself.
-        expected = [detect(one, LABELS, threshold=0.1, text_threshold=0.1) for one in IMAGES]
+        # The tokens in a box's label must reach the same threshold as the box.
+        expected = [detect(photo, LABELS, threshold=0.1, text_threshold=0.1) for photo in IMAGES]
         equal(answer, expected)
 
     def test_default_text_threshold(self, case: Any) -> None:
@@ -208,14 +210,18 @@ class TestParity:
 
 class TestRefused:
     def test_a_label_with_a_stop(self, case: Any) -> None:
-        """The processor would take the labels for a batch of texts."""
+        """A label with a period is rejected, because the processor would treat the labels as a
+        batch of texts.
+        """
         local, _ = case
         with pytest.raises(RefusedError, match=r"has a '\.', which ends a label") as refused:
             local.ask(body(IMAGES[0], ["cat", "St. Bernard"]))
         assert refused.value.failure.param == "candidate_labels"
 
     def test_more_tokens_than_the_model_reads(self, case: Any) -> None:
-        """It would cut them off without a word."""
+        """Labels with more tokens than the model's limit are rejected. They would otherwise be
+        truncated silently.
+        """
         local, detect = case
         most = ["a"] * ((MOST_TOKENS - 2) // 2)
         equal(

@@ -19,7 +19,7 @@ from tests.tasks import test_zero_shot_image_classification
 IMAGES = [image(0), image(1, (40, 90)), image(2, (32, 32))]
 Model = Any
 Expected = Callable[[Model, torch.Tensor], torch.Tensor]
-"""A model and the pixels of an image → (1, width)."""
+"""Maps a model and the pixels of an image to a vector of shape (1, width)."""
 
 
 def save(model: Model, folder: Path) -> None:
@@ -33,7 +33,9 @@ def vit(folder: Path) -> Expected:
 
 
 def vit_classifier(folder: Path) -> Expected:
-    """Its checkpoint has no pooler: the mean over the 16 patches, without [CLS]."""
+    """Saves a classifier without a pooler. Its features are the mean over the 16 patches, without
+    [CLS].
+    """
     config = transformers.ViTConfig(**VISION, num_labels=7)
     save(transformers.ViTForImageClassification(config), folder)
     return lambda model, pixels: model(pixels).last_hidden_state[:, -16:].mean(1)
@@ -65,7 +67,9 @@ def align(folder: Path) -> Expected:
 
 
 def vit_mae(folder: Path) -> Expected:
-    """As a ViT of its weights sees all of the image: in training most of it is hidden."""
+    """Saves a ViT MAE. Its features are those of a ViT with its weights, which sees the whole
+    image. In training most of the image is hidden.
+    """
     save(_sharpened(transformers.ViTMAEModel(transformers.ViTMAEConfig(**VISION))), folder)
     return _seeing_all
 
@@ -83,7 +87,7 @@ def vit_mae_pretraining(folder: Path) -> Expected:
 
 
 def _sharpened(model: Model) -> Model:
-    """With places and patches further apart than are drawn."""
+    """Scales the weights so that positions and patches differ more than random ones."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(5 if parameter.dim() > 1 else 1)
@@ -106,7 +110,9 @@ def siglip_vision(folder: Path) -> Expected:
 
 
 def convnext_classifier(folder: Path) -> Expected:
-    """The norm after its pooling belongs to the base model, so the classifier's file has it."""
+    """Saves a classifier. The norm after pooling belongs to the base model, so the classifier's
+    file contains it.
+    """
     config = transformers.ConvNextConfig(
         hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], num_labels=7
     )
@@ -170,7 +176,9 @@ def test_in_a_mixed_batch(case: Any) -> None:
 
 
 def test_the_same_after_loading_again(tmp_path: Path) -> None:
-    """A random pooler would give other numbers each time."""
+    """Answers do not change after a reload. A random pooler would return different numbers each
+    time.
+    """
     vit_classifier(tmp_path)
     answers: list[Any] = []
     for seed in (1, 2):

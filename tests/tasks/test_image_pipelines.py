@@ -1,4 +1,4 @@
-"""Which pipeline an uploaded vision model gets when its owner names none."""
+"""The pipeline that an uploaded vision model gets if its owner names none."""
 
 import pytest
 
@@ -39,8 +39,8 @@ def test_guess(architecture: str, pipeline: str) -> None:
     "architecture", ["CLIPModel", "SiglipModel", "ViTForImageClassification", "ConvNextModel"]
 )
 def test_features_on_request(architecture: str) -> None:
-    given = "image-feature-extraction"
-    assert find_pipeline(architecture, given, (), PIPELINES) == given
+    pipeline = "image-feature-extraction"
+    assert find_pipeline(architecture, pipeline, (), PIPELINES) == pipeline
 
 
 def test_a_zero_shot_detector_is_no_plain_one() -> None:

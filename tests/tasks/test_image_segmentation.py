@@ -19,9 +19,9 @@ from tests.support.vision import SIZE, SQUARE, grey, resnet
 IMAGES = [image(0), image(1, (40, 90)), image(2, (32, 32)), image(3)]
 ALL_THREE = ["panoptic", "instance", "semantic"]
 LOOSE = {"threshold": 0.1, "mask_threshold": 0.1, "overlap_mask_area_threshold": 0.0}
-"""Under which models that were never trained find something."""
+"""Thresholds with which untrained models find segments."""
 LARGER = 2 * SIZE
-"""The last of five halvings must leave more than one pixel."""
+"""Image size in pixels that leaves more than one pixel after the last of five halvings."""
 LARGER_SQUARE = {"height": LARGER, "width": LARGER}
 DETR = {
     "d_model": 32,
@@ -98,7 +98,9 @@ def segformer(folder: Path) -> None:
 
 
 def save(model: Any, folder: Path) -> None:
-    """With queries and classes further apart than are drawn, so that masks differ."""
+    """Saves a model with queries and classes scaled further apart than random ones, so that masks
+    differ.
+    """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "quer" in name or "class_" in name:
@@ -130,7 +132,7 @@ def same(answer: Any, expected: Any, size: tuple[int, int]) -> None:
         ours, theirs = numpy.array(grey(mask)), numpy.asarray(segment["mask"])
         assert ours.shape == theirs.shape == (size[1], size[0])
         assert set(numpy.unique(ours)) <= {0, 255}
-        # A pixel may be as close to one segment as to another.
+        # A pixel may be equally close to two segments.
         assert numpy.mean(ours != theirs) < 0.01
 
 
@@ -141,12 +143,12 @@ class TestParity:
         if subtask not in subtasks:
             pytest.skip("this family does not know it")
         options = {"subtask": subtask, **({} if subtask == "semantic" else LOOSE)}
-        found = 0
+        mask_count = 0
         for picture in IMAGES:
             answer = local.ask({"inputs": image_media(picture), **options})
             same(answer, pipe(picture, **options), picture.size)
-            found += len(answer["masks"])
-        assert found
+            mask_count += len(answer["masks"])
+        assert mask_count
 
     def test_in_a_mixed_batch(self, case: Any) -> None:
         local, pipe, subtasks = case
@@ -156,8 +158,8 @@ class TestParity:
         answers = local.ask_together([{"inputs": images, **options}] * 2)
         assert max(local.batches) > 1
         for answer in answers:
-            for picture, one in zip(IMAGES, answer, strict=True):
-                same(one, pipe(picture, **options), picture.size)
+            for picture, segments in zip(IMAGES, answer, strict=True):
+                same(segments, pipe(picture, **options), picture.size)
 
     @pytest.mark.parametrize(
         "options",

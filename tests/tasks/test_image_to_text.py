@@ -54,7 +54,7 @@ class TestParity:
         local, caption = case
         answers = [local.ask({"inputs": media}) for media in MEDIA]
         assert answers == [caption(picture) for picture in PICTURES]
-        # Otherwise this test would show little.
+        # The texts must differ, or this test would show little.
         texts = {answer[0]["generated_text"] for answer in answers}
         assert len(texts) > 2
         assert len({len(text.split()) for text in texts}) > 1

@@ -1,4 +1,4 @@
-"""Pix2Struct's captions, against its image processor and its own `generate`."""
+"""Pix2Struct's captions against its image processor and its own `generate`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_alone(case: Any) -> None:
     local, caption = case
     answers = [local.ask({"inputs": media, "max_new_tokens": 12}) for media in MEDIA]
     assert answers == [caption(picture) for picture in PICTURES]
-    # Otherwise this test would show little.
+    # The answers must differ, or this test would show little.
     assert len({str(answer) for answer in answers}) > 1
 
 
@@ -99,8 +99,8 @@ def test_images_of_different_shapes_together(case: Any) -> None:
 @pytest.mark.parametrize("options", [{"max_new_tokens": 3}, {"num_beams": 3, "min_new_tokens": 5}])
 def test_parameters(case: Any, options: dict[str, int]) -> None:
     local, caption = case
-    given = {"max_new_tokens": 12, **options}
-    assert local.ask({"inputs": MEDIA[1], "generate_kwargs": given}) == caption(
+    parameters = {"max_new_tokens": 12, **options}
+    assert local.ask({"inputs": MEDIA[1], "generate_kwargs": parameters}) == caption(
         PICTURES[1], **options
     )
 

@@ -1,4 +1,4 @@
-"""Tokenizers that need a package of an extra, against transformers called directly."""
+"""Tokenizers that need a package of an optional extra, against transformers called directly."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ JAPANESE = ["私は東京に行きます。", "猫です", "東京都の猫は�
 
 
 def written(folder: Path, words: list[str], name: str = "vocab.txt") -> dict[str, int]:
-    """Save a vocabulary, one word a line or as JSON; each word's number."""
+    """Saves a vocabulary as JSON or with one word per line. Returns the number of each word."""
     numbers = {word: at for at, word in enumerate(dict.fromkeys(words))}
     text = json.dumps(numbers) if name.endswith(".json") else "\n".join(numbers)
     folder.joinpath(name).write_text(text)
@@ -41,7 +41,9 @@ def written(folder: Path, words: list[str], name: str = "vocab.txt") -> dict[str
 
 
 def ends_of_words(*special: str) -> list[str]:
-    """A vocabulary of letters and words for byte-pair tokenizers that mark the end of a word."""
+    """Returns a vocabulary of letters and words for byte-pair tokenizers that mark the end of a
+    word.
+    """
     signs = [*string.ascii_letters, *PUNCTUATION]
     return [*special, *signs, *(f"{sign}</w>" for sign in signs), "th", "the</w>"]
 
@@ -159,7 +161,7 @@ def japanese(folder: Path, head: str = "SequenceClassification") -> None:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[..., Local]]:
-    """Builds a model with its package, and serves it."""
+    """Yields a function that builds a model with its package and serves it."""
     locals_: list[Local] = []
 
     def make(build: Callable[[Path], None], package: str, pipeline: str) -> Local:
@@ -193,12 +195,12 @@ def test_classifies_as_transformers(
     local = made(build, package, "text-classification")
     pipe: Any = transformers.pipeline("text-classification", model=str(tmp_path), device="cpu")
     expected = [pipe(text, top_k=None) for text in texts]
-    for text, wanted in zip(texts, expected, strict=True):
-        equal(local.ask({"inputs": text}), wanted)
+    for text, labels in zip(texts, expected, strict=True):
+        equal(local.ask({"inputs": text}), labels)
     for answer in local.ask_together([{"inputs": texts}] * 2):
         equal(answer, expected)
     tokens = [pipe.tokenizer.tokenize(text) for text in texts]
-    assert all(set(one) - {pipe.tokenizer.unk_token} for one in tokens), tokens
+    assert all(set(pieces) - {pipe.tokenizer.unk_token} for pieces in tokens), tokens
 
 
 def test_nobody_keeps_a_copy_of_a_tiktoken_file(made: Any, tmp_path: Path) -> None:
@@ -211,21 +213,21 @@ def test_translates_as_transformers(made: Any, tmp_path: Path) -> None:
     local = made(fsmt, "sacremoses", "translation")
     direct = Direct(tmp_path)
     expected = [[{"translation_text": direct(text, max_new_tokens=12)}] for text in ENGLISH]
-    for text, wanted in zip(ENGLISH, expected, strict=True):
-        assert local.ask({"inputs": text, "max_new_tokens": 12}) == wanted
+    for text, translation in zip(ENGLISH, expected, strict=True):
+        assert local.ask({"inputs": text, "max_new_tokens": 12}) == translation
     body = {"inputs": ENGLISH, "max_new_tokens": 12}
     assert local.ask_together([body] * 2) == [expected] * 2
 
 
 def test_tokens_without_places(made: Any, tmp_path: Path) -> None:
-    """A tokenizer that does not tell which characters its tokens stand for."""
+    """Entities have no character positions if the tokenizer does not report those of its tokens."""
     local = made(
         lambda folder: japanese(folder, "TokenClassification"), "fugashi", "token-classification"
     )
     pipe: Any = transformers.pipeline("token-classification", model=str(tmp_path), device="cpu")
     for text in JAPANESE:
         answer = local.ask({"inputs": text})
-        assert {(one["start"], one["end"]) for one in answer} == {(None, None)}
+        assert {(entity["start"], entity["end"]) for entity in answer} == {(None, None)}
         equal(answer, pipe(text))
 
 

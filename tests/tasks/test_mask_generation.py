@@ -24,7 +24,7 @@ LOOSE = {
     "stability_score_thresh": 0.0,
     "crops_nms_thresh": 0.9,
 }
-"""Under which a model that was never trained finds something."""
+"""Options with which an untrained model finds masks."""
 PROCESSOR = {
     "size": {"longest_edge": SIZE},
     "pad_size": {"height": SIZE, "width": SIZE},
@@ -74,7 +74,7 @@ def sam_hq(folder: Path) -> None:
 
 
 def greedy(boxes: list[list[float]], scores: list[float], threshold: float) -> list[int]:
-    """Non-maximum suppression by its definition, box by box."""
+    """Applies non-maximum suppression by its definition, box by box."""
 
     def area(box: list[float]) -> float:
         return (box[2] - box[0]) * (box[3] - box[1])
@@ -85,19 +85,19 @@ def greedy(boxes: list[list[float]], scores: list[float], threshold: float) -> l
         shared = max(wide, 0) * max(high, 0)
         return shared / (area(one) + area(other) - shared) if shared else 0
 
-    kept: list[int] = []
+    indices: list[int] = []
     for index in sorted(range(len(boxes)), key=lambda place: -scores[place]):
-        if all(overlap(boxes[index], boxes[other]) <= threshold for other in kept):
-            kept.append(index)
-    return kept
+        if all(overlap(boxes[index], boxes[other]) <= threshold for other in indices):
+            indices.append(index)
+    return indices
 
 
 def without_torchvision(processor: Any) -> None:
-    """Give the pipeline's processor a last step that needs no torchvision."""
+    """Replaces the last step of the pipeline's processor with one that needs no torchvision."""
 
     def last_step(runs: Any, scores: Any, boxes: Any, threshold: float) -> Any:
-        kept = greedy(boxes.tolist(), scores.tolist(), threshold)
-        return [decoded(runs[index]) for index in kept], scores[kept], None, None
+        indices = greedy(boxes.tolist(), scores.tolist(), threshold)
+        return [decoded(runs[index]) for index in indices], scores[indices], None, None
 
     processor.post_process_for_mask_generation = last_step
 
@@ -142,8 +142,8 @@ class TestParity:
         images = [image_media(picture) for picture in IMAGES]
         local.batches.clear()
         for answer in local.ask_together([{"inputs": images, **LOOSE}] * 2):
-            for picture, one in zip(IMAGES, answer, strict=True):
-                same(one, pipe(picture, **LOOSE))
+            for picture, masks in zip(IMAGES, answer, strict=True):
+                same(masks, pipe(picture, **LOOSE))
         assert local.batches == [1] * 4
 
     @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ class TestSuppressed:
     def test_keeps_the_best_of_overlapping_boxes(self) -> None:
         boxes = torch.tensor([[0, 0, 10, 10], [1, 0, 11, 10], [20, 20, 30, 30], [0, 0, 5, 10.0]])
         scores = torch.tensor([0.5, 0.9, 0.1, 0.7])
-        # The second overlaps the first by 90 of 110, the last by 40 of 110.
+        # The second box overlaps the first by 90 of 110 and the last by 40 of 110.
         assert suppressed(boxes, scores, 0.5) == [1, 3, 2]
         assert suppressed(boxes, scores, 0.3) == [1, 2]
 

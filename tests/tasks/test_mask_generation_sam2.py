@@ -1,7 +1,7 @@
-"""Mask generation with SAM 2 against the model itself, called with a processor of our own.
+"""Mask generation with SAM 2 against the model itself, called with our own processor.
 
-transformers' pipeline needs torchvision here, and places the points of images that are not square
-elsewhere than its own processor places a point.
+transformers' pipeline needs torchvision here. For images that are not square, it places points
+differently from its own processor.
 """
 
 import json
@@ -34,7 +34,7 @@ LOOSE = {
     "stability_score_thresh": 0.0,
     "crops_nms_thresh": 0.9,
 }
-"""Under which a model that was never trained finds something."""
+"""Options with which an untrained model finds masks."""
 
 PARTS: dict[str, Any] = {
     "vision_config": {
@@ -68,7 +68,7 @@ def sam2(folder: Path) -> None:
 
 
 def sam2_video(folder: Path) -> None:
-    """As Meta saved it: with what follows objects through a video."""
+    """Saves the model as Meta did, with the parts that track objects through a video."""
     config = transformers.Sam2VideoConfig(
         **PARTS,
         image_size=SIZE,
@@ -87,11 +87,11 @@ def sam2_video(folder: Path) -> None:
 
 def _save(model: Any, folder: Path) -> None:
     with torch.no_grad():
-        # Else all points are of one mask.
+        # Without scaling, all points would belong to one mask.
         for weight in model.mask_decoder.parameters():
             weight.mul_(10 if weight.dim() > 1 else 1)
     model.save_pretrained(folder)
-    # What Sam2ImageProcessor writes.
+    # The contents that Sam2ImageProcessor writes.
     processor = {
         "image_processor_type": "Sam2ImageProcessorFast",
         "size": {"height": SIZE, "width": SIZE},
@@ -141,9 +141,9 @@ def generated(
     crop_overlap_ratio: float = 512 / 1500,
     points_per_batch: int = 64,
 ) -> dict[str, Any]:
-    """Masks of a grid of points in each crop, the points given in pixels of the crop."""
+    """Generates masks of a grid of points in each crop. The points are in pixels of the crop."""
     boxes, _ = _generate_per_layer_crops(crops_n_layers, crop_overlap_ratio, picture.size[::-1])
-    found: list[tuple[float, Any, list[int]]] = []
+    candidates: list[tuple[float, Any, list[int]]] = []
     for left, top, right, bottom in boxes:
         crop = picture.crop((left, top, right, bottom))
         steps = [(number + 0.5) / points_per_crop for number in range(points_per_crop)]
@@ -169,27 +169,27 @@ def generated(
                 whole = numpy.zeros(picture.size[::-1], bool)
                 whole[top:bottom, left:right] = mask > mask_threshold
                 shifted = [box[0] + left, box[1] + top, box[2] + left, box[3] + top]
-                found.append((score.item(), whole, shifted))
+                candidates.append((score.item(), whole, shifted))
     kept = suppressed(
-        torch.tensor([box for _, _, box in found]).float().reshape(-1, 4),
-        torch.tensor([score for score, _, _ in found]),
+        torch.tensor([box for _, _, box in candidates]).float().reshape(-1, 4),
+        torch.tensor([score for score, _, _ in candidates]),
         crops_nms_thresh,
     )
     return {
-        "masks": [255 * found[index][1].astype(numpy.uint8) for index in kept],
-        "scores": [found[index][0] for index in kept],
+        "masks": [255 * candidates[index][1].astype(numpy.uint8) for index in kept],
+        "scores": [candidates[index][0] for index in kept],
     }
 
 
 def seen(crop: Image.Image) -> torch.Tensor:
-    """What the model sees: the whole crop, drawn out to a square."""
+    """Returns the model's input: the whole crop, stretched to a square."""
     pixels = numpy.asarray(crop.resize((SIZE, SIZE), Image.Resampling.BILINEAR)) / 255
     channels = ((pixels - MEAN) / DEVIATION).transpose(2, 0, 1)
     return torch.tensor(channels[None], dtype=torch.float32)
 
 
 def normalized(points: list[list[float]], crop: Image.Image) -> torch.Tensor:
-    """As Sam2Processor: each axis by itself."""
+    """Scales each axis separately, like Sam2Processor."""
     return torch.tensor([[x * SIZE / crop.width, y * SIZE / crop.height] for x, y in points])
 
 
@@ -201,7 +201,7 @@ def box_of(mask: torch.Tensor) -> list[int]:
 
 
 def cut_off(box: list[int], crop: tuple[int, ...], picture: Image.Image) -> bool:
-    """Whether a mask reaches an edge of its crop that is none of the image."""
+    """Returns True if a mask reaches an edge of its crop that is not an edge of the image."""
     left, top = crop[:2]
     placed = [box[0] + left, box[1] + top, box[2] + left, box[3] + top]
     whole = (0, 0, *picture.size)
@@ -230,8 +230,8 @@ class TestParity:
         local, masks = case
         images = [image_media(picture) for picture in IMAGES]
         for answer in local.ask_together([{"inputs": images, **LOOSE}] * 2):
-            for picture, one in zip(IMAGES, answer, strict=True):
-                same(one, masks(picture, **LOOSE))
+            for picture, result in zip(IMAGES, answer, strict=True):
+                same(result, masks(picture, **LOOSE))
 
     @pytest.mark.parametrize(
         "more",
@@ -253,7 +253,9 @@ class TestParity:
         same(answer, masks(IMAGES[0], **{**LOOSE, **more}))
 
     def test_points_are_spread_over_all_of_the_image(self, case: Any) -> None:
-        """SAM's grid would leave out more than half of what the model sees of this image."""
+        """The points cover the whole image. SAM's grid would omit more than half of the model's
+        input for this image.
+        """
         local, _ = case
         processor = local.stages._parts["image_processor"]
         _, points, _, _ = processor.generate_crop_boxes(IMAGES[1], SIZE, points_per_crop=2)

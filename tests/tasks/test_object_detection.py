@@ -57,12 +57,12 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tupl
 class TestParity:
     def test_alone(self, case: Any) -> None:
         local, pipe = case
-        found = 0
+        detection_count = 0
         for picture in IMAGES:
             answer = local.ask({"inputs": image_media(picture), "threshold": 0.1})
             equal(answer, pipe(picture, threshold=0.1))
-            found += len(answer)
-        assert found
+            detection_count += len(answer)
+        assert detection_count
 
     def test_in_a_mixed_batch(self, case: Any) -> None:
         local, pipe = case

@@ -47,7 +47,9 @@ def expected() -> Any:
 
 @pytest.fixture(scope="module")
 def prompted(account: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model with prompts of its own, and trained, so it says, for shorter vectors."""
+    """Saves the model with its own prompts and a config that declares training for shorter
+    vectors.
+    """
     folder = tmp_path_factory.mktemp("models") / "prompted"
     shutil.copytree(FOLDER, folder)
     prompts = {"query": "query: ", "document": "passage: "}
@@ -67,8 +69,8 @@ def tokens(texts: list[str]) -> list[list[int]]:
 class TestSdk:
     def test_base64_which_it_asks_for_itself(self, sdk: openai.OpenAI, expected: Any) -> None:
         answer = sdk.embeddings.create(model="team/minilm", input=TEXTS)
-        assert [one.index for one in answer.data] == [0, 1, 2]
-        np.testing.assert_allclose([one.embedding for one in answer.data], expected, atol=1e-4)
+        assert [item.index for item in answer.data] == [0, 1, 2]
+        np.testing.assert_allclose([item.embedding for item in answer.data], expected, atol=1e-4)
         assert answer.model == "team/minilm"
         assert answer.usage.prompt_tokens == sum(map(len, tokens(TEXTS)))
         assert answer.usage.total_tokens == answer.usage.prompt_tokens
@@ -96,7 +98,7 @@ class TestSdk:
         with pytest.raises(openai.BadRequestError, match="maximum context length is 256") as caught:
             sdk.embeddings.create(model="team/minilm", input=["short", long])
         assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input[1]")
-        # As older SDKs have it in their messages, where LiteLLM looks for it.
+        # Older SDKs have this text in their messages, and LiteLLM searches for it there.
         assert "This model's maximum context length is" in str({"error": caught.value.body})
         cut = sdk.embeddings.create(
             model="team/minilm", input=long, extra_body={"truncation": True}
@@ -146,8 +148,8 @@ class TestPrompts:
         for name in ("query", "document", None):
             named = {"prompt_name": name} if name else {}
             answer = sdk.embeddings.create(model="prompted", input=TEXTS, extra_body=named)
-            wanted = model.encode(TEXTS, prompt_name=name)
-            np.testing.assert_allclose([one.embedding for one in answer.data], wanted, atol=1e-4)
+            vectors = model.encode(TEXTS, prompt_name=name)
+            np.testing.assert_allclose([item.embedding for item in answer.data], vectors, atol=1e-4)
 
     def test_unknown_one(self, sdk: openai.OpenAI, prompted: Path) -> None:
         with pytest.raises(openai.BadRequestError, match="'query', 'document'") as refused:
@@ -166,8 +168,8 @@ class TestRequest:
         body = {"model": "team/minilm", "input": "a"}
         numbers = account.post(PATH, json=body).json()["data"][0]["embedding"]
         encoded = account.post(PATH, json=body | {"encoding_format": "base64"}).json()
-        found = np.frombuffer(base64.b64decode(encoded["data"][0]["embedding"]), "<f4")
-        np.testing.assert_allclose(found, numbers, atol=1e-6)
+        decoded = np.frombuffer(base64.b64decode(encoded["data"][0]["embedding"]), "<f4")
+        np.testing.assert_allclose(decoded, numbers, atol=1e-6)
 
     @pytest.mark.parametrize(
         ("given", "param"),
@@ -204,15 +206,15 @@ class TestRequest:
 
 
 def test_vectors_of_other_kinds(sdk: openai.OpenAI, account: httpx.Client, tmp_path: Path) -> None:
-    """See `test_other_vectors.py` for what stands in them."""
+    """The SDK returns vectors of other kinds. `test_other_vectors.py` tests their contents."""
     deploy(account, tiny_bert(tmp_path / "splade", "ForMaskedLM"), "splade")
     options: dict[str, Any] = {"model": "splade", "input": ["clara", "berlin"]}
     answer = sdk.embeddings.create(**options, encoding_format="float")
-    for one in answer.data:
-        found: Any = one.embedding
-        assert len(found["indices"]) == len(found["values"]) > 0
-    asked = sdk.embeddings.create(**options, extra_body={"embedding_type": "sparse"})
-    coded: Any = asked.data[0].embedding
+    for item in answer.data:
+        vector: Any = item.embedding
+        assert len(vector["indices"]) == len(vector["values"]) > 0
+    sparse_answer = sdk.embeddings.create(**options, extra_body={"embedding_type": "sparse"})
+    coded: Any = sparse_answer.data[0].embedding
     indices = np.frombuffer(base64.b64decode(coded["indices"]), "<u4")
     first: Any = answer.data[0].embedding
     assert [*indices] == first["indices"]

@@ -1,4 +1,4 @@
-"""Sparse vectors and vectors a token, against sentence-transformers."""
+"""Sparse vectors and one vector per token, against sentence-transformers."""
 
 import base64
 import json
@@ -36,15 +36,15 @@ WIDTH, OUT = 32, 12
 
 
 class Asked:
-    """A model folder, as the endpoints ask it."""
+    """Calls a loaded model folder in the same way as the endpoints."""
 
     def __init__(self, local: Local) -> None:
         self._local = local
 
     def embedded(self, *texts: Any, **options: Any) -> list[Any]:
-        """By one call, and the same one by one."""
+        """Returns the embeddings of all texts from one call."""
         data = self.whole("embeddings", EmbeddingsRequest, input=list(texts), **options)["data"]
-        return [one["embedding"] for one in data]
+        return [item["embedding"] for item in data]
 
     def whole(self, task: str, kind: type[TaskRequest], **body: Any) -> Any:
         request = kind.model_validate(body)
@@ -69,7 +69,7 @@ def at_work(
         if converted:
             local.adopt(conversion_of(folder, pipeline))
             while local.engine != "openvino":
-                # It is taken between two batches.
+                # The conversion is adopted between two batches.
                 Asked(local).embedded("a")
         yield Asked(local)
     finally:
@@ -89,11 +89,11 @@ def full(sparse: Mapping[str, list[Any]], width: int) -> Any:
 
 
 def rerank(asked: Asked) -> list[float]:
-    given = asked.whole("rerank", RerankRequest, query=QUERY, documents=TEXTS)
-    found = {one["index"]: one["relevance_score"] for one in given["results"]}
-    scores = [one["relevance_score"] for one in given["results"]]
+    answer = asked.whole("rerank", RerankRequest, query=QUERY, documents=TEXTS)
+    scores_by_index = {result["index"]: result["relevance_score"] for result in answer["results"]}
+    scores = [result["relevance_score"] for result in answer["results"]]
     assert scores == sorted(scores, reverse=True)
-    return [found[index] for index in range(len(TEXTS))]
+    return [scores_by_index[index] for index in range(len(TEXTS))]
 
 
 class TestSparse:
@@ -115,23 +115,25 @@ class TestSparse:
         theirs = encoder.encode(TEXTS, convert_to_sparse_tensor=False).numpy()
         query = encoder.encode([QUERY], convert_to_sparse_tensor=False).numpy()[0]
         for pipeline in ("feature-extraction", "fill-mask"):
-            with at_work(folder, pipeline) as asked:
-                found = [full(one, theirs.shape[1]) for one in asked.embedded(*TEXTS)]
-                np.testing.assert_allclose(found, theirs, atol=1e-5)
-                alone = full(asked.embedded(TEXTS[1])[0], theirs.shape[1])
+            with at_work(folder, pipeline) as served:
+                vectors = [full(vector, theirs.shape[1]) for vector in served.embedded(*TEXTS)]
+                np.testing.assert_allclose(vectors, theirs, atol=1e-5)
+                alone = full(served.embedded(TEXTS[1])[0], theirs.shape[1])
                 np.testing.assert_allclose(alone, theirs[1], atol=1e-5)
-                np.testing.assert_allclose(rerank(asked), theirs @ query, rtol=1e-5)
+                np.testing.assert_allclose(rerank(served), theirs @ query, rtol=1e-5)
 
     @pytest.mark.parametrize("encoder", [("max", "relu")], indirect=True)
     @pytest.mark.parametrize("pipeline", ["feature-extraction", "fill-mask"])
     def test_converted(self, encoder: Any, tmp_path: Path, pipeline: str) -> None:
         theirs = encoder.encode(TEXTS, convert_to_sparse_tensor=False).numpy()
-        with at_work(tmp_path / "model", pipeline, converted=True) as asked:
-            found = [full(one, theirs.shape[1]) for one in asked.embedded(*TEXTS)]
-        np.testing.assert_allclose(found, theirs, atol=1e-4)
+        with at_work(tmp_path / "model", pipeline, converted=True) as served:
+            vectors = [full(vector, theirs.shape[1]) for vector in served.embedded(*TEXTS)]
+        np.testing.assert_allclose(vectors, theirs, atol=1e-4)
 
     def test_of_a_model_without_modules(self, tmp_path: Path) -> None:
-        """Many SPLADE models are published as what they were made of."""
+        """A fill-mask model returns sparse vectors, because many SPLADE models are published
+        without modules.
+        """
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
         folder = tiny_bert(tmp_path / "bert", "ForMaskedLM")
@@ -141,28 +143,28 @@ class TestSparse:
         with torch.inference_mode():
             logits = model(**tokenizer(QUERY, return_tensors="pt")).logits[0]
         expected = torch.log1p(torch.relu(logits)).amax(0).numpy()
-        with at_work(folder, "fill-mask") as asked:
-            (found,) = asked.embedded(QUERY, embedding_type="sparse")
-            (coded,) = asked.embedded(QUERY, encoding_format="base64")
-            (told,) = asked.embedded(tokenizer(QUERY)["input_ids"])
-        np.testing.assert_allclose(full(found, len(expected)), expected, atol=1e-5)
+        with at_work(folder, "fill-mask") as served:
+            (vector,) = served.embedded(QUERY, embedding_type="sparse")
+            (coded,) = served.embedded(QUERY, encoding_format="base64")
+            (from_tokens,) = served.embedded(tokenizer(QUERY)["input_ids"])
+        np.testing.assert_allclose(full(vector, len(expected)), expected, atol=1e-5)
         indices = np.frombuffer(base64.b64decode(coded["indices"]), "<u4")
         values = np.frombuffer(base64.b64decode(coded["values"]), "<f4")
-        np.testing.assert_array_equal(indices, found["indices"])
-        np.testing.assert_allclose(values, found["values"], atol=1e-6)
-        assert told["indices"] == found["indices"]
+        np.testing.assert_array_equal(indices, vector["indices"])
+        np.testing.assert_allclose(values, vector["values"], atol=1e-6)
+        assert from_tokens["indices"] == vector["indices"]
 
     def test_by_the_other_endpoints(self, encoder: Any, tmp_path: Path) -> None:
         theirs = encoder.encode(TEXTS, convert_to_sparse_tensor=False).numpy()
         norms = np.linalg.norm(theirs, axis=1)
         cosines = theirs @ theirs[0] / (norms * norms[0])
-        with at_work(tmp_path / "model") as asked:
+        with at_work(tmp_path / "model") as served:
             body = {"source_sentence": TEXTS[0], "sentences": TEXTS}
-            found = asked.whole("similarity", SimilarityRequest, **body)
-            np.testing.assert_allclose(found, cosines, atol=1e-5)
+            similarities = served.whole("similarity", SimilarityRequest, **body)
+            np.testing.assert_allclose(similarities, cosines, atol=1e-5)
             body = {"inputs": TEXTS[0], "normalize": True}
-            given = asked.whole("feature-extraction", FeatureExtractionRequest, **body)
-        np.testing.assert_allclose(full(given, theirs.shape[1]), theirs[0] / norms[0], atol=1e-5)
+            features = served.whole("feature-extraction", FeatureExtractionRequest, **body)
+        np.testing.assert_allclose(full(features, theirs.shape[1]), theirs[0] / norms[0], atol=1e-5)
 
     @pytest.mark.parametrize(
         ("options", "param"),
@@ -177,15 +179,15 @@ class TestSparse:
         self, tmp_path: Path, options: dict[str, Any], param: str
     ) -> None:
         folder = tiny_bert(tmp_path / "bert", "ForMaskedLM")
-        with at_work(folder, "fill-mask") as asked, pytest.raises(RefusedError) as refused:
-            asked.embedded("a", **options)
+        with at_work(folder, "fill-mask") as served, pytest.raises(RefusedError) as refused:
+            served.embedded("a", **options)
         assert refused.value.failure.param == param
 
     def test_a_dense_model_makes_none(self, tmp_path: Path) -> None:
-        with at_work(tiny_bert(tmp_path / "bert", "Model")) as asked:
-            assert len(asked.embedded("a", embedding_type="dense")[0]) == WIDTH
+        with at_work(tiny_bert(tmp_path / "bert", "Model")) as served:
+            assert len(served.embedded("a", embedding_type="dense")[0]) == WIDTH
             with pytest.raises(RefusedError, match="one dense vector a text"):
-                asked.embedded("a", embedding_type="sparse")
+                served.embedded("a", embedding_type="sparse")
 
     def test_modules_that_are_none(self, tmp_path: Path) -> None:
         from sentence_transformers import SparseEncoder
@@ -214,7 +216,7 @@ def projection(**more: Any) -> Any:
 
 
 def saved(place: Path, *, transformer: Mapping[str, Any], mask: Mapping[str, Any]) -> Path:
-    """As sentence-transformers writes it."""
+    """Saves a model in the format of sentence-transformers."""
     from sentence_transformers import MultiVectorEncoder
     from sentence_transformers.base.modules import Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
@@ -250,15 +252,15 @@ def plain(place: Path) -> Path:
 
 
 def pylate(place: Path) -> Path:
-    """As PyLate writes it: two modules, and the rest in one file."""
+    """Saves a model in PyLate's format: two modules, and the rest in one file."""
     folder = saved(place, transformer={}, mask={})
     modules = json.loads((folder / "modules.json").read_text())[:2]
     modules[1]["type"] = "pylate.models.Dense.Dense"
     (folder / "modules.json").write_text(json.dumps(modules))
     dense = folder / modules[1]["path"] / "config.json"
-    kept = ("in_features", "out_features", "bias", "activation_function")
+    fields = ("in_features", "out_features", "bias", "activation_function")
     config = json.loads(dense.read_text())
-    dense.write_text(json.dumps({name: config[name] for name in kept}))
+    dense.write_text(json.dumps({name: config[name] for name in fields}))
     settings = {
         "model_type": "ColBERT",
         "prompts": {},
@@ -275,10 +277,12 @@ def pylate(place: Path) -> Path:
 
 
 def stanford(place: Path) -> Path:
-    """As ColBERT's own code writes it: the last layer among the model's weights."""
+    """Saves a model in the format of ColBERT's own code, with the last layer among the model's
+    weights.
+    """
     folder = tiny_bert(place / "bert", "Model")
     path = folder / "model.safetensors"
-    weights = {f"bert.{name}": one for name, one in safetensors.torch.load_file(path).items()}
+    weights = {f"bert.{name}": weight for name, weight in safetensors.torch.load_file(path).items()}
     weights["linear.weight"] = torch.randn(OUT, WIDTH)
     safetensors.torch.save_file(weights, path, {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
@@ -305,7 +309,8 @@ class TestMultiVectors:
     def encoder(self, folder: Path) -> Any:
         from sentence_transformers import MultiVectorEncoder
 
-        # What they register with the tokenizer is not to be found by us.
+        # The library uses a copy, so that our code does not find the tokens that it registers with
+        # the tokenizer.
         copy = shutil.copytree(folder, folder.parent / "theirs", dirs_exist_ok=True)
         return MultiVectorEncoder(str(copy), device="cpu")
 
@@ -313,55 +318,55 @@ class TestMultiVectors:
         assert pushed(folder) == "feature-extraction"
         documents = encoder.encode_document(TEXTS, convert_to_numpy=True)
         (query,) = encoder.encode_query([QUERY], convert_to_numpy=True)
-        assert len({len(one) for one in documents}) > 1
-        with at_work(folder) as asked:
+        assert len({len(document) for document in documents}) > 1
+        with at_work(folder) as served:
             for ours, theirs in zip(
-                asked.embedded(*TEXTS, truncation=True), documents, strict=True
+                served.embedded(*TEXTS, truncation=True), documents, strict=True
             ):
                 np.testing.assert_allclose(ours, theirs, atol=1e-5)
-            (ours,) = asked.embedded(QUERY, prompt_name="query", embedding_type="multi")
+            (ours,) = served.embedded(QUERY, prompt_name="query", embedding_type="multi")
             np.testing.assert_allclose(ours, query, atol=1e-5)
-            scores = [(query @ one.T).max(1).sum() for one in documents]
-            np.testing.assert_allclose(rerank(asked), scores, rtol=1e-4)
+            scores = [(query @ document.T).max(1).sum() for document in documents]
+            np.testing.assert_allclose(rerank(served), scores, rtol=1e-4)
 
     @pytest.mark.parametrize("folder", [own, stanford], indirect=True)
     def test_converted(self, folder: Path, encoder: Any) -> None:
         documents = encoder.encode_document(TEXTS, convert_to_numpy=True)
-        with at_work(folder, converted=True) as asked:
+        with at_work(folder, converted=True) as served:
             for ours, theirs in zip(
-                asked.embedded(*TEXTS, truncation=True), documents, strict=True
+                served.embedded(*TEXTS, truncation=True), documents, strict=True
             ):
                 np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
     def test_by_the_other_endpoints(self, folder: Path, encoder: Any) -> None:
         documents = encoder.encode_document(TEXTS, convert_to_numpy=True)
-        with at_work(folder) as asked:
+        with at_work(folder) as served:
             body = {"source_sentence": TEXTS[0], "sentences": TEXTS}
-            found = asked.whole("similarity", SimilarityRequest, **body)
+            similarities = served.whole("similarity", SimilarityRequest, **body)
             scores = [(documents[0] @ one.T).max(1).mean() for one in documents]
-            np.testing.assert_allclose(found, scores, atol=1e-5)
+            np.testing.assert_allclose(similarities, scores, atol=1e-5)
             body = {"inputs": TEXTS[0]}
-            given = asked.whole("feature-extraction", FeatureExtractionRequest, **body)
-            np.testing.assert_allclose(given, documents[0], atol=1e-5)
-            (coded,) = asked.embedded(TEXTS[0], encoding_format="base64")
+            features = served.whole("feature-extraction", FeatureExtractionRequest, **body)
+            np.testing.assert_allclose(features, documents[0], atol=1e-5)
+            (coded,) = served.embedded(TEXTS[0], encoding_format="base64")
         rows = [np.frombuffer(base64.b64decode(one), "<f4") for one in coded]
         np.testing.assert_allclose(rows, documents[0], atol=1e-5)
 
     def test_longer_than_it_takes(self, tmp_path: Path) -> None:
-        with at_work(pylate(tmp_path)) as asked:
+        with at_work(pylate(tmp_path)) as served:
             long = "paris " * 80
             with pytest.raises(RefusedError, match="length is 64"):
-                asked.embedded(long)
-            (cut,) = asked.embedded(long, truncation=True)
+                served.embedded(long)
+            (cut,) = served.embedded(long, truncation=True)
             assert len(cut) == 64
             with pytest.raises(RefusedError, match="length is 32"):
-                asked.embedded(long, prompt_name="query")
-            (cut,) = asked.embedded(long, prompt_name="query", truncation=True)
+                served.embedded(long, prompt_name="query")
+            (cut,) = served.embedded(long, prompt_name="query", truncation=True)
             assert len(cut) == 32
-            (dense,) = asked.embedded("a", dimensions=OUT)
+            (dense,) = served.embedded("a", dimensions=OUT)
             assert len(dense[0]) == OUT
             with pytest.raises(RefusedError, match=f"{OUT} dimensions"):
-                asked.embedded("a", dimensions=3)
+                served.embedded("a", dimensions=3)
 
     @pytest.mark.parametrize(
         ("setting", "value"),
@@ -385,7 +390,9 @@ class TestMultiVectors:
 
 
 class TestNamedMeasures:
-    """Of models whose files name a measure; the others keep that of their kind."""
+    """Models with files that name a similarity measure use it. Other models use the measure of
+    their kind.
+    """
 
     @pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
     def test_of_sparse_vectors(self, tmp_path: Path, name: str) -> None:
@@ -401,14 +408,14 @@ class TestNamedMeasures:
         )
         encoder.save_pretrained(str(tmp_path / "model"))
         query, texts = encoder.encode_query([QUERY]), encoder.encode_document(TEXTS)
-        source, others = encoder.encode([QUERY]), encoder.encode(TEXTS)
-        with at_work(tmp_path / "model") as asked:
-            found = rerank(asked)
+        source, targets = encoder.encode([QUERY]), encoder.encode(TEXTS)
+        with at_work(tmp_path / "model") as served:
+            scores = rerank(served)
             body = {"source_sentence": QUERY, "sentences": TEXTS}
-            alike = asked.whole("similarity", SimilarityRequest, **body)
+            alike = served.whole("similarity", SimilarityRequest, **body)
         tolerance = {"rtol": 1e-4, "atol": 1e-4}
-        np.testing.assert_allclose(found, encoder.similarity(query, texts)[0], **tolerance)
-        np.testing.assert_allclose(alike, encoder.similarity(source, others)[0], **tolerance)
+        np.testing.assert_allclose(scores, encoder.similarity(query, texts)[0], **tolerance)
+        np.testing.assert_allclose(alike, encoder.similarity(source, targets)[0], **tolerance)
 
     @pytest.mark.parametrize("name", ["maxsim", "meanmaxsim"])
     def test_of_vectors_a_token(self, tmp_path: Path, name: str) -> None:
@@ -419,6 +426,6 @@ class TestNamedMeasures:
         path.write_text(json.dumps({**json.loads(path.read_text()), "similarity_fn_name": name}))
         encoder = MultiVectorEncoder(str(folder), device="cpu")
         query, texts = encoder.encode_query([QUERY]), encoder.encode_document(TEXTS)
-        with at_work(folder) as asked:
-            found = rerank(asked)
-        np.testing.assert_allclose(found, encoder.similarity(query, texts)[0], rtol=1e-4)
+        with at_work(folder) as served:
+            scores = rerank(served)
+        np.testing.assert_allclose(scores, encoder.similarity(query, texts)[0], rtol=1e-4)

@@ -1,4 +1,4 @@
-"""BLIP-2 and Florence-2: captions, answers and detections, against their processors and models."""
+"""BLIP-2 and Florence-2: captions, answers and detections against their processors and models."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def folder_of(build: Callable[[Path], None], factory: Any) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[blip2_opt, blip2_t5], ids=lambda one: one.__name__)
+@pytest.fixture(scope="module", params=[blip2_opt, blip2_t5], ids=lambda builder: builder.__name__)
 def blip2(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Path, Generated]:
     folder = folder_of(request.param, tmp_path_factory)
     model = transformers.Blip2ForConditionalGeneration.from_pretrained(folder).eval()
@@ -42,12 +42,12 @@ def blip2(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Path, 
 
     def generated(picture: Any, text: str | None = None, **options: Any) -> str:
         inputs = processor(picture, text=text, return_tensors="pt")
-        asked = inputs["input_ids"].shape[1] if text is not None else QUERIES + 1
-        most = POSITIONS - asked + 1 if request.param is blip2_opt else 256
+        prompt_tokens = inputs["input_ids"].shape[1] if text is not None else QUERIES + 1
+        most = POSITIONS - prompt_tokens + 1 if request.param is blip2_opt else 256
         with torch.inference_mode():
             tokens = model.generate(**inputs, **{"max_new_tokens": most, **options})
-        skipped = asked if request.param is blip2_opt else 1
-        # What was asked is no part of the answer, though OPT gives it back.
+        skipped = prompt_tokens if request.param is blip2_opt else 1
+        # The prompt is not part of the answer, although OPT returns it.
         assert (
             request.param is blip2_t5 or (tokens[0, :QUERIES] == model.config.image_token_id).all()
         )
@@ -69,7 +69,7 @@ class TestBlip2Captions:
         local, generated = captioner
         answers = [local.ask({"inputs": media}) for media in MEDIA]
         assert answers == [[{"generated_text": generated(picture)}] for picture in PICTURES]
-        # Otherwise this test would show little.
+        # The answers must differ, or this test would show little.
         assert len({str(answer) for answer in answers}) > 1
 
     def test_in_a_mixed_batch(self, captioner: Any) -> None:
@@ -137,9 +137,9 @@ class TestBlip2Answers:
         assert max(local.batches) > 1
         assert answers == [local.ask(body) for body in bodies]
         for question, answer in zip(self.QUESTIONS, answers, strict=True):
-            asked = question if "Question" in question else f"Question: {question} Answer:"
+            prompt = question if "Question" in question else f"Question: {question} Answer:"
             assert answer == [
-                [{"label": generated(picture, asked), "score": 1.0}] for picture in PICTURES
+                [{"label": generated(picture, prompt), "score": 1.0}] for picture in PICTURES
             ]
 
     def test_question_too_long(self, answerer: Any) -> None:
@@ -157,7 +157,7 @@ def florence(tmp_path_factory: Any) -> tuple[Path, Any, Any]:
 
 
 def written(model: Any, processor: Any, picture: Any, prompt: str, **options: Any) -> str:
-    """As transformers' own example, up to what is read of the text."""
+    """Generates text like transformers' own example, before the text is parsed."""
     inputs = processor(text=prompt, images=picture, return_tensors="pt")
     with torch.inference_mode():
         tokens = model.generate(**inputs, **{"max_new_tokens": POSITIONS, **options})
@@ -236,11 +236,11 @@ def florence_detections(florence: Any) -> Iterator[tuple[Local, Callable[[Any], 
 
     def detections(picture: Any) -> list[dict[str, Any]]:
         text = written(model, processor, picture, "<OD>")
-        found = processor.post_process_generation(text, task="<OD>", image_size=picture.size)
+        parsed = processor.post_process_generation(text, task="<OD>", image_size=picture.size)
         names = ("xmin", "ymin", "xmax", "ymax")
         return [
             {"score": 1.0, "label": label, "box": dict(zip(names, box, strict=True))}
-            for label, box in zip(found["<OD>"]["labels"], found["<OD>"]["bboxes"], strict=True)
+            for label, box in zip(parsed["<OD>"]["labels"], parsed["<OD>"]["bboxes"], strict=True)
         ]
 
     yield local, detections
@@ -277,7 +277,7 @@ class TestFlorenceDetections:
 
 
 class TestPush:
-    @pytest.mark.parametrize("build", [blip2_opt, florence2], ids=lambda one: one.__name__)
+    @pytest.mark.parametrize("build", [blip2_opt, florence2], ids=lambda builder: builder.__name__)
     def test_without_a_pipeline(self, build: Any, tmp_path: Path) -> None:
         build(tmp_path)
         assert inspect(FolderFiles(tmp_path), None, PIPELINES).pipeline == CAPTIONS

@@ -1,4 +1,4 @@
-"""Extractive question answering against a plain reading of the model's own logits."""
+"""Extractive question answering against a simple evaluation of the model's own logits."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def _save(folder: Path, name: str, positions: int) -> Any:
 
 
 class Plain:
-    """Every passage of one window, scored one by one."""
+    """Reference that scores every passage of one window separately."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
@@ -58,30 +58,30 @@ class Plain:
     def __call__(
         self, context: str, question: str = QUESTION, longest: int = 15, words: bool = True
     ) -> tuple[list[dict[str, Any]], float]:
-        """All answers, best first, and the probability of none."""
-        given = self.tokenizer(question, context, return_tensors="pt")
+        """Returns all answers, best first, and the probability of no answer."""
+        inputs = self.tokenizer(question, context, return_tensors="pt")
         with torch.inference_mode():
-            output = self.model(**given)
-        ids = given.sequence_ids(0)
-        kept = [place for place, part in enumerate(ids) if part == 1]
+            output = self.model(**inputs)
+        ids = inputs.sequence_ids(0)
+        positions = [place for place, part in enumerate(ids) if part == 1]
         starts, ends = (
-            logits[0, [0, *kept]].softmax(-1).tolist()
+            logits[0, [0, *positions]].softmax(-1).tolist()
             for logits in (output.start_logits, output.end_logits)
         )
-        found: dict[tuple[int, int], float] = {}
-        for one, first in enumerate(kept):
-            for other, last in enumerate(kept[one : one + longest], one):
-                place = given.token_to_chars(first).start, given.token_to_chars(last).end
+        scores: dict[tuple[int, int], float] = {}
+        for one, first in enumerate(positions):
+            for other, last in enumerate(positions[one : one + longest], one):
+                place = inputs.token_to_chars(first).start, inputs.token_to_chars(last).end
                 if words:
                     place = (
-                        given.word_to_chars(given.token_to_word(first), sequence_index=1).start,
-                        given.word_to_chars(given.token_to_word(last), sequence_index=1).end,
+                        inputs.word_to_chars(inputs.token_to_word(first), sequence_index=1).start,
+                        inputs.word_to_chars(inputs.token_to_word(last), sequence_index=1).end,
                     )
                 score = starts[one + 1] * ends[other + 1]
-                found[place] = max(found.get(place, 0), score)
+                scores[place] = max(scores.get(place, 0), score)
         answers = [
             {"score": score, "start": start, "end": end, "answer": context[start:end]}
-            for (start, end), score in found.items()
+            for (start, end), score in scores.items()
         ]
         return sorted(answers, key=lambda one: -one["score"]), starts[0] * ends[0]
 
@@ -135,7 +135,7 @@ class TestParity:
         answers, nothing = plain(CONTEXTS[2])
         body = {"question": QUESTION, "context": CONTEXTS[2], "top_k": 1000}
         none = {"score": nothing, "start": 0, "end": 0, "answer": ""}
-        expected = sorted([*answers, none], key=lambda one: -one["score"])
+        expected = sorted([*answers, none], key=lambda answer: -answer["score"])
         equal(local.ask({**body, "handle_impossible_answer": True}), expected)
 
     def test_a_long_question_is_cut(self, case: Any) -> None:
@@ -146,19 +146,21 @@ class TestParity:
 
 @pytest.fixture(scope="module")
 def knowing(tmp_path_factory: Any) -> Iterator[Local]:
-    """A model that answers from the word `maria` to the word `berlin`, whatever is asked."""
+    """Yields a model that answers every question with the text from the word `maria` to the word
+    `berlin`.
+    """
     folder: Path = tmp_path_factory.mktemp("knowing")
     model, words = bert(folder), tokenizer("bert")
     with torch.no_grad():
-        # Hidden states are those of the words alone: no place, no part, no attention.
+        # Hidden states depend on the words alone: no positions, no segments, no attention.
         for table in ("position_embeddings", "token_type_embeddings"):
             getattr(model.bert.embeddings, table).weight.zero_()
         for layer in model.bert.encoder.layer:
             for dense in (layer.attention.output.dense, layer.output.dense):
                 dense.weight.zero_()
                 dense.bias.zero_()
-        wanted = torch.tensor([words.convert_tokens_to_ids(["maria", "berlin"])])
-        hidden = model.bert(wanted).last_hidden_state[0]
+        inputs = torch.tensor([words.convert_tokens_to_ids(["maria", "berlin"])])
+        hidden = model.bert(inputs).last_hidden_state[0]
         model.qa_outputs.weight.copy_(hidden)
         model.qa_outputs.bias.zero_()
     model.save_pretrained(folder)

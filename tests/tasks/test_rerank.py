@@ -53,7 +53,7 @@ def _save(folder: Path, name: str, labels: int, positions: int) -> None:
 
 
 def check(answer: dict[str, Any], results: Sequence[dict[str, Any]], tokens: int) -> None:
-    """The shape is Jina's."""
+    """Checks an answer in Jina's format."""
     assert set(answer) == {"id", "model", "results", "usage"}
     assert answer["id"].startswith("rerank-")
     assert answer["model"] == MODEL
@@ -70,7 +70,7 @@ def tokens(folder: Path, documents: Sequence[str], query: str = QUERY) -> int:
 def direct(
     folder: Path, documents: Sequence[str], query: str = QUERY, length: int = 128
 ) -> list[float]:
-    """The scores, one pair at a time."""
+    """Computes the scores directly, one pair at a time."""
     words: Any = transformers.AutoTokenizer.from_pretrained(folder)
     model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     scores: list[float] = []
@@ -84,7 +84,7 @@ def direct(
 
 def ranked(scores: Sequence[float]) -> list[dict[str, Any]]:
     results = [{"index": i, "relevance_score": score} for i, score in enumerate(scores)]
-    return sorted(results, key=lambda one: -one["relevance_score"])
+    return sorted(results, key=lambda result: -result["relevance_score"])
 
 
 @pytest.fixture(
@@ -125,8 +125,11 @@ class TestParity:
         encoder = sentence_transformers.CrossEncoder(str(folder), device="cpu")
         theirs = encoder.rank(QUERY, DOCUMENTS, activation_fn=torch.nn.Sigmoid())
         ours = local.ask(BODY, "rerank")["results"]
-        assert [one["index"] for one in ours] == [one["corpus_id"] for one in theirs]
-        equal([one["relevance_score"] for one in ours], [float(one["score"]) for one in theirs])
+        assert [result["index"] for result in ours] == [result["corpus_id"] for result in theirs]
+        equal(
+            [result["relevance_score"] for result in ours],
+            [float(result["score"]) for result in theirs],
+        )
 
     def test_a_cut_document(self, case: Any) -> None:
         local, folder = case
@@ -142,7 +145,10 @@ class TestParity:
             len(words(document, add_special_tokens=False)["input_ids"]) for document in documents
         ]
         whole = [len(words(QUERY, document)["input_ids"]) for document in documents]
-        lengths = [length - max(0, own - 3) for length, own in zip(whole, alone, strict=True)]
+        lengths = [
+            length - max(0, alone_length - 3)
+            for length, alone_length in zip(whole, alone, strict=True)
+        ]
         assert lengths != whole
         scores = [
             direct(folder, [document], length=length)[0]
@@ -168,7 +174,10 @@ def test_by_embeddings(tmp_path: Path) -> None:
         query, *vectors = (
             torch.tensor(vector) for vector in local.ask({"inputs": [QUERY, *DOCUMENTS]})
         )
-        cosines = [float(query @ one / query.norm() / one.norm()) for one in vectors]
+        cosines = [
+            float(query @ document_vector / query.norm() / document_vector.norm())
+            for document_vector in vectors
+        ]
         words: Any = transformers.AutoTokenizer.from_pretrained(tmp_path)
         sizes = [len(ids) for ids in words([QUERY, *DOCUMENTS])["input_ids"]]
         read = sizes[0] * len(DOCUMENTS) + sum(sizes[1:])
@@ -190,7 +199,7 @@ def test_by_embeddings(tmp_path: Path) -> None:
 
 
 def settled(folder: Path, *, config: Any = None, sentence: Any = None, bias: float = 0) -> Path:
-    """A cross-encoder with settings of sentence-transformers, and logits around `bias`."""
+    """Saves a cross-encoder with settings of sentence-transformers and logits around `bias`."""
     bert(folder)
     library: Any = transformers
     model: Any = library.AutoModelForSequenceClassification.from_pretrained(folder)
@@ -251,8 +260,13 @@ class TestSettingsOfSentenceTransformers:
         for served in (pipeline, "text-ranking"):
             with closing(Local(served, folder)) as local:
                 ours = local.ask(BODY, "rerank")["results"]
-            assert [one["index"] for one in ours] == [one["corpus_id"] for one in theirs]
-            equal([one["relevance_score"] for one in ours], [float(one["score"]) for one in theirs])
+            assert [result["index"] for result in ours] == [
+                result["corpus_id"] for result in theirs
+            ]
+            equal(
+                [result["relevance_score"] for result in ours],
+                [float(result["score"]) for result in theirs],
+            )
 
     @pytest.mark.parametrize("bias", [30, 60, -30, -800])
     def test_saturated_scores_are_in_the_order_of_the_logits(
@@ -276,8 +290,8 @@ class TestSettingsOfSentenceTransformers:
         logits = [-800.0, -3.0, -0.4, 0.0, 0.4, 2.0, 7.0, 30.0]
         for name in ACTIVATIONS:
             expected = getattr(torch.nn, name)()(torch.tensor(logits))
-            found = [score(name, torch.tensor(logit)) for logit in logits]
-            torch.testing.assert_close(torch.tensor(found), expected, msg=name)
+            computed = [score(name, torch.tensor(logit)) for logit in logits]
+            torch.testing.assert_close(torch.tensor(computed), expected, msg=name)
 
     def test_an_unknown_activation(self, tmp_path: Path) -> None:
         name = "torch.nn.modules.activation.Softmax"
@@ -301,7 +315,9 @@ class TestSettingsOfSentenceTransformers:
             inspect(FolderFiles(folder), "text-ranking", PIPELINES)
 
     def test_one_that_scores_by_a_language_model(self, tmp_path: Path) -> None:
-        """Taken as a model that writes texts, it would never rank."""
+        """A reranker that scores with a language model is rejected. As a text generator it could
+        not rank.
+        """
         from sentence_transformers import CrossEncoder
 
         words = tokenizer("gpt2")
@@ -338,8 +354,8 @@ class TestParameters:
         best = ranked(direct(folder, DOCUMENTS))[:2]
         body = {**BODY, "top_n": 2, "return_documents": True}
         objects = {**body, "documents": [{"text": document} for document in DOCUMENTS]}
-        expected = [one | {"document": {"text": DOCUMENTS[one["index"]]}} for one in best]
-        # All documents were read, whatever is shown of them.
+        expected = [result | {"document": {"text": DOCUMENTS[result["index"]]}} for result in best]
+        # The tokens of all documents count, even if the answer contains only some.
         check(local.ask(body, "rerank"), expected, tokens(folder, DOCUMENTS))
         check(local.ask(objects, "rerank"), expected, tokens(folder, DOCUMENTS))
 

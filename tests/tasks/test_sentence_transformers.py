@@ -1,4 +1,4 @@
-"""Models that sentence-transformers wrote, against sentence-transformers itself."""
+"""Models that sentence-transformers saved, against sentence-transformers itself."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -56,9 +56,9 @@ def expected(folder: Path, texts: list[str], **options: Any) -> Any:
 
 
 def asked(local: Local, texts: Sequence[str | list[int]], **options: Any) -> Any:
-    """By the endpoint that knows prompts, one at a time and all at once."""
+    """Embeds texts through the endpoint that supports prompts, one at a time and all at once."""
     together = embedded(local, texts, **options)
-    alone = [embedded(local, [one], **options)[0] for one in texts]
+    alone = [embedded(local, [text], **options)[0] for text in texts]
     np.testing.assert_allclose(together, alone, atol=1e-5)
     return together
 
@@ -75,25 +75,27 @@ def embedded(local: Local, texts: Sequence[str | list[int]], **options: Any) -> 
         finishing={**request.finishing(), "model": "m"},
     )
     (answer,) = local.answers([call])
-    return np.array([one["embedding"] for one in json.loads(answer)["data"]])
+    return np.array([item["embedding"] for item in json.loads(answer)["data"]])
 
 
 def check(folder: Path, texts: list[str] = TEXTS[:3]) -> np.ndarray[Any, Any]:
-    """The vectors, once they are those of sentence-transformers, and the push took the folder."""
+    """Returns the vectors. Checks that they match sentence-transformers and that inspection accepts
+    the folder.
+    """
     assert inspect(FolderFiles(folder), None, PIPELINES).pipeline == "feature-extraction"
     local = Local("feature-extraction", folder)
     try:
-        found = asked(local, texts)
+        vectors = asked(local, texts)
     finally:
         local.close()
-    np.testing.assert_allclose(found, expected(folder, texts), atol=1e-5)
-    assert len(np.unique(found.round(4), axis=0)) == len(texts)
-    return found
+    np.testing.assert_allclose(vectors, expected(folder, texts), atol=1e-5)
+    assert len(np.unique(vectors.round(4), axis=0)) == len(texts)
+    return vectors
 
 
 @pytest.fixture(scope="module", params=["cls", "max", "mean", "weightedmean", "lasttoken"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that leaves its prompts out of what it pools."""
+    """Saves a model that excludes its prompts from pooling."""
     root = tmp_path_factory.mktemp("prompts")
     pooling = modules().Pooling(WIDTH, pooling_mode=request.param, include_prompt=False)
     parts = [transformer(root), pooling]
@@ -104,19 +106,25 @@ class TestPrompts:
     def test_are_read_and_not_pooled(self, folder: Path) -> None:
         local = Local("feature-extraction", folder)
         try:
-            given = {name: asked(local, TEXTS[:3], prompt_name=name) for name in PROMPTS}
+            vectors_by_prompt = {
+                name: asked(local, TEXTS[:3], prompt_name=name) for name in PROMPTS
+            }
             without = asked(local, TEXTS[:3])
         finally:
             local.close()
-        for name, found in given.items():
+        for name, vectors in vectors_by_prompt.items():
             theirs = expected(folder, TEXTS[:3], prompt_name=name)
-            np.testing.assert_allclose(found, theirs, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(vectors, theirs, atol=1e-5, err_msg=name)
         np.testing.assert_allclose(without, expected(folder, TEXTS[:3]), atol=1e-5)
-        np.testing.assert_array_equal(without, given["document"])
-        assert np.abs(given["query"] - given["none"]).max() > 1e-3, "it is read all the same"
+        np.testing.assert_array_equal(without, vectors_by_prompt["document"])
+        assert np.abs(vectors_by_prompt["query"] - vectors_by_prompt["none"]).max() > 1e-3, (
+            "it is read all the same"
+        )
 
     def test_longer_than_the_model_takes(self, folder: Path) -> None:
-        """What is cut off is the text, and what is left out may be all that is left."""
+        """Truncation cuts the text. The prompt, which is excluded from pooling, may fill the whole
+        input.
+        """
         long = PROMPTS["query"] * 6
         from sentence_transformers import SentenceTransformer
 
@@ -125,21 +133,21 @@ class TestPrompts:
         model.save_pretrained(str(folder.parent / "long"))
         local = Local("feature-extraction", folder.parent / "long")
         try:
-            found = asked(local, TEXTS[:3], prompt_name="long")
+            vectors = asked(local, TEXTS[:3], prompt_name="long")
         finally:
             local.close()
         theirs = expected(folder.parent / "long", TEXTS[:3], prompt_name="long")
-        np.testing.assert_allclose(found, theirs, atol=1e-5)
+        np.testing.assert_allclose(vectors, theirs, atol=1e-5)
 
     def test_tokens_have_none(self, folder: Path) -> None:
         local = Local("feature-extraction", folder)
         try:
             ids: list[int] = local.stages.tokenizer(TEXTS[0])["input_ids"]  # type: ignore[attr-defined]
-            (found,) = embedded(local, [ids])
+            (vector,) = embedded(local, [ids])
         finally:
             local.close()
         theirs = expected(folder, [TEXTS[0]], prompt_name="none")[0]
-        np.testing.assert_allclose(found, theirs, atol=1e-5)
+        np.testing.assert_allclose(vector, theirs, atol=1e-5)
 
 
 def test_prompts_are_pooled_where_nothing_is_said(tmp_path: Path) -> None:
@@ -235,23 +243,25 @@ def encoder(kind: str, folder: Path) -> Path:
 class TestEncoders:
     @pytest.mark.parametrize("kind", ENCODERS)
     def test_of_models_with_a_decoder(self, kind: str, tmp_path: Path) -> None:
-        """As the encoder of the whole model gives them."""
+        """The vectors match those of the whole model's encoder."""
         folder = encoder(kind, tmp_path)
         local = Local("feature-extraction", folder)
         try:
-            found = asked(local, TEXTS[:3])
+            vectors = asked(local, TEXTS[:3])
         finally:
             local.close()
         whole = library.AutoModel.from_pretrained(folder).eval().get_encoder()
         made = library.AutoTokenizer.from_pretrained(folder)
-        for text, vector in zip(TEXTS, found, strict=False):
+        for text, vector in zip(TEXTS, vectors, strict=False):
             with torch.inference_mode():
                 hidden = whole(**made(text, return_tensors="pt")).last_hidden_state
             np.testing.assert_allclose(vector, hidden[0].mean(0), atol=1e-5)
 
     @pytest.mark.parametrize("kind", ["t5", "t5 with its decoder", "mt5", "umt5"])
     def test_as_sentence_t5(self, kind: str, tmp_path: Path) -> None:
-        """Pooled, shrunk and made one long, as the sentence-t5 and gtr-t5 models are."""
+        """Vectors are pooled, reduced and scaled to length one, as in the sentence-t5 and gtr-t5
+        models.
+        """
         encoder(kind, tmp_path / "t5")
         shrunk = dense(bias=False, activation_function=torch.nn.Identity())
         first = modules().Transformer(str(tmp_path / "t5"), max_seq_length=24)
@@ -260,7 +270,9 @@ class TestEncoders:
 
 
 class TestComparing:
-    """Of a query with documents and of sentences, by the prompts and the measure in the files."""
+    """A query is compared with documents, and sentences with each other, by the prompts and the
+    measure in the files.
+    """
 
     @pytest.mark.parametrize(
         ("similarity", "options"),
@@ -299,10 +311,12 @@ class TestComparing:
             embedding = asked(local, texts)
             plain = local.ask({"inputs": texts, "truncation": True})
         best = sorted(range(len(texts)), key=lambda index: -float(scores[index]))
-        assert [one["index"] for one in ranked] == best
-        given = {one["index"]: one["relevance_score"] for one in ranked}
+        assert [result["index"] for result in ranked] == best
+        scores_by_index = {result["index"]: result["relevance_score"] for result in ranked}
         tolerance = {"atol": 1e-4, "rtol": 1e-5}
-        np.testing.assert_allclose([given[index] for index in range(3)], scores, **tolerance)
+        np.testing.assert_allclose(
+            [scores_by_index[index] for index in range(3)], scores, **tolerance
+        )
         np.testing.assert_allclose(asked_alone, scores, **tolerance)
         np.testing.assert_allclose(alike, likenesses, **tolerance)
         np.testing.assert_allclose(embedding, vectors[1:], atol=1e-5)
@@ -320,8 +334,10 @@ class TestComparing:
         parts = [transformer(tmp_path), modules().Pooling(WIDTH, pooling_mode="mean")]
         folder = saved(tmp_path / "model", parts)
         path = folder / "sentence_bert_config.json"
-        for given, expected in (({}, []), ({"model_max_length": 9}, ["tokenizer_args"])):
-            path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_args": given}))
+        for arguments, expected in (({}, []), ({"model_max_length": 9}, ["tokenizer_args"])):
+            path.write_text(
+                json.dumps({**json.loads(path.read_text()), "tokenizer_args": arguments})
+            )
             with closing(Local("feature-extraction", folder)) as local:
-                told = [notice.message for notice in local.stages.notices]
-            assert [words.split("'")[1] for words in told] == expected
+                messages = [notice.message for notice in local.stages.notices]
+            assert [words.split("'")[1] for words in messages] == expected

@@ -1,4 +1,4 @@
-"""Similarity against sentence-transformers, on a deployment of feature extraction."""
+"""Similarity against sentence-transformers, on a feature extraction deployment."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_as_sentence_transformers(case: Any) -> None:
     for answer in local.ask_together([BODY] * 3, "similarity"):
         equal(answer, expected)
     assert max(local.batches) > 1
-    # As the hub's client sends it.
+    # The request format of the hub's client.
     equal(local.ask({"inputs": BODY, "parameters": {}}, "similarity"), expected)
 
 

@@ -37,13 +37,13 @@ RATE = 16_000
 SOUNDS = [sound(0, 0.4), sound(1, 0.25), sound(2, 0.25), sound(3, 0.25)]
 FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, wav2vec2_bert, hubert, wavlm)
 CONVERTED = (whisper, whisper_english)
-"""Run with OpenVINO as well."""
+"""Families that are also tested with OpenVINO."""
 tokenization_whisper: Any = library
 _THEIRS: dict[tuple[str, bytes, str], Any] = {}
 
 
 class Case:
-    """A tiny model, served with an engine and in transformers' own pipeline."""
+    """Tiny model, served with an engine and loaded in transformers' own pipeline."""
 
     def __init__(self, family: Any, folder: Path, engine: str = "torch") -> None:
         self.family = family.__name__
@@ -52,7 +52,7 @@ class Case:
         self.local = Local(PIPELINE, folder, in_openvino=engine == "openvino")
         if engine == "openvino":
             self.local.adopt(conversion_of(folder, PIPELINE))
-            # It does so behind a batch, and before the next.
+            # The conversion is adopted after one batch and before the next.
             for _ in range(2):
                 self.ours([SOUNDS[0]])
         assert self.local.engine == engine
@@ -78,11 +78,11 @@ class Case:
         return self.pipe.model.generation_config.no_timestamps_token_id + 1
 
     def theirs(self, samples: Any, **options: Any) -> Any:
-        """What transformers makes of it: once, for all tests and for both engines."""
-        asked = (self.family, samples.tobytes(), repr(options))
-        if asked not in _THEIRS:
-            _THEIRS[asked] = self._theirs(samples, **options)
-        return _THEIRS[asked]
+        """Returns the result of transformers, computed once for all tests and both engines."""
+        key = (self.family, samples.tobytes(), repr(options))
+        if key not in _THEIRS:
+            _THEIRS[key] = self._theirs(samples, **options)
+        return _THEIRS[key]
 
     def _theirs(self, samples: Any, **options: Any) -> Any:
         if self.is_whisper:
@@ -99,7 +99,9 @@ class Case:
         return_timestamps: Any = False,
         generate: dict[str, Any] | None = None,
     ) -> Any:
-        """Text and segments (start, end, tokens, words) of `generate`, sequential if it is long."""
+        """Returns text and segments (start, end, tokens, words) of `generate`, which is sequential
+        for long sounds.
+        """
         model, tokenizer = self.pipe.model, self.pipe.tokenizer
         options = {"num_beams": 1, **(generate or {})}
         is_timed = bool(return_timestamps) or self.is_long(samples)
@@ -113,29 +115,38 @@ class Case:
         if return_timestamps == "word":
             options["return_token_timestamps"] = True
         stop_with_the_sound(model, samples if is_timed else None)
-        # A call that aligned words leaves the model with another way to attend.
+        # A call that aligned words changes the model's attention implementation.
         model.config._attn_implementation = "sdpa"
-        (given,) = self.pipe.preprocess(samples.copy())
-        given.pop("is_last")
-        found = model.generate(
-            **given,
+        (inputs,) = self.pipe.preprocess(samples.copy())
+        inputs.pop("is_last")
+        outputs = model.generate(
+            **inputs,
             return_timestamps=is_timed,
             return_segments=True,
             **{"max_new_tokens": 40 - begin, **options},
         )["segments"][0]
         ends = len(samples) / RATE
-        segments = [self._segment(one, ends) for one in found if "start" in one]
-        text = "".join(one["text"] for one in segments)
+        segments = [self._segment(segment, ends) for segment in outputs if "start" in segment]
+        text = "".join(segment["text"] for segment in segments)
         if not is_timed:
-            tokens = [token for one in found if "start" in one for token in one["tokens"].tolist()]
+            tokens = [
+                token
+                for segment in outputs
+                if "start" in segment
+                for token in segment["tokens"].tolist()
+            ]
             text = self.pipe.postprocess([{"tokens": torch.tensor([tokens])}])["text"]
-        return {"text": text, "segments": [one for one in segments if one["text"].strip()]}
+        return {
+            "text": text,
+            "segments": [segment for segment in segments if segment["text"].strip()],
+        }
 
     def _segment(self, found: Any, ends: float) -> dict[str, Any]:
         tokenizer = self.pipe.tokenizer
         tokens: list[int] = found["tokens"].tolist()
         plain = [token for token in tokens if token < self.end]
-        # A segment that starts with a time starts then, whatever `generate` makes of it.
+        # A segment that starts with a timestamp starts then, even if `generate` reports another
+        # time.
         words: list[Any] = []
         if plain and "token_timestamps" in found:
             first, last = found["idxs"]
@@ -145,9 +156,11 @@ class Case:
                 (times[at - 1 if at > first or first > 3 else at] + moved, times[at] + moved)
                 for at in range(first, last)
             ]
-            kept = [one for token, one in zip(tokens, spans, strict=True) if token < self.end]
+            kept_spans = [
+                span for token, span in zip(tokens, spans, strict=True) if token < self.end
+            ]
             words = tokenization_whisper._collate_word_timestamps(
-                tokenizer, plain, kept, "english", False
+                tokenizer, plain, kept_spans, "english", False
             )
         return {
             "plain": plain,
@@ -158,10 +171,12 @@ class Case:
         }
 
     def ours(self, sounds: Any, request: Any = TranscriptionRequest, **fields: Any) -> Any:
-        """The answers to one request a sound, all of them in the queue together."""
+        """Returns the answers to one request per sound. All requests are queued together."""
         return [
             json.loads(content) if content[:1] == b"{" else content.decode()
-            for content in self.local.answers([call(one, request, **fields) for one in sounds])
+            for content in self.local.answers(
+                [call(samples, request, **fields) for samples in sounds]
+            )
         ]
 
 
@@ -180,7 +195,9 @@ def call(samples: Any, request: Any = TranscriptionRequest, **fields: Any) -> Ca
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: Any) -> Iterator[Callable[..., Case]]:
-    """Makes a family's model and converts it, once: a conversion takes longer than most tests."""
+    """Yields a function that makes and converts a family's model once. A conversion takes longer
+    than most tests.
+    """
     cases: dict[tuple[Any, str], Case] = {}
 
     def made(family: Any, engine: str = "torch") -> Case:
@@ -197,7 +214,10 @@ def made(tmp_path_factory: Any) -> Iterator[Callable[..., Case]]:
     scope="module",
     params=[
         *(pytest.param((family, "torch"), id=family.__name__) for family in FAMILIES),
-        *(pytest.param((one, "openvino"), id=f"{one.__name__}-openvino") for one in CONVERTED),
+        *(
+            pytest.param((builder, "openvino"), id=f"{builder.__name__}-openvino")
+            for builder in CONVERTED
+        ),
     ],
 )
 def case(request: pytest.FixtureRequest, made: Callable[..., Case]) -> Case:
@@ -219,7 +239,7 @@ class TestParity:
             assert case.ours([samples])[0]["text"] == case.theirs(samples)["text"].strip()
 
     def test_windows_of_long_sounds(self, case: Case) -> None:
-        """Those of one request share a batch."""
+        """Windows of one request share a batch."""
         long = [sound(seed, case.window_s * 2.2) for seed in (5, 6)]
         case.local.batches.clear()
         answers = case.ours(long)
@@ -234,22 +254,24 @@ class TestParity:
         (answer,) = case.ours([samples], **fields)
         theirs = case.theirs(samples, return_timestamps="word")
         if case.is_whisper:
-            theirs["chunks"] = [word for one in theirs["segments"] for word in one["words"]]
+            theirs["chunks"] = [word for entry in theirs["segments"] for word in entry["words"]]
         theirs = theirs["chunks"]
         assert "segments" not in answer
-        assert [one["word"] for one in answer["words"]] == [one["text"].strip() for one in theirs]
-        for one, their in zip(answer["words"], theirs, strict=True):
+        assert [entry["word"] for entry in answer["words"]] == [
+            entry["text"].strip() for entry in theirs
+        ]
+        for entry, their in zip(answer["words"], theirs, strict=True):
             end = len(samples) / RATE
-            assert one["start"] == pytest.approx(min(their["timestamp"][0], end), abs=0.011)
-            assert one["end"] == pytest.approx(min(their["timestamp"][1], end), abs=0.011)
+            assert entry["start"] == pytest.approx(min(their["timestamp"][0], end), abs=0.011)
+            assert entry["end"] == pytest.approx(min(their["timestamp"][1], end), abs=0.011)
 
     def test_stream(self, case: Case) -> None:
         for samples in (SOUNDS[0], sound(8, case.window_s * 2.2)):
             events = streamed(case, samples)
-            assert [one["type"] for one in events[:-1]] == ["transcript.text.delta"] * (
+            assert [event["type"] for event in events[:-1]] == ["transcript.text.delta"] * (
                 len(events) - 1
             )
-            text = "".join(one["delta"] for one in events[:-1])
+            text = "".join(event["delta"] for event in events[:-1])
             assert events[-1]["type"] == "transcript.text.done"
             assert events[-1]["text"] == text
             usage = events[-1]["usage"]
@@ -263,7 +285,9 @@ class TestParity:
 
 def streamed(case: Case, samples: Any, **fields: Any) -> list[Any]:
     (content,) = case.local.answers([call(samples, stream=True, **fields)])
-    return [json.loads(one.removeprefix("data: ")) for one in content.decode().split("\n\n")[:-1]]
+    return [
+        json.loads(event.removeprefix("data: ")) for event in content.decode().split("\n\n")[:-1]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +342,7 @@ class TestMoonshine:
 
 class TestSpeechToText:
     def test_together(self, pieces: Case) -> None:
-        """By its own search, of three beams."""
+        """Batched sounds are transcribed with the model's own search, which uses three beams."""
         sounds = [*SOUNDS, sound(5, 32)]
         pieces.local.batches.clear()
         answers = pieces.ours(sounds)
@@ -338,7 +362,7 @@ class TestSpeechToText:
         assert len(drawn) > 1
 
     def test_silence(self, pieces: Case) -> None:
-        """Its features vary by nothing, and are divided by that."""
+        """Silence works, although the features are divided by their variance, which is zero."""
         silent = numpy.zeros(RATE, numpy.float32)
         (answer,) = pieces.ours([silent])
         with torch.inference_mode():
@@ -348,7 +372,7 @@ class TestSpeechToText:
 
 
 def directly(case: Case, samples: Any) -> str:
-    """What a model of sequences makes of windows of 30 s, one behind the other."""
+    """Returns the text of a sequence-to-sequence model for consecutive windows of 30 s."""
     texts: list[str] = []
     for begin in range(0, len(samples), 30 * RATE):
         window = samples[begin : begin + 30 * RATE]
@@ -359,9 +383,11 @@ def directly(case: Case, samples: Any) -> str:
     return "".join(texts).strip()
 
 
-@pytest.mark.parametrize("family", [wav2vec2_bert, speech_to_text], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "family", [wav2vec2_bert, speech_to_text], ids=lambda builder: builder.__name__
+)
 def test_a_recording_of_one_frame(made: Callable[..., Case], family: Any) -> None:
-    """Its variance is not defined."""
+    """A recording of one frame is rejected, because its variance is undefined."""
     case = made(family)
     with pytest.raises(RefusedError, match="at least 560") as refused:
         case.ours([SOUNDS[0][:559]])
@@ -395,9 +421,9 @@ class TestWhisper:
 
     def test_long_prompts_lose_their_beginning(self, many: Case) -> None:
         last = ["one two three zero"] * 4
-        (given,) = many.ours([SOUNDS[0]], prompt=" ".join(["three"] * 40 + last))
+        (answer,) = many.ours([SOUNDS[0]], prompt=" ".join(["three"] * 40 + last))
         (short,) = many.ours([SOUNDS[0]], prompt=" ".join(["three", *["three"] * 20, *last]))
-        assert given["text"] == short["text"]
+        assert answer["text"] == short["text"]
 
     @pytest.mark.parametrize("seconds", [0.4, 4.4])
     def test_segments(self, many: Case, seconds: float) -> None:
@@ -406,12 +432,14 @@ class TestWhisper:
         for samples, answer in zip(sounds, answers, strict=True):
             theirs = many.theirs(samples, return_timestamps=True)
             assert answer["text"] == theirs["text"].strip()
-            given = [one["text"] for one in answer["segments"]]
-            assert given == [one["text"] for one in theirs["segments"]]
-            for one, their in zip(answer["segments"], theirs["segments"], strict=True):
-                assert [one["start"], one["end"]] == pytest.approx([their["start"], their["end"]])
-                assert one["avg_logprob"] < 0
-                assert 0 <= one["no_speech_prob"] <= 1
+            texts = [segment["text"] for segment in answer["segments"]]
+            assert texts == [segment["text"] for segment in theirs["segments"]]
+            for segment, their in zip(answer["segments"], theirs["segments"], strict=True):
+                assert [segment["start"], segment["end"]] == pytest.approx(
+                    [their["start"], their["end"]]
+                )
+                assert segment["avg_logprob"] < 0
+                assert 0 <= segment["no_speech_prob"] <= 1
             assert answer["language"] in ("english", "german")
 
     @pytest.mark.parametrize(
@@ -427,7 +455,7 @@ class TestWhisper:
     def test_settings_of_the_model(
         self, many: Case, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # There must be room for the text before.
+        # The limit leaves room for the previous text.
         settings = {"max_new_tokens": 12, **settings}
         for name, value in settings.items():
             monkeypatch.setattr(many.local.model.generation_config, name, value, raising=False)
@@ -442,22 +470,24 @@ class TestWhisper:
         assert len(texts) > 1
 
     def test_a_list_of_temperatures(self, many: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The next one is tried where a window is unlikely."""
-        own = many.local.model.generation_config
+        """The next temperature is tried if the probability of a window is low."""
+        config = many.local.model.generation_config
         plain = many.ours([SOUNDS[0]], response_format="verbose_json")[0]["segments"]
-        monkeypatch.setattr(own, "temperature", [0.0, 0.7], raising=False)
+        monkeypatch.setattr(config, "temperature", [0.0, 0.7], raising=False)
         for least, temperature in ((-1e9, 0.0), (0.0, 0.7)):
-            monkeypatch.setattr(own, "logprob_threshold", least, raising=False)
+            monkeypatch.setattr(config, "logprob_threshold", least, raising=False)
             (answer,) = many.ours([SOUNDS[0]], response_format="verbose_json")
-            temperatures = {round(one["temperature"], 3) for one in answer["segments"]}
+            temperatures = {round(segment["temperature"], 3) for segment in answer["segments"]}
             assert temperatures == {temperature}
             if not temperature:
                 assert answer["segments"] == plain
         (answer,) = many.ours([SOUNDS[0]], response_format="verbose_json", temperature=0.3)
-        assert {round(one["temperature"], 3) for one in answer["segments"]} == {0.3}
+        assert {round(segment["temperature"], 3) for segment in answer["segments"]} == {0.3}
 
     def test_logprobs(self, many: Case) -> None:
-        """The logarithms of what the model itself gives to each token, computed without a cache."""
+        """The log probabilities match those that the model itself computes for each token without a
+        cache.
+        """
         is_told = 0
         for samples in SOUNDS:
             drawn = _drawn_by_hand(many, samples)
@@ -476,9 +506,9 @@ class TestWhisper:
 
     def test_logprobs_of_a_stream(self, many: Case) -> None:
         events = streamed(many, sound(9, 4.4), include=["logprobs"])
-        told = [one for event in events[:-1] for one in event["logprobs"]]
-        assert told == events[-1]["logprobs"]
-        assert told
+        tokens = [token for event in events[:-1] for token in event["logprobs"]]
+        assert tokens == events[-1]["logprobs"]
+        assert tokens
 
     def test_a_temperature_draws(self, many: Case) -> None:
         drawn = {many.ours([SOUNDS[0]], temperature=1.0)[0]["text"] for _ in range(6)}
@@ -486,23 +516,25 @@ class TestWhisper:
 
 
 def _drawn_by_hand(case: Case, samples: Any) -> list[tuple[int, float]]:
-    """Tokens of one pass in English, without times, each with its logarithm."""
+    """Returns the tokens of one pass in English, without timestamps, each with its log
+    probability.
+    """
     import torch
 
     features = next(case.pipe.preprocess(samples.copy()))["input_features"]
     ids = case.pipe.tokenizer.get_vocab()
     names = ("startoftranscript", "en", "transcribe", "notimestamps")
     tokens = [ids[f"<|{name}|>"] for name in names]
-    found: list[tuple[int, float]] = []
+    drawn: list[tuple[int, float]] = []
     while len(tokens) < 40 and tokens[-1] != case.end:
         with torch.no_grad():
             model = case.pipe.model
             scores = model(features, decoder_input_ids=torch.tensor([tokens])).logits[0, -1]
-        scores[[5, 6, *([] if found else [ids["Ġ"]])]] = -torch.inf
+        scores[[5, 6, *([] if drawn else [ids["Ġ"]])]] = -torch.inf
         token = int(scores.argmax())
-        found.append((token, float(scores.log_softmax(-1)[token])))
+        drawn.append((token, float(scores.log_softmax(-1)[token])))
         tokens.append(token)
-    return found
+    return drawn
 
 
 @pytest.mark.parametrize(

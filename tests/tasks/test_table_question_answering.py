@@ -26,7 +26,7 @@ QUERIES = ["where is the tower?", "what", "who lives in london, and where is the
 
 def tapas(folder: Path, aggregation: int) -> None:
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[EMPTY]"]
-    words = [*names, *WORDS.split(), *LETTERS, *PUNCTUATION, *(f"##{one}" for one in LETTERS)]
+    words = [*names, *WORDS.split(), *LETTERS, *PUNCTUATION, *(f"##{letter}" for letter in LETTERS)]
     folder.joinpath("vocab.txt").write_text("\n".join(dict.fromkeys(words)))
     tokenizer = transformers.TapasTokenizer(str(folder / "vocab.txt"), model_max_length=128)
     labels = {0: "NONE", 1: "SUM", 2: "AVERAGE", 3: "COUNT"}
@@ -137,7 +137,7 @@ class TestTapex:
 
 
 def _plain(answer: Any) -> Any:
-    """As JSON has it: pairs are lists."""
+    """Converts pairs to lists, as in JSON."""
     return answer | {"coordinates": [list(place) for place in answer["coordinates"]]}
 
 

@@ -50,7 +50,8 @@ def reference(pipeline: str, folder: Path, texts: list[str]) -> Any:
     if pipeline == "text-classification":
         return [pipe(text, top_k=None) for text in texts]
     if pipeline == "feature-extraction":
-        # Without a description of its own the mean over the tokens, special ones included.
+        # Without a pooling configuration, the vector is the mean over the tokens, special ones
+        # included.
         return [torch.tensor(pipe(text))[0].mean(0).tolist() for text in texts]
     return [pipe(text) for text in texts]
 

@@ -7,10 +7,10 @@ from tests.support.models import tiny_bert
 
 
 def test_round_length_stays_within_the_positions(tmp_path: Path) -> None:
-    # 61 positions: the next round length would be 64.
+    # With 61 positions, the next rounded length would be 64.
     folder = tiny_bert(tmp_path / "bert", positions=61)
     local = Local("token-classification", folder)
     words = 58
-    found = local.ask({"inputs": ["hot " * words, "team"]})
-    assert [len(one) for one in found] == [words, 1]
+    answers = local.ask({"inputs": ["hot " * words, "team"]})
+    assert [len(entities) for entities in answers] == [words, 1]
     local.close()

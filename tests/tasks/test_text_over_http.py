@@ -34,7 +34,7 @@ def case(request: pytest.FixtureRequest, server: Server, tmp_path_factory: Any):
     import transformers
 
     pipeline, head, path = request.param
-    # With two labels, a classifier ranks documents, too.
+    # A classifier with two labels can also rank documents.
     labels = 2 if pipeline == "text-classification" else 3
     folder: Path = tiny_bert(tmp_path_factory.mktemp("models") / pipeline, head, labels=labels)
     client = server.account()
@@ -93,7 +93,7 @@ PARAMETERS = [
     ("fill-mask", {"top_k": 1}),
     ("fill-mask", {"targets": "team"}),
     ("fill-mask", {"targets": ["team", "model", "hot"], "top_k": 2}),
-    # Of these, the model knows the first in another form, and the second by its first letter.
+    # The model knows the first target in another form, and the second by its first letter.
     ("fill-mask", {"targets": ["Team", "zzzz"]}),
     ("fill-mask", {"targets": "Clara"}),
     ("fill-mask", {"targets": ["\u2603"]}),
@@ -145,7 +145,9 @@ class TestParameters:
 
 
 def test_ranking_at_every_path_that_clients_know(case: Any) -> None:
-    """Cohere's clients add `v2/rerank` to their address, others `rerank` or `v1/rerank`."""
+    """Ranking works at all paths of clients. Cohere's clients add `v2/rerank` to their address,
+    others `rerank` or `v1/rerank`.
+    """
     pipeline, client, _, pipe = case
     if pipeline != "text-classification":
         pytest.skip("for text-classification only")
@@ -153,18 +155,18 @@ def test_ranking_at_every_path_that_clients_know(case: Any) -> None:
     last = pipe.model.config.id2label[pipe.model.config.num_labels - 1]
     pairs = [{"text": TEXTS[0], "text_pair": text} for text in TEXTS[1:3]]
     labels = pipe(pairs, top_k=None)
-    scores = [next(one["score"] for one in found if one["label"] == last) for found in labels]
+    scores = [next(item["score"] for item in found if item["label"] == last) for found in labels]
     for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
         answer = client.post(path, json=body).raise_for_status().json()
         assert answer["model"] == pipeline
         assert answer["usage"]["total_tokens"] > 0
-        found = {one["index"]: one["relevance_score"] for one in answer["results"]}
+        found = {item["index"]: item["relevance_score"] for item in answer["results"]}
         equal([found[0], found[1]], scores, path)
     assert client.post("/v3/rerank", json=body).status_code == 404
 
 
 class TestWindows:
-    """Entities of a text that is longer than the model takes."""
+    """Entities of a text that exceeds the model's input length."""
 
     PATH = "/v1/classifications/token"
     TEXT = "my name is Clara and I live in Berkeley California. " * 20
@@ -260,16 +262,16 @@ class TestPairs:
         answer = classifier.post(self.PATH, json={"inputs": given}).raise_for_status().json()
         pipe = case[3]
         listed = given if isinstance(given, list) else [given]
-        expected = [pipe(one, top_k=None) for one in listed]
+        expected = [pipe(pair, top_k=None) for pair in listed]
         equal(answer, expected if isinstance(given, list) else expected[0])
 
     def test_as_lists_of_two(self, case: Any, classifier: httpx.Client) -> None:
         body = {"inputs": [[self.FIRST, self.SECOND], self.FIRST], "top_k": 1}
         answer = classifier.post(self.PATH, json=body).raise_for_status().json()
-        equal(answer, [case[3](one, top_k=1) for one in (self.PAIR, self.FIRST)])
+        equal(answer, [case[3](pair, top_k=1) for pair in (self.PAIR, self.FIRST)])
         body = {"inputs": [self.FIRST, self.SECOND], "top_k": 1}
         answer = classifier.post(self.PATH, json=body).raise_for_status().json()
-        equal(answer, [case[3](one, top_k=1) for one in (self.FIRST, self.SECOND)])
+        equal(answer, [case[3](pair, top_k=1) for pair in (self.FIRST, self.SECOND)])
 
     def test_too_long(self, case: Any, classifier: httpx.Client) -> None:
         pair = {"text": "hot " * 90, "text_pair": "team " * 60}

@@ -1,4 +1,4 @@
-"""Speech in this process: what is sent when, by the order of events and never by time."""
+"""Speech in this process. The tests check the order of events and never their times."""
 
 import json
 import queue
@@ -27,7 +27,7 @@ FINISHING = {"form": "pcm", "speed": 1.0, "events": False}
 
 
 class Gate(TorchEngine):
-    """Speaks one sentence for every pass that the test lets through."""
+    """Engine that speaks one sentence for every pass that the test permits."""
 
     def __init__(self) -> None:
         super().__init__("cpu", "auto", 1)
@@ -44,7 +44,7 @@ class Gate(TorchEngine):
         self.samples.append(len(samples))
         outputs = super().forward(samples, watch)
         if self.spoil:
-            return [{**one, "waveform": one["waveform"] * torch.nan} for one in outputs]
+            return [{**output, "waveform": output["waveform"] * torch.nan} for output in outputs]
         return outputs
 
 
@@ -97,9 +97,9 @@ def test_each_sentence_is_sent_before_the_next_is_spoken(bench: Bench, folder: P
         sound += content or b""
     assert isinstance(bench.next()[0], Result)
     assert bench.engine.samples == [1, 1, 1]
-    wanted = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
-    found = numpy.frombuffer(sound, "<i2") / 32768
-    assert numpy.abs(found - wanted).max() <= 1 / 32768
+    expected = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
+    received = numpy.frombuffer(sound, "<i2") / 32768
+    assert numpy.abs(received - expected).max() <= 1 / 32768
 
 
 def test_whole_answer_is_the_sentences_sound(bench: Bench, folder: Path) -> None:
@@ -108,10 +108,10 @@ def test_whole_answer_is_the_sentences_sound(bench: Bench, folder: Path) -> None
     message, content = bench.next()
     assert isinstance(message, Result)
     assert message.id == 1
-    found = json.loads(content or b"")
-    wanted = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
-    assert found["sampling_rate"] == speech.RATE
-    assert numpy.abs(numpy.array(found["audio"]) - wanted).max() < 1e-5
+    answer = json.loads(content or b"")
+    expected = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
+    assert answer["sampling_rate"] == speech.RATE
+    assert numpy.abs(numpy.array(answer["audio"]) - expected).max() < 1e-5
 
 
 def test_whoever_goes_away_is_not_spoken_for(bench: Bench) -> None:
@@ -125,7 +125,8 @@ def test_whoever_goes_away_is_not_spoken_for(bench: Bench) -> None:
     assert (isinstance(cancelled, Cancelled), cancelled.id) == (True, 1)
     assert isinstance(part, Parts)
     assert (part.ids, isinstance(result, Result), result.id) == ([2], True, 2)
-    # The first of the three, perhaps the second, which may have begun, and the other request's.
+    # The first of the three, perhaps the second if it was already running, and the other request's
+    # sentence.
     assert len(bench.engine.samples) <= 3
 
 

@@ -83,9 +83,9 @@ class TestParity:
 
     def test_default_length_is_256_or_the_models_limit(self, case: Any) -> None:
         local, direct = case
-        own = 256 if local.model.config.model_type == "t5" else 128
-        assert local.ask({"inputs": TEXTS[0], "min_new_tokens": own}) == result(
-            direct(TEXTS[0], max_new_tokens=own, min_new_tokens=own)
+        default_length = 256 if local.model.config.model_type == "t5" else 128
+        assert local.ask({"inputs": TEXTS[0], "min_new_tokens": default_length}) == result(
+            direct(TEXTS[0], max_new_tokens=default_length, min_new_tokens=default_length)
         )
 
 
@@ -184,17 +184,17 @@ def test_languages_of_a_multilingual_model(
         )
 
     text = "the tower is in paris"
-    there = {"inputs": text, "src_lang": source, "tgt_lang": target, **LENGTH}
+    forward = {"inputs": text, "src_lang": source, "tgt_lang": target, **LENGTH}
     back = {"inputs": text, "src_lang": other, "tgt_lang": source, **LENGTH}
-    own = local.ask({"inputs": text, **LENGTH})
+    default_answer = local.ask({"inputs": text, **LENGTH})
     try:
-        answers = local.ask_together([there, back, there])
+        answers = local.ask_together([forward, back, forward])
         assert answers[0] == answers[2] == expected(text, source, target)
         assert answers[1] == expected(text, other, source)
-        # What one request chose does not stay for the next.
-        assert local.ask({"inputs": text, **LENGTH}) == own
+        # The languages of one request do not affect the next.
+        assert local.ask({"inputs": text, **LENGTH}) == default_answer
         with pytest.raises(RefusedError, match=f"'xx' is not a language.*{source[:2]}") as refused:
-            local.ask({**there, "tgt_lang": "xx"})
+            local.ask({**forward, "tgt_lang": "xx"})
         assert refused.value.failure.param == "tgt_lang"
     finally:
         local.close()
@@ -253,8 +253,8 @@ class TestRefusals:
         ids=str,
     )
     def test_numbers_at_their_bounds(self, one: Any, options: dict[str, Any]) -> None:
-        (found,) = one[0].ask({"inputs": "a", **LENGTH, **options})
-        assert isinstance(found["translation_text"], str)
+        (answer,) = one[0].ask({"inputs": "a", **LENGTH, **options})
+        assert isinstance(answer["translation_text"], str)
 
     @pytest.mark.parametrize(
         ("body", "where"),

@@ -1,7 +1,7 @@
 """OneFormer and EoMT against their own processors and models.
 
-transformers' pipeline tokenizes OneFormer's task otherwise than its processor, and cannot ask EoMT
-for instances.
+transformers' pipeline tokenizes OneFormer's task differently from its processor. It cannot request
+instances from EoMT.
 """
 
 import json
@@ -25,10 +25,10 @@ from tests.support.vision import clip_tokenizer, grey
 
 PIPELINE = "image-segmentation"
 SIZE = 64
-# The first and the last are of one shape, the second is upright, the third square.
+# The first and the last have the same shape, the second is upright, the third square.
 IMAGES = [image(0), image(1, (40, 90)), image(2, (32, 32)), image(3)]
 LOOSE = {"threshold": 0.1, "mask_threshold": 0.1, "overlap_mask_area_threshold": 0.0}
-"""Under which models that were never trained find something."""
+"""Thresholds with which untrained models find segments."""
 WORDS = 40
 
 Segments = list[dict[str, Any]]
@@ -66,14 +66,14 @@ def oneformer(folder: Path) -> Expected:
     )
     processor.save_pretrained(folder)
     clip_tokenizer(WORDS).save_pretrained(folder)
-    # As on the hub: a file of another repository, which nothing but training reads.
+    # As on the hub, the config names a file of another repository that only training reads.
     path = folder / "preprocessor_config.json"
     path.write_text(
         json.dumps(json.loads(path.read_text()) | {"class_info_file": "ade20k_panoptic.json"})
     )
     model = transformers.OneFormerForUniversalSegmentation.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    # Otherwise what the pipeline gets wrong would make no difference.
+    # Otherwise the pipeline's error would make no difference.
     assert tokenizer.pad_token_id != 0
     processor.class_info_file = ""
     whole: Any = transformers.OneFormerProcessor(processor, tokenizer, task_seq_length=WORDS)
@@ -96,7 +96,7 @@ def eomt_dinov3(folder: Path) -> Expected:
 
 
 def eomt_of_regions(folder: Path) -> Expected:
-    """It sees an image in square parts."""
+    """Saves a model that processes an image in square parts."""
     return _eomt(folder, "Eomt", mlp_ratio=2, split=True)
 
 
@@ -129,16 +129,16 @@ def _eomt(folder: Path, name: str, *, split: bool = False, **more: Any) -> Expec
         inputs = processor(images=picture, return_tensors="pt")
         with torch.inference_mode():
             outputs = model(**inputs)
-        taken = {**DEFAULTS, **thresholds}
+        options = {**DEFAULTS, **thresholds}
         if subtask == "instance":
-            taken = {"threshold": taken["threshold"]}
-        return read(processor, outputs, picture, subtask, taken, model.config)
+            options = {"threshold": options["threshold"]}
+        return read(processor, outputs, picture, subtask, options, model.config)
 
     return segment
 
 
 DEFAULTS = {"threshold": 0.9, "mask_threshold": 0.5, "overlap_mask_area_threshold": 0.5}
-"""Of the endpoint, as the pipeline has them."""
+"""Defaults of the endpoint, which equal those of the pipeline."""
 
 
 def read(
@@ -152,24 +152,26 @@ def read(
     processor = getattr(processor, "image_processor", processor)
     method = getattr(processor, f"post_process_{subtask}_segmentation")
     options = {} if subtask == "semantic" else thresholds
-    (found,) = method(outputs, target_sizes=[(picture.height, picture.width)], **options)
+    (result,) = method(outputs, target_sizes=[(picture.height, picture.width)], **options)
     if subtask == "semantic":
         return [
-            {"label": config.id2label[label], "score": 1.0, "mask": (found == label).numpy()}
-            for label in found.unique().tolist()
+            {"label": config.id2label[label], "score": 1.0, "mask": (result == label).numpy()}
+            for label in result.unique().tolist()
         ]
     return [
         {
             "label": config.id2label[segment["label_id"]],
             "score": segment["score"],
-            "mask": (found["segmentation"] == segment["id"]).numpy(),
+            "mask": (result["segmentation"] == segment["id"]).numpy(),
         }
-        for segment in found["segments_info"]
+        for segment in result["segments_info"]
     ]
 
 
 def save(model: Any, folder: Path) -> None:
-    """With queries and classes further apart than are drawn, so that masks differ."""
+    """Saves a model with queries and classes scaled further apart than random ones, so that masks
+    differ.
+    """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "quer" in name or "class_" in name:
@@ -204,7 +206,7 @@ def same(answer: Any, expected: Segments) -> None:
     for mask, segment in zip(answer["masks"], expected, strict=True):
         ours, theirs = numpy.array(grey(mask)), 255 * segment["mask"].astype(int)
         assert ours.shape == theirs.shape
-        # A pixel may be as close to one segment as to another.
+        # A pixel may be equally close to two segments.
         assert numpy.mean(ours != theirs) < 0.01
 
 
@@ -221,14 +223,14 @@ class TestParity:
         answers: list[str] = []
         for subtask in subtasks:
             options = loose(subtask, local)
-            found = 0
+            mask_count = 0
             for picture in IMAGES:
                 answer = local.ask({"inputs": image_media(picture), "subtask": subtask, **options})
                 same(answer, segment(picture, subtask, **options))
-                found += len(answer["masks"])
+                mask_count += len(answer["masks"])
                 answers.append(str(answer))
-            assert found
-        # Otherwise this test would show little.
+            assert mask_count
+        # The answers must differ, or this test would show little.
         assert len(set(answers)) > len(subtasks)
 
     def test_in_a_mixed_batch(self, case: Any) -> None:
@@ -242,8 +244,8 @@ class TestParity:
         assert max(local.batches) > 1
         for body, answer in zip(bodies, answers, strict=True):
             options = {name: value for name, value in body.items() if name != "inputs"}
-            for picture, one in zip(IMAGES, answer, strict=True):
-                same(one, segment(picture, **options))
+            for picture, segments in zip(IMAGES, answer, strict=True):
+                same(segments, segment(picture, **options))
 
     def test_defaults(self, case: Any) -> None:
         local, segment, _ = case
@@ -271,8 +273,8 @@ class TestSubtasks:
 class TestPush:
     @pytest.mark.parametrize("name", ["OneFormer", "Eomt", "EomtDinov3"])
     def test_without_a_pipeline(self, name: str) -> None:
-        found = find_pipeline(f"{name}ForUniversalSegmentation", None, (), PIPELINES)
-        assert found == PIPELINE
+        pipeline = find_pipeline(f"{name}ForUniversalSegmentation", None, (), PIPELINES)
+        assert pipeline == PIPELINE
 
     def test_oneformer_without_its_tokenizer(self, tmp_path: Path) -> None:
         oneformer(tmp_path)

@@ -1,4 +1,4 @@
-"""Video classification against the transformers pipeline, and the model called directly."""
+"""Video classification against the transformers pipeline and the model called directly."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -58,7 +58,9 @@ def _processor(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-@pytest.fixture(scope="module", params=[videomae, timesformer, vivit], ids=lambda one: one.__name__)
+@pytest.fixture(
+    scope="module", params=[videomae, timesformer, vivit], ids=lambda builder: builder.__name__
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
     folder: Path = tmp_path_factory.mktemp(request.param.__name__)
     transformers.set_seed(0)
@@ -71,12 +73,12 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tupl
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: Any) -> list[str]:
     folder = tmp_path_factory.mktemp("clips")
-    found: list[str] = []
+    saved_paths: list[str] = []
     for index, clip in enumerate(CLIPS):
         path = folder / f"{index}.mp4"
         path.write_bytes(clip)
-        found.append(str(path))
-    return found
+        saved_paths.append(str(path))
+    return saved_paths
 
 
 def media(clip: bytes) -> Media:
@@ -84,7 +86,7 @@ def media(clip: bytes) -> Media:
 
 
 def direct(pipe: Any, path: str, indices: Sequence[int]) -> list[dict[str, Any]]:
-    """Scores of the frames at `indices`, best first."""
+    """Returns the scores of the frames at `indices`, best first."""
     with av.open(path) as file:
         frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
     features = pipe.image_processor([frames[i] for i in indices], return_tensors="pt")
@@ -135,8 +137,8 @@ class TestParity:
     )
     def test_parameters(self, case: Any, paths: list[str], parameters: dict[str, Any]) -> None:
         local, pipe = case
-        given = {"frame_sampling_rate": 2, **parameters}
-        equal(local.ask({"inputs": media(CLIPS[0]), **given}), pipe(paths[0], **given))
+        options = {"frame_sampling_rate": 2, **parameters}
+        equal(local.ask({"inputs": media(CLIPS[0]), **options}), pipe(paths[0], **options))
 
     def test_other_number_of_frames(self, case: Any, paths: list[str]) -> None:
         local, pipe = case

@@ -1,4 +1,4 @@
-"""V-JEPA 2, against the model called directly, on frames prepared by hand."""
+"""V-JEPA 2 against the model called directly on frames that the test prepares."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ def case(tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
 
 
 def prepared(frame: Any) -> Any:
-    """(3, SIDE, SIDE)"""
+    """Returns the pixels of a frame with shape (3, SIDE, SIDE)."""
     picture = Image.fromarray(frame)
     shorter = SIDE * 256 // 224
     scale = shorter / min(picture.size)
@@ -77,7 +77,7 @@ def prepared(frame: Any) -> Any:
 
 
 def direct(model: Any, clip: bytes, indices: Sequence[int], folder: Path) -> list[dict[str, Any]]:
-    """Scores of the frames at `indices`, best first."""
+    """Returns the scores of the frames at `indices`, best first."""
     path = folder / "clip.mp4"
     path.write_bytes(clip)
     with av.open(str(path)) as file:
@@ -101,7 +101,9 @@ def test_alone(case: Any, tmp_path: Path) -> None:
 
 def test_together(case: Any, tmp_path: Path) -> None:
     local, model = case
-    expected = [direct(model, *one, tmp_path) for one in zip(CLIPS, INDICES, strict=True)]
+    expected = [
+        direct(model, *arguments, tmp_path) for arguments in zip(CLIPS, INDICES, strict=True)
+    ]
     inputs = [Media("video", content=clip) for clip in CLIPS]
     local.batches.clear()
     for answer in local.ask_together([{"inputs": inputs}] * 2):

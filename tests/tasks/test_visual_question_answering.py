@@ -1,4 +1,6 @@
-"""Visual question answering against the models called directly: the pipeline is gone."""
+"""Visual question answering against the models called directly, because transformers removed the
+pipeline.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media
 
 PIPELINE = "visual-question-answering"
-# The first and the last are of one shape.
+# The first and the last have the same shape.
 PICTURES = [image(0), image(1, (40, 90)), image(2)]
 MEDIA = [image_media(picture) for picture in PICTURES]
 QUESTIONS = ["what is the name of my team", "a", "keeps the model hot in berkeley"]
@@ -82,19 +84,19 @@ class TestParity:
         local, answer = case
         for media, picture in zip(MEDIA, PICTURES, strict=True):
             for question in QUESTIONS:
-                given = {"image": media, "question": question}
-                equal(local.ask(given), answer(picture, question))
+                body = {"image": media, "question": question}
+                equal(local.ask(body), answer(picture, question))
 
     def test_in_a_mixed_batch(self, case: Any) -> None:
         local, answer = case
         pairs = [(i, q) for i in range(3) for q in range(3)]
-        given = {
+        body = {
             "image": [MEDIA[i] for i, _ in pairs],
             "question": [QUESTIONS[q] for _, q in pairs],
         }
         theirs = [answer(PICTURES[i], QUESTIONS[q]) for i, q in pairs]
         local.batches.clear()
-        for answers in local.ask_together([given] * 2):
+        for answers in local.ask_together([body] * 2):
             equal(answers, theirs)
         assert max(local.batches) > 1
 
@@ -130,8 +132,8 @@ class TestParity:
     @pytest.mark.parametrize("top_k", [1, 1000])
     def test_top_k(self, case: Any, top_k: int) -> None:
         local, answer = case
-        given = {"image": MEDIA[0], "question": QUESTIONS[0], "top_k": top_k}
-        equal(local.ask(given), answer(PICTURES[0], QUESTIONS[0], top_k=top_k))
+        body = {"image": MEDIA[0], "question": QUESTIONS[0], "top_k": top_k}
+        equal(local.ask(body), answer(PICTURES[0], QUESTIONS[0], top_k=top_k))
 
     def test_probe(self, case: Any) -> None:
         local, _ = case
@@ -153,7 +155,7 @@ class TestRefusals:
     def test_question_too_long(self, case: Any) -> None:
         local, _ = case
         limit = local.stages.max_tokens()
-        # Two tokens are special.
+        # Two tokens are special tokens.
         fits, long = "a " * (limit - 2), "a " * (limit - 1)
         with pytest.raises(RefusedError, match=f"at most {limit}") as refused:
             local.ask({"image": MEDIA[0], "question": [fits, long]})

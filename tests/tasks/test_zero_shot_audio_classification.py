@@ -20,7 +20,7 @@ from tests.support.models import word_tokenizer
 PIPELINE = "zero-shot-audio-classification"
 RATE = 8000
 SOUNDS = [sound(0, 0.4, RATE), sound(1, 0.25, RATE), sound(2, 1.5, RATE)]
-"""The model takes a second: these are shorter and longer."""
+"""Sounds that are shorter and longer than the model's input of one second."""
 LABELS = ["dog", "a very small bird", "rain"]
 POSITIONS = 40
 
@@ -73,7 +73,7 @@ def clap(folder: Path, truncation: str) -> None:
 
 
 def expected(pipe: Any, samples: numpy.ndarray, **parameters: Any) -> Any:
-    """The pipeline's answer, with its random crops drawn from the seed that ours are drawn from."""
+    """Returns the pipeline's answer. Its random crops use the same seed as ours."""
     numpy.random.seed(0)
     return pipe(samples, **{"candidate_labels": LABELS} | parameters)
 
@@ -96,8 +96,8 @@ class TestParity:
         ]
         local.batches.clear()
         answers = local.ask_together(bodies)
-        for given, answer in zip(bodies, answers, strict=True):
-            labels = given["candidate_labels"]
+        for request, answer in zip(bodies, answers, strict=True):
+            labels = request["candidate_labels"]
             theirs = [expected(pipe, samples, candidate_labels=labels) for samples in SOUNDS]
             equal(answer, theirs)
         assert max(local.batches) > 1
@@ -160,7 +160,7 @@ class TestRefusals:
         with pytest.raises(RefusedError, match=f"at most {most}") as refused:
             local.ask(body(SOUNDS[0], candidate_labels=["a " * most], hypothesis_template="{}"))
         assert refused.value.failure.param == "candidate_labels"
-        # What fits goes through to the last position: two tokens are special.
+        # A label that fits may fill all positions. Two tokens are special tokens.
         local.ask(body(SOUNDS[0], candidate_labels=["a " * (most - 2)], hypothesis_template="{}"))
 
     @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ class TestRefusals:
         ids=lambda wrong: str(wrong)[:40],
     )
     def test_request(self, wrong: dict[str, Any]) -> None:
-        given = {"audio": [0.1], "candidate_labels": LABELS} | wrong
-        given = {name: value for name, value in given.items() if value is not None}
+        fields = {"audio": [0.1], "candidate_labels": LABELS} | wrong
+        fields = {name: value for name, value in fields.items() if value is not None}
         with pytest.raises(ValidationError):
-            ZeroShotAudioClassificationRequest.model_validate(given)
+            ZeroShotAudioClassificationRequest.model_validate(fields)

@@ -50,7 +50,7 @@ def bart(folder: Path) -> None:
         decoder_ffn_dim=64,
         max_position_embeddings=128,
         init_std=0.5,
-        # The entailment first: the contradiction is then the last.
+        # Entailment comes first, so that contradiction is the last.
         id2label=dict(enumerate(reversed(NAMES.values()))),
         label2id={name: number for number, name in enumerate(reversed(NAMES.values()))},
     )
@@ -97,8 +97,8 @@ class TestParity:
     )
     def test_parameters(self, case: Any, parameters: dict[str, Any]) -> None:
         local, pipe = case
-        given = {"candidate_labels": LABELS} | parameters
-        equal(local.ask({"inputs": TEXTS[0], **given}), pipe(TEXTS[0], **given))
+        options = {"candidate_labels": LABELS} | parameters
+        equal(local.ask({"inputs": TEXTS[0], **options}), pipe(TEXTS[0], **options))
 
     def test_only_the_placeholder_of_a_template_is_replaced(self, case: Any) -> None:
         local, pipe = case
@@ -146,6 +146,6 @@ def test_refusals(body: dict[str, Any], where: str) -> None:
 
 def test_an_nli_model_is_deployed_by_naming_the_pipeline() -> None:
     architecture = "BertForSequenceClassification"
-    given = "zero-shot-classification"
-    assert find_pipeline(architecture, given, (), PIPELINES) == given
+    pipeline = "zero-shot-classification"
+    assert find_pipeline(architecture, pipeline, (), PIPELINES) == pipeline
     assert find_pipeline(architecture, None, (), PIPELINES) == "text-classification"

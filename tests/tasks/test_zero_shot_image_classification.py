@@ -59,7 +59,7 @@ def chinese_clip(folder: Path) -> None:
 
 
 def siglip2(folder: Path) -> None:
-    """Its images are padded to a number of patches, by which they are batched."""
+    """Saves a model that pads its images to a number of patches, by which they are batched."""
     tokenizer = word_tokenizer()
     tokenizer.model_input_names = ["input_ids"]
     text = {**TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
@@ -74,7 +74,7 @@ def siglip2(folder: Path) -> None:
 
 
 def metaclip_2(folder: Path) -> None:
-    """Its texts are XLM-RoBERTa's tokens, and stand where they end."""
+    """Saves a model with XLM-RoBERTa's tokens. The end token represents a text."""
     words = tokenizer("roberta")
     ids = {f"{name}_token_id": getattr(words, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     text = {**TOWER, "vocab_size": len(words), "max_position_embeddings": 77, **ids}
@@ -85,7 +85,7 @@ def metaclip_2(folder: Path) -> None:
 
 
 def align(folder: Path, projection: int = 24) -> None:
-    """Its images are seen by a convolutional network."""
+    """Saves a model with a convolutional network for images."""
     words = word_tokenizer()
     text = {**TOWER, "vocab_size": len(words), "max_position_embeddings": 128}
     vision = {
@@ -146,8 +146,8 @@ class TestParity:
         local.batches.clear()
         answers = local.ask_together(bodies)
         assert max(local.batches) > 1
-        for picture, given, answer in zip(IMAGES, bodies, answers, strict=True):
-            equal(answer, pipe(picture, given["candidate_labels"]))
+        for picture, request, answer in zip(IMAGES, bodies, answers, strict=True):
+            equal(answer, pipe(picture, request["candidate_labels"]))
 
     def test_several_images(self, case: Any) -> None:
         local, pipe = case
@@ -167,7 +167,7 @@ class TestParity:
 
     def test_a_label_as_long_as_the_model_takes(self, case: Any) -> None:
         local, pipe = case
-        # Its batch is padded to a round length beyond the model's last position.
+        # The batch is padded to a rounded length beyond the model's last position.
         labels = ["a" * (local.stages.max_tokens() - 2), "b"]
         if "siglip" not in pipe.model.config.model_type:
             labels = [" ".join(labels[0]), "b"]
@@ -200,7 +200,7 @@ class TestLabels:
             [local.forward([sample])[0] for sample in samples]
             for samples in [local.stages.preprocess(item, parameters) for item in items]
         ]
-        assert [len(one) for one in outputs] == [3, 1]
+        assert [len(output) for output in outputs] == [3, 1]
         second = local.stages.postprocess(outputs[1], parameters)
         first = local.stages.postprocess(outputs[0], parameters)
         work = Work(1, local.pipeline, items, parameters, single=False)
@@ -221,10 +221,10 @@ class TestLabels:
         answer = local.ask(body(IMAGES[0], labels, hypothesis_template="a {x}: {}"))
         texts = [f"a {{x}}: {label}" for label in labels]
         expected = pipe(IMAGES[0], texts, hypothesis_template="{}")
-        assert [one["label"] for one in answer] == [
-            one["label"].removeprefix("a {x}: ") for one in expected
+        assert [entry["label"] for entry in answer] == [
+            entry["label"].removeprefix("a {x}: ") for entry in expected
         ]
-        equal([one["score"] for one in answer], [one["score"] for one in expected])
+        equal([entry["score"] for entry in answer], [entry["score"] for entry in expected])
 
     def test_one_too_long(self, case: Any) -> None:
         local, _ = case
@@ -236,11 +236,11 @@ class TestLabels:
 
 class TestRequest:
     def test_hugging_face_client_form(self) -> None:
-        given = {
+        form = {
             "inputs": "aGk=",
             "parameters": {"candidate_labels": "cat, dog", "hypothesis_template": "a {}"},
         }
-        request = ZeroShotImageClassificationRequest.model_validate(given)
+        request = ZeroShotImageClassificationRequest.model_validate(form)
         assert request.candidate_labels == ["cat", "dog"]
         assert request.items()[0][0].source == "aGk="
         assert request.parameters() == {
@@ -265,48 +265,48 @@ class TestRequest:
         ids=str,
     )
     def test_refused(self, wrong: dict[str, Any], field: str) -> None:
-        given = {"image": "aGk=", "candidate_labels": ["cat"], **wrong}
+        fields = {"image": "aGk=", "candidate_labels": ["cat"], **wrong}
         with pytest.raises(ValidationError) as refused:
-            ZeroShotImageClassificationRequest.model_validate(given)
+            ZeroShotImageClassificationRequest.model_validate(fields)
         assert {error["loc"][0] for error in refused.value.errors()} == {field}
 
 
 class TestEmbeddings:
-    """Texts and images in one space, by the endpoint that OpenAI's clients know."""
+    """Texts and images are embedded in one space through the endpoint that OpenAI's clients use."""
 
     @staticmethod
     def expected(pipe: Any, *inputs: Any) -> list[list[float]]:
         siglip = "siglip" in pipe.model.config.model_type
         options = {"padding": "max_length", "max_length": 64} if siglip else {}
-        found: list[list[float]] = []
-        for one in inputs:
+        vectors: list[list[float]] = []
+        for item in inputs:
             with torch.no_grad():
-                if isinstance(one, str):
-                    given = pipe.tokenizer(one, return_tensors="pt", **options)
-                    output = pipe.model.get_text_features(**given)
+                if isinstance(item, str):
+                    encoded = pipe.tokenizer(item, return_tensors="pt", **options)
+                    output = pipe.model.get_text_features(**encoded)
                 else:
-                    given = pipe.image_processor([one], return_tensors="pt")
-                    output = pipe.model.get_image_features(**given)
-            found += torch.nn.functional.normalize(output.pooler_output, dim=-1).tolist()
-        return found
+                    encoded = pipe.image_processor([item], return_tensors="pt")
+                    output = pipe.model.get_image_features(**encoded)
+            vectors += torch.nn.functional.normalize(output.pooler_output, dim=-1).tolist()
+        return vectors
 
     def test_parity(self, case: Any) -> None:
         local, pipe = case
-        given = ["cat", {"image": image_media(IMAGES[1])}, {"text": LABELS[1]}]
-        answer = local.ask({"input": given}, "embeddings")
-        assert [one["index"] for one in answer["data"]] == [0, 1, 2]
-        vectors = [one["embedding"] for one in answer["data"]]
-        for vector, own in zip(
+        inputs = ["cat", {"image": image_media(IMAGES[1])}, {"text": LABELS[1]}]
+        answer = local.ask({"input": inputs}, "embeddings")
+        assert [item["index"] for item in answer["data"]] == [0, 1, 2]
+        vectors = [item["embedding"] for item in answer["data"]]
+        for vector, expected in zip(
             vectors, self.expected(pipe, "cat", IMAGES[1], LABELS[1]), strict=True
         ):
-            assert vector == pytest.approx(own, abs=1e-4)
+            assert vector == pytest.approx(expected, abs=1e-4)
         assert answer["usage"]["prompt_tokens"] > 0
 
     def test_one_is_as_in_a_list(self, case: Any) -> None:
         local, pipe = case
-        for given, own in (("cat", "cat"), ({"image": image_media(IMAGES[0])}, IMAGES[0])):
-            (only,) = local.ask({"input": given}, "embeddings")["data"]
-            assert only["embedding"] == pytest.approx(self.expected(pipe, own)[0], abs=1e-4)
+        for entry, source in (("cat", "cat"), ({"image": image_media(IMAGES[0])}, IMAGES[0])):
+            (only,) = local.ask({"input": entry}, "embeddings")["data"]
+            assert only["embedding"] == pytest.approx(self.expected(pipe, source)[0], abs=1e-4)
 
     def test_beside_labels(self, case: Any) -> None:
         """Both endpoints share the model and its batches."""
@@ -321,7 +321,7 @@ class TestEmbeddings:
             local.ask({"input": words}, "embeddings")
         assert refused.value.failure.param == "input[0]"
         (cut,) = local.ask({"input": words, "truncation": True}, "embeddings")["data"]
-        assert all(math.isfinite(one) for one in cut["embedding"])
+        assert all(math.isfinite(value) for value in cut["embedding"])
 
     @pytest.mark.parametrize(
         ("more", "param"),

@@ -17,7 +17,7 @@ from tests.support.vision import SQUARE, VISION, clip_text, clip_tokenizer
 IMAGES = [image(0), image(1, (40, 90)), image(2, (32, 32))]
 LABELS = ["cat", "tall dog", "a bird"]
 ALL = 1000
-"""Above what one of these models can find."""
+"""Limit above the number of objects that one of these models can find."""
 
 
 def save(folder: Path, config: Any, model: Any, processor: Any) -> None:
@@ -57,12 +57,12 @@ def body(picture: Any, labels: Any = LABELS, **more: Any) -> dict[str, Any]:
 class TestParity:
     def test_alone(self, case: Any) -> None:
         local, pipe = case
-        found = 0
+        detection_count = 0
         for picture in IMAGES:
             answer = local.ask(body(picture))
             equal(answer, pipe(picture, LABELS))
-            found += len(answer)
-        assert found
+            detection_count += len(answer)
+        assert detection_count
 
     def test_in_a_mixed_batch(self, case: Any) -> None:
         local, pipe = case
@@ -74,10 +74,10 @@ class TestParity:
         local.batches.clear()
         answers = local.ask_together(bodies)
         assert max(local.batches) > 1
-        for picture, given, answer in zip(IMAGES, bodies, answers, strict=True):
-            threshold = given.get("threshold", 0.1)
+        for picture, request, answer in zip(IMAGES, bodies, answers, strict=True):
+            threshold = request.get("threshold", 0.1)
             expected = pipe(
-                picture, candidate_labels=given["candidate_labels"], threshold=threshold
+                picture, candidate_labels=request["candidate_labels"], threshold=threshold
             )
             equal(answer, expected)
 
@@ -92,7 +92,7 @@ class TestParity:
         local, pipe = case
         answer = local.ask(body(IMAGES[0], threshold=0, top_k=top_k))
         equal(answer, pipe(IMAGES[0], LABELS, threshold=0, top_k=top_k))
-        # One box a patch and label, of 16 patches.
+        # A box per patch and label, with 16 patches.
         assert len(answer) == min(top_k, 16 * len(LABELS))
 
     def test_a_label_as_long_as_the_model_takes(self, case: Any) -> None:
@@ -137,7 +137,7 @@ def test_an_image_passes_once_whatever_its_labels(case: Any) -> None:
     ids=str,
 )
 def test_refused(wrong: dict[str, Any]) -> None:
-    given = {"image": "aGk=", "candidate_labels": ["cat"], **wrong}
+    fields = {"image": "aGk=", "candidate_labels": ["cat"], **wrong}
     with pytest.raises(ValidationError) as refused:
-        ZeroShotObjectDetectionRequest.model_validate(given)
+        ZeroShotObjectDetectionRequest.model_validate(fields)
     assert {error["loc"][0] for error in refused.value.errors()} == set(wrong)

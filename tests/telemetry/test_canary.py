@@ -1,4 +1,4 @@
-"""Keys are nowhere: not in what is answered, measured, traced or logged by anyone."""
+"""Keys appear nowhere: not in responses, metrics, traces or logs."""
 
 import httpx
 import pytest
@@ -18,16 +18,18 @@ TRACE = "c" * 32
 @pytest.mark.case(12, 16)
 def test_canary_keys_are_nowhere(traced_server: Server, collector: Collector) -> None:
     with traced_server.account("canary") as account:
-        own = account.headers["authorization"].removeprefix("Bearer ")
+        key = account.headers["authorization"].removeprefix("Bearer ")
         identifier = deploy(account, bert(), "canary")["id"]
         narrow = key_for(account, identifier)
-        secrets = {secret_of(own), secret_of(narrow)}
-        answers = [*used(traced_server, own), *used(traced_server, narrow)]
+        secrets = {secret_of(key), secret_of(narrow)}
+        answers = [*used(traced_server, key), *used(traced_server, narrow)]
         assert {answer.status_code for answer in answers} == {200, 400, 401, 404, 409, 415}
         for answer in answers:
-            # As they were asked for: headers, too, may go into somebody's log.
-            told = answer.text + str(answer.headers)
-            assert not [one for one in secrets if one in told], answer.text
+            # Headers are included, because they may be logged, too.
+            response_text = answer.text + str(answer.headers)
+            assert not [candidate for candidate in secrets if candidate in response_text], (
+                answer.text
+            )
         lines = account.get(f"{DEPLOYMENTS}/{identifier}/logs").json()["data"]
         assert lines, "the replica has written something"
     with traced_server.client(traced_server.operator_key) as operator:
@@ -39,16 +41,18 @@ def test_canary_keys_are_nowhere(traced_server: Server, collector: Collector) ->
     for secret in secrets:
         assert secret not in metrics
         assert secret.encode() not in exported
-        # The replica's and the host's logs are among them.
+        # The checked files include the logs of the replica and the engine host.
         assert files_with(traced_server, secret) == set()
 
 
 def used(server: Server, key: str) -> list[httpx.Response]:
-    """A key used well and badly, in every place where clients put keys."""
-    found: list[httpx.Response] = []
+    """Uses a key in valid and invalid requests, in every place where clients put keys. Returns the
+    responses.
+    """
+    responses: list[httpx.Response] = []
     with server.client(key) as client:
         client.headers["traceparent"] = f"00-{TRACE}-00f067aa0ba902b7-01"
-        found += [
+        responses += [
             call(client, "canary"),
             call(client, "nobodys"),
             call(client, "canary", aggregation_strategy="nonsense"),
@@ -61,5 +65,5 @@ def used(server: Server, key: str) -> list[httpx.Response]:
         ]
     for wrong in (f"{key}x", f"{key} x", f"Bearer {key}"):
         with server.client(wrong) as client:
-            found.append(call(client, "canary"))
-    return found
+            responses.append(call(client, "canary"))
+    return responses

@@ -1,4 +1,4 @@
-"""docs/grafana.json asks only for what a server tells."""
+"""docs/grafana.json queries only metrics that a server exports."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_panels_are_whole() -> None:
         assert panel["datasource"]["uid"] == "${datasource}", panel["title"]
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
-    assert {one["name"] for one in DASHBOARD["templating"]["list"]} == {
+    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {
         "datasource",
         "account",
         "model",
@@ -68,10 +68,10 @@ def test_metrics_and_labels_exist(told: Scrape, query: str) -> None:
         has = {label for sample in known[name].samples for label in sample.labels}
         grouped = ",".join(re.findall(r"by \(([^)]*)\)", query))
         selected = re.findall(r"(\w+)(?:=|!)~?\"", query)
-        asked = {label.strip() for label in (*grouped.split(","), *selected)} - {""}
-        # What has not happened yet has no samples to see labels of.
+        labels = {label.strip() for label in (*grouped.split(","), *selected)} - {""}
+        # Metrics of events that have not occurred have no samples with labels.
         if has:
-            assert asked <= has, query
+            assert labels <= has, query
 
 
 def test_every_metric_of_ours_is_shown(told: Scrape) -> None:

@@ -1,4 +1,4 @@
-"""The watch of the event loop: what is held against a step, and what is not."""
+"""The event loop's watch: steps that it reports, and steps that it does not."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ from tests.support.server import Server
 
 LIMIT_S = 0.1
 PATIENCE_S = 30
-"""The machine may let the watch wait for its turn."""
+"""Timeout in seconds. On a busy machine the watch may have to wait for the processor."""
 
 
 class Looking(LoopWatch):
-    """Counts its looks at what goes on."""
+    """Counts its checks of the event loop."""
 
     looks = 0
 
@@ -35,7 +35,7 @@ def compute(seconds: float) -> None:
 
 
 async def step(watch: Looking) -> None:
-    """One that is long, and that the watch has looked at before the last 0.3 seconds of it."""
+    """Runs a long step. The watch checks it before its last 0.3 seconds."""
     deadline = time.monotonic() + PATIENCE_S
     compute(0.1)
     while not watch.looks and time.monotonic() < deadline:
@@ -61,7 +61,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Whoever was here before may have had it say less."""
+    """Sets the log level, because earlier tests may have raised it."""
     caplog.set_level(logging.WARNING, loop_watch.__name__)
     return caplog
 
@@ -72,7 +72,12 @@ def told(log: pytest.LogCaptureFixture, message: str) -> list[Any]:
 
 async def values(watch: LoopWatch) -> dict[str, float]:
     families = await watch.collect()
-    return {one.name: one.value for family in families for one in family.samples if not one.labels}
+    return {
+        sample.name: sample.value
+        for family in families
+        for sample in family.samples
+        if not sample.labels
+    }
 
 
 class TestLoopWatch:
@@ -83,7 +88,7 @@ class TestLoopWatch:
             watch = Looking(LIMIT_S)
             watch.start()
             try:
-                # It has begun, and is between two looks.
+                # The watch has started and is between two checks.
                 await asyncio.sleep(0.1)
                 await asyncio.create_task(step(watch))
                 await until(lambda: bool(told(log, HELD)))
@@ -91,11 +96,11 @@ class TestLoopWatch:
             finally:
                 watch.stop()
 
-        found = runner.run(computes())
-        assert found["stoker_event_loop_longest_step_seconds"] >= 0.3, found
-        assert found["stoker_event_loop_long_steps_total"] == 1
-        assert found["stoker_event_loop_wait_seconds_count"] >= 2
-        assert found["stoker_event_loop_wait_seconds_sum"] >= 0.3
+        metrics = runner.run(computes())
+        assert metrics["stoker_event_loop_longest_step_seconds"] >= 0.3, metrics
+        assert metrics["stoker_event_loop_long_steps_total"] == 1
+        assert metrics["stoker_event_loop_wait_seconds_count"] >= 2
+        assert metrics["stoker_event_loop_wait_seconds_sum"] >= 0.3
         (record,) = told(log, HELD)
         assert record.levelno == logging.WARNING
         assert record.step == "step"
@@ -110,23 +115,23 @@ class TestLoopWatch:
             watch.start()
             try:
                 await asyncio.sleep(0.1)
-                found: dict[str, float] = {}
+                metrics: dict[str, float] = {}
                 deadline = time.monotonic() + PATIENCE_S
                 while (
-                    found.get("stoker_event_loop_wait_seconds_sum", 0) < 0.3
+                    metrics.get("stoker_event_loop_wait_seconds_sum", 0) < 0.3
                     and time.monotonic() < deadline
                 ):
                     await asyncio.gather(*(short_step() for _ in range(20)))
                     await asyncio.sleep(0.2)
-                    found = await values(watch)
-                return found
+                    metrics = await values(watch)
+                return metrics
             finally:
                 watch.stop()
 
-        found = runner.run(computes())
-        # Whoever came meanwhile has waited all the same.
-        assert found["stoker_event_loop_wait_seconds_sum"] >= 0.3
-        assert found["stoker_event_loop_long_steps_total"] == 0
+        metrics = runner.run(computes())
+        # Tasks that arrived in the meantime waited nevertheless.
+        assert metrics["stoker_event_loop_wait_seconds_sum"] >= 0.3
+        assert metrics["stoker_event_loop_long_steps_total"] == 0
         assert not told(log, HELD)
 
     def test_waiting_is_no_computing(

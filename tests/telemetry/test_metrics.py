@@ -69,8 +69,8 @@ class TestAccess:
 def test_credits_left(server: Server, operator: httpx.Client):
     with server.account("rich") as rich:
         balance = rich.get("/v1/credits").raise_for_status().json()["balance"]
-        found = scrape(operator).get("stoker_credits_balance", account=rich.account_id)
-    assert found == float(balance) == 1_000_000
+        reported = scrape(operator).get("stoker_credits_balance", account=rich.account_id)
+    assert reported == float(balance) == 1_000_000
 
 
 class TestFormats:
@@ -84,7 +84,7 @@ class TestFormats:
 
     def test_every_family_explains_itself(self, operator: httpx.Client):
         families = scrape(operator).families.values()
-        assert [one.name for one in families if not one.documentation] == []
+        assert [family.name for family in families if not family.documentation] == []
 
 
 class TestDeployments:
@@ -110,15 +110,15 @@ class TestDeployments:
         assert after.get("stoker_cold_start_seconds_count", **which) == 1
         assert after.get("stoker_replicas", status="ready", **which) == 1
         assert after.get("stoker_requests_outstanding", **which) == 0
-        held = after.get("stoker_memory_held_mib_ms_total", **which)
+        held_memory = after.get("stoker_memory_held_mib_ms_total", **which)
 
         def told_alike() -> bool:
             memory = scrape(operator).get("stoker_replica_memory_bytes", **which)
             return memory == deployment(account, identifier)["workers"][0]["memory_bytes"]
 
-        # Once it was weighed, and not between two weighings.
+        # Polls until the memory is measured and no new measurement falls between the two reads.
         assert eventually(told_alike)
-        assert scrape(operator).get("stoker_memory_held_mib_ms_total", **which) >= held
+        assert scrape(operator).get("stoker_memory_held_mib_ms_total", **which) >= held_memory
 
     def test_tokens_are_those_of_the_tokenizer(self, operator: httpx.Client, account: httpx.Client):
         which = labels_of(account, "read")
@@ -128,10 +128,10 @@ class TestDeployments:
         call(account, "read", inputs=texts).raise_for_status()
         tokenizer = AutoTokenizer.from_pretrained(bert())
         lengths = [len(tokenizer(text)["input_ids"]) for text in texts]
-        found = scrape(operator)
-        read = found.get("stoker_tokens_total", direction="input", **which)
+        metrics = scrape(operator)
+        read = metrics.get("stoker_tokens_total", direction="input", **which)
         assert read == 2 * lengths[0] + lengths[1]
-        assert found.get("stoker_tokens_total", direction="output", **which) == 0
+        assert metrics.get("stoker_tokens_total", direction="output", **which) == 0
 
     def test_tokens_are_those_of_the_answers(self, operator: httpx.Client, account: httpx.Client):
         which = labels_of(account, "chat")
@@ -144,11 +144,11 @@ class TestDeployments:
         streamed = body | {"stream": True, "stream_options": {"include_usage": True}}
         events = account.post("/v1/chat/completions", json=streamed).raise_for_status().text
         usages.append(json.loads(events.split("data: ")[-2]))
-        found = scrape(operator)
+        metrics = scrape(operator)
         for direction, name in (("input", "prompt_tokens"), ("output", "completion_tokens")):
-            expected = sum(one["usage"][name] for one in usages)
+            expected = sum(answer["usage"][name] for answer in usages)
             assert expected > 0
-            assert found.get("stoker_tokens_total", direction=direction, **which) == expected
+            assert metrics.get("stoker_tokens_total", direction=direction, **which) == expected
         steps = scrape_until(operator, "stoker_batch_size_count", 1, **which)
         assert "chat" in steps.labels("model", "stoker_kv_cache_usage_ratio")
 
@@ -161,18 +161,18 @@ class TestDeployments:
         body = {"model": "left", "messages": messages, "max_tokens": 1}
         whole = account.post("/v1/chat/completions", json=body).raise_for_status().json()["usage"]
         endless = body | {"max_tokens": 900, "ignore_eos": True, "stream": True}
-        seen = 0
+        event_count = 0
         with account.stream("POST", "/v1/chat/completions", json=endless) as response:
             for line in response.iter_lines():
-                # The first event has the role and no text.
-                seen += '"content":"' in line and '"content":""' not in line
-                if seen == 8:
+                # The first event contains the role and no text.
+                event_count += '"content":"' in line and '"content":""' not in line
+                if event_count == 8:
                     break
-        found = scrape_until(operator, "stoker_requests_total", 1, outcome="cancelled", **which)
-        assert found.get("stoker_tokens_total", direction="input", **which) == (
+        metrics = scrape_until(operator, "stoker_requests_total", 1, outcome="cancelled", **which)
+        assert metrics.get("stoker_tokens_total", direction="input", **which) == (
             2 * whole["prompt_tokens"]
         )
-        written = found.get("stoker_tokens_total", direction="output", **which)
+        written = metrics.get("stoker_tokens_total", direction="output", **which)
         assert 1 + 8 <= written < 1 + 900
 
     def test_same_model_id_of_two_accounts_has_two_series(
@@ -183,10 +183,10 @@ class TestDeployments:
                 deploy(client, bert(), "shared-name")
                 for _ in range(calls):
                     call(client, "shared-name").raise_for_status()
-            found = scrape(operator)
+            metrics = scrape(operator)
             for client, calls in ((account, 1), (other, 2)):
                 which = labels_of(client, "shared-name")
-                assert found.get("stoker_requests_total", **which) == calls
+                assert metrics.get("stoker_requests_total", **which) == calls
 
     def test_counts_survive_replicas(self, operator: httpx.Client, account: httpx.Client):
         which = labels_of(account, "mortal")
@@ -231,10 +231,12 @@ class TestDeployments:
         before = set(folders.iterdir())
         deploy(account, bert(), "broken")
         for _ in range(1000):
-            if made := [one for one in set(folders.iterdir()) - before if one.name[0] != "."]:
+            if made := [
+                folder for folder in set(folders.iterdir()) - before if folder.name[0] != "."
+            ]:
                 break
             time.sleep(0.01)
-        # The link would be made again.
+        # The server would create the link again, so its target is deleted.
         (made[0] / "model.safetensors").resolve().unlink()
         assert call(account, "broken").status_code == 503
         after = scrape(operator)
@@ -250,11 +252,11 @@ class TestHttp:
         account.get("/nowhere/secret-path")
         account.request("BREW", "/v1/deployments/dep_1")
         account.request("PROPFIND", "/v1/deployments/dep_1")
-        found = scrape(operator)
-        routes = found.labels("route")
+        metrics = scrape(operator)
+        routes = metrics.labels("route")
         assert {"/v1/deployments/{deployment_id}", "/v1/models/{model:path}", "none"} <= routes
-        assert "dep_of_my_own" not in found.text and "secret-path" not in found.text
-        methods = found.labels("method")
+        assert "dep_of_my_own" not in metrics.text and "secret-path" not in metrics.text
+        methods = metrics.labels("method")
         assert "other" in methods and not methods & {"BREW", "PROPFIND"}
 
     def test_statuses_and_seconds(self, operator: httpx.Client, account: httpx.Client):

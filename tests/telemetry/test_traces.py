@@ -38,7 +38,8 @@ def asked(client: httpx.Client, trace_id: str, sampled: bool = True, **body: obj
 
 def attributes(span: Span) -> dict[str, object]:
     return {
-        one.key: getattr(one.value, str(one.value.WhichOneof("value"))) for one in span.attributes
+        attribute.key: getattr(attribute.value, str(attribute.value.WhichOneof("value")))
+        for attribute in span.attributes
     }
 
 
@@ -62,7 +63,7 @@ def test_a_cold_call_shows_where_its_time_went(collector: Collector, client: htt
     assert attributes(replica)["gen_ai.request.model"] == "tagger"
     assert attributes(replica)["stoker.outcome"] == "ok"
     phases = [spans[name] for name in ("prepare", "queue", "forward", "finish")]
-    assert {one.parent_span_id for one in phases} == {replica.span_id}
+    assert {phase.parent_span_id for phase in phases} == {replica.span_id}
     for before, after in itertools.pairwise(phases):
         assert before.end_time_unix_nano == after.start_time_unix_nano
     assert phases[0].start_time_unix_nano >= replica.start_time_unix_nano
@@ -101,7 +102,7 @@ def test_no_content_and_no_key_is_sent(
     client.get("/v1/deployments/dep_private?name=private")
     traced_server.stop()
     sent = b"".join(collector.bodies)
-    # Other files ask it, too.
+    # Other test files use the server, too.
     traced_server.restart()
     key = client.headers["authorization"].removeprefix("Bearer ")
     secrets = (
@@ -112,7 +113,7 @@ def test_no_content_and_no_key_is_sent(
         "dep_private",
         "private",
     )
-    assert [one for one in secrets if one.encode() in sent] == []
+    assert [secret for secret in secrets if secret.encode() in sent] == []
     assert b"GET /v1/deployments/{deployment_id}" in sent, "stopping sends what is left"
     assert b"service.name" in sent and b"stoker" in sent
 
@@ -143,7 +144,7 @@ def test_the_gateway_does_not_import_the_libraries_unasked(tmp_path: Path) -> No
     script = (
         "import sys, stoker.server.app; print([m for m in sys.modules if 'opentelemetry.sdk' in m])"
     )
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert found.stdout.strip() == "[]"
+    assert completed.stdout.strip() == "[]"

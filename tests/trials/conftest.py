@@ -10,7 +10,7 @@ from tests.support.server import Server
 
 @pytest.fixture(scope="session")
 def server(restartable: Server) -> Server:
-    """That of the tests of deployments, which run in the same process."""
+    """Returns the server of the deployment tests, which run in the same process."""
     return restartable
 
 

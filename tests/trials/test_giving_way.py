@@ -1,4 +1,4 @@
-"""Between two passes of a trial others' calls go first."""
+"""Calls of others go first between two passes of a trial."""
 
 import asyncio
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from stoker.workloads.evaluation.trials.measuring import TrialConfiguration
 
 
 class World:
-    """Others are at work for so many looks; then nobody is."""
+    """Runtime in which other deployments are busy for a number of polls, then idle."""
 
     def __init__(self, looks: float, *, is_wanted: bool = True) -> None:
         self.looks = looks

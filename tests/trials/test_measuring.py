@@ -1,4 +1,4 @@
-"""What a trial makes of the moments at which its callers were answered."""
+"""Results that a trial computes from the times of its callers' answers."""
 
 import pytest
 

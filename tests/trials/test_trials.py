@@ -53,16 +53,16 @@ def tried(client: httpx.Client, deployment: dict[str, Any], **body: Any) -> Any:
 
 def scores(client: httpx.Client, model: str) -> list[tuple[str, float]]:
     answers = [
-        client.post(TOKENS, json={**one, "model": model}).raise_for_status().json()
-        for one in EXAMPLES
+        client.post(TOKENS, json={**example, "model": model}).raise_for_status().json()
+        for example in EXAMPLES
     ]
     lists = [answers[0], *answers[1]]
     return [(token["entity"], token["score"]) for tokens in lists for token in tokens]
 
 
 def workers(client: httpx.Client, deployment: dict[str, Any]) -> set[str]:
-    found = client.get(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status().json()
-    return {worker["id"] for worker in found["workers"]}
+    answer = client.get(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status().json()
+    return {worker["id"] for worker in answer["workers"]}
 
 
 def used_by(client: httpx.Client) -> list[tuple[str | None, str | None]]:
@@ -74,7 +74,9 @@ def used_by(client: httpx.Client) -> list[tuple[str | None, str | None]]:
 def test_rows_say_what_the_deployment_will_do(
     server: Server, client: httpx.Client, tagger: dict[str, Any], tmp_path: Path
 ) -> None:
-    """What is measured of each precision is what the deployment answers once it runs in it."""
+    """A trial's results for a precision match the answers of the deployment once it runs in that
+    precision.
+    """
     trial = tried(client, tagger, examples=EXAMPLES, dtypes=["bfloat16"])
     assert (trial["object"], trial["examples"], trial["progress"]) == ("deployment.trial", 2, 1)
     by_way = {(row["engine"], row["dtype"]): row for row in trial["rows"]}
@@ -96,15 +98,15 @@ def test_rows_say_what_the_deployment_will_do(
     assert eventually(lambda: workers(client, tagger).isdisjoint(before), timeout=60)
     rounded = scores(client, "tagger")
     equal = [one[0] == other[0] for one, other in zip(exact, rounded, strict=True)]
-    found = by_way["torch", "bfloat16"]
-    assert found["agreement"] == pytest.approx(sum(equal) / len(equal))
+    measured = by_way["torch", "bfloat16"]
+    assert measured["agreement"] == pytest.approx(sum(equal) / len(equal))
     distances = [
         abs(one[1] - other[1])
         for one, other, is_equal in zip(exact, rounded, equal, strict=True)
         if is_equal
     ]
-    assert 0 < found["difference"] == pytest.approx(max(distances))
-    assert (found["status"] == "differs") == (not all(equal))
+    assert 0 < measured["difference"] == pytest.approx(max(distances))
+    assert (measured["status"] == "differs") == (not all(equal))
 
     for row in trial["rows"]:
         if row["status"] in ("measured", "differs"):
@@ -112,13 +114,13 @@ def test_rows_say_what_the_deployment_will_do(
             assert row["items_per_s"] > 0
             assert 1e6 < row["memory_bytes"] < 1e10
         else:
-            # A processor without bfloat16.
+            # The processor does not support bfloat16.
             assert (row["engine"], row["status"]) == ("openvino", "failed")
             assert "does not compute in bfloat16" in row["reason"]
-    # One row of usage has the memory of all ways, and says that it was a trial.
+    # A single row of usage contains the memory of all configurations and is marked as a trial.
     assert eventually(lambda: (trial["id"], "tagger (trial)") in used_by(client))
     assert {name for _, name in used_by(client)} <= {"tagger", "tagger (trial)", None}
-    # Nothing of it is left, and nobody but its account has ever seen it.
+    # The trial leaves no deployment or model behind. Other accounts never saw it.
     assert [one["id"] for one in client.get(DEPLOYMENTS).json()["data"]] == [tagger["id"]]
     assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["tagger"]
 
@@ -140,8 +142,8 @@ def test_rows_say_what_the_deployment_will_do(
     (newest, _) = client.get(path_of(tagger)).json()["data"]
     assert newest["examples"] == 2
     with closing(sqlite3.connect(server.data_dir / "stoker.db")) as database:
-        kept = database.execute("SELECT count(*) FROM trials WHERE examples LIKE '%berlin%'")
-        assert kept.fetchone() == (0,), "they were for measuring alone"
+        result = database.execute("SELECT count(*) FROM trials WHERE examples LIKE '%berlin%'")
+        assert result.fetchone() == (0,), "they were for measuring alone"
     lines.write_text("")
     assert owner.run("tune", "tagger", "--examples", str(lines)).returncode == 2
     lines.write_text("{broken")
@@ -149,9 +151,11 @@ def test_rows_say_what_the_deployment_will_do(
 
 
 def test_int8(client: httpx.Client) -> None:
-    """Of a model that was trained: which labels it gives is worth something."""
+    """int8 keeps the labels of a trained model. Agreement of an untrained model's labels would mean
+    little.
+    """
     ner = deploy(client, NER, "ner")
-    examples = [{"inputs": one} for one in ("Anna Kowalski visited Paris.", "Siemens in Munich.")]
+    examples = [{"inputs": text} for text in ("Anna Kowalski visited Paris.", "Siemens in Munich.")]
     trial = tried(client, ner, examples=examples, dtypes=["int8"])
     exact, rounded = trial["rows"]
     assert (exact["engine"], exact["dtype"]) == ("torch", "float32")
@@ -263,7 +267,7 @@ def test_a_deployment_that_is_deleted_ends_its_trial(
     client.delete(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status()
     answer = client.get(path_of(deployment, trial))
     check_error(answer, 404, "NotFoundError", "deployment_not_found")
-    # The next one is not kept waiting by it.
+    # The deleted deployment does not delay the next trial.
     other = client.post(DEPLOYMENTS, json=body).raise_for_status().json()
     tried(client, other, engines=["torch"], dtypes=["float32"])
     client.delete(f"{DEPLOYMENTS}/{other['id']}").raise_for_status()
@@ -273,9 +277,9 @@ def test_a_killed_server_goes_on_with_it(restartable: Server, sources: Path) -> 
     with restartable.account("killed") as client:
         body = {"model": "tagger", "source": str(sources / "tagger")}
         deployment = client.post(DEPLOYMENTS, json=body).raise_for_status().json()
-        # Ways that need no conversion: what is measured by then is kept, of whatever engine.
-        asked = {"engines": ["torch"], "dtypes": ["bfloat16", "float16"]}
-        trial = begun(client, deployment, examples=EXAMPLES, **asked)
+        # Configurations without a conversion. Results measured so far are kept, for any engine.
+        options = {"engines": ["torch"], "dtypes": ["bfloat16", "float16"]}
+        trial = begun(client, deployment, examples=EXAMPLES, **options)
         deadline = time.monotonic() + DEADLINE_S
         while not (rows := client.get(path_of(deployment, trial)).json()["rows"]):
             assert time.monotonic() < deadline
@@ -283,11 +287,11 @@ def test_a_killed_server_goes_on_with_it(restartable: Server, sources: Path) -> 
         restartable.kill()
         restartable.restart()
         restartable.wait_ready()
-        found = ended(client, deployment, {**trial, "status": "queued"})
-        assert found["status"] == "completed", found
-        ways = [(row["engine"], row["dtype"]) for row in found["rows"]]
+        result = ended(client, deployment, {**trial, "status": "queued"})
+        assert result["status"] == "completed", result
+        ways = [(row["engine"], row["dtype"]) for row in result["rows"]]
         assert len(set(ways)) == len(ways) == 3
-        assert json.dumps(found["rows"][0]["difference"]) == "0.0"
+        assert json.dumps(result["rows"][0]["difference"]) == "0.0"
         assert rows[0]["status"] == "measured"
         assert call(client, "tagger").status_code == 200
         client.delete(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status()

@@ -18,7 +18,7 @@ from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.metering import Metering
 
 HOUR = 490_000
-"""When the tests' clocks begin, hours since 1970."""
+"""Start of the tests' clocks in hours since 1970."""
 START_MS = HOUR * HOUR_MS
 STARTING = 1_000
 ACCOUNT = "acct_usage"
@@ -26,7 +26,7 @@ ACCOUNT = "acct_usage"
 
 @dataclass
 class Clock:
-    """A monotonic and a wall clock that move together, until one is set."""
+    """A monotonic and a wall clock that advance together until a test sets one of them."""
 
     monotonic_ms: int = 5_000
     wall_ms: int = START_MS
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Lab:
-    """One server's metering. Several may share a database and a clock."""
+    """Metering of one server. Several may share a database and a clock."""
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self.database = database
@@ -81,7 +81,7 @@ class Lab:
         )
 
     async def store(self, size_bytes: int, account: str = ACCOUNT) -> str:
-        """The id of an artifact whose files went live now."""
+        """Adds an artifact with files that go live now, and returns its id."""
         moment = datetime.fromtimestamp(self.clock.wall_ms / 1000, UTC)
         artifact_id, upload_id = new_id(Prefix.ARTIFACT), new_id(Prefix.UPLOAD)
         async with self.database.transaction() as session:
@@ -121,15 +121,17 @@ class Lab:
             return list(await session.scalars(select(table).order_by(table.id)))
 
     async def charged(self, account: str = ACCOUNT) -> int:
-        """What the ledger has taken from an account, micro-credits."""
+        """Returns the amount that the ledger charged to an account, in micro-credits."""
         return sum(
-            one.microcredits
-            for one in await self.rows(Transfer)
-            if one.account_id == account and one.kind in ("memory", "storage")
+            transfer.microcredits
+            for transfer in await self.rows(Transfer)
+            if transfer.account_id == account and transfer.kind in ("memory", "storage")
         )
 
     async def check_ledger(self) -> None:
-        """Every book is the sum of its transfers, and all of them together nothing."""
+        """Asserts that every book equals the sum of its transfers and that all books add up to
+        zero.
+        """
         expected: dict[str, int] = {}
         for moved in await self.rows(Transfer):
             assert moved.microcredits > 0
@@ -147,7 +149,9 @@ class Lab:
 
 
 async def clear(database: Database) -> None:
-    """An account and the first prices, which apply since ever, and nothing else."""
+    """Resets the database to its accounts and a first price, which starts 1000 hours before
+    `HOUR`.
+    """
     async with database.transaction() as session:
         for table in (Transfer, Book, Holding, UsageCount, Upload, Artifact, Price):
             await session.execute(delete(table))

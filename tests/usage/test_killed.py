@@ -22,7 +22,7 @@ from tests.usage.support import Clock, Lab
 
 MIB = 1024 * 1024
 BEAT_S = 2.0
-"""How old a worker's size may be where it is counted."""
+"""Maximum age in seconds of a worker's size when it is metered."""
 
 
 @pytest.fixture
@@ -32,16 +32,20 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def ticked(server: Server) -> int:
-    """When the worker was written down last, ms since 1970; 0: never."""
+    """Returns the time of the worker's last stored tick in ms since 1970, or 0 if none was
+    stored.
+    """
     with sqlite3.connect(f"file:{server.data_dir}/stoker.db?mode=ro", uri=True) as database:
-        (found,) = database.execute(
+        (latest_ms,) = database.execute(
             "select max(ended_ms) from holdings where kind = 'memory' and mib_ms > 0"
         ).fetchone()
-    return found or 0
+    return latest_ms or 0
 
 
 def watch(server: Server, client: httpx.Client, identifier: str) -> tuple[Any, float]:
-    """Watch a worker until some seconds after a tick; the worker and its MiB times seconds."""
+    """Watches a worker until some seconds after a tick. Returns the worker and its memory in
+    MiB-seconds.
+    """
     (worker,) = deployment(client, identifier)["workers"]
     at = psutil.Process(worker["pid"]).create_time()
     truth, end = 0.0, at + 60
@@ -59,7 +63,9 @@ def watch(server: Server, client: httpx.Client, identifier: str) -> tuple[Any, f
 
 
 def wait_weighed(client: httpx.Client, identifier: str) -> dict[str, Any]:
-    """The worker, once its size is known to the server and was counted for a moment."""
+    """Waits until the server knows the worker's size and has metered it briefly. Returns the
+    worker.
+    """
     deadline = time.monotonic() + 30
     while True:
         (worker,) = deployment(client, identifier)["workers"]
@@ -71,7 +77,9 @@ def wait_weighed(client: httpx.Client, identifier: str) -> dict[str, Any]:
 
 
 def later(server: Server) -> tuple[list[Holding], int]:
-    """What a server that comes up later makes of it: the holdings, and what was charged."""
+    """Bills the data of a stopped server as a later server would. Returns the holdings and the
+    charged amount.
+    """
 
     async def bill() -> tuple[list[Holding], int]:
         database = Database(f"sqlite+aiosqlite:///{server.data_dir}/stoker.db")
@@ -81,8 +89,8 @@ def later(server: Server) -> tuple[list[Holding], int]:
             for _ in range(3):
                 await lab.metering.open()
             await lab.check_ledger()
-            held = [one for one in await lab.rows(Holding) if one.kind == "memory"]
-            return held, sum(one.charged_microcredits for one in held)
+            holdings = [holding for holding in await lab.rows(Holding) if holding.kind == "memory"]
+            return holdings, sum(holding.charged_microcredits for holding in holdings)
         finally:
             await database.close()
 
@@ -105,14 +113,14 @@ def test_bill_lies_within_a_tick_of_the_truth(server: Server) -> None:
     assert server.stop() == 0
     first_life, charged = later(server)
     by_worker: dict[str, list[Holding]] = {}
-    for one in first_life:
-        assert one.is_settled
-        by_worker.setdefault(one.subject_id, []).append(one)
+    for holding in first_life:
+        assert holding.is_settled
+        by_worker.setdefault(holding.subject_id, []).append(holding)
     assert set(by_worker) == {worker["id"], second["id"]}
-    metered = sum(one.mib_ms for one in by_worker[worker["id"]]) / 1000
-    peak = max(one.peak_mib for one in by_worker[worker["id"]])
+    metered = sum(holding.mib_ms for holding in by_worker[worker["id"]]) / 1000
+    peak = max(holding.peak_mib for holding in by_worker[worker["id"]])
     assert metered > 0
     assert truth - peak * (TICK_S + BEAT_S) < metered < truth + peak * BEAT_S
-    assert sum(one.mib_ms for one in by_worker[second["id"]]) > 0
-    total = sum(one.mib_ms for one in first_life) * 1_000_000 // 3_686_400_000
+    assert sum(holding.mib_ms for holding in by_worker[second["id"]]) > 0
+    total = sum(holding.mib_ms for holding in first_life) * 1_000_000 // 3_686_400_000
     assert abs(charged - total) <= 1, "what rounding leaves is shared with storage"

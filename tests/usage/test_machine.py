@@ -1,5 +1,5 @@
-"""The ledger under whatever may happen to two servers that share it: crashes between any two
-statements, kills, answers that are lost, clocks that jump by a day. Each balance explains itself.
+"""Fuzzes the ledger of two servers that share it. Faults are crashes between any two statements,
+kills, lost answers and clocks that jump by a day. Each balance must equal the sum of its causes.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ class Worker:
     mib: int
     ended: bool = False
     used: int = 0
-    """MiB-milliseconds, by its server's monotonic clock."""
+    """Memory use in MiB-milliseconds, by its server's monotonic clock."""
     told: int = 0
-    """As of the last tick that was committed."""
+    """Memory use as of the last committed tick."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Stored:
     mib: int
     since: int
     until: int | None = None
-    """Of the wall clocks of the ticks that were committed."""
+    """Latest wall clock time of the committed ticks."""
     gone: bool = False
 
     def tick(self, now: int) -> None:
@@ -82,13 +82,13 @@ class Server:
     lab: Lab
     calls: int = 0
     told: int = 0
-    """Of the calls, as of the last tick that was committed."""
+    """Calls as of the last committed tick."""
     workers: list[str] = field(default_factory=list)
 
 
 @contextlib.asynccontextmanager
 async def crashing(database: Database, after: int) -> AsyncIterator[None]:
-    """Let so many statements through, and no more: as where the server ends there."""
+    """Allows `after` statements and fails the next one, as if the server crashed there."""
     left = after
 
     def count(*_: Any) -> None:
@@ -114,9 +114,9 @@ class Books(Machine):
         self.stored: dict[str, Stored] = {}
         self.granted = dict.fromkeys(ACCOUNTS, STARTING * money.MICRO)
         self.latest = max(clock.wall_ms for clock in self.clocks)
-        """What any clock has shown."""
+        """Latest time that any clock has shown."""
         self.gone_calls = 0
-        """Of servers that were killed, what was written down."""
+        """Stored calls of killed servers."""
         self.servers = [self._server(number) for number in range(2)]
 
     def _server(self, number: int) -> Server:
@@ -126,7 +126,7 @@ class Books(Machine):
     def opened(self) -> None:
         async def work() -> None:
             await clear(self.bench.database)
-            # Both find accounts without books.
+            # Both servers find accounts without books.
             await asyncio.gather(*(server.lab.metering.open() for server in self.servers))
 
         self.run(work())
@@ -150,8 +150,8 @@ class Books(Machine):
 
     @rule(server=servers, ms=st.sampled_from((2 * MINUTE_MS, HOUR_MS, DAY_MS)))
     def run_ahead(self, server: int, ms: int) -> None:
-        """To a server whose clock is ahead, the workers of the other one look lost, and are charged
-        for what is known of them. They go on.
+        """A server with a clock ahead considers the other server's workers lost and charges their
+        known use. The workers continue.
         """
         self.tick(1 - server)
         self.jump(server, ms)
@@ -161,7 +161,7 @@ class Books(Machine):
 
     @rule(server=servers, ms=st.integers(1, HOUR_MS), after=statements)
     def end_in_a_crash(self, server: int, ms: int, after: int) -> None:
-        """Who ends just before a tick that fails is told of by the next one."""
+        """A worker that ends just before a failed tick is reported by the next tick."""
         self.pass_by(ms)
         self.end(0)
         self.tick_that_crashes(server, after)
@@ -169,7 +169,7 @@ class Books(Machine):
     def _seen(self) -> None:
         self.latest = max(self.latest, *(clock.wall_ms for clock in self.clocks))
 
-    # --- what is held, and calls ---
+    # --- holdings and calls ---
 
     @rule(server=servers, account=accounts, mib=sizes)
     def begin(self, server: int, account: str, mib: int) -> None:
@@ -179,20 +179,20 @@ class Books(Machine):
         self.servers[server].lab.begin(name, mib, account)
 
     def _alive(self, pick: int) -> tuple[str, Worker] | None:
-        alive = [(name, one) for name, one in self.workers.items() if not one.ended]
+        alive = [(name, worker) for name, worker in self.workers.items() if not worker.ended]
         return alive[pick % len(alive)] if alive else None
 
     @rule(pick=st.integers(0, 9), mib=sizes)
     def resize(self, pick: int, mib: int) -> None:
-        if found := self._alive(pick):
-            name, worker = found
+        if alive := self._alive(pick):
+            name, worker = alive
             worker.mib = mib
             self.servers[worker.server].lab.meter.resize(name, mib * MIB)
 
     @rule(pick=st.integers(0, 9))
     def end(self, pick: int) -> None:
-        if found := self._alive(pick):
-            name, worker = found
+        if alive := self._alive(pick):
+            name, worker = alive
             worker.ended = True
             self.servers[worker.server].lab.meter.end(name)
 
@@ -210,20 +210,20 @@ class Books(Machine):
     @precondition(lambda self: any(not one.gone for one in self.stored.values()))
     @rule(pick=st.integers(0, 9))
     def remove(self, pick: int) -> None:
-        there = [name for name, one in self.stored.items() if not one.gone]
-        name = there[pick % len(there)]
+        names = [name for name, artifact in self.stored.items() if not artifact.gone]
+        name = names[pick % len(names)]
         self.stored[name].gone = True
         self.run(self.servers[0].lab.remove(name))
 
-    # --- ticks, and what becomes of them ---
+    # --- ticks and their failures ---
 
     def _told(self, number: int) -> None:
         server = self.servers[number]
         server.told = server.calls
         for name in server.workers:
             self.workers[name].told = self.workers[name].used
-        for one in self.stored.values():
-            one.tick(self.clocks[number].wall_ms)
+        for artifact in self.stored.values():
+            artifact.tick(self.clocks[number].wall_ms)
 
     @rule(server=servers)
     def tick(self, server: int) -> None:
@@ -236,7 +236,8 @@ class Books(Machine):
             await asyncio.gather(*(server.lab.tick() for server in self.servers))
 
         if self.clocks[0].wall_ms == self.clocks[1].wall_ms:
-            # Else nobody knows which of them was the first, and artifacts have two ends.
+            # With different clocks, the order of the two ticks is unknown, and artifacts would have
+            # two possible ends.
             self.run(work())
             for number in range(2):
                 self._told(number)
@@ -255,18 +256,18 @@ class Books(Machine):
 
     @rule(server=servers)
     def tick_whose_answer_is_lost(self, server: int) -> None:
-        """It was committed, and nobody learned of it."""
+        """The tick is committed, but the server does not learn of it."""
         lab = self.servers[server].lab
         meter, counts = lab.meter, lab.counts
-        kept = meter.acknowledge, counts.acknowledge
+        originals = meter.acknowledge, counts.acknowledge
         meter.acknowledge = counts.acknowledge = lambda _told: None
         self.run(lab.tick())
-        meter.acknowledge, counts.acknowledge = kept
+        meter.acknowledge, counts.acknowledge = originals
         self._told(server)
 
     @rule(server=servers)
     def kill(self, server: int) -> None:
-        """What was not written down is lost, and nothing else."""
+        """A kill loses exactly the values that were not stored."""
         gone = self.servers[server]
         self.gone_calls += gone.told
         for name in gone.workers:
@@ -301,31 +302,31 @@ class Books(Machine):
 
     @rule(pick=st.integers(0, 99), amount=amounts)
     def repeat(self, pick: int, amount: int) -> None:
-        """What was moved is moved again, under the same key."""
+        """A repeated transfer with the same key is rejected."""
         lab = self.servers[0].lab
 
         async def work() -> None:
             moved = await lab.rows(Transfer)
-            one: Transfer = moved[pick % len(moved)]
+            transfer: Transfer = moved[pick % len(moved)]
             async with lab.database.transaction() as session:
                 await (await Ledger.open(session)).transfer(
-                    key=one.key,
-                    kind=TransferKind(one.kind),
+                    key=transfer.key,
+                    kind=TransferKind(transfer.kind),
                     source=GRANTS,
-                    target=book_of(one.account_id),
+                    target=book_of(transfer.account_id),
                     microcredits=amount,
-                    account_id=one.account_id,
-                    now=one.created_at,
+                    account_id=transfer.account_id,
+                    now=transfer.created_at,
                 )
 
         with pytest.raises(IntegrityError):
             self.run(work())
 
-    # --- what holds after each of them ---
+    # --- invariants ---
 
     def _parts(self, account: str) -> int:
-        memory = sum(one.told for one in self.workers.values() if one.account == account)
-        stored = sum(one.used for one in self.stored.values() if one.account == account)
+        memory = sum(item.told for item in self.workers.values() if item.account == account)
+        stored = sum(item.used for item in self.stored.values() if item.account == account)
         return money.parts(Kind.MEMORY, memory, RATES) + money.parts(Kind.STORAGE, stored, RATES)
 
     @invariant()
@@ -336,17 +337,17 @@ class Books(Machine):
         lab = self.servers[0].lab
         await lab.check_ledger()
         async with self.bench.database.reading() as session:
-            found = {one.account_id: one for one in await balances.left_of(session)}
+            account_balances = {item.account_id: item for item in await balances.left_of(session)}
         moved, charged = Counter[str](), Counter[str]()
-        for one in await lab.rows(Transfer):
-            moved[one.source] -= one.microcredits
-            moved[one.target] += one.microcredits
-            charged[one.holding_id or ""] += one.microcredits
+        for item in await lab.rows(Transfer):
+            moved[item.source] -= item.microcredits
+            moved[item.target] += item.microcredits
+            charged[item.holding_id or ""] += item.microcredits
         for account in ACCOUNTS:
             expected = self.granted[account] - self._parts(account) // money.PARTS
-            left = found[account]
-            assert left.microcredits == expected, (left, expected)
-            assert left.microcredits + left.pending == moved[book_of(account)]
+            balance = account_balances[account]
+            assert balance.microcredits == expected, (balance, expected)
+            assert balance.microcredits + balance.pending == moved[book_of(account)]
         rows: list[Holding] = await lab.rows(Holding)
         for row in rows:
             assert 0 <= row.charged_mib_ms <= row.mib_ms
@@ -357,7 +358,9 @@ class Books(Machine):
         assert counted == self.gone_calls + sum(server.told for server in self.servers)
 
     def teardown(self) -> None:
-        """Once everything is over and every clock beyond it, nothing is left to be charged."""
+        """Ends all workers, moves every clock past them and asserts that nothing is left to
+        charge.
+        """
 
         async def work() -> None:
             for name, worker in self.workers.items():
@@ -372,7 +375,9 @@ class Books(Machine):
                 for row in await self.servers[0].lab.rows(Holding)
                 if not row.is_settled
             }
-            assert open_rows <= {name for name, one in self.stored.items() if not one.gone}
+            assert open_rows <= {
+                name for name, artifact in self.stored.items() if not artifact.gone
+            }
 
         if self.workers or self.stored:
             self.run(work())

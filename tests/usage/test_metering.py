@@ -1,4 +1,4 @@
-"""The bill, to the micro-credit, whatever happens between two ticks."""
+"""The bill is correct to the micro-credit, independent of events between two ticks."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def left(lab: Lab, account: str = ACCOUNT) -> balances.Balance:
 
 class TestBill:
     async def test_of_a_scripted_hour(self, lab: Lab) -> None:
-        """Two workers and an artifact, from ten past the hour to ten past the next."""
+        """Bills two workers and an artifact, from ten past one hour to ten past the next."""
         lab.clock.pass_by(600_000)
         await lab.store(2_500 * MIB)
         lab.begin("rep_a", 300)
@@ -40,19 +40,23 @@ class TestBill:
             await lab.tick(TICK_MS)
         lab.meter.end("rep_a")
         await lab.tick()
-        held = {(one.subject_id, one.hour): one for one in await lab.rows(Holding)}
-        # rep_a: 300 MiB for 900 s and 412 MiB for 2,700 s, of which 600 s in the second hour.
-        assert held["rep_a", HOUR].mib_ms == 300 * 900_000 + 412 * 2_100_000 == 1_135_200_000
-        assert held["rep_a", HOUR + 1].mib_ms == 412 * 600_000 == 247_200_000
+        holdings = {
+            (holding.subject_id, holding.hour): holding for holding in await lab.rows(Holding)
+        }
+        # rep_a: 300 MiB for 900 s and 412 MiB for 2,700 s. 600 s of these are in the second hour.
+        assert holdings["rep_a", HOUR].mib_ms == 300 * 900_000 + 412 * 2_100_000 == 1_135_200_000
+        assert holdings["rep_a", HOUR + 1].mib_ms == 412 * 600_000 == 247_200_000
         # rep_b: 1,024 MiB for 1,800 s.
-        assert held["rep_b", HOUR].mib_ms == 1_843_200_000
+        assert holdings["rep_b", HOUR].mib_ms == 1_843_200_000
         # The artifact: 2,500 MiB for 3,000 s and 600 s.
-        (stored,) = {one.subject_id for one in held.values() if one.kind == "storage"}
-        assert held[stored, HOUR].mib_ms == 7_500_000_000
-        assert held[stored, HOUR + 1].mib_ms == 1_500_000_000
+        (stored,) = {
+            holding.subject_id for holding in holdings.values() if holding.kind == "storage"
+        }
+        assert holdings[stored, HOUR].mib_ms == 7_500_000_000
+        assert holdings[stored, HOUR + 1].mib_ms == 1_500_000_000
         # Memory: 3,225,600,000 of the 3,686,400,000 MiB-ms of a credit, exactly 0.875 credits.
-        # Storage: 9,000,000,000 of 2,654,208,000,000, which is 3,390.842 micro-credits, of which
-        # the second hour's sixth (565.140) is not charged yet: its artifact is still there.
+        # Storage: 9,000,000,000 of 2,654,208,000,000, which is 3,390.842 micro-credits. The second
+        # hour's sixth of it (565.140) is not charged yet, because its artifact still exists.
         assert await lab.charged() == 875_000 + 2_825
         balance = await left(lab)
         assert balance.pending == 565
@@ -68,7 +72,7 @@ class TestBill:
         lab.meter.end("rep_a")
         await lab.tick()
         assert await lab.charged() == 1_000_000 + 3_000_000
-        versions = {one.hour: one.price_version for one in await lab.rows(Holding)}
+        versions = {holding.hour: holding.price_version for holding in await lab.rows(Holding)}
         assert (versions[HOUR], versions[HOUR + 1]) == (1, 2)
 
     async def test_of_nothing_where_prices_are_zero(self, lab: Lab) -> None:
@@ -79,8 +83,8 @@ class TestBill:
         lab.meter.end("rep_a")
         await lab.tick()
         assert await lab.charged() == 0
-        (held,) = await lab.rows(Holding)
-        assert held.is_settled
+        (holding,) = await lab.rows(Holding)
+        assert holding.is_settled
 
     async def test_carries_what_rounding_leaves(self, lab: Lab) -> None:
         """A worker of 1 MiB for 1 ms costs 0.000271 micro-credits: 3,687 of them cost 1."""
@@ -116,7 +120,9 @@ class TestTick:
         assert await left(lab) == balances.Balance(ACCOUNT, STARTING * 1_000_000 - 500_000, 0)
 
     async def test_told_again_changes_nothing(self, lab: Lab) -> None:
-        """Nobody knows whether a commit went through, so all of it is told once more."""
+        """A tick may have been committed without an acknowledgement, so the next one reports
+        everything again.
+        """
         lab.begin("rep_a", 1_024)
         lab.serve(input_tokens=7)
         lab.clock.pass_by(HOUR_MS // 4)
@@ -136,8 +142,8 @@ class TestTick:
         await lab.tick(TICK_MS)
         lab.meter.take = lambda: late  # type: ignore[method-assign]
         await lab.tick()
-        (held,) = await lab.rows(Holding)
-        assert held.mib_ms == 1_024 * 2 * TICK_MS
+        (holding,) = await lab.rows(Holding)
+        assert holding.mib_ms == 1_024 * 2 * TICK_MS
 
     async def test_that_fails_loses_nothing(self, lab: Lab, monkeypatch: pytest.MonkeyPatch):
         lab.begin("rep_a", 1_024)
@@ -152,8 +158,8 @@ class TestTick:
         assert await lab.rows(Holding) == []
         lab.meter.end("rep_a")
         await lab.tick()
-        (held,) = await lab.rows(Holding)
-        assert held.mib_ms == 1_024 * TICK_MS
+        (holding,) = await lab.rows(Holding)
+        assert holding.mib_ms == 1_024 * TICK_MS
         assert len(await lab.rows(UsageCount)) == 1
 
 
@@ -200,12 +206,12 @@ class TestSeveralServers:
         for number, lab in enumerate(labs):
             lab.meter.end(f"rep_{number}")
         await asyncio.gather(*(lab.metering.tick() for lab in labs))
-        memory = [one for one in await labs[0].rows(Transfer) if one.kind == "memory"]
-        assert sum(one.microcredits for one in memory) == 3 * 2 * 1_000_000
-        stored = [one for one in await labs[0].rows(Holding) if one.kind == "storage"]
-        assert sum(one.mib_ms for one in stored) == 1_024 * 2 * HOUR_MS
-        openings = [one for one in await labs[0].rows(Transfer) if one.kind == "opening"]
-        assert sorted(one.account_id for one in openings) == ["acct_other", ACCOUNT]
+        memory = [row for row in await labs[0].rows(Transfer) if row.kind == "memory"]
+        assert sum(row.microcredits for row in memory) == 3 * 2 * 1_000_000
+        stored = [row for row in await labs[0].rows(Holding) if row.kind == "storage"]
+        assert sum(row.mib_ms for row in stored) == 1_024 * 2 * HOUR_MS
+        openings = [row for row in await labs[0].rows(Transfer) if row.kind == "opening"]
+        assert sorted(row.account_id for row in openings) == ["acct_other", ACCOUNT]
         await labs[0].check_ledger()
 
 
@@ -216,10 +222,10 @@ class TestStorage:
         after = Lab(lab.database, lab.clock)
         after.clock.pass_by(720 * HOUR_MS - HOUR_MS // 2)
         await after.metering.open()
-        held = await after.rows(Holding)
-        assert sum(one.mib_ms for one in held) == 1_024 * 720 * HOUR_MS
-        assert len({one.hour for one in held}) == len(held) == 720
-        # A GiB for a month of 30 days is a credit; its last hour is not over.
+        holdings = await after.rows(Holding)
+        assert sum(holding.mib_ms for holding in holdings) == 1_024 * 720 * HOUR_MS
+        assert len({holding.hour for holding in holdings}) == len(holdings) == 720
+        # A GiB for a month of 30 days costs one credit. Its last hour has not ended.
         assert await after.charged() + (await left(after)).pending == 1_000_000
 
     async def test_ends_with_the_artifact(self, lab: Lab) -> None:
@@ -228,17 +234,17 @@ class TestStorage:
         await lab.remove(artifact)
         await lab.tick(TICK_MS)
         await lab.tick(HOUR_MS)
-        (held,) = await lab.rows(Holding)
-        assert held.mib_ms == 2 * 600_000
-        assert held.is_settled
-        assert held.name == "weights"
+        (holding,) = await lab.rows(Holding)
+        assert holding.mib_ms == 2 * 600_000
+        assert holding.is_settled
+        assert holding.name == "weights"
 
     async def test_is_not_counted_before_there_were_prices(self, lab: Lab) -> None:
         lab.clock.wall_ms -= 1_100 * HOUR_MS
         await lab.store(MIB)
         lab.clock.wall_ms += 1_100 * HOUR_MS
         await lab.tick()
-        assert sum(one.mib_ms for one in await lab.rows(Holding)) == 1_000 * HOUR_MS
+        assert sum(holding.mib_ms for holding in await lab.rows(Holding)) == 1_000 * HOUR_MS
 
 
 class TestClock:
@@ -260,8 +266,8 @@ class TestClock:
         for jump in (2 * HOUR_MS, -2 * HOUR_MS, -3 * HOUR_MS, 3 * HOUR_MS):
             lab.clock.wall_ms += jump
             await lab.tick(HOUR_MS)
-        held = await lab.rows(Holding)
-        assert sum(one.mib_ms for one in held) == 1_024 * 4 * HOUR_MS
+        holdings = await lab.rows(Holding)
+        assert sum(holding.mib_ms for holding in holdings) == 1_024 * 4 * HOUR_MS
         await lab.check_ledger()
 
 

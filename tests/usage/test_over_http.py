@@ -1,4 +1,4 @@
-"""Usage, prices and credits as a caller of a real server with real models sees them."""
+"""Usage, prices and credits over HTTP, on a real server with real models."""
 
 import csv
 import io
@@ -25,21 +25,21 @@ MODELS, MEDIA = DEMO / "models", DEMO / "media"
 USAGE, EVENTS, CREDITS = "/v1/usage", "/v1/usage/events", "/v1/credits"
 TRANSFERS, PRICES = "/v1/credits/transfers", "/v1/prices"
 STARTING = 1_000_000_000_000
-"""Micro-credits."""
+"""Starting credits of an account in micro-credits."""
 COUNTED = ("requests", "errors", "input_tokens", "output_tokens", "images", "audio_ms", "video_ms")
 HELD = ("memory_mib_ms", "memory_microcredits", "storage_mib_ms", "storage_microcredits")
 FLUSH_S = 120
 
 
 def listed(client: httpx.Client, path: str, **params: Any) -> list[dict[str, Any]]:
-    """All objects of a list, page by page."""
-    found: list[dict[str, Any]] = []
+    """Returns all objects of a list, page by page."""
+    objects: list[dict[str, Any]] = []
     page: dict[str, Any] = {"has_more": True, "last_id": None}
     while page["has_more"]:
         after = {"after": page["last_id"]} if page["last_id"] else {}
         page = client.get(path, params={"limit": 3, **params, **after}).raise_for_status().json()
-        found += page["data"]
-    return found
+        objects += page["data"]
+    return objects
 
 
 def usage(client: httpx.Client, **params: Any) -> dict[str, Any]:
@@ -55,15 +55,17 @@ def until(holds: Any) -> None:
 
 @dataclass
 class Used:
-    """An account that has called models and deleted all of it since."""
+    """An account that has called models and then deleted everything."""
 
     client: httpx.Client
     expected: dict[str, dict[str, int]]
-    """Model → what its calls came to."""
+    """Maps each model to the expected counts of its calls."""
 
 
 def calls(client: httpx.Client) -> dict[str, dict[str, int]]:
-    """Call models of each kind; what they came to is told by others than the counters."""
+    """Calls models of each kind. Returns the expected counts, measured independently of the
+    counters.
+    """
 
     def post(path: str, **body: Any) -> httpx.Response:
         return client.post(path, json=body).raise_for_status()
@@ -141,12 +143,12 @@ def used(server: Server) -> Iterator[Used]:
         )  # fmt: skip
         deployed = [deploy(client, MODELS / name, name) for name in names]
         expected = calls(client)
-        requests = sum(one["requests"] for one in expected.values())
+        requests = sum(item["requests"] for item in expected.values())
         until(lambda: usage(client)["total"]["requests"] == requests)
-        # As long as they live they accrue, so that two readings differ.
-        for one in deployed:
-            client.delete(f"/v1/deployments/{one['id']}").raise_for_status()
-            client.delete(f"/v1/model-artifacts/{one['artifact_id']}").raise_for_status()
+        # Live deployments accrue usage, so that two readings would differ.
+        for item in deployed:
+            client.delete(f"/v1/deployments/{item['id']}").raise_for_status()
+            client.delete(f"/v1/model-artifacts/{item['artifact_id']}").raise_for_status()
         until(lambda: all(e["is_final"] for e in listed(client, EVENTS) if e["type"] != "calls"))
         yield Used(client, expected)
 
@@ -156,8 +158,8 @@ class TestUsage:
         rows = {row["model"]: row for row in usage(used.client)["data"] if row["model"]}
         assert set(rows) == set(used.expected)
         for model, expected in used.expected.items():
-            found = {name: rows[model][name] for name in expected}
-            assert found == expected, model
+            counts = {name: rows[model][name] for name in expected}
+            assert counts == expected, model
         assert rows["tiny-summarizer"]["input_tokens"] > 0
         assert rows["random-speech"]["input_tokens"] > 0
         assert rows["tiny-transcriber"]["output_tokens"] > 0
@@ -183,14 +185,14 @@ class TestUsage:
 
     def test_is_what_the_ledger_took(self, used: Used) -> None:
         total = usage(used.client)["total"]["microcredits"]
-        charges = [one for one in listed(used.client, TRANSFERS) if one["event_id"]]
-        assert -sum(one["microcredits"] for one in charges) == total
-        left = used.client.get(CREDITS).json()
-        assert left["balance_microcredits"] == STARTING - total
-        assert left["pending_microcredits"] == 0
-        events = {one["id"]: one for one in listed(used.client, EVENTS)}
-        for one in charges:
-            assert events[one["event_id"]]["type"] == one["kind"]
+        charges = [record for record in listed(used.client, TRANSFERS) if record["event_id"]]
+        assert -sum(record["microcredits"] for record in charges) == total
+        account_credits = used.client.get(CREDITS).json()
+        assert account_credits["balance_microcredits"] == STARTING - total
+        assert account_credits["pending_microcredits"] == 0
+        events = {record["id"]: record for record in listed(used.client, EVENTS)}
+        for record in charges:
+            assert events[record["event_id"]]["type"] == record["kind"]
 
     @pytest.mark.parametrize(
         "group_by", ["deployment", "day", "hour", "key", "day,deployment", "key,deployment,hour"]
@@ -199,22 +201,22 @@ class TestUsage:
         report = usage(used.client, group_by=group_by)
         whole = {"start": report["start"], "end": report["end"]}
         events = listed(used.client, EVENTS, **whole)
-        assert len({one["id"] for one in events}) == len(events) > 10
-        named = [f"{one}_id" for one in group_by.split(",") if one in ("deployment", "key")]
+        assert len({item["id"] for item in events}) == len(events) > 10
+        named = [f"{item}_id" for item in group_by.split(",") if item in ("deployment", "key")]
         for row in report["data"]:
             mine = [
-                one
-                for one in events
-                if row["start"] <= one["hour"] < row["end"]
-                and all(one.get(name) == row[name] for name in named)
+                item
+                for item in events
+                if row["start"] <= item["hour"] < row["end"]
+                and all(item.get(name) == row[name] for name in named)
             ]
             assert mine
             for name in COUNTED:
-                assert row[name] == sum(one.get(name, 0) for one in mine), (row, name)
+                assert row[name] == sum(item.get(name, 0) for item in mine), (row, name)
             for name in HELD:
                 kind, _, field = name.partition("_")
-                own = [one for one in mine if one["type"] == kind]
-                assert row[name] == sum(one[field] for one in own), (row, name)
+                same_type = [item for item in mine if item["type"] == kind]
+                assert row[name] == sum(item[field] for item in same_type), (row, name)
             both = row["memory_microcredits"] + row["storage_microcredits"]
             assert row["microcredits"] == both
         for name in (*COUNTED, *HELD, "microcredits"):
@@ -224,11 +226,11 @@ class TestUsage:
         rows = {row["model"]: row for row in usage(used.client)["data"]}
         of = rows["tiny-chat"]["deployment_id"]
         events = listed(used.client, EVENTS, deployment_id=of)
-        assert {one["type"] for one in events} == {"memory", "calls"}
-        assert {one["name"] for one in events} == {"tiny-chat"}
+        assert {event["type"] for event in events} == {"memory", "calls"}
+        assert {event["name"] for event in events} == {"tiny-chat"}
         for kind in ("memory", "storage", "calls"):
-            assert {one["type"] for one in listed(used.client, EVENTS, type=kind)} == {kind}
-        ascending = [one["id"] for one in listed(used.client, EVENTS, order="asc")]
+            assert {event["type"] for event in listed(used.client, EVENTS, type=kind)} == {kind}
+        ascending = [event["id"] for event in listed(used.client, EVENTS, order="asc")]
         assert ascending == sorted(ascending)
 
     def test_csv_has_the_same_numbers(self, used: Used) -> None:
@@ -251,10 +253,10 @@ class TestUsage:
         assert set(rows) == {key["id"], None}
         assert rows[key["id"]]["key_name"] == key["name"]
         videos = used.expected["random-video-maker"]
-        # A job runs when its turn comes, for its account.
+        # A job runs later, on behalf of its account and not of a key.
         assert rows[None]["requests"] == videos["requests"]
         assert rows[None]["video_ms"] == videos["video_ms"]
-        of_all = sum(one["requests"] for one in used.expected.values())
+        of_all = sum(counts["requests"] for counts in used.expected.values())
         assert rows[key["id"]]["requests"] == of_all - videos["requests"]
 
     def test_page_by_page(self, server: Server, used: Used) -> None:
@@ -266,21 +268,23 @@ class TestUsage:
         request = Request(
             method="GET", path=USAGE, params={"group_by": "day,deployment", "limit": 3}
         )
-        rows, asked = [], request
+        rows, page_request = [], request
         while True:
-            page = client.json(asked)
+            page = client.json(page_request)
             assert page["total"] == report["total"]
             rows += page["data"]
             if not page["has_more"]:
                 break
             assert len(page["data"]) == 3
-            asked = replace(request, params={**request.params, "page": page["next_page"]})
+            page_request = replace(request, params={**request.params, "page": page["next_page"]})
         assert rows == report["data"]
         in_csv = replace(request, params={**request.params, "format": "csv"})
         texts = [list(csv.DictReader(io.StringIO(text))) for text in client.text_pages(in_csv)]
-        assert [len(one) for one in texts[:-1]] == [3] * (len(texts) - 1)
-        found = [(row["start"], row["deployment_id"] or None) for one in texts for row in one]
-        assert found == [(row["start"], row["deployment_id"]) for row in report["data"]]
+        assert [len(csv_page) for csv_page in texts[:-1]] == [3] * (len(texts) - 1)
+        csv_keys = [
+            (row["start"], row["deployment_id"] or None) for csv_page in texts for row in csv_page
+        ]
+        assert csv_keys == [(row["start"], row["deployment_id"]) for row in report["data"]]
 
     def test_of_some_deployments(self, used: Used) -> None:
         known = [row["deployment_id"] for row in usage(used.client)["data"]][:2]
@@ -347,9 +351,12 @@ def grants(client: httpx.Client) -> str:
 
 class TestCredits:
     def test_begin_with_the_starting_credits(self, account: httpx.Client) -> None:
-        left = account.get(CREDITS).json()
-        assert (left["balance_microcredits"], left["balance"]) == (STARTING, "1000000.000000")
-        assert left["price"]["memory_microcredits_per_gib_hour"] == 1_000_000
+        account_credits = account.get(CREDITS).json()
+        assert (account_credits["balance_microcredits"], account_credits["balance"]) == (
+            STARTING,
+            "1000000.000000",
+        )
+        assert account_credits["price"]["memory_microcredits_per_gib_hour"] == 1_000_000
         (opening,) = listed(account, TRANSFERS)
         assert (opening["kind"], opening["microcredits"]) == ("opening", STARTING)
 
@@ -362,7 +369,7 @@ class TestCredits:
         assert first.json()["kind"] == "grant"
         assert account.get(CREDITS).json()["balance"] == "1000002.500001"
         moved = listed(account, TRANSFERS)
-        assert [one["microcredits"] for one in moved] == [2_500_001, STARTING]
+        assert [transfer["microcredits"] for transfer in moved] == [2_500_001, STARTING]
         assert moved[0]["note"] == "a present"
         other = operator.post(grants(account), json=body | {"note": "b"}, headers=headers)
         check_error(other, 409, "ConflictError", "idempotency_mismatch", "Idempotency-Key")
@@ -473,7 +480,8 @@ class TestWithoutCredit:
                 check_error(answer, 402, "InsufficientCreditsError", "insufficient_credits")
             assert account.get("/v1/videos").json()["data"] == []
             assert caller.get("/v1/models").status_code == 200
-            # The worker that is still loaded accrues: some seconds of it are to be paid as well.
+            # The loaded worker still accrues usage, and the grant must also pay for some seconds of
+            # it.
             grant = {"amount_microcredits": 1_000_000_000}
             operator.post(grants(account), json=grant).raise_for_status()
             assert caller.post(path, json=body).raise_for_status().json() == before

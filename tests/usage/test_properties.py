@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: the bill is that of the whole, and the books balance."""
+"""In any order of events, the bill matches the total use and the books balance."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.usage.support import ACCOUNT, HOUR, STARTING, Clock, Lab, clear, pric
 
 ACCOUNTS = (ACCOUNT, "acct_other")
 GIB_HOUR_PARTS = 720_000_000
-"""What a MiB-millisecond of memory costs at a credit a GiB-hour, in parts of a micro-credit."""
+"""Cost of a MiB-millisecond of memory at one credit per GiB-hour, in parts of a micro-credit."""
 
 servers, workers, accounts = st.integers(0, 1), st.integers(0, 3), st.sampled_from(ACCOUNTS)
 sizes = st.integers(0, 2**14)
@@ -38,13 +38,13 @@ steps = st.lists(
 
 
 class Bench:
-    """Two servers, and what their workers held, added up apart."""
+    """Two servers and an independent sum of their workers' memory use."""
 
     def __init__(self, database: Database) -> None:
         self.clock = Clock()
         self.labs = [Lab(database, self.clock) for _ in range(2)]
         self.held: dict[tuple[int, int], tuple[str, str, int]] = {}
-        """Server and number of a worker → its id, account and MiB."""
+        """Maps a server and a worker number to the worker's id, account and MiB."""
         self.used = dict.fromkeys(ACCOUNTS, 0)
         self.granted = dict.fromkeys(ACCOUNTS, STARTING * money.MICRO)
         self.made = 0
@@ -90,13 +90,13 @@ class Bench:
             case ("tick", server):
                 await self.labs[server].tick()
             case ("lost answer", server):
-                # It was committed, and nobody learned of it.
+                # The tick is committed, but the server does not learn of it.
                 lab = self.labs[server]
-                held = lab.meter.take()
-                lab.meter.acknowledge, kept = lambda _held: None, lab.meter.acknowledge
+                measured = lab.meter.take()
+                lab.meter.acknowledge, acknowledge = lambda _held: None, lab.meter.acknowledge
                 await lab.tick()
-                lab.meter.acknowledge = kept
-                assert lab.meter.take() == held
+                lab.meter.acknowledge = acknowledge
+                assert lab.meter.take() == measured
             case ("grant", account, amount):
                 await self.grant(account, amount)
             case ("correct", account, amount):
@@ -112,8 +112,8 @@ class Bench:
             expected = self.used[account] * GIB_HOUR_PARTS // money.PARTS
             assert await lab.charged(account) == expected
             async with lab.database.reading() as session:
-                left = await balances.left(session, account)
-            assert left == balances.Balance(account, self.granted[account] - expected, 0)
+                balance = await balances.left(session, account)
+            assert balance == balances.Balance(account, self.granted[account] - expected, 0)
         await lab.check_ledger()
 
 

@@ -1,4 +1,4 @@
-"""Reports of known rows: by each group and by several, page by page, on both databases."""
+"""Reports of known rows, by each group and by several, page by page, on both databases."""
 
 from itertools import groupby
 from typing import Any
@@ -25,7 +25,7 @@ SPAN = Span(account_id=ACCOUNT, first=HOUR, end=(FIRST_DAY + DAYS) * 24)
 
 
 async def keys(lab: Lab) -> list[str]:
-    """The ids of two keys, whose public ids are pub_0 and pub_1; the first has a name."""
+    """Adds two keys and returns their ids. The first key has a name."""
     made = [new_id(Prefix.KEY) for _ in range(2)]
     async with lab.database.transaction() as session:
         for number, key in enumerate(made):
@@ -45,8 +45,9 @@ async def keys(lab: Lab) -> list[str]:
 
 @pytest.fixture
 async def used(lab: Lab) -> dict[str, Any]:
-    """On each of three days each of two deployments holds 64 and 128 MiB for an hour, and takes
-    a call of the first key and two of the other; the server itself calls the first once.
+    """Records usage on three days. On each day, two deployments hold 64 and 128 MiB for an hour.
+    Each gets one call of the first key and two of the second. The server itself calls the first
+    deployment once.
     """
     known = await keys(lab)
     lab.clock.pass_by((FIRST_DAY * 24 - HOUR) * HOUR_MS)
@@ -72,18 +73,18 @@ async def report(lab: Lab, group_by: str, **options: Any) -> UsageReport:
 
 
 async def rows(lab: Lab, group_by: str, limit: int) -> list[dict[str, Any]]:
-    """All rows, so many a page; each page has the same sums."""
-    found: list[dict[str, Any]] = []
+    """Returns all rows in pages of `limit` rows. Asserts that each page has the same totals."""
+    all_rows: list[dict[str, Any]] = []
     page: str | None = None
     while True:
-        one = await report(lab, group_by, page=page, limit=limit)
-        assert one.total == (await report(lab, group_by)).total
-        assert len(one.data) == limit or not one.has_more
-        found += [row.model_dump() for row in one.data]
-        page = one.next_page
-        assert one.has_more == (page is not None)
+        page_report = await report(lab, group_by, page=page, limit=limit)
+        assert page_report.total == (await report(lab, group_by)).total
+        assert len(page_report.data) == limit or not page_report.has_more
+        all_rows += [row.model_dump() for row in page_report.data]
+        page = page_report.next_page
+        assert page_report.has_more == (page is not None)
         if page is None:
-            return found
+            return all_rows
 
 
 def held(mib: int) -> int:
@@ -92,12 +93,12 @@ def held(mib: int) -> int:
 
 class TestGroups:
     async def test_by_day_and_deployment(self, lab: Lab, used: Any) -> None:
-        found = (await report(lab, "day,deployment")).data
+        report_rows = (await report(lab, "day,deployment")).data
         assert [
             (row.start.timestamp() // 86400 - FIRST_DAY, row.deployment_id, row.model)
-            for row in found
+            for row in report_rows
         ] == [(day, f"dep_{n}", f"model of dep_{n}") for day in range(DAYS) for n in range(2)]
-        for place, row in enumerate(found):
+        for place, row in enumerate(report_rows):
             day, number = divmod(place, 2)
             assert (row.end - row.start).total_seconds() == 86400
             assert row.memory_mib_ms == held(64 << number)
@@ -107,10 +108,10 @@ class TestGroups:
             assert (row.version_id, row.key_id) == (None, None)
 
     async def test_in_the_order_that_is_asked_for(self, lab: Lab, used: Any) -> None:
-        found = (await report(lab, "deployment,day")).data
-        assert [row.deployment_id for row in found] == ["dep_0"] * DAYS + ["dep_1"] * DAYS
+        report_rows = (await report(lab, "deployment,day")).data
+        assert [row.deployment_id for row in report_rows] == ["dep_0"] * DAYS + ["dep_1"] * DAYS
         by_day = await report(lab, "day,deployment")
-        assert sorted(map(repr, found)) == sorted(map(repr, by_day.data))
+        assert sorted(map(repr, report_rows)) == sorted(map(repr, by_day.data))
 
     async def test_by_key(self, lab: Lab, used: Any) -> None:
         first, second, none = (await report(lab, "key")).data
@@ -121,18 +122,18 @@ class TestGroups:
             assert row.key_name == (None if number else "shop")
             assert row.requests == 2 * DAYS * (number + 1)
             assert row.input_tokens == 2 * 111 * (number + 1)
-            # What is held is a deployment's, whoever calls it.
+            # Memory belongs to a deployment, independent of its callers.
             assert row.microcredits == row.memory_mib_ms == 0
         assert (none.requests, none.images) == (DAYS, DAYS)
         assert none.memory_mib_ms == DAYS * held(64 + 128)
 
     async def test_by_key_and_deployment(self, lab: Lab, used: Any) -> None:
-        found = {
+        requests_by_key = {
             (row.key_id, row.deployment_id): row.requests
             for row in (await report(lab, "key,deployment")).data
         }
         first, second = used["keys"]
-        assert found == {
+        assert requests_by_key == {
             (first, "dep_0"): DAYS,
             (first, "dep_1"): DAYS,
             (second, "dep_0"): 2 * DAYS,
@@ -154,8 +155,8 @@ class TestGroups:
         for group_by in GROUPED:
             whole = await report(lab, group_by)
             for limit in (1, 2, 5, 1000):
-                found = await rows(lab, group_by, limit)
-                assert found == [row.model_dump() for row in whole.data], (group_by, limit)
+                paged_rows = await rows(lab, group_by, limit)
+                assert paged_rows == [row.model_dump() for row in whole.data], (group_by, limit)
             for name in ("microcredits", "memory_mib_ms", "requests", "input_tokens", "images"):
                 sums = sum(getattr(row, name) for row in whole.data)
                 assert sums == getattr(whole.total, name), (group_by, name)
@@ -175,16 +176,16 @@ class TestGroups:
             account_id=ACCOUNT, first=SPAN.first, end=SPAN.end, deployment_ids=frozenset(["dep_1"])
         )
         async with lab.database.reading() as session:
-            found = await reports.usage(session, only, Grouping.of("day,deployment"))
-        assert {row.deployment_id for row in found.data} == {"dep_1"}
-        assert found.total.requests == DAYS * 3
+            filtered = await reports.usage(session, only, Grouping.of("day,deployment"))
+        assert {row.deployment_id for row in filtered.data} == {"dep_1"}
+        assert filtered.total.requests == DAYS * 3
 
 
 class TestCounting:
     async def test_a_row_for_each_key(self, lab: Lab, used: Any) -> None:
-        found = await lab.rows(UsageCount)
+        count_rows = await lab.rows(UsageCount)
         of = lambda row: (row.hour, row.deployment_id)  # noqa: E731
-        for (_, deployment), same in groupby(sorted(found, key=of), of):
+        for (_, deployment), same in groupby(sorted(count_rows, key=of), of):
             callers = {row.key_id for row in same}
             assert callers == {*used["keys"], *([None] if deployment == "dep_0" else [])}
 

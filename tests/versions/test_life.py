@@ -1,6 +1,6 @@
-"""A model's whole life, from a hub on: under load, by the command, and with its server killed.
+"""A model's whole life from its import on: under load, through the CLI, and with its server killed.
 
-`STOKER_LIFE_ROUNDS=10` has it killed at each step of ten lives.
+`STOKER_LIFE_ROUNDS=10` kills the server at each step of ten lives.
 """
 
 import contextlib
@@ -45,21 +45,21 @@ def label_of(response: httpx.Response) -> str:
 
 
 def ask(client: httpx.Client) -> str:
-    """The name of what answers."""
+    """Returns the name of the version that answers."""
     body = {"model": MODEL, "inputs": TEXT}
     return label_of(client.post(TOKENS, json=body, headers={"prefer": "wait=60"}, timeout=90))
 
 
 class Crowd:
-    """Callers that go on asking, and rest for twice as long as they have waited: however slow the
-    machine is, there are moments in which nobody is answered, and a mirror's copies are made.
+    """Callers that send requests in a loop and pause for twice their waiting time. Even on a slow
+    machine some moments have no request in flight, in which a mirror's copies run.
     """
 
     def __init__(self, server: Server, key: str) -> None:
         self._server, self._key = server, key
         self._over = threading.Event()
         self.answers: list[tuple[float, str]] = []
-        """When each was asked for, and who has answered."""
+        """Request time and version name of each answer."""
         self.failures: list[BaseException] = []
         self._threads = [threading.Thread(target=self._go_on) for _ in range(CALLERS)]
 
@@ -89,7 +89,7 @@ class Crowd:
         return [label for _, label in self.answers]
 
     def hears(self, name: str, calls: int = 5) -> None:
-        """Wait for answers to what is asked from now on, which are to be of this one."""
+        """Waits for answers to requests from now on and asserts that all come from this version."""
         now = time.monotonic()
 
         def heard() -> list[str]:
@@ -101,14 +101,15 @@ class Crowd:
 
 
 def answered(server: Server) -> int:
-    """How many calls the server says that it has answered."""
+    """Returns the number of answered calls that the server reports."""
     with server.client(server.operator_key) as operator:
         lines = operator.get("/metrics").raise_for_status().text.splitlines()
     labels = (f'route="{TOKENS}"', 'method="POST"', 'status="200"')
     (line,) = (
-        one
-        for one in lines
-        if one.startswith("stoker_http_requests_total") and all(label in one for label in labels)
+        sample
+        for sample in lines
+        if sample.startswith("stoker_http_requests_total")
+        and all(label in sample for label in labels)
     )
     return int(float(line.rpartition(" ")[2]))
 
@@ -144,31 +145,33 @@ def test_by_the_command_under_load(hub: ModelHub, tmp_path: Path) -> None:
             cli.json("versions", "rollback", MODEL)
             crowd.hears("one")
         assert not crowd.failures
-        # As many as were asked, and each was answered by one of the two.
+        # The server answered exactly as many calls as were sent, each by one of the two versions.
         assert eventually(lambda: answered(server) == len(crowd.labels))
         assert set(crowd.labels) == {"one", "two"}
-        found = compared()
-        assert found["differing"] == found["compared"] >= 3
-        assert found["failed"] == 0
-        assert "one-" in found["examples"][0]["live"]
-        assert "two-" in found["examples"][0]["mirror"]
-        states = {one["number"]: one["status"] for one in cli.json("versions", "list", MODEL)}
+        comparison = compared()
+        assert comparison["differing"] == comparison["compared"] >= 3
+        assert comparison["failed"] == 0
+        assert "one-" in comparison["examples"][0]["live"]
+        assert "two-" in comparison["examples"][0]["mirror"]
+        states = {
+            version["number"]: version["status"] for version in cli.json("versions", "list", MODEL)
+        }
         assert states == {1: "live", 2: "retired"}
 
 
 class Killed:
-    """A server that is killed while something is asked of it."""
+    """A server that is killed during requests."""
 
     def __init__(self, server: Server, client: httpx.Client, chance: random.Random) -> None:
         self.server, self.client, self.chance = server, client, chance
 
     def during(self, *steps: Callable[[], httpx.Response]) -> None:
-        """Begin steps, and kill the server at some moment of them, or right behind them. It is
-        asked again once it listens: what needs a model waits until there may be one.
+        """Starts the steps, kills the server at a random moment during or right after them, and
+        restarts it.
         """
 
         def begin(step: Callable[[], httpx.Response]) -> None:
-            # That it is cut off is what is wanted.
+            # The interruption is intended.
             with contextlib.suppress(httpx.TransportError):
                 step()
 
@@ -183,30 +186,32 @@ class Killed:
 
     @property
     def path(self) -> str:
-        (found,) = self.client.get(DEPLOYMENTS).raise_for_status().json()["data"]
-        return f"{DEPLOYMENTS}/{found['id']}"
+        (deployment,) = self.client.get(DEPLOYMENTS).raise_for_status().json()["data"]
+        return f"{DEPLOYMENTS}/{deployment['id']}"
 
     def versions(self) -> dict[int, dict[str, Any]]:
-        found = self.client.get(f"{self.path}/versions").raise_for_status().json()["data"]
-        return {one["number"]: one for one in found}
+        rows = self.client.get(f"{self.path}/versions").raise_for_status().json()["data"]
+        return {version["number"]: version for version in rows}
 
     def settled(self) -> dict[int, dict[str, Any]]:
         def is_settled() -> bool:
-            states = [one["status"] for one in self.versions().values()]
+            states = [version["status"] for version in self.versions().values()]
             return not {"preparing", "checking"} & set(states)
 
         assert eventually(is_settled)
         return self.versions()
 
     def check(self, *names: str) -> None:
-        """It is said what is live, and that answers."""
+        """Asserts that the live versions are those that the deployment reports, and that they
+        answer.
+        """
         versions = self.settled()
         deployment = self.client.get(self.path).raise_for_status().json()
-        live = {one["id"] for one in versions.values() if one["status"] == "live"}
+        live = {version["id"] for version in versions.values() if version["status"] == "live"}
         shares = set((deployment["traffic"] or {"weights": {}})["weights"])
         assert live == shares | {deployment["version_id"]}
         serves = {versions[number]["id"]: name for number, name in enumerate(names, 1)}
-        assert {ask(self.client) for _ in range(5)} <= {serves[one] for one in live}
+        assert {ask(self.client) for _ in range(5)} <= {serves[version] for version in live}
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
@@ -251,17 +256,17 @@ def test_killed_at_each_step(hub: ModelHub, tmp_path: Path, seed: int) -> None:
             step().raise_for_status()
             killed.check("one", "two")
         assert {ask(client) for _ in range(5)} == {"one"}
-        assert [one["status"] for one in killed.versions().values()] == ["retired", "live"]
+        assert [version["status"] for version in killed.versions().values()] == ["retired", "live"]
 
 
 def imported(killed: Killed, *revisions: str) -> list[str]:
-    """The ids of artifacts whose imports the server was killed in."""
+    """Kills the server during imports and finishes them. Returns the ids of the artifacts."""
     client = killed.client
     made = [
-        client.post("/v1/model-artifacts", json={"display_name": one}).raise_for_status().json()
-        for one in revisions
+        client.post("/v1/model-artifacts", json={"display_name": item}).raise_for_status().json()
+        for item in revisions
     ]
-    paths = [f"/v1/model-artifacts/{one['id']}" for one in made]
+    paths = [f"/v1/model-artifacts/{item['id']}" for item in made]
 
     def beginning(path: str, revision: str) -> Callable[[], httpx.Response]:
         body = {"repo_id": REPO, "revision": revision}
@@ -270,7 +275,7 @@ def imported(killed: Killed, *revisions: str) -> list[str]:
     def found(path: str) -> dict[str, Any]:
         return client.get(path).raise_for_status().json()
 
-    steps = [beginning(*one) for one in zip(paths, revisions, strict=True)]
+    steps = [beginning(*item) for item in zip(paths, revisions, strict=True)]
     killed.during(*steps)
     for path, begin in zip(paths, steps, strict=True):
         if found(path)["status"] == "created":
@@ -278,4 +283,4 @@ def imported(killed: Killed, *revisions: str) -> list[str]:
     for path in paths:
         assert eventually(lambda path=path: found(path)["status"] in ("ready", "failed"))
         assert found(path)["status"] == "ready", found(path)
-    return [one["id"] for one in made]
+    return [item["id"] for item in made]

@@ -1,4 +1,4 @@
-"""Copies of calls: what is counted of them, and that nobody waits for them."""
+"""Mirrored calls are counted and delay no caller."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def entry(*mirrors: Share, keeps_examples: bool = False, account: str = "acct_1"
 
 
 class Runtime:
-    """Answers, or fails, while others are at work or not."""
+    """Runtime that answers or fails, and that is busy or idle."""
 
     def __init__(self) -> None:
         self.answer: bytes | Exception = b"[]"
@@ -81,7 +81,7 @@ async def made(tmp_path: Path) -> AsyncIterator["VideoJob"]:
 
 
 class VideoJob:
-    """Mirrors of one server after another, on one database in which no version is."""
+    """Builds the mirrors of successive servers on one database without versions."""
 
     def __init__(self, database: Database, secret: ServerSecret) -> None:
         self.database = database
@@ -100,7 +100,7 @@ class VideoJob:
 
 
 async def settled(mirrors: Mirrors) -> None:
-    """Have all copies made that wait, and what came of them counted."""
+    """Runs all waiting copies and waits until their results are counted."""
     ended, repeat = asyncio.Semaphore(0), mirrors._repeat
 
     async def repeated(copy: Any) -> None:
@@ -128,7 +128,7 @@ async def test_as_often_as_is_wanted(made: VideoJob) -> None:
         await settled(mirrors)
         assert (await mirrors.found("ver_2", "ver_1")).tally.mirror.calls == count
     mirrors = made(runtime)
-    # What has answered is not asked again.
+    # The version that answered receives no copy.
     mirrors.offer(entry(Share("ver_2", 100)), "ver_2", CALL, b"[]", 0.5)
     await settled(mirrors)
     assert runtime.asked == ["ver_2", "ver_2"]
@@ -143,8 +143,8 @@ async def test_failures_and_what_has_no_moment(
     runtime.answer = CapacityError("no")
     mirrors.offer(entry(Share("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
     await settled(mirrors)
-    found = (await mirrors.found("ver_2", "ver_1")).tally
-    assert (found.failed, found.mirror.calls, found.live.calls) == (1, 0, 0)
+    tally = (await mirrors.found("ver_2", "ver_1")).tally
+    assert (tally.failed, tally.mirror.calls, tally.live.calls) == (1, 0, 0)
     monkeypatch.setattr(mirroring, "GIVE_WAY_S", 0.05)
     runtime.is_busy = True
     mirrors.offer(entry(Share("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
@@ -171,18 +171,18 @@ async def test_accounts_share_the_places_and_the_turns(made: VideoJob) -> None:
         offer("acct_1", "ver_2")
     offer("acct_2", "ver_3")
     offer("acct_2", "ver_3")
-    # The account that filled the queue makes room.
+    # The account that filled the queue loses places.
     assert (await dropped("ver_2"), await dropped("ver_3")) == (5, 0)
     await settled(mirrors)
     assert runtime.asked[:5] == ["ver_2", "ver_3", "ver_2", "ver_3", "ver_2"]
     assert len(runtime.asked) == MOST
-    # An account that comes later is next.
+    # An account that arrives later is next.
     for _ in range(MOST):
         offer("acct_1", "ver_2")
     assert (await mirrors._queue.get()).account_id == "acct_1"
     offer("acct_3", "ver_4")
     assert (await mirrors._queue.get()).account_id == "acct_3"
-    # Each of as many accounts as there are places has one.
+    # With as many accounts as places, each account has one place.
     for number in range(MOST):
         offer(f"acct_{number}", f"ver_{number}")
     assert [await dropped(f"ver_{number}") for number in range(5, MOST)] == [0] * (MOST - 5)
@@ -195,14 +195,14 @@ async def test_streams_are_compared_by_their_texts(made: VideoJob) -> None:
 
     def streamed(*parts: str) -> bytes:
         chunks = [
-            {"id": "a", "choices": [{"index": 0, "delta": {"content": one}}]} for one in parts
+            {"id": "a", "choices": [{"index": 0, "delta": {"content": item}}]} for item in parts
         ]
-        return b"".join(b"data: %s\n\n" % json.dumps(one).encode() for one in chunks) + (
+        return b"".join(b"data: %s\n\n" % json.dumps(item).encode() for item in chunks) + (
             b": keep-alive\n\ndata: [DONE]\n\n"
         )
 
     mirrors = made(runtime)
-    # Cut otherwise, and the same text.
+    # The same text in different chunks.
     runtime.answer = streamed("hello", " there")
     for text in ("hel", "hal"):
         live = streamed(text, "lo there")
@@ -212,9 +212,13 @@ async def test_streams_are_compared_by_their_texts(made: VideoJob) -> None:
             is_streamed=True,
         )
     await settled(mirrors)
-    found = await mirrors.found("ver_2", "ver_1")
-    assert (found.tally.texts, found.tally.equal_texts, found.tally.differs) == (2, 1, 1)
-    (example,) = found.examples
+    comparison = await mirrors.found("ver_2", "ver_1")
+    assert (comparison.tally.texts, comparison.tally.equal_texts, comparison.tally.differs) == (
+        2,
+        1,
+        1,
+    )
+    (example,) = comparison.examples
     assert "hallo there" in example["live"]
     assert "hello there" in example["mirror"]
     assert json.loads(example["request"])["items"] == ["a"]
@@ -229,12 +233,12 @@ async def test_the_last_examples_are_kept_and_cut(made: VideoJob) -> None:
         live = json.dumps({"content": str(number)}).encode()
         mirrors.offer(entry(Share("ver_2", 100), keeps_examples=True), "ver_1", picture, live, 0.5)
     await settled(mirrors)
-    found = (await mirrors.found("ver_2", "ver_1")).examples
-    assert [json.loads(one["live"])["content"] for one in found] == [
+    examples = (await mirrors.found("ver_2", "ver_1")).examples
+    assert [json.loads(example["live"])["content"] for example in examples] == [
         str(number) for number in range(3, EXAMPLES + 3)
     ]
-    assert {len(one["mirror"]) for one in found} == {SHOWN}
-    assert "<bytes of 99 bytes>" in found[0]["request"]
+    assert {len(example["mirror"]) for example in examples} == {SHOWN}
+    assert "<bytes of 99 bytes>" in examples[0]["request"]
 
 
 def test_tallies_add_up_and_are_kept() -> None:
@@ -242,16 +246,19 @@ def test_tallies_add_up_and_are_kept() -> None:
     for number, (live, mirror) in enumerate(
         (([0.0, 1.0], [0.0, 1.0]), ([0.0, 1.0], [1.0, 0.0]), ([1.0, float("nan")], [1.0, 2.0]))
     ):
-        found = Comparison()
-        found.add(json.dumps(live).encode(), json.dumps(mirror).encode())
+        comparison = Comparison()
+        comparison.add(json.dumps(live).encode(), json.dumps(mirror).encode())
         for tally in (both[number % 2], whole):
-            tally.add(found)
+            tally.add(comparison)
             tally.mirror.add(number)
             tally.dropped += 1
-    kept = [Tally.of(json.loads(json.dumps(one.as_json(), allow_nan=False))) for one in both]
-    assert kept == both
-    kept[0].merge(kept[1])
-    assert kept[0] == whole
+    restored = [
+        Tally.of(json.loads(json.dumps(part_tally.as_json(), allow_nan=False)))
+        for part_tally in both
+    ]
+    assert restored == both
+    restored[0].merge(restored[1])
+    assert restored[0] == whole
 
 
 def test_what_is_counted() -> None:
@@ -263,9 +270,9 @@ def test_what_is_counted() -> None:
         ([0.0, 1.0], [1.0, 0.0]),
         ({"content": "x"}, {"content": "y"}),
     ):
-        found = Comparison()
-        found.add(json.dumps(live).encode(), json.dumps(mirror).encode())
-        tally.add(found)
+        comparison = Comparison()
+        comparison.add(json.dumps(live).encode(), json.dumps(mirror).encode())
+        tally.add(comparison)
     assert (tally.labels, tally.equal_labels) == (2, 1)
     assert (tally.cosines, tally.cosine_sum, tally.least_cosine) == (2, 1.0, 0.0)
     assert (tally.texts, tally.equal_texts) == (1, 0)
@@ -289,18 +296,18 @@ def test_over_http(bench: Bench, client: httpx.Client) -> None:
         return client.get(path).raise_for_status().json()
 
     assert eventually(lambda: compared(other)["compared"] == 6 == compared(same)["compared"])
-    found = compared(same)
-    assert (found["measure"], found["equal_top_labels"]) == ("top_labels", 1.0)
-    assert (found["failed"], found["dropped"], found["differing"]) == (0, 0, 0)
-    assert found["difference"] == pytest.approx(0, abs=1e-4)
-    assert found["live"]["calls"] == found["mirror"]["calls"] == 6
-    assert 0 < found["mirror"]["mean_ms"] <= found["mirror"]["longest_ms"]
-    found = compared(other)
-    assert (found["equal_top_labels"], found["differing"]) == (0.0, 6)
-    # One that is deleted is none any more.
+    comparison = compared(same)
+    assert (comparison["measure"], comparison["equal_top_labels"]) == ("top_labels", 1.0)
+    assert (comparison["failed"], comparison["dropped"], comparison["differing"]) == (0, 0, 0)
+    assert comparison["difference"] == pytest.approx(0, abs=1e-4)
+    assert comparison["live"]["calls"] == comparison["mirror"]["calls"] == 6
+    assert 0 < comparison["mirror"]["mean_ms"] <= comparison["mirror"]["longest_ms"]
+    comparison = compared(other)
+    assert (comparison["equal_top_labels"], comparison["differing"]) == (0.0, 6)
+    # A deleted version stops being a mirror.
     client.delete(f"{bench.path}/versions/{same['id']}").raise_for_status()
     assert bench.found()["traffic"]["mirror"] == {other["id"]: 100}
-    # No more, once it is none.
+    # A version that is no longer a mirror receives no more copies.
     client.put(f"{bench.path}/traffic", json={"weights": {bench.first: 100}}).raise_for_status()
     assert bench.found()["traffic"] is None
     bench.label()
@@ -342,8 +349,9 @@ def test_kept_across_a_restart_marked_and_billed(tmp_path: Path) -> None:
         server.restart()
         assert compared() == before
         usage = client.get("/v1/usage", params={"group_by": "version"}).raise_for_status().json()
-        rows = {one["version_id"]: one for one in usage["data"]}
-        # The first one was asked before it had a mirror, the other one when it was proven.
+        rows = {usage_row["version_id"]: usage_row for usage_row in usage["data"]}
+        # The first version also answered one call before it had a mirror. The other version also
+        # answered its probe.
         assert (rows[bench.first]["requests"], rows[bench.first]["mirrored"]) == (5, 0)
         assert (rows[other["id"]]["requests"], rows[other["id"]]["mirrored"]) == (5, 4)
         for row in (rows[bench.first], rows[other["id"]]):

@@ -1,4 +1,4 @@
-"""Versions over HTTP, on real replicas: the labels of an answer tell which one has given it."""
+"""Versions over HTTP, on real replicas. The labels of an answer show which version gave it."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ VERSION = "x-stoker-version"
 
 
 def named(place: Path, name: str) -> Path:
-    """The folder of the tiny model, which answers with labels of this name."""
+    """Returns a folder of the tiny model with labels that start with this name."""
     folder = place / name
     if not folder.exists():
         shutil.copytree(bert(), folder)
@@ -39,7 +39,7 @@ def named(place: Path, name: str) -> Path:
 
 
 def broken(place: Path) -> Path:
-    """The folder of a model that lacks weights."""
+    """Returns the folder of a model that lacks weights."""
     folder = named(place, "broken")
     path = folder / "model.safetensors"
     weights = safetensors.torch.load_file(path)
@@ -49,7 +49,9 @@ def broken(place: Path) -> Path:
 
 
 def point(deployment_id: str, user: str) -> int:
-    """Where a caller stands between 0 and 99: whoever is below a version's shares gets it."""
+    """Returns a caller's point between 0 and 99. The cumulative shares of the versions decide which
+    version gets it.
+    """
     return int.from_bytes(hashlib.sha256(f"{deployment_id}\n{user}".encode()).digest()[:8]) % 100
 
 
@@ -69,7 +71,7 @@ class Bench:
         return push(self.client, folder)["id"]
 
     def label(self, **headers: str) -> str:
-        """The name of the version that answers."""
+        """Returns the name of the version that answers."""
         return self.asked(**headers)[0]
 
     def asked(self, **headers: str) -> tuple[str, httpx.Headers]:
@@ -117,7 +119,7 @@ class Bench:
 
 
 def check_refused(response: httpx.Response) -> None:
-    """Refused as malformed, and the message names the place."""
+    """Asserts that a request is rejected as malformed, with a message."""
     assert response.status_code == 400, response.text
     error = response.json()["error"]
     assert (error["type"], error["code"]) == INVALID[1:]
@@ -145,29 +147,32 @@ def test_a_new_one_takes_over_and_goes_back(bench: Bench) -> None:
     made = bench.made(note="trained on Monday")
     assert (made["status"], made["number"], made["note"]) == ("live", 2, "trained on Monday")
     assert made["promoted_at"]
-    found = bench.found()
-    assert (found["version_id"], found["artifact_id"]) == (made["id"], bench.artifacts["two"])
+    deployment = bench.found()
+    assert (deployment["version_id"], deployment["artifact_id"]) == (
+        made["id"],
+        bench.artifacts["two"],
+    )
     label, headers = bench.asked()
     assert (label, headers[VERSION]) == ("two", made["id"])
     first = bench.version(bench.first)
     assert first["status"] == "retired"
     assert first["retired_at"]
-    # It is kept loaded, and so is back at once.
+    # The previous version stays loaded, so that a rollback is immediate.
     assert first["is_loaded"]
     back = bench.roll_back().raise_for_status().json()
     assert (back["id"], back["status"]) == (bench.first, "live")
     assert bench.label() == "one"
     assert bench.found()["artifact_id"] == bench.artifacts["one"]
-    # And forth.
+    # A second rollback returns to the newer version.
     assert bench.roll_back().raise_for_status().json()["id"] == made["id"]
     assert bench.label() == "two"
-    assert [one["status"] for one in bench.versions()] == ["live", "retired"]
+    assert [version["status"] for version in bench.versions()] == ["live", "retired"]
 
 
 def test_under_load_nothing_fails(bench: Bench) -> None:
     bench.label()
     answers: list[tuple[float, float, str]] = []
-    """When each was asked for and there, and who has answered."""
+    """Request time, answer time and version name of each answer."""
     failures: list[BaseException] = []
     over = threading.Event()
 
@@ -181,7 +186,7 @@ def test_under_load_nothing_fails(bench: Bench) -> None:
             failures.append(error)
 
     def heard(since: float) -> set[str]:
-        """Who has answered what was asked after that."""
+        """Returns the versions that answered requests sent after that time."""
         return {label for began, _, label in answers if began > since}
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
@@ -191,18 +196,18 @@ def test_under_load_nothing_fails(bench: Bench) -> None:
         made = bench.begun()
         before = 0.0
         while True:
-            asked = time.monotonic()
+            polled_at = time.monotonic()
             made = bench.version(made["id"])
             if made["status"] not in ("preparing", "checking"):
                 break
-            # It was not live by then.
-            before = asked
+            # At that time the version was not live.
+            before = polled_at
             time.sleep(0.05)
         assert made["status"] == "live"
         for switch, name in enumerate(("two", "one", "two", "one")):
             if switch:
                 bench.roll_back().raise_for_status()
-            # Whoever asks after a switch was acknowledged is answered by what is live.
+            # Requests after an acknowledged switch are answered by the live version.
             since = time.monotonic()
             assert eventually(lambda since=since: bool(heard(since) or failures))
             assert (heard(since), failures) == ({name}, [])
@@ -229,7 +234,7 @@ def test_one_that_fails_its_checks_never_takes_over(bench: Bench) -> None:
     made = bench.made()
     assert (made["status"], made["reason"]) == ("failed", "checks_failed")
     assert "2 of 3 checks failed: as ever:" in made["message"]
-    # The job ends, and holds no server that takes it.
+    # The job ends and does not block its server.
     assert "takes longer than 2 s" in made["message"]
     bench.client.put(path, json={"checks": checks}).raise_for_status()
     assert not made["is_loaded"]
@@ -237,7 +242,7 @@ def test_one_that_fails_its_checks_never_takes_over(bench: Bench) -> None:
     assert bench.found()["version_id"] == bench.first
     refused = bench.client.post(f"{bench.path}/versions/{made['id']}/promote")
     check_error(refused, 409, "ConflictError", "version_failed")
-    # One that answers alike does.
+    # A version with the same answers becomes live.
     same = bench.made("one", note="the same files")
     assert same["status"] == "live"
 
@@ -258,7 +263,7 @@ def test_by_hand(bench: Bench) -> None:
     assert (made["status"], made["is_loaded"]) == ("ready", True)
     label, headers = bench.asked()
     assert (label, headers[VERSION]) == ("one", bench.first)
-    # Whoever has the account's key can look at it before.
+    # Callers with the account's key can try the version before its promotion.
     assert bench.label(**{VERSION: made["id"]}) == "two"
     path = f"{bench.path}/versions/{made['id']}/promote"
     assert bench.client.post(path).raise_for_status().json()["status"] == "live"
@@ -278,25 +283,26 @@ def test_pinning_is_for_the_account(bench: Bench, server: Server) -> None:
 def test_shares_of_the_traffic(bench: Bench) -> None:
     bench.label()
     made = bench.made(promote="manual")
-    found = bench.direct({bench.first: 75, made["id"]: 25}).raise_for_status().json()
-    assert found["traffic"] == {
+    deployment = bench.direct({bench.first: 75, made["id"]: 25}).raise_for_status().json()
+    assert deployment["traffic"] == {
         "weights": {bench.first: 75, made["id"]: 25},
         "sticky": "none",
         "mirror": {},
         "examples": False,
     }
-    assert found["version_id"] == bench.first
-    assert [one["status"] for one in bench.versions()] == ["live", "live"]
-    # Of 200, 50 ± 5 standard deviations.
+    assert deployment["version_id"] == bench.first
+    assert [version["status"] for version in bench.versions()] == ["live", "live"]
+    # Expected are 50 of 200, ± 5 standard deviations.
     counted = Counter(bench.label() for _ in range(200))
     assert 19 <= counted["two"] <= 81, counted
-    # Whoever is told by a header gets the same each time, and a quarter of them the new one.
+    # A caller identified by a header gets the same version each time, and a quarter of the callers
+    # get the new one.
     bench.direct({bench.first: 75, made["id"]: 25}, "header:x-user").raise_for_status()
     for number in range(40):
         user = f"user-{number}"
         expected = "one" if point(bench.deployment["id"], user) < 75 else "two"
         assert [bench.label(**{"x-user": user}) for _ in range(2)] == [expected] * 2
-    # A key is one caller.
+    # All calls of a key count as one caller.
     bench.direct({bench.first: 50, made["id"]: 50}, "key").raise_for_status()
     assert len({bench.label() for _ in range(10)}) == 1
     whole = bench.direct({made["id"]: 100}).raise_for_status().json()
@@ -318,7 +324,7 @@ def test_a_user_gets_the_same_version(client: httpx.Client, tmp_path: Path) -> N
     for user in map(str, range(40)):
         expected = bench.first if point(bench.deployment["id"], user) < 75 else made["id"]
         assert [answered(user=user) for _ in range(2)] == [expected] * 2
-    # A request without one goes by its key.
+    # A request without a user is assigned by its key.
     assert len({answered() for _ in range(10)}) == 1
     client.delete(bench.path).raise_for_status()
 
@@ -396,7 +402,7 @@ def test_deleting(bench: Bench) -> None:
     check_error(live, 409, "ConflictError", "version_live")
     gone = bench.client.delete(f"{bench.path}/versions/{bench.first}").raise_for_status().json()
     assert gone == {"id": bench.first, "object": "deployment.version.deleted", "deleted": True}
-    assert [one["id"] for one in bench.versions()] == [made["id"]]
+    assert [version["id"] for version in bench.versions()] == [made["id"]]
     bench.client.delete(artifact).raise_for_status()
     check_error(bench.roll_back(), 409, "ConflictError", "no_earlier_version")
     assert bench.label() == "two"
@@ -408,12 +414,12 @@ def test_one_that_is_deleted_on_its_way(bench: Bench) -> None:
     bench.client.delete(f"{bench.path}/versions/{begun['id']}").raise_for_status()
     assert bench.client.get(f"{bench.path}/versions/{begun['id']}").status_code == 404
     assert bench.label() == "one"
-    # Its place is free.
+    # The deleted version frees its place.
     assert bench.made()["status"] == "live"
 
 
 def test_patch_makes_one(bench: Bench) -> None:
-    # Nothing is loaded: it is live at once.
+    # No replica is loaded, so the version is live at once.
     changed = bench.client.patch(bench.path, json={"dtype": "float32"}).raise_for_status().json()
     assert changed["dtype"] == "float32"
     assert changed["version_id"] != bench.first
@@ -424,7 +430,7 @@ def test_patch_makes_one(bench: Bench) -> None:
     assert (newest["number"], newest["dtype"]) == (3, "bfloat16")
     assert bench.settled(newest)["status"] == "live"
     assert bench.found()["dtype"] == "bfloat16"
-    # What describes no run makes none.
+    # Fields that do not affect replicas create no version.
     bench.client.patch(bench.path, json={"idle_timeout_s": 60, "keep_s": 5}).raise_for_status()
     assert len(bench.versions()) == 3
 
@@ -439,7 +445,7 @@ def test_where_both_do_not_fit(tmp_path: Path) -> None:
         assert "200 MiB" in error["message"]
         assert len(bench.versions()) == 1
         begun = bench.begun(strategy="in_place")
-        # Calls wait for it meanwhile.
+        # Calls wait during the switch.
         labels = [bench.label() for _ in range(3)]
         assert bench.settled(begun)["status"] == "live"
         assert set(labels) <= {"one", "two"}
@@ -454,7 +460,7 @@ def test_where_both_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_killed_server_goes_on(tmp_path: Path) -> None:
-    """Each time with four versions on their way, of which each has come as far as it has."""
+    """A killed server continues the rollouts of four versions, each at a different stage."""
     settings = {"STOKER_JOB_LEASE_S": "2"}
     with running(tmp_path / "data", **settings) as server, server.account() as client:
         benches = [Bench(client, tmp_path / name, readiness="hot") for name in "abcd"]
@@ -471,5 +477,5 @@ def test_a_killed_server_goes_on(tmp_path: Path) -> None:
             for bench, version in zip(benches, begun, strict=True):
                 assert bench.settled(bench.version(version["id"]))["status"] == "live"
                 assert bench.label() == name
-                live = [one["id"] for one in bench.versions() if one["status"] == "live"]
+                live = [row["id"] for row in bench.versions() if row["status"] == "live"]
                 assert live == [version["id"]] == [bench.found()["version_id"]]

@@ -1,4 +1,4 @@
-"""A real server with tiny video models of random weights."""
+"""A real server with tiny video models and random weights."""
 
 import io
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from tests.support.deploying import deploy
 from tests.support.server import Server
 
 LIMIT = 6
-"""Most jobs of a deployment, as the server is set."""
+"""Maximum number of jobs per deployment in the server's settings."""
 QUICK: dict[str, Any] = {"num_inference_steps": 2, "size": "64x32", "seconds": 0.36}
-"""Nine frames of LTX at 25 a second."""
+"""Parameters for nine frames of LTX at 25 per second."""
 SLOW: dict[str, Any] = QUICK | {"num_inference_steps": 200, "size": "256x256", "seconds": 5}
 
 
 class Clip(NamedTuple):
-    """What a player finds in a file."""
+    """Properties of a video file as a player reads them."""
 
     frames: int
     width: int

@@ -1,4 +1,6 @@
-"""Servers and replicas killed at random moments: every accepted video ends once, and is whole."""
+"""Servers and replicas are killed at random moments. Every accepted video ends once and is
+complete.
+"""
 
 import contextlib
 import os
@@ -27,7 +29,7 @@ from tests.support.server import Server
 from tests.videos.conftest import decoded
 
 KILLS = int(os.environ.get("STOKER_TEST_KILLS", "2"))
-"""A soak is a hundred: some twenty minutes."""
+"""Number of kills. A soak has a hundred and takes some twenty minutes."""
 SEED = int(os.environ.get("STOKER_TEST_SEED", "1"))
 ASKED: dict[str, Any] = {"num_inference_steps": 24, "size": "64x64", "seconds": 0.68}
 FRAMES, RATE = 17, 25.0
@@ -43,7 +45,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def workers(server: Server) -> dict[str, list[psutil.Process]]:
-    """The engine host, and the replicas that it has forked."""
+    """Returns the engine host and the replicas that it has forked."""
     process, replicas = server.process, list[psutil.Process]()
     hosts = psutil.Process(process.pid).children() if process else []
     for host in hosts:
@@ -53,11 +55,13 @@ def workers(server: Server) -> dict[str, list[psutil.Process]]:
 
 
 def kill_something(rng: random.Random, server: Server) -> str:
-    """SIGKILL to a replica, the engine host, or the server, which is then started again."""
+    """Sends SIGKILL to a replica, the engine host or the server, and restarts the server if it was
+    killed.
+    """
     kind = rng.choice(["server", "server", "replica", "replica", "host"])
-    if kind != "server" and (found := workers(server)[kind]):
+    if kind != "server" and (processes := workers(server)[kind]):
         with contextlib.suppress(psutil.NoSuchProcess):
-            rng.choice(found).kill()
+            rng.choice(processes).kill()
         return kind
     server.kill()
     server.start()
@@ -70,7 +74,9 @@ def ask(client: Any, number: int) -> str:
 
 
 def states(client: Any, ids: list[str]) -> dict[str, dict[str, Any]]:
-    return {one: client.get(f"/v1/videos/{one}").raise_for_status().json() for one in ids}
+    return {
+        video_id: client.get(f"/v1/videos/{video_id}").raise_for_status().json() for video_id in ids
+    }
 
 
 @pytest.mark.one_machine
@@ -80,7 +86,7 @@ async def test_every_video_ends_once(server: Server, folders: dict[str, Path]) -
     key = str(server.account("faults").headers["authorization"])
 
     def client() -> httpx.Client:
-        # The port is another one after each start.
+        # The port changes with each start.
         return httpx.Client(
             base_url=server.base_url, headers={"authorization": key}, timeout=60, verify=False
         )
@@ -92,11 +98,11 @@ async def test_every_video_ends_once(server: Server, folders: dict[str, Path]) -
     killed = Counter[str]()
 
     def look(one: httpx.Client) -> None:
-        for identifier, found in states(one, accepted).items():
+        for identifier, video in states(one, accepted).items():
             if identifier in ended:
-                assert found == ended[identifier], "it ended a second time"
-            elif found["status"] in ("completed", "failed"):
-                ended[identifier] = found
+                assert video == ended[identifier], "it ended a second time"
+            elif video["status"] in ("completed", "failed"):
+                ended[identifier] = video
 
     for cycle in range(KILLS):
         with client() as one:
@@ -111,26 +117,26 @@ async def test_every_video_ends_once(server: Server, folders: dict[str, Path]) -
         with client() as one:
             look(one)
 
-    outcomes = Counter(found["status"] for found in ended.values())
+    outcomes = Counter(video["status"] for video in ended.values())
     print(f"{KILLS} kills ({dict(killed)}), {len(accepted)} videos: {dict(outcomes)}")
     with client() as one:
-        for identifier, found in ended.items():
+        for identifier, video in ended.items():
             content = one.get(f"/v1/videos/{identifier}/content")
-            if found["status"] == "completed":
+            if video["status"] == "completed":
                 assert decoded(content.content) == (FRAMES, 64, 64, RATE, "h264")
-                assert (found["size"], found["seconds"]) == ("64x64", FRAMES / RATE)
+                assert (video["size"], video["seconds"]) == ("64x64", FRAMES / RATE)
             else:
-                assert found["error"]["code"] == "worker_lost", found
+                assert video["error"]["code"] == "worker_lost", video
                 assert content.status_code == 409
     assert server.stop() == 0
     await check_nothing_is_left(server, outcomes["completed"])
 
 
 async def check_nothing_is_left(server: Server, completed: int) -> None:
-    """Rows and bytes of what was completed, and no others."""
+    """Asserts that only the rows and bytes of completed videos remain."""
     platform = build_services(Settings(data_dir=server.data_dir)).platform
     try:
-        # What a server had just written when it was killed is swept once it is old enough.
+        # Files that a server wrote just before it was killed are deleted once they are old enough.
         later = db.now() + files.STRAY_AFTER
         await files.sweep_strays(platform.database, platform.blobs, later)
         async with platform.database.reading() as session:

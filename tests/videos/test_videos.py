@@ -1,4 +1,6 @@
-"""`/v1/videos` on a real server with real (tiny) diffusion models, by the SDK and by hand."""
+"""`/v1/videos` on a real server with real, tiny diffusion models, through the SDK and plain
+HTTP.
+"""
 
 import base64
 import io
@@ -28,7 +30,7 @@ from tests.videos.conftest import LIMIT, QUICK, SLOW, decoded
 
 VIDEOS = "/v1/videos"
 INNER = "input_reference[image_url]"
-"""How the SDK spells a reference object in a form."""
+"""Name of a reference object's form field, as the SDK encodes it."""
 PROMPT = "a red circle moves to the right"
 
 
@@ -42,11 +44,11 @@ def create(client: Any, model: str = "film", **fields: Any) -> dict[str, Any]:
 def ended(client: Any, video_id: str, timeout: float = 120) -> dict[str, Any]:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        found = client.get(f"{VIDEOS}/{video_id}").json()
-        if found["status"] in ("completed", "failed"):
-            return found
+        video = client.get(f"{VIDEOS}/{video_id}").json()
+        if video["status"] in ("completed", "failed"):
+            return video
         time.sleep(0.05)
-    raise AssertionError(f"still {found}")
+    raise AssertionError(f"still {video}")
 
 
 def content(client: Any, video_id: str, **params: str) -> bytes:
@@ -66,14 +68,14 @@ def picture(shade: tuple[int, int, int] = (200, 30, 30)) -> bytes:
 
 @pytest.fixture
 def slow(client: Any) -> Iterator[dict[str, Any]]:
-    """A video that is being made for as long as a test takes."""
-    found = create(client, **SLOW)
+    """Yields a video that takes longer to generate than a test runs."""
+    video = create(client, **SLOW)
     deadline = time.monotonic() + 60
-    while client.get(f"{VIDEOS}/{found['id']}").json()["status"] == "queued":
+    while client.get(f"{VIDEOS}/{video['id']}").json()["status"] == "queued":
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    yield found
-    client.delete(f"{VIDEOS}/{found['id']}")
+    yield video
+    client.delete(f"{VIDEOS}/{video['id']}")
 
 
 class TestSdk:
@@ -88,7 +90,7 @@ class TestSdk:
         assert video.id.startswith("video_")
         assert (video.object, video.status, video.progress) == ("video", "queued", 0)
         assert (video.model, video.prompt, video.size) == ("film", PROMPT, "64x32")
-        # 8 k + 1 frames: nine are nearest to a second.
+        # The model makes 8 k + 1 frames, and nine are nearest to a second.
         assert float(video.seconds) == 9 / 8
         done = sdk.videos.poll(video.id)
         assert (done.status, done.progress, done.error) == ("completed", 100, None)
@@ -124,46 +126,51 @@ class TestSdk:
 class TestCreate:
     def test_seed_makes_it_again(self, client: Any) -> None:
         made = [create(client, **QUICK, seed=seed)["id"] for seed in (3, 3, 4)]
-        assert {ended(client, one)["status"] for one in made} == {"completed"}
-        first, again, other = (content(client, one) for one in made)
+        assert {ended(client, video_id)["status"] for video_id in made} == {"completed"}
+        first, again, other = (content(client, video_id) for video_id in made)
         assert first == again != other
 
     def test_another_family(self, client: Any) -> None:
-        asked = {"size": "32x32", "seconds": 0.5, "num_inference_steps": 2}
-        found = ended(client, create(client, "wan", **asked)["id"])
-        # 4 k + 1 frames at 16 a second.
-        assert (found["seconds"], found["size"]) == (9 / 16, "32x32")
-        assert decoded(content(client, found["id"])) == (9, 32, 32, 16.0, "h264")
+        parameters = {"size": "32x32", "seconds": 0.5, "num_inference_steps": 2}
+        video = ended(client, create(client, "wan", **parameters)["id"])
+        # The model makes 4 k + 1 frames at 16 per second.
+        assert (video["seconds"], video["size"]) == (9 / 16, "32x32")
+        assert decoded(content(client, video["id"])) == (9, 32, 32, 16.0, "h264")
 
     def test_says_what_will_be_drawn(self, client: Any, slow: dict[str, Any]) -> None:
-        """From the first answer on, however it was asked for, and in lists."""
-        asked = [
-            # The model's own: 161 frames at 25 a second.
+        """Every answer has the final length and size, starting with the first one, for each request
+        form and in lists.
+        """
+        cases = [
+            # The model's defaults: 161 frames at 25 per second.
             ("film", {}, (161 / 25, "704x512")),
             ("film", {"fps": 8, "seconds": 1, "size": "64x32"}, (9 / 8, "64x32")),
             ("film", {"seconds": "0.36"}, (9 / 25, "704x512")),
             ("wan", {"seconds": 4}, (65 / 16, "832x480")),
         ]
-        for model, fields, expected in asked:
+        for model, fields, expected in cases:
             body = {"model": model, "prompt": PROMPT, **fields}
             form = {name: (None, str(value)) for name, value in body.items()}
             for sent in ({"json": body}, {"files": form}):
-                found = client.post(VIDEOS, **sent).json()
+                created = client.post(VIDEOS, **sent).json()
                 listed = client.get(VIDEOS, params={"limit": 1}).json()["data"][0]
-                alone = client.get(f"{VIDEOS}/{found['id']}").json()
-                client.delete(f"{VIDEOS}/{found['id']}").raise_for_status()
-                for one in (found, listed, alone):
-                    assert (one["id"], one["seconds"], one["size"]) == (found["id"], *expected)
+                alone = client.get(f"{VIDEOS}/{created['id']}").json()
+                client.delete(f"{VIDEOS}/{created['id']}").raise_for_status()
+                for answer in (created, listed, alone):
+                    assert (answer["id"], answer["seconds"], answer["size"]) == (
+                        created["id"],
+                        *expected,
+                    )
 
     def test_beginning_in_every_form(self, client: Any) -> None:
         encoded = base64.b64encode(picture()).decode()
         uri = f"data:image/png;base64,{encoded}"
-        asked = QUICK | {"seed": 1}
+        parameters = QUICK | {"seed": 1}
         made = [
-            create(client, "still", **asked, input_reference=form)["id"]
+            create(client, "still", **parameters, input_reference=form)["id"]
             for form in (encoded, uri, {"image_url": uri})
         ]
-        fields = {name: str(value) for name, value in asked.items()}
+        fields = {name: str(value) for name, value in parameters.items()}
         fields |= {"model": "still", "prompt": PROMPT}
         for form in (
             {"data": fields, "files": {"input_reference": ("a.png", picture())}},
@@ -172,17 +179,17 @@ class TestCreate:
             response = client.post(VIDEOS, **form)
             assert response.status_code == 200, response.text
             made.append(response.json()["id"])
-        assert {ended(client, one)["status"] for one in made} == {"completed"}
-        assert len({content(client, one) for one in made}) == 1
+        assert {ended(client, video_id)["status"] for video_id in made} == {"completed"}
+        assert len({content(client, video_id) for video_id in made}) == 1
         other = base64.b64encode(picture((0, 0, 90))).decode()
-        another = create(client, "still", **asked, input_reference=other)["id"]
+        another = create(client, "still", **parameters, input_reference=other)["id"]
         ended(client, another)
         assert content(client, another) != content(client, made[0])
 
     def test_ranges(self, client: Any) -> None:
-        found = ended(client, create(client, **QUICK)["id"])
-        whole = content(client, found["id"])
-        part = client.get(f"{VIDEOS}/{found['id']}/content", headers={"range": "bytes=4-11"})
+        video = ended(client, create(client, **QUICK)["id"])
+        whole = content(client, video["id"])
+        part = client.get(f"{VIDEOS}/{video['id']}/content", headers={"range": "bytes=4-11"})
         assert (part.status_code, part.content) == (206, whole[4:12])
         assert whole[4:8] == b"ftyp"
 
@@ -191,7 +198,7 @@ class TestCreate:
         form = {"model": "film", "prompt": PROMPT, **{k: str(v) for k, v in QUICK.items()}}
 
         def post(**changed: str) -> httpx.Response:
-            # Every form has another boundary.
+            # Each form has a different boundary.
             parts = {name: (None, value) for name, value in (form | changed).items()}
             return client.post(VIDEOS, files=parts, headers=headers)
 
@@ -214,7 +221,7 @@ class TestCreate:
             ({"size": "99999x2"}, "size"),
             ({"fps": 0}, "fps"),
             ({"fps": 1000}, "fps"),
-            # What this model cannot draw.
+            # Values that this model cannot generate.
             ({"size": "70x34"}, "size"),
             ({"seconds": 119}, "seconds"),
             ({"size": "4096x4096"}, "seconds"),
@@ -252,45 +259,47 @@ class TestFailure:
     def test_says_what_would_be_right(self, client: Any) -> None:
         response = client.post(VIDEOS, json={"model": "film", "prompt": PROMPT, "size": "70x34"})
         assert "Nearest: 64x32" in response.json()["error"]["message"]
-        found = ended(client, create(client, **QUICK | {"prompt": "a " * 200})["id"])
-        assert (found["status"], found["error"]["code"]) == ("failed", "invalid_request")
-        assert "at most 128" in found["error"]["message"]
-        assert (found["seconds"], found["size"]) == (9 / 25, "64x32")
-        assert found["completed_at"] and found["expires_at"] is None
-        response = client.get(f"{VIDEOS}/{found['id']}/content")
+        video = ended(client, create(client, **QUICK | {"prompt": "a " * 200})["id"])
+        assert (video["status"], video["error"]["code"]) == ("failed", "invalid_request")
+        assert "at most 128" in video["error"]["message"]
+        assert (video["seconds"], video["size"]) == (9 / 25, "64x32")
+        assert video["completed_at"] and video["expires_at"] is None
+        response = client.get(f"{VIDEOS}/{video['id']}/content")
         assert refusal(response)[:2] == (409, "video_not_completed")
         assert "failed" in response.json()["error"]["message"]
 
     def test_damaged_image(self, client: Any) -> None:
         broken = base64.b64encode(picture()[:60]).decode()
-        found = ended(client, create(client, "still", **QUICK, input_reference=broken)["id"])
-        assert (found["status"], found["error"]["code"]) == ("failed", "invalid_media")
+        video = ended(client, create(client, "still", **QUICK, input_reference=broken)["id"])
+        assert (video["status"], video["error"]["code"]) == ("failed", "invalid_media")
 
     def test_stopped_deployment(self, client: Any) -> None:
         row = next(
-            one for one in client.get("/v1/deployments").json()["data"] if one["model"] == "wan"
+            deployment
+            for deployment in client.get("/v1/deployments").json()["data"]
+            if deployment["model"] == "wan"
         )
         client.post(f"/v1/deployments/{row['id']}/stop").raise_for_status()
-        found = ended(client, create(client, "wan")["id"])
-        assert (found["status"], found["error"]["code"]) == ("failed", "deployment_stopped")
+        video = ended(client, create(client, "wan")["id"])
+        assert (video["status"], video["error"]["code"]) == ("failed", "deployment_stopped")
         client.post(f"/v1/deployments/{row['id']}/start").raise_for_status()
 
 
 class TestRunning:
     def test_progress_and_no_content_yet(self, client: Any, slow: dict[str, Any]) -> None:
         path = f"{VIDEOS}/{slow['id']}"
-        seen, deadline = set[int](), time.monotonic() + 60
-        while len(seen) < 3:
-            assert time.monotonic() < deadline, seen
-            found = client.get(path)
-            seen.add(found.json()["progress"])
+        progresses, deadline = set[int](), time.monotonic() + 60
+        while len(progresses) < 3:
+            assert time.monotonic() < deadline, progresses
+            polled = client.get(path)
+            progresses.add(polled.json()["progress"])
             time.sleep(0.02)
-        assert found.json()["status"] == "in_progress"
-        assert found.headers["openai-poll-after-ms"] == "1000"
+        assert polled.json()["status"] == "in_progress"
+        assert polled.headers["openai-poll-after-ms"] == "1000"
         response = client.get(f"{path}/content")
         assert refusal(response)[:2] == (409, "video_not_completed")
         assert "in_progress" in response.json()["error"]["message"]
-        assert max(seen) < 100
+        assert max(progresses) < 100
 
     def test_deleting_stops_it(self, client: Any, slow: dict[str, Any]) -> None:
         waiting = create(client, **QUICK)
@@ -298,7 +307,7 @@ class TestRunning:
         client.delete(f"{VIDEOS}/{slow['id']}").raise_for_status()
         assert client.get(f"{VIDEOS}/{slow['id']}").status_code == 404
         assert client.delete(f"{VIDEOS}/{slow['id']}").status_code == 404
-        # Its turn comes only when the model has let go of the first.
+        # The waiting video starts only after the model has released the first one.
         assert ended(client, waiting["id"])["status"] == "completed"
 
     def test_queue_is_bounded(self, client: Any, slow: dict[str, Any]) -> None:
@@ -306,8 +315,8 @@ class TestRunning:
         response = client.post(VIDEOS, json={"model": "film", "prompt": PROMPT})
         assert refusal(response)[:2] == (429, "queue_full")
         assert int(response.headers["retry-after"]) > 0
-        for one in made:
-            client.delete(f"{VIDEOS}/{one}").raise_for_status()
+        for video_id in made:
+            client.delete(f"{VIDEOS}/{video_id}").raise_for_status()
         create(client, **QUICK)
 
 
@@ -341,58 +350,58 @@ class TestVersions:
 
 class TestScope:
     def test_others_see_nothing(self, client: Any, video_server: Server) -> None:
-        found = ended(client, create(client, **QUICK)["id"])
+        video = ended(client, create(client, **QUICK)["id"])
         made = client.get("/v1/files", params={"limit": 2}).json()["data"]
-        assert {one["purpose"] for one in made} == {"video", "thumbnail"}
+        assert {item["purpose"] for item in made} == {"video", "thumbnail"}
         rows = client.get("/v1/deployments").json()["data"]
         keys = {row["model"]: key_for(client, row["id"]) for row in rows}
-        path = f"{VIDEOS}/{found['id']}"
-        paths = (path, f"{path}/content", *(f"/v1/files/{one['id']}" for one in made))
+        path = f"{VIDEOS}/{video['id']}"
+        paths = (path, f"{path}/content", *(f"/v1/files/{item['id']}" for item in made))
         with video_server.account("stranger") as stranger, video_server.client(keys["wan"]) as wan:
             for other in (stranger, wan):
-                assert [other.get(one).status_code for one in paths] == [404] * len(paths)
+                assert [other.get(item).status_code for item in paths] == [404] * len(paths)
                 assert other.delete(path).status_code == 404
-        with video_server.client(keys["film"]) as own:
-            assert own.get(path).json() == found
-            assert found["id"] in [one["id"] for one in own.get(VIDEOS).json()["data"]]
-            assert own.post(VIDEOS, json={"model": "wan", "prompt": "x"}).status_code == 401
+        with video_server.client(keys["film"]) as film_client:
+            assert film_client.get(path).json() == video
+            assert video["id"] in [item["id"] for item in film_client.get(VIDEOS).json()["data"]]
+            assert film_client.post(VIDEOS, json={"model": "wan", "prompt": "x"}).status_code == 401
 
 
 class TestExpiry:
     @pytest.mark.one_machine
     async def test_content_goes_and_says_so(self, client: Any, video_server: Server) -> None:
-        found = ended(client, create(client, **QUICK)["id"])
+        video = ended(client, create(client, **QUICK)["id"])
         platform = build_services(Settings(data_dir=video_server.data_dir)).platform
         past = db.now() - timedelta(seconds=1)
         try:
             async with platform.database.transaction() as session:
-                row = await session.get_one(Video, found["id"])
+                row = await session.get_one(Video, video["id"])
                 file = await session.get_one(File, row.video_id)
                 path = platform.blobs.local_path(file.blob_key)
                 await session.execute(
                     update(File).where(File.owner_id == row.id).values(expires_at=past)
                 )
                 row.expires_at = past
-            response = client.get(f"{VIDEOS}/{found['id']}/content")
+            response = client.get(f"{VIDEOS}/{video['id']}/content")
             assert refusal(response)[:2] == (404, "video_expired")
             assert path.exists()
             await files.sweep(platform.database, platform.blobs, db.now())
             assert not path.exists()
-            assert refusal(client.get(f"{VIDEOS}/{found['id']}/content"))[1] == "video_expired"
-            # The job itself is remembered for longer.
-            assert client.get(f"{VIDEOS}/{found['id']}").json()["status"] == "completed"
+            assert refusal(client.get(f"{VIDEOS}/{video['id']}/content"))[1] == "video_expired"
+            # The job outlives its content.
+            assert client.get(f"{VIDEOS}/{video['id']}").json()["status"] == "completed"
             await service.forget_ended(platform, db.now() + service.KEPT)
-            assert client.get(f"{VIDEOS}/{found['id']}").status_code == 404
+            assert client.get(f"{VIDEOS}/{video['id']}").status_code == 404
         finally:
             await platform.media.close()
             await platform.database.close()
 
     @pytest.mark.one_machine
     async def test_nothing_is_left_behind(self, client: Any, video_server: Server) -> None:
-        """Last: once all is deleted, no row and no byte remains."""
-        while found := client.get(VIDEOS, params={"limit": 100}).json()["data"]:
-            for one in found:
-                client.delete(f"{VIDEOS}/{one['id']}").raise_for_status()
+        """After all videos are deleted, no row and no byte remains. This test comes last."""
+        while videos := client.get(VIDEOS, params={"limit": 100}).json()["data"]:
+            for video in videos:
+                client.delete(f"{VIDEOS}/{video['id']}").raise_for_status()
         platform = build_services(Settings(data_dir=video_server.data_dir)).platform
         try:
             async with platform.database.reading() as session:

@@ -1,4 +1,4 @@
-"""Listens to events as a page does: one connection, read as it comes."""
+"""Listens to events as a page does: on one connection, which it reads as events arrive."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ Told = tuple[str, Any]
 
 
 class Ear:
-    """What a stream has told so far."""
+    """Events that a stream has sent so far."""
 
     def __init__(self) -> None:
         self.told: list[Told] = []
@@ -31,7 +31,7 @@ class Ear:
         self._news.set()
 
     async def until(self, fits: Callable[[str, Any], bool], seconds: float = 20) -> Any:
-        """The data of the first event, of those told and to be told, that fits."""
+        """Returns the data of the first past or future event that fits."""
         async with asyncio.timeout(seconds):
             while True:
                 self._news.clear()
@@ -48,13 +48,14 @@ class Ear:
                 await self._news.wait()
 
     def of(self, name: str) -> list[Any]:
-        return [data for told, data in self.told if told == name]
+        return [data for event_name, data in self.told if event_name == name]
 
 
-# As a server runs it: httpx's own transport would wait for the answer's end.
+# Calls the app as a server does, because httpx's own transport would wait for the end of the
+# answer.
 @asynccontextmanager
 async def listening(app: Any, headers: dict[str, str], query: str = "") -> AsyncIterator[Ear]:
-    """A connection to the app's events, closed at the end."""
+    """Opens a connection to the app's events and closes it at the end."""
     ear, gone, pending = Ear(), asyncio.Event(), b""
 
     async def receive() -> dict[str, Any]:
@@ -101,7 +102,7 @@ async def listening(app: Any, headers: dict[str, str], query: str = "") -> Async
 
 
 def _first(receive: Any) -> Any:
-    """The request's body, which is empty, before its client's end."""
+    """Returns a `receive` that first yields the request's empty body and then the disconnect."""
     was_asked = False
 
     async def received() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Metrics of deployments, the machine and model cards over HTTP."""
+"""Metrics of deployments, the machine, and model cards over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,71 +29,71 @@ async def deployed(client: httpx.AsyncClient, model: str) -> str:
 
 
 def total(values: list[int | None]) -> int:
-    return sum(one or 0 for one in values)
+    return sum(value or 0 for value in values)
 
 
 class TestMetrics:
     async def test_are_those_of_the_calls(self, app: App) -> None:
         client = await app.account()
-        one, other = await deployed(client, "one"), await deployed(client, "other")
+        deployment_id, other = await deployed(client, "one"), await deployed(client, "other")
         for text in ("Good.", "Bad.", ["Fine.", "Awful."]):
             answer = await client.post(CALL, json={"model": "one", "inputs": text})
             assert answer.status_code == 200, answer.text
-        # Longer than the model takes: refused by its replica.
+        # Longer than the model accepts, so its replica rejects it.
         long = await client.post(CALL, json={"model": "one", "inputs": "word " * 5000})
         assert long.status_code == 400, long.text
         await app.services.watching.history.look()
-        found = (await client.get(f"/v1/deployments/{one}/metrics?window_s=60")).json()
-        assert (found["object"], found["step_s"]) == ("deployment.metrics", 5)
-        assert total(found["requests"]["ok"]) == 3
-        assert total(found["requests"]["client_error"]) == 1
-        assert total(found["requests"]["server_error"]) == 0
-        assert total(found["replicas"]) >= 1
+        metrics = (await client.get(f"/v1/deployments/{deployment_id}/metrics?window_s=60")).json()
+        assert (metrics["object"], metrics["step_s"]) == ("deployment.metrics", 5)
+        assert total(metrics["requests"]["ok"]) == 3
+        assert total(metrics["requests"]["client_error"]) == 1
+        assert total(metrics["requests"]["server_error"]) == 0
+        assert total(metrics["replicas"]) >= 1
         lengths = {
             len(values)
             for values in (
-                *found["requests"].values(),
-                *found["latency_ms"].values(),
-                *(found[name] for name in ("queue", "batch_size", "tokens", "memory_bytes")),
+                *metrics["requests"].values(),
+                *metrics["latency_ms"].values(),
+                *(metrics[name] for name in ("queue", "batch_size", "tokens", "memory_bytes")),
             )
         }
         assert lengths == {12}
-        last = found["start"] + 12 * 5
+        last = metrics["start"] + 12 * 5
         assert abs(last - db.now().timestamp()) <= 6
         quiet = (await client.get(f"/v1/deployments/{other}/metrics")).json()
         assert set(quiet["requests"]["ok"]) == {None} and len(quiet["queue"]) == 180
-        day = (await client.get(f"/v1/deployments/{one}/metrics?window_s=86400")).json()
+        day = (await client.get(f"/v1/deployments/{deployment_id}/metrics?window_s=86400")).json()
         assert (day["step_s"], len(day["queue"])) == (60, 1440)
         assert total(day["requests"]["ok"]) == 3
 
     async def test_are_gone_with_the_deployment(self, app: App) -> None:
         client = await app.account()
-        one = await deployed(client, "gone")
+        deployment_id = await deployed(client, "gone")
         await client.post(CALL, json={"model": "gone", "inputs": "Good."})
-        assert app.services.watching.history.series(one)
-        await client.delete(f"/v1/deployments/{one}")
-        assert (await client.get(f"/v1/deployments/{one}/metrics")).status_code == 404
+        assert app.services.watching.history.series(deployment_id)
+        await client.delete(f"/v1/deployments/{deployment_id}")
+        assert (await client.get(f"/v1/deployments/{deployment_id}/metrics")).status_code == 404
         await app.services.watching.history.look()
-        assert app.services.watching.history.series(one) is None
+        assert app.services.watching.history.series(deployment_id) is None
 
     @pytest.mark.parametrize("window", ["59", "86401", "-1", "x", "1e3", "9" * 40])
     async def test_windows_are_bounded(self, app: App, window: str) -> None:
         client = await app.account()
-        one = await deployed(client, "bounded")
-        answer = await client.get(f"/v1/deployments/{one}/metrics?window_s={window}")
+        deployment_id = await deployed(client, "bounded")
+        answer = await client.get(f"/v1/deployments/{deployment_id}/metrics?window_s={window}")
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "window_s"
 
     async def test_at_rest_nothing_is_looked_at(self, app: App) -> None:
         history = app.services.watching.history
         client = await app.account()
-        one = await deployed(client, "resting")
+        deployment_id = await deployed(client, "resting")
         await client.post(CALL, json={"model": "resting", "inputs": "Good."})
-        assert one in history._at_work
+        assert deployment_id in history._at_work
         for path in ("stop", "start"):
-            (await client.post(f"/v1/deployments/{one}/{path}")).raise_for_status()
+            (await client.post(f"/v1/deployments/{deployment_id}/{path}")).raise_for_status()
         async with asyncio.timeout(10):
-            while one in history._at_work:
+            while deployment_id in history._at_work:
                 await history.look()
                 await asyncio.sleep(0.05)
 
@@ -103,13 +103,13 @@ class TestMachine:
         one, other = await app.account("one"), await app.account("other")
         mine = await deployed(one, "mine")
         await one.post(CALL, json={"model": "mine", "inputs": "Good."})
-        found = (await one.get("/v1/machine")).json()
-        (replica,) = found["replicas"]
+        machine = (await one.get("/v1/machine")).json()
+        (replica,) = machine["replicas"]
         assert (replica["deployment_id"], replica["model"]) == (mine, "mine")
         assert (replica["status"], replica["account_id"]) == ("ready", one.account_id)  # type: ignore[attr-defined]
         assert (await other.get("/v1/machine")).json()["replicas"] == []
-        assert found["devices"] == [], "there is none here"
-        engines = {engine["engine"]: engine for engine in found["engines"]}
+        assert machine["devices"] == [], "there is none here"
+        engines = {engine["engine"]: engine for engine in machine["engines"]}
         assert engines["torch"]["available"] and engines["torch"]["detail"].startswith("2.")
         assert not engines["vllm"]["available"]
         assert "stoker engines install vllm" in engines["vllm"]["detail"]
@@ -129,9 +129,9 @@ class TestMachine:
 class TestNodes:
     async def test_none_where_the_server_runs_replicas_itself(self, app: App) -> None:
         async with app.client(app.operator_key) as operator:
-            found = (await operator.get("/v1/nodes")).raise_for_status().json()
+            nodes = (await operator.get("/v1/nodes")).raise_for_status().json()
         empty = {"data": [], "first_id": None, "last_id": None, "has_more": False}
-        assert found == {"object": "list", **empty}
+        assert nodes == {"object": "list", **empty}
 
     async def test_for_operators_alone(self, app: App) -> None:
         client = await app.account()
@@ -139,14 +139,14 @@ class TestNodes:
 
 
 async def with_card(app: App, client: httpx.AsyncClient, name: str, content: bytes) -> str:
-    """An artifact whose live files are this one."""
+    """Creates an artifact with a model card as its only live file. Returns its id."""
     made = await client.post("/v1/model-artifacts", json={"display_name": name})
     artifact_id = made.raise_for_status().json()["id"]
     opened = await client.post(f"/v1/model-artifacts/{artifact_id}/uploads")
     upload_id = opened.raise_for_status().json()["upload_id"]
     path = f"/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/files/README.md"
     (await client.put(path, content=content)).raise_for_status()
-    # What inspection would find of other files is not what is tried here.
+    # Skips inspection, which is not tested here.
     async with app.services.platform.database.transaction() as session:
         artifact: Any = await session.get(Artifact, artifact_id)
         upload: Any = await session.get(Upload, upload_id)
@@ -161,8 +161,8 @@ class TestCard:
         client = await app.account()
         text = "# A model\n\n<script>alert(1)</script> \u202e naïve ☃\n"
         hostile = '"><script>x</script>/../\u202e'
-        one = await with_card(app, client, hostile, text.encode())
-        answer = await client.get(f"/v1/model-artifacts/{one}/card")
+        artifact_id = await with_card(app, client, hostile, text.encode())
+        answer = await client.get(f"/v1/model-artifacts/{artifact_id}/card")
         assert answer.status_code == 200 and answer.text == text
         assert answer.headers["content-type"] == "text/markdown; charset=utf-8"
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -171,20 +171,20 @@ class TestCard:
 
     async def test_is_a_mib_at_most(self, app: App) -> None:
         client = await app.account()
-        one = await with_card(app, client, "long", "☃".encode() * 500_000)
-        answer = await client.get(f"/v1/model-artifacts/{one}/card")
+        artifact_id = await with_card(app, client, "long", "☃".encode() * 500_000)
+        answer = await client.get(f"/v1/model-artifacts/{artifact_id}/card")
         assert (1 << 20) - 3 <= len(answer.content) <= (1 << 20) + 3
         assert answer.text.startswith("☃☃") and answer.text.count("\N{REPLACEMENT CHARACTER}") <= 1
 
     async def test_there_is_none(self, app: App) -> None:
         client, other = await app.account(), await app.account("other")
         made = await client.post("/v1/model-artifacts", json={"display_name": "x"})
-        one = made.json()["id"]
-        answer = await client.get(f"/v1/model-artifacts/{one}/card")
+        artifact_id = made.json()["id"]
+        answer = await client.get(f"/v1/model-artifacts/{artifact_id}/card")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "card_not_found")
         theirs = await with_card(app, client, "x", b"zebra")
         hidden = await other.get(f"/v1/model-artifacts/{theirs}/card")
         assert hidden.json()["error"]["code"] == "artifact_not_found"
         for path in ("README.md", "..%2fcard", "card/x", "card%00"):
-            answer = await client.get(f"/v1/model-artifacts/{one}/{path}")
+            answer = await client.get(f"/v1/model-artifacts/{artifact_id}/{path}")
             assert answer.status_code == 404

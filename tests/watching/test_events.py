@@ -1,4 +1,4 @@
-"""The stream of events: what is told, to whom, how soon, and how it ends."""
+"""The event stream: its content, recipients, delays and end."""
 
 import asyncio
 import contextlib
@@ -42,18 +42,20 @@ async def artifact(client: httpx.AsyncClient, name: str) -> str:
 
 
 def plainly(deployment: dict[str, Any]) -> dict[str, Any]:
-    """Without what changes as replicas work, which is told every second, or not at all."""
+    """Returns a deployment without the fields that change as replicas work. These are sent every
+    second or never.
+    """
     changing = {"outstanding", "memory_bytes", "cache_usage"}
     workers = [
-        {name: value for name, value in one.items() if name not in changing}
-        for one in deployment["workers"]
+        {name: value for name, value in worker.items() if name not in changing}
+        for worker in deployment["workers"]
     ]
     return {**deployment, "workers": workers}
 
 
 async def shown_now(client: httpx.AsyncClient, identifier: str) -> dict[str, Any]:
-    found = await client.get(f"/v1/deployments/{identifier}")
-    return plainly(found.raise_for_status().json())
+    response = await client.get(f"/v1/deployments/{identifier}")
+    return plainly(response.raise_for_status().json())
 
 
 class TestWhatIsTold:
@@ -68,21 +70,25 @@ class TestWhatIsTold:
         client = await app.account()
         async with listening(app.app, key_of(client)) as ear:
             await ear.until(lambda name, _: name == "hello")
-            one = await artifact(client, "x\u202e<script>")
-            found = await ear.until(lambda name, data: name == "artifact" and data["id"] == one)
-            assert found == (await client.get(f"/v1/model-artifacts/{one}")).json()
-            await client.patch(f"/v1/model-artifacts/{one}", json={"display_name": "second"})
+            artifact_id = await artifact(client, "x\u202e<script>")
+            event = await ear.until(
+                lambda name, data: name == "artifact" and data["id"] == artifact_id
+            )
+            assert event == (await client.get(f"/v1/model-artifacts/{artifact_id}")).json()
+            await client.patch(
+                f"/v1/model-artifacts/{artifact_id}", json={"display_name": "second"}
+            )
             await ear.until(lambda name, data: data.get("display_name") == "second")
-            await client.delete(f"/v1/model-artifacts/{one}")
+            await client.delete(f"/v1/model-artifacts/{artifact_id}")
             gone = await ear.until(lambda name, _: name == "artifact.deleted")
-        assert gone == {"id": one}
+        assert gone == {"id": artifact_id}
 
     async def test_deployments_their_notices_and_stats(self, app: App) -> None:
         client = await app.account()
         async with listening(app.app, key_of(client)) as ear:
             await ear.until(lambda name, _: name == "hello")
-            one = await deployed(client, "sentiment")
-            identifier = one["id"]
+            deployment = await deployed(client, "sentiment")
+            identifier = deployment["id"]
             await ear.until(lambda name, data: name == "deployment" and data["id"] == identifier)
             body = {"model": "sentiment", "inputs": "It was very good."}
             for _ in range(3):
@@ -98,10 +104,10 @@ class TestWhatIsTold:
                     and data["deployments"].get(identifier, {}).get("requests_per_s", 0) > 0
                 )
             )
-            # What is told comes to be what is shown: of memory, once it is measured.
+            # The sent deployment matches the displayed one after memory is measured.
             async with asyncio.timeout(20):
                 shown = await shown_now(client, identifier)
-                while shown not in (plainly(told) for told in ear.of("deployment")):
+                while shown not in (plainly(sent) for sent in ear.of("deployment")):
                     await asyncio.sleep(0.05)
                     shown = await shown_now(client, identifier)
             await client.delete(f"/v1/deployments/{identifier}")
@@ -109,8 +115,8 @@ class TestWhatIsTold:
         assert gone == {"id": identifier}
         assert (notice["deployment_id"], notice["model"]) == (identifier, "sentiment")
         assert [worker["status"] for worker in shown["workers"]] == ["ready"]
-        found = stats["deployments"][identifier]
-        assert set(found) == {
+        deployment_stats = stats["deployments"][identifier]
+        assert set(deployment_stats) == {
             "requests_per_s",
             "errors_per_s",
             "p50_ms",
@@ -119,8 +125,8 @@ class TestWhatIsTold:
             "replicas",
             "memory_bytes",
         }
-        assert found["replicas"] == 1 and found["errors_per_s"] == 0
-        assert 0 < found["p50_ms"] <= found["p99_ms"]
+        assert deployment_stats["replicas"] == 1 and deployment_stats["errors_per_s"] == 0
+        assert 0 < deployment_stats["p50_ms"] <= deployment_stats["p99_ms"]
         assert set(stats["memory"]) == {
             "budget_bytes",
             "held_bytes",
@@ -137,20 +143,20 @@ class TestWhatIsTold:
             async with asyncio.timeout(30):
                 while len(ear.of("stats")) < 4:
                     await asyncio.sleep(0.05)
-        at = [one["at"] for one in ear.of("stats")]
-        # A machine that is busy may hold some of them up.
+        at = [stats["at"] for stats in ear.of("stats")]
+        # A busy machine may delay some of them.
         assert 0.8 < min(later - before for before, later in itertools.pairwise(at)) < 2
 
     async def test_runs_without_what_is_said(self, app: App) -> None:
         client = await app.account()
-        one = await deployed(client, "sentiment")
-        await client.post(f"/v1/deployments/{one['id']}/stop")
+        deployment = await deployed(client, "sentiment")
+        await client.post(f"/v1/deployments/{deployment['id']}/stop")
         agent = await client.post("/v1/agent", json={"name": "a", "model": "sentiment"})
         agent_id = agent.json().get("id")
         async with listening(app.app, key_of(client)) as ear:
             await ear.until(lambda name, _: name == "hello")
             if agent_id is None:
-                # A model that writes nothing is no agent's.
+                # A model that generates no text cannot be an agent's model.
                 assert agent.status_code == 400
                 body = {"model": "chat", "source": str(MODELS / "tiny-chat")}
                 chat = (await client.post("/v1/deployments", json=body)).raise_for_status().json()
@@ -170,12 +176,12 @@ class TestWhatIsTold:
 
     async def test_many_changes_are_told_once(self, app: App) -> None:
         client = await app.account()
-        one = await artifact(client, "first")
+        artifact_id = await artifact(client, "first")
         async with listening(app.app, key_of(client)) as ear:
             await ear.until(lambda name, _: name == "hello")
             for number in range(20):
                 await client.patch(
-                    f"/v1/model-artifacts/{one}", json={"display_name": f"name {number}"}
+                    f"/v1/model-artifacts/{artifact_id}", json={"display_name": f"name {number}"}
                 )
             await ear.until(lambda name, data: data.get("display_name") == "name 19")
         assert len(ear.of("artifact")) < 20
@@ -183,11 +189,11 @@ class TestWhatIsTold:
 
 class TestToWhom:
     async def test_accounts_hear_of_their_own(self, app: App) -> None:
-        one, other = await app.account("one"), await app.account("other")
+        owner, other = await app.account("one"), await app.account("other")
         operator = {"authorization": f"Bearer {app.operator_key}"}
         theirs = f"accounts={other.account_id}"  # type: ignore[attr-defined]
         async with (
-            listening(app.app, key_of(one)) as first,
+            listening(app.app, key_of(owner)) as first,
             listening(app.app, key_of(other)) as second,
             listening(app.app, key_of(other)) as third,
             listening(app.app, operator) as all_of_them,
@@ -196,7 +202,7 @@ class TestToWhom:
             ears = (first, second, third, all_of_them, chosen)
             for ear in ears:
                 await ear.until(lambda name, _: name == "hello")
-            mine, zebra = await artifact(one, "mine"), await artifact(other, "zebra")
+            mine, zebra = await artifact(owner, "mine"), await artifact(other, "zebra")
             for ear in (second, third, all_of_them, chosen):
                 await ear.until(lambda _, data: data.get("id") == zebra)
             for ear in (first, all_of_them):
@@ -205,19 +211,21 @@ class TestToWhom:
         assert "zebra" not in repr(first.told) and zebra not in repr(first.told)
         for ear in (second, third, chosen):
             assert mine not in repr(ear.told)
-        # Of several accounts there is no balance to tell.
+        # A stream of several accounts reports no balance.
         assert all(stats["credits"] is None for stats in all_of_them.of("stats"))
         assert all(stats["credits"] is not None for stats in chosen.of("stats"))
 
     async def test_a_deployments_key_hears_of_its_videos(self, app: App) -> None:
         client = await app.account()
         account_id: str = client.account_id  # type: ignore[attr-defined]
-        own, other = await deployed(client, "own"), await deployed(client, "other")
-        body = {"scope": "deployment", "deployment_ids": [own["id"]]}
+        own_deployment, other = await deployed(client, "own"), await deployed(client, "other")
+        body = {"scope": "deployment", "deployment_ids": [own_deployment["id"]]}
         key = (await client.post("/v1/api-keys", json=body)).json()["key"]
         rows = [
-            video(account_id, one["id"], status="failed", completed_at=db.now(), error_code="x")
-            for one in (own, other)
+            video(
+                account_id, deployment["id"], status="failed", completed_at=db.now(), error_code="x"
+            )
+            for deployment in (own_deployment, other)
         ]
         ids = [row.id for row in rows]
         async with listening(app.app, {"authorization": f"Bearer {key}"}) as ear:
@@ -225,12 +233,12 @@ class TestToWhom:
             await artifact(client, "zebra")
             async with app.services.platform.database.transaction() as session:
                 session.add_all(rows)
-            found = await ear.until(lambda name, _: name == "video")
+            event = await ear.until(lambda name, _: name == "video")
             await client.delete(f"/v1/videos/{ids[0]}")
             await client.delete(f"/v1/videos/{ids[1]}")
             gone = await ear.until(lambda name, _: name == "video.deleted")
             await asyncio.sleep(1.2)
-        assert (found["id"], gone["id"]) == (ids[0], ids[0])
+        assert (event["id"], gone["id"]) == (ids[0], ids[0])
         assert {name for name, _ in ear.told} == {"hello", "video", "video.deleted"}
         assert ids[1] not in repr(ear.told)
 
@@ -268,8 +276,8 @@ class TestItsEnd:
         cookie = {"cookie": f"stoker_session={page.cookies['stoker_session']}"}
         async with listening(app.app, cookie) as ear:
             await ear.until(lambda name, _: name == "hello")
-            one = await artifact(client, "seen")
-            await ear.until(lambda _, data: data.get("id") == one)
+            artifact_id = await artifact(client, "seen")
+            await ear.until(lambda _, data: data.get("id") == artifact_id)
             gone = await page.delete("/console/session", headers={"x-csrf-token": session["csrf"]})
             assert gone.status_code == 204
             await ear.over()
@@ -302,7 +310,9 @@ class TestItsEnd:
     async def test_no_account_takes_the_places_of_others(
         self, app: App, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of 12 streams 4 are for operators, and one account takes 7 of the other 8."""
+        """Of 12 streams, 4 are reserved for operators, and one account may open 7 of the other
+        8.
+        """
         monkeypatch.setattr("stoker.server.events.broadcast.MOST", 12)
         monkeypatch.setattr("stoker.server.events.broadcast.OF_OPERATORS", 4)
         greedy, other = await app.account(), await app.account("other")
@@ -328,10 +338,10 @@ class TestListener:
         listener = Listener(Visibility(None), None, "key")
         for number in range(messages.MOST_WAITING + 3):
             listener.tell(b"%d " % number)
-        found = listener.take()
-        assert found.startswith(messages.RESET)
-        last = b" ".join(b"%d" % (messages.MOST_WAITING + one) for one in (1, 2))
-        assert found == messages.RESET + last + b" "
+        received = listener.take()
+        assert received.startswith(messages.RESET)
+        last = b" ".join(b"%d" % (messages.MOST_WAITING + extra) for extra in (1, 2))
+        assert received == messages.RESET + last + b" "
         assert listener.take() == b""
 
     def test_bytes_are_bounded_too(self) -> None:
@@ -341,9 +351,11 @@ class TestListener:
         assert len(listener.take()) <= messages.MOST_BYTES + len(messages.RESET)
 
     def test_reach(self) -> None:
-        own = Message(b"", "acct_1")
+        account_message = Message(b"", "acct_1")
         film = Message(b"", "acct_1", "dep_1")
-        assert Visibility(None).includes(own) and Visibility(frozenset({"acct_1"})).includes(film)
-        assert not Visibility(frozenset({"acct_2"})).includes(own)
+        assert Visibility(None).includes(account_message) and Visibility(
+            frozenset({"acct_1"})
+        ).includes(film)
+        assert not Visibility(frozenset({"acct_2"})).includes(account_message)
         narrow = Visibility(frozenset({"acct_1"}), frozenset({"dep_1"}))
-        assert narrow.includes(film) and not narrow.includes(own)
+        assert narrow.includes(film) and not narrow.includes(account_message)

@@ -1,4 +1,4 @@
-"""What rings remember: compared with the calls that were told, one by one."""
+"""Recorded time series match the calls that were reported to them."""
 
 import math
 import random
@@ -19,7 +19,7 @@ from stoker.server.events.series import (
 )
 
 START = 1_800_000_000.0
-"""The beginning of a minute."""
+"""Start of a minute, in seconds since 1970."""
 
 
 def call(seconds: float, outcome: str = OK, status: int = 200, **more: Any) -> Served:
@@ -45,8 +45,8 @@ def test_quantiles_are_within_five_percent(share: float) -> None:
     rng = random.Random(7)
     seconds = [rng.lognormvariate(-3, 1.5) for _ in range(5000)]
     places: dict[int, int] = {}
-    for one in seconds:
-        place = place_of(one)
+    for duration in seconds:
+        place = place_of(duration)
         places[place] = places.get(place, 0) + 1
     right = sorted(seconds)[math.ceil(share * len(seconds)) - 1] * 1000
     assert quantile(places, share) == pytest.approx(right, rel=0.05)
@@ -65,7 +65,7 @@ def test_steps_hold_what_was_told_in_them() -> None:
     series.add(call(0.2, "invalid_request", 400), START + 2)
     series.add(call(0.4, "timeout", 504), START + 6)
     series.add(call(0.0, CANCELLED, CANCELLED_STATUS), START + 7)
-    # Eleven seconds later, of which one step has nothing.
+    # After a gap of ten seconds, in which one step has no calls.
     series.add(call(0.1), START + 17)
     begin, rows = series.rows(START + 18, FINE_S, 12)
     assert begin == START - 8 * FINE_S
@@ -77,26 +77,26 @@ def test_steps_hold_what_was_told_in_them() -> None:
     p50 = column(rows, "p50")
     assert p50[8] == pytest.approx(100, rel=0.05) and p50[9] == pytest.approx(400, rel=0.05)
     assert column(rows, "p99")[8] == pytest.approx(200, rel=0.05)
-    # Nobody has looked.
+    # The queue was never observed.
     assert column(rows, "queue") == [None] * 12
 
 
 def test_minutes_are_the_sums_of_their_steps() -> None:
     series, rng, now = Series(START), random.Random(3), START
-    told: dict[int, list[float]] = {}
+    reported: dict[int, list[float]] = {}
     while now < START + 3 * 3600:
         seconds = rng.uniform(0.01, 2)
         series.add(call(seconds), now)
-        told.setdefault(int(now) // COARSE_S, []).append(seconds * 1000)
+        reported.setdefault(int(now) // COARSE_S, []).append(seconds * 1000)
         now += rng.uniform(0.1, 40)
     begin, rows = series.rows(now, COARSE_S, 180)
     for number, (count, p90) in enumerate(
         zip(column(rows, "ok"), column(rows, "p90"), strict=True)
     ):
-        own = sorted(told.get(int(begin) // COARSE_S + number, []))
-        assert (count or 0) == len(own)
-        if own:
-            assert p90 == pytest.approx(own[math.ceil(0.9 * len(own)) - 1], rel=0.05)
+        durations = sorted(reported.get(int(begin) // COARSE_S + number, []))
+        assert (count or 0) == len(durations)
+        if durations:
+            assert p90 == pytest.approx(durations[math.ceil(0.9 * len(durations)) - 1], rel=0.05)
 
 
 def test_what_is_looked_at() -> None:
@@ -118,9 +118,9 @@ def test_an_hour_later_a_place_is_another_steps() -> None:
     series.add(call(0.1), START + FINE_KEPT * FINE_S)
     series.add(call(0.1), START + FINE_KEPT * FINE_S + FINE_S)
     _, rows = series.rows(START + FINE_KEPT * FINE_S + FINE_S, FINE_S, FINE_KEPT)
-    assert [one for one in column(rows, "ok") if one] == [1, 1]
+    assert [count for count in column(rows, "ok") if count] == [1, 1]
     _, day = series.rows(START + 3 * 86_400, COARSE_S, 1440)
-    assert [one for one in column(day, "ok") if one] == []
+    assert [count for count in column(day, "ok") if count] == []
 
 
 def test_a_clock_that_goes_back_loses_nothing() -> None:
@@ -129,4 +129,4 @@ def test_a_clock_that_goes_back_loses_nothing() -> None:
     for moment in moments:
         series.add(call(0.1), START + moment)
     _, rows = series.rows(START + 12, FINE_S, 3)
-    assert sum(one or 0 for one in column(rows, "ok")) == 5
+    assert sum(count or 0 for count in column(rows, "ok")) == 5

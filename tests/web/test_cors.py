@@ -1,4 +1,6 @@
-"""Pages of other origins: what a browser asks beforehand, and what it lets scripts read."""
+"""Pages of other origins: the browser's preflight requests, and the answers that scripts may
+read.
+"""
 
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
@@ -30,7 +32,7 @@ def client(gateway: Server) -> Iterator[httpx.Client]:
 def preflight(
     client: httpx.Client, path: str, origin: str = PAGE, method: str = "POST", **more: str
 ) -> httpx.Response:
-    """What a browser sends before a script's request: no key is in it."""
+    """Sends the request, without a key, that a browser sends before a script's request."""
     headers = {
         "origin": origin,
         "access-control-request-method": method,
@@ -84,8 +86,8 @@ class TestPreflight:
         assert "not TRACE" in answer.json()["error"]["message"]
 
     def test_from_a_public_page_to_a_private_network(self, client: httpx.Client):
-        asked = {"access-control-request-private-network": "true"}
-        answer = preflight(client, CHAT, **asked)
+        request_headers = {"access-control-request-private-network": "true"}
+        answer = preflight(client, CHAT, **request_headers)
         assert answer.headers["access-control-allow-private-network"] == "true"
 
 
@@ -126,7 +128,7 @@ class TestAnswers:
 
 
 def app_for(tmp_path: Path, *origins: str) -> FastAPI:
-    """The app with two routes more: one fails, one fails behind its first part."""
+    """Returns the app with two additional routes: one fails, the other streams."""
     app = create_app(Settings(data_dir=tmp_path, cors_origins=list(origins)))
 
     async def fails() -> None:
@@ -168,7 +170,7 @@ async def test_any_page(tmp_path: Path) -> None:
         for path in ("/streams", "/fails", "/nothing"):
             answer = await get(app, path, origin=origin)
             assert answer.headers[ALLOWED] == "*"
-            # With a credential of the browser's, '*' would be every page's access to it.
+            # If browsers sent credentials, '*' would let every page use them.
             assert "access-control-allow-credentials" not in answer.headers
 
 
@@ -176,8 +178,8 @@ async def test_no_page_by_default(tmp_path: Path) -> None:
     app = app_for(tmp_path)
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://stoker") as client:
-        asked = {"origin": PAGE, "access-control-request-method": "POST"}
-        answer = await client.options(CHAT, headers=asked)
+        request_headers = {"origin": PAGE, "access-control-request-method": "POST"}
+        answer = await client.options(CHAT, headers=request_headers)
         assert answer.status_code == 405
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -219,9 +221,9 @@ class TestSetting:
         ],
     )
     def test_bad(self, origin: str, says: str):
-        with pytest.raises(ValidationError, match="cors_origins") as found:
+        with pytest.raises(ValidationError, match="cors_origins") as error:
             Settings(cors_origins=[PAGE, origin])
-        assert says in str(found.value)
+        assert says in str(error.value)
 
     @pytest.mark.parametrize(
         ("given", "says"),

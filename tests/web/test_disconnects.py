@@ -1,4 +1,4 @@
-"""Clients that go away while their body is read: the log says so, and it is nobody's error."""
+"""Clients disconnect while their body is read. The log records it, but not as an error."""
 
 import socket
 import time
@@ -12,7 +12,7 @@ from tests.web.test_requests import logged
 
 
 def go_away(server: Server, key: str, request_id: str, path: str, kind: str, begun: bytes) -> None:
-    """Send the beginning of a body that was announced as longer, and close the connection."""
+    """Sends the start of a body that was announced as longer, and closes the connection."""
     place = urlsplit(server.base_url)
     head = (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n"
@@ -20,7 +20,7 @@ def go_away(server: Server, key: str, request_id: str, path: str, kind: str, beg
     )
     with socket.create_connection((place.hostname, place.port), timeout=10) as connection:
         connection.sendall(head.encode() + begun)
-        # The request is being handled, not only received.
+        # Waits until the request is handled, not only received.
         time.sleep(0.1)
 
 
@@ -50,7 +50,7 @@ def test_gone_while_its_body_is_read(
         assert eventually(lambda: any(line["event"] == "request" for line in logged(gateway, name)))
         lines = logged(gateway, name)
         assert {line["level"] for line in lines} <= {"debug", "info"}, lines
-        (line,) = [one for one in lines if one["event"] == "request"]
-        # Of a body that FastAPI reads it says that it could not be read.
+        (line,) = [entry for entry in lines if entry["event"] == "request"]
+        # For a body that FastAPI reads, the status reports that the body could not be read.
         assert line["status"] in {400, 499}, line
         assert client.get("/v1/models").status_code == 200

@@ -1,4 +1,4 @@
-"""Compressed bodies of requests: read as what they were, within the limits, or refused."""
+"""Compressed request bodies are read like plain ones, within the limits, or rejected."""
 
 import gzip
 import io
@@ -78,7 +78,7 @@ async def test_damaged(operator: httpx.AsyncClient, content: bytes) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 async def test_one_that_grows_without_end(operator: httpx.AsyncClient, encoding: str) -> None:
-    """A megabyte or less that stands for 128 MiB and more."""
+    """A body of at most a megabyte that expands to 128 MiB or more is rejected."""
     target = io.BytesIO()
     if encoding == "gzip":
         with gzip.GzipFile(fileobj=target, mode="wb", compresslevel=1) as file:

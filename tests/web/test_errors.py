@@ -1,4 +1,4 @@
-"""Every row of the table of errors that HTTP can reach, with the shape of its body."""
+"""Every row of the error table that is reachable over HTTP, and the shape of its body."""
 
 import re
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def tagger(server: Server, client: httpx.Client, artifact_id: str) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that takes small bodies and gives an inference no time."""
+    """A server that accepts only small bodies and allows an inference almost no time."""
     with running(
         tmp_path_factory.mktemp("strict") / "data",
         STOKER_BODY_LIMIT_MIB="1",
@@ -124,7 +124,9 @@ class TestInvalidRequest:
 
     @pytest.mark.parametrize("shape", FORMS, ids=lambda shape: shape.path)
     def test_brackets_nested_deeply_in_a_form(self, client: httpx.Client, shape: Task):
-        """Python's parser would run out of stack; a JSON body's refuses at 200 levels, too."""
+        """Python's parser would overflow its stack. A JSON body's parser also rejects more than 200
+        levels.
+        """
         media = dict.fromkeys(shape.media, (None, "aGVsbG8="))
         for name in ("any", "any[]", "timeout"):
             answer = client.post(shape.path, files={**media, name: (None, DEEP)})
@@ -141,7 +143,7 @@ class TestInvalidRequest:
             check_error(answer, 400, *INVALID, "any")
 
     def test_text_of_a_form_may_look_like_json(self, client: httpx.Client):
-        """Brackets tell lists and objects, but not where only a text can stand."""
+        """Brackets mark lists and objects, except in a field that can only be a text."""
         for text in ("[1, 2]", '{"a": 1}', DEEP):
             files = {"image": (None, "aGVsbG8="), "prompt": (None, text)}
             answer = client.post("/v1/images/edits", files=files | {"model": (None, "none")})
@@ -277,16 +279,18 @@ class TestMethodNotAllowed:
         assert client.put("/docs/static/x").headers["allow"] == "GET, HEAD"
 
     async def test_names_all_methods_of_every_path(self):
-        """Before any key is asked for, so that the app alone can tell."""
+        """The answer comes before any key is checked, so that the app alone suffices for the
+        test.
+        """
         paths: dict[str, set[str]] = {}
         for place in places():
             paths.setdefault(place.url(), set()).add(place.method)
-        # One of many shapes is another's beginning, or ends in a number.
+        # Some paths also match another route, or end in a number.
         paths["/v1/model-artifacts/x/uploads/x/files/x/parts/1"] |= {"DELETE", "HEAD"}
         paths["/v1/agent/openapi.json"] |= paths["/v1/agent/x"]
         paths["/console/session"] |= paths["/console/x"]
         for methods in paths.values():
-            methods.update({"HEAD"} & {one.replace("GET", "HEAD") for one in methods})
+            methods.update({"HEAD"} & {verb.replace("GET", "HEAD") for verb in methods})
         transport = httpx.ASGITransport(app=app())
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             for path, methods in paths.items():
@@ -332,7 +336,7 @@ class TestConflict:
 class TestPayloadTooLarge:
     @pytest.mark.parametrize("path", [TOKENS, "/v1/api-keys", DEPLOYMENTS, ARTIFACTS])
     def test_declared(self, strict: Server, strict_client: httpx.Client, path: str):
-        """Refused by its Content-Length, before any of it has been sent."""
+        """A body is rejected by its Content-Length before any of it was sent."""
         with Raw.connect(strict) as raw:
             raw.send(
                 f"POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n"
@@ -390,7 +394,7 @@ class TestRateLimit:
             with server.client(key) as caller:
                 return call(caller)
 
-        # The first one waits for the model to load; the others come meanwhile.
+        # The first call waits for the model to load. The others arrive during this wait.
         with ThreadPoolExecutor(4) as pool:
             answers = sorted(pool.map(one, range(4)), key=lambda answer: answer.status_code)
         assert answers[0].status_code == 200
@@ -407,7 +411,7 @@ class TestModelLoading:
         error = check_error(response, 503, "ModelLoadingError", "model_loading")
         assert 0 <= error["progress"] <= 1
         assert 1 <= int(response.headers["retry-after"]) <= 120
-        # The request that would not wait has started the model for the next one.
+        # The request that did not wait has started the model for the next one.
         assert call(client, "cold", wait=60).status_code == 200
         client.delete(f"{DEPLOYMENTS}/{cold['id']}").raise_for_status()
 
@@ -416,7 +420,7 @@ class TestTimeout:
     def test_inference_has_its_own_limit(self, strict: Server, strict_client: httpx.Client):
         strict.wait_ready()
         slow = deploy(strict_client, upload(strict, strict_client), "slow")
-        # Loading takes far longer than the limit, which begins only when the model is ready.
+        # Loading takes far longer than the limit. The limit starts only when the model is ready.
         response = call(strict_client, "slow", wait=60)
         check_error(response, 504, "TimeoutError", "timeout")
         answer = strict_client.get(f"{DEPLOYMENTS}/{slow['id']}").json()
@@ -426,14 +430,14 @@ class TestTimeout:
 class TestMessages:
     @pytest.mark.case(12)
     def test_carry_nothing_of_the_server(self, server: Server, client: httpx.Client):
-        """No path, no address, no key, whatever is wrong with a request."""
-        own = client.headers["authorization"].removeprefix("Bearer ")
+        """Error messages contain no path, address or key, for any invalid request."""
+        api_key = client.headers["authorization"].removeprefix("Bearer ")
         responses = [
             client.post(DEPLOYMENTS, json={"model": "x", "source": "/etc"}),
             client.post(DEPLOYMENTS, json={"model": "x", "source": "../.."}),
             client.post(DEPLOYMENTS, json={"model": "x", "source": str(server.data_dir)}),
-            client.post(DEPLOYMENTS, json={"model": own, "artifact_id": "x"}),
-            client.post("/v1/api-keys", json={"scope": own}),
+            client.post(DEPLOYMENTS, json={"model": api_key, "artifact_id": "x"}),
+            client.post("/v1/api-keys", json={"scope": api_key}),
             client.post(TOKENS, json={"inputs": TEXT, "model": "x"}),
             client.get("/v1/deployments", params={"limit": "x"}),
             client.get("/nothing"),
@@ -441,7 +445,7 @@ class TestMessages:
         for response in responses:
             assert response.status_code >= 400
             message = response.json()["error"]["message"]
-            for secret in (str(server.data_dir), str(Path(__file__).parents[2]), own):
+            for secret in (str(server.data_dir), str(Path(__file__).parents[2]), api_key):
                 assert secret not in message
             assert not re.search(r"Traceback|\.py\b|0x[0-9a-f]{6}|site-packages", message), message
 
@@ -453,4 +457,4 @@ class TestMessages:
 
 
 def _all(base: type[StokerError]) -> list[type[StokerError]]:
-    return [base, *(found for child in base.__subclasses__() for found in _all(child))]
+    return [base, *(descendant for child in base.__subclasses__() for descendant in _all(child))]

@@ -1,4 +1,4 @@
-"""A disk that is full is told as what it is, wherever a request meets it."""
+"""A full disk is reported as such to every request that meets it."""
 
 import errno
 import sqlite3
@@ -13,7 +13,7 @@ from tests.deployments.support import check_error
 
 
 def of_sqlite() -> sqlite3.OperationalError:
-    """What it says where it can write no more."""
+    """Returns SQLite's error for a full disk."""
     connection = sqlite3.connect(":memory:")
     connection.execute("PRAGMA max_page_count = 1")
     try:
@@ -29,7 +29,7 @@ def of_sqlite() -> sqlite3.OperationalError:
     "error",
     [
         OperationalError("INSERT", {}, of_sqlite()),
-        # Of a statement outside of any transaction.
+        # Error of a statement outside a transaction.
         of_sqlite(),
         OSError(errno.ENOSPC, "full"),
     ],

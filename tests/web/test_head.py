@@ -1,4 +1,6 @@
-"""`HEAD` wherever there is `GET`: the same status and headers, no body, and the same keys."""
+"""`HEAD` works on every `GET` route with the same status, headers and required key, and without a
+body.
+"""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -14,7 +16,7 @@ from tests.support.server import Server
 
 VARYING = {"x-request-id", "date"}
 OWN = {"/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/files/{path:path}"}
-"""Answers `HEAD` and no `GET`."""
+"""Routes that answer `HEAD` but not `GET`."""
 
 
 def heads(response: httpx.Response) -> dict[str, str]:
@@ -22,7 +24,7 @@ def heads(response: httpx.Response) -> dict[str, str]:
 
 
 def gets() -> list[Place]:
-    return [one for one in places() if one.method == "GET" and one.path not in STREAMS]
+    return [place for place in places() if place.method == "GET" and place.path not in STREAMS]
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +36,11 @@ def operator(server: Server) -> Iterator[httpx.Client]:
 class TestEveryRoute:
     @pytest.mark.parametrize("place", gets(), ids=str)
     def test_as_get(self, operator: httpx.Client, place: Place) -> None:
-        """Lists and single objects; errors, too."""
+        """`HEAD` equals `GET` for lists, single objects and errors."""
         got, head = operator.get(place.url()), operator.head(place.url())
         assert (head.status_code, head.content) == (got.status_code, b"")
         if place.path == "/metrics":
-            # What it counts has changed meanwhile.
+            # The metrics have changed between the two requests.
             assert head.headers["content-type"] == got.headers["content-type"]
             return
         assert heads(head) == heads(got)
@@ -69,7 +71,7 @@ async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
 
 
 async def test_event_stream_ends_at_once(app: App) -> None:
-    """No place among the listeners is kept."""
+    """A `HEAD` request occupies none of the key's event streams."""
     async with await app.account() as client:
         for _ in range(MOST_OF_KEY + 1):
             head = await client.head("/v1/events")
@@ -78,7 +80,7 @@ async def test_event_stream_ends_at_once(app: App) -> None:
 
 
 async def test_large_file(app: App) -> None:
-    """Its length is told, of ranges too, and it is not read to its end."""
+    """`HEAD` reports a file's length, also for ranges, and does not read the whole file."""
     async with await app.account() as client:
         (file,) = await files.store(
             app.services.platform,

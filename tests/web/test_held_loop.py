@@ -1,6 +1,8 @@
-"""No body holds the event loop: others are answered meanwhile, and the watch is quiet.
+"""No body blocks the event loop: other requests are answered in the meantime, and the loop watch
+reports nothing.
 
-(The watch of the tests' servers makes any test fail in which a step computes for too long.)
+(The loop watch of the tests' servers fails any test in which an event loop step computes for too
+long.)
 """
 
 import base64
@@ -37,7 +39,7 @@ def client(gateway: Server) -> Iterator[httpx.Client]:
 
 @contextlib.contextmanager
 def others(gateway: Server) -> Iterator[list[int]]:
-    """Another account asks for its models all the while; the statuses that it gets."""
+    """Lists models for another account continuously. Yields the received statuses."""
     statuses: list[int] = []
     is_over, has_begun = threading.Event(), threading.Event()
 
@@ -121,7 +123,7 @@ REFUSED = {
         (400, *INVALID, "a" * 100 + "…"),
     ),
 }
-"""What is refused, of 60 MiB and of a little less than 2 MiB."""
+"""Rejected bodies, with the expected errors for 60 MiB and for slightly less than 2 MiB."""
 
 
 class TestH2:
@@ -170,7 +172,7 @@ class TestH2:
     def test_h2_what_a_team_sends_is_read(
         self, gateway: Server, client: httpx.Client, path: str, body: dict[str, object]
     ):
-        """All that is said of it is that there is no such model."""
+        """Large but legitimate bodies are read. The only error is the unknown model."""
         with others(gateway):
             response = client.post(path, json={"model": "m", **body})
         check_error(response, 404, *NOT_FOUND)

@@ -1,4 +1,4 @@
-"""Numbers and brackets beyond what Python reads, wherever a request has a place for one."""
+"""Numbers and brackets beyond Python's limits, in every part of a request that accepts them."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.support.raw import Answer, ask
 from tests.support.server import Server
 
 DIGITS = "9" * 5000
-"""Python's `int` takes 4,300."""
+"""More digits than Python's `int` accepts, which is 4,300."""
 DEEP = "[" * 25_000
 PARTS = "/v1/model-artifacts/art_1/uploads/upl_1/files/a/parts"
 
@@ -24,20 +24,20 @@ def client(gateway: Server) -> Iterator[httpx.Client]:
 
 
 def queries() -> dict[str, list[str]]:
-    """Path → the names of its operations' query parameters."""
+    """Maps each path to the names of its operations' query parameters."""
     return {
         path: [
-            one["name"]
+            parameter["name"]
             for operation in item.values()
-            for one in operation.get("parameters", [])
-            if one["in"] == "query"
+            for parameter in operation.get("parameters", [])
+            if parameter["in"] == "query"
         ]
         for path, item in app().openapi()["paths"].items()
     }
 
 
 def said(gateway: Server, client: httpx.Client, target: str) -> Answer:
-    """A POST of an image with a target that no client library leaves as it is."""
+    """Posts an image to a target that client libraries would change."""
     head = (
         f"POST {target} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-type: image/png\r\n"
     )
@@ -65,8 +65,8 @@ class TestL1:
     @pytest.mark.parametrize("place", places(), ids=str)
     def test_l1_every_path_and_query(self, client: httpx.Client, place: Place) -> None:
         path = re.sub(r"\{[^}]+\}", DIGITS, place.path)
-        found = queries().get(re.sub(r":\w+\}", "}", place.path), [])
-        for query in ("", *(f"?{name}={DIGITS}" for name in found)):
+        names = queries().get(re.sub(r":\w+\}", "}", place.path), [])
+        for query in ("", *(f"?{name}={DIGITS}" for name in names)):
             if place.path in STREAMS and not query:
                 continue
             response = client.request(place.method, path + query)
@@ -85,7 +85,7 @@ class TestL1:
     def test_l1_field_of_a_query(
         self, gateway: Server, client: httpx.Client, brackets: int
     ) -> None:
-        """As it is, 25,000 brackets fit into a target; quoted, they never would."""
+        """25,000 unquoted brackets fit into a target. Percent-encoded brackets would not fit."""
         target = f"/v1/classifications/zero-shot/image?candidate_labels={'[' * brackets}"
         answer = said(gateway, client, target)
         assert answer.status == (400 if brackets == 25_000 else 414)

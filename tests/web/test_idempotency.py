@@ -95,7 +95,7 @@ def test_key_belongs_to_path_and_account(server: Server, client: httpx.Client):
 
 @pytest.mark.case(28)
 def test_records_belong_to_the_key_that_asked(server: Server, client: httpx.Client):
-    """A key of the same account, though it may do less, gets no answer of another key."""
+    """A second key of the account, even with fewer rights, gets no answer of the first key."""
     body, headers = {"display_name": "x"}, {"idempotency-key": "of-one-key"}
     other_key = client.post(KEYS, json={"scope": "account"}).json()["key"]
     first = post(client, ARTIFACTS, body, "of-one-key").json()
@@ -114,7 +114,7 @@ def test_records_belong_to_the_key_that_asked(server: Server, client: httpx.Clie
 
 @pytest.mark.case(28)
 def test_links_are_not_remembered(client: httpx.Client):
-    """Another holder of the same key and Idempotency-Key gets no link."""
+    """A repeated request with the same key and Idempotency-Key gets no link."""
     headers = {"idempotency-key": "secret"}
     link = client.post(LINKS, headers=headers).raise_for_status().json()["url"]
     again = client.post(LINKS, headers=headers)
@@ -123,14 +123,15 @@ def test_links_are_not_remembered(client: httpx.Client):
 
 
 def test_no_answer_that_opens_something_once_is_remembered():
-    """Every route that remembers its answers, by the fields of what it answers."""
-    routes = [getattr(found, "route", found) for found in iter_route_contexts(app().routes)]
+    """Checks every route that remembers its answers, by the fields of these answers."""
+    routes = [getattr(context, "route", context) for context in iter_route_contexts(app().routes)]
     secret: list[str] = []
     for route in [route for route in routes if isinstance(route, APIRoute)]:
         is_remembered = "idempotent" in inspect.signature(route.endpoint).parameters
         if is_remembered and _SECRET & set(getattr(route.response_model, "model_fields", ())):
             secret.append(route.path)
-            # The first answer again, sealed, as the API promises; a link is none to be repeated.
+            # A new key's answer is stored sealed and repeated, as the API promises. A link is never
+            # repeated.
             is_single_use = "is_single_use=True" in inspect.getsource(route.endpoint)
             assert is_single_use == (route.path != KEYS), route.path
     assert {KEYS, LINKS} <= set(secret)
@@ -172,7 +173,7 @@ def test_concurrent_requests_create_once(server: Server, client: httpx.Client):
         answers = list(pool.map(create, range(8)))
     assert len({answer.text for answer in answers if answer.status_code == 201}) == 1
     listed = client.get(ARTIFACTS, params={"limit": 100}).json()["data"]
-    assert [one["display_name"] for one in listed].count("raced") == 1
+    assert [artifact["display_name"] for artifact in listed].count("raced") == 1
 
 
 async def test_records_are_forgotten_in_time(tmp_path: Path):

@@ -16,13 +16,13 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def made(client: httpx.Client) -> list[str]:
-    """Ids in the order in which they were made, which is not within one millisecond."""
+    """Returns ids sorted by creation. Within one millisecond the ids have no order of creation."""
     return sorted(new_artifact(client) for _ in range(23))
 
 
 def page(client: httpx.Client, **query: object) -> dict[str, object]:
     answer = client.get(ARTIFACTS, params=query).raise_for_status().json()
-    return answer | {"data": [one["id"] for one in answer["data"]]}
+    return answer | {"data": [item["id"] for item in answer["data"]]}
 
 
 def test_empty(server: Server):
@@ -49,15 +49,15 @@ def test_twenty_newest_by_default(client: httpx.Client, made: list[str]):
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 7, 23, 100])
 def test_pages_make_up_the_list(client: httpx.Client, made: list[str], order: str, limit: int):
-    seen: list[object] = []
+    listed: list[object] = []
     query: dict[str, object] = {"order": order, "limit": limit}
     for _ in range(30):
         answer = page(client, **query)
-        seen += answer["data"]  # type: ignore[arg-type]
+        listed += answer["data"]  # type: ignore[arg-type]
         if not answer["has_more"]:
             break
         query["after"] = answer["last_id"]
-    assert seen == (made if order == "asc" else made[::-1])
+    assert listed == (made if order == "asc" else made[::-1])
 
 
 def test_exact_page_has_no_more(client: httpx.Client, made: list[str]):
@@ -71,7 +71,7 @@ def test_after_the_last_one(client: httpx.Client, made: list[str]):
 
 
 def test_after_an_object_that_is_gone(client: httpx.Client, made: list[str]):
-    """Paging goes on where a deleted object stood."""
+    """Paging continues at the position of a deleted object."""
     gone = new_artifact(client)
     client.delete(f"{ARTIFACTS}/{gone}").raise_for_status()
     assert page(client, after=gone, limit=1)["data"] == [made[-1]]

@@ -1,4 +1,4 @@
-"""Paths in the request log have no names that clients chose."""
+"""Paths in the request log contain no names that clients chose."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What every request has: an id, a log line, a host, and the Hugging Face clients' form."""
+"""Features of every request: an id, a log line, a host, and the form of the Hugging Face
+clients.
+"""
 
 import inspect
 import json
@@ -27,10 +29,10 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 
 def logged(server: Server, request_id: str) -> list[dict[str, Any]]:
-    # The last one may not be written to its end.
+    # The last line may be incomplete.
     lines = server.log.read_text().rpartition("\n")[0].splitlines()
-    found = [json.loads(line) for line in lines if line[:1] == "{" and request_id in line]
-    return [line for line in found if line.get("request_id") == request_id]
+    candidates = [json.loads(line) for line in lines if line[:1] == "{" and request_id in line]
+    return [line for line in candidates if line.get("request_id") == request_id]
 
 
 class TestRequestId:
@@ -48,7 +50,7 @@ class TestRequestId:
     def test_made_ones_differ(self, client: httpx.Client):
         ids = {client.get("/v1/models").headers["x-request-id"] for _ in range(3)}
         assert len(ids) == 3
-        assert all(one.startswith("req_") for one in ids)
+        assert all(request_id.startswith("req_") for request_id in ids)
 
     @pytest.mark.parametrize(
         ("method", "path", "status"),
@@ -171,7 +173,7 @@ class TestPrefer:
         assert wait_seconds(Settings(), value) == min(named, Settings().wait_max_s)
 
     def test_in_several_headers(self, server: Server, client: httpx.Client):
-        """They are one list (RFC 9110, section 5.3)."""
+        """Several `Prefer` headers form one list (RFC 9110, section 5.3)."""
         cold = deploy(client, upload(server, client), "cold")
         headers = [("prefer", "respond-async"), ("prefer", "wait=0")]
         body = {"inputs": "x", "model": "cold"}
@@ -182,7 +184,7 @@ class TestPrefer:
         "value", ["wait=-1", "wait=x", "wait", "x" * 256, "x" * 10_000, "wait=1e9", "wait=٣", ","]
     )
     def test_what_it_does_not_know_is_ignored(self, client: httpx.Client, value: str):
-        """RFC 7240, section 2: a preference that is not understood is no error."""
+        """An unknown preference is no error (RFC 7240, section 2)."""
         body = {"inputs": "x", "model": "tagger"}
         headers = {"prefer": value.encode()}
         assert client.post(TOKENS, json=body, headers=headers).status_code == 200
@@ -190,7 +192,9 @@ class TestPrefer:
 
 
 def test_no_handler_waits_for_a_thread() -> None:
-    """Nor what it depends on: FastAPI sends whatever is no coroutine to a thread pool."""
+    """Handlers and their dependencies are coroutines, because FastAPI runs other functions in a
+    thread pool.
+    """
 
     def calls(dependant: Dependant) -> Iterator[Any]:
         yield dependant.call
@@ -201,7 +205,7 @@ def test_no_handler_waits_for_a_thread() -> None:
     keyed = [route for route in routes if isinstance(route, APIRoute)]
     found = [call for route in keyed for call in calls(route.dependant)]
     assert len(found) > 200
-    # Of an object that is called, it is the method that counts.
+    # For a callable object, its `__call__` method decides.
     plain = [call if inspect.isfunction(call) else call.__call__ for call in found]
     assert [
         call

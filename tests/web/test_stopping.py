@@ -1,4 +1,4 @@
-"""What a request is told that is under way when the server is stopped."""
+"""A request in flight gets an error when the server stops."""
 
 import signal
 import time
@@ -20,15 +20,15 @@ def test_what_is_not_done_in_time_is_told(tmp_path: Path) -> None:
         )
         with connect(server) as connection:
             connection.sendall(head.encode() + b"{")
-            # The request is under way, and what is asked for meanwhile is answered.
+            # The request is in flight, and the server answers other requests in the meantime.
             with server.client() as client:
                 assert client.get("/health").status_code == 200
             assert server.process
             began = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
-            found = answers(read_all(connection))
+            responses = answers(read_all(connection))
         assert time.monotonic() - began >= GRACE_S
-        answer = check(found, 503, "CapacityError", "server_stopping")
+        answer = check(responses, 503, "CapacityError", "server_stopping")
         assert answer.headers["retry-after"] == "5"
         assert server.process.wait(60) == 0
         assert "Exception in ASGI application" not in server.log.read_text()

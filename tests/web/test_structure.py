@@ -1,4 +1,6 @@
-"""What a JSON text consists of, counted: strings are none of it, however the text is cut."""
+"""The elements of a JSON text are counted. Strings do not count, even if the text arrives in
+arbitrary parts.
+"""
 
 import json
 import random
@@ -23,26 +25,28 @@ TRICKY = [
 
 
 def counted(text: bytes, sizes: list[int]) -> tuple[int, int, int]:
-    """Lists and objects, members, commas of a text that comes in parts of these sizes."""
-    found = Structure()
+    """Returns the number of containers, members and commas of a text that arrives in parts of these
+    sizes.
+    """
+    counter = Structure()
     at = 0
     for size in sizes:
-        found._add(text[at : at + size])
+        counter._add(text[at : at + size])
         at += size
-    found._add(text[at:])
-    return found._containers, found._members, found._items
+    counter._add(text[at:])
+    return counter._containers, counter._members, counter._items
 
 
 def really(value: object) -> tuple[int, int, int]:
-    """The same of a value, gone through."""
+    """Counts the same elements in a parsed value."""
     if isinstance(value, dict):
-        inner = [really(one) for one in value.values()]
-        own = (1, len(value), max(0, len(value) - 1))
+        inner = [really(item) for item in value.values()]
+        outer = (1, len(value), max(0, len(value) - 1))
     elif isinstance(value, list):
-        inner, own = [really(one) for one in value], (1, 0, max(0, len(value) - 1))
+        inner, outer = [really(item) for item in value], (1, 0, max(0, len(value) - 1))
     else:
         return 0, 0, 0
-    sums = [sum(parts) for parts in zip(own, *inner, strict=True)]
+    sums = [sum(parts) for parts in zip(outer, *inner, strict=True)]
     return sums[0], sums[1], sums[2]
 
 

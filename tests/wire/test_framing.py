@@ -1,4 +1,4 @@
-"""Messages of frames, however they are torn on their way."""
+"""Messages of frames, split at arbitrary points in transit."""
 
 import struct
 
@@ -15,7 +15,7 @@ MESSAGES = st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=5), ma
 def test_messages_arrive_as_they_were_however_they_are_torn(
     messages: list[list[bytes]], data: st.DataObject
 ) -> None:
-    sent = b"".join(bytes(piece) for one in messages for piece in framed(one))
+    sent = b"".join(bytes(piece) for message in messages for piece in framed(message))
     reader, got, at = FrameReader(), list[list[bytes]](), 0
     while at < len(sent):
         size = data.draw(st.integers(1, len(sent) - at))
@@ -32,7 +32,7 @@ def test_large_frames_are_not_copied_to_be_sent() -> None:
 
 
 def test_an_empty_frame_beside_a_large_one_is_no_piece() -> None:
-    # To send it would be no step, for ever.
+    # Sending an empty piece would make no progress and never end.
     frames = [bytes(1 << 20), b""]
     pieces = framed(frames)
     assert all(len(piece) for piece in pieces)
@@ -40,7 +40,7 @@ def test_an_empty_frame_beside_a_large_one_is_no_piece() -> None:
 
 
 def test_a_message_of_many_pieces_is_joined_once() -> None:
-    # Were it joined at each, this would copy 200 GB.
+    # Joining the pieces each time would copy 200 GB.
     content = bytes(20 << 20)
     sent = b"".join(framed([content]))
     reader, got = FrameReader(), list[list[bytes]]()

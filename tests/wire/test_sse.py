@@ -1,4 +1,6 @@
-"""Every event is one line of data, whatever a client takes for the end of a line."""
+"""Every event is one line of data, for all characters that a client may accept as the end of a
+line.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -23,8 +25,8 @@ def lines(content: bytes) -> list[str]:
 
 
 def data(content: bytes) -> list[Any]:
-    found = [line.removeprefix("data: ") for line in lines(content) if line.startswith("data: ")]
-    return [json.loads(one) for one in found if one != "[DONE]"]
+    payloads = [line.removeprefix("data: ") for line in lines(content) if line.startswith("data: ")]
+    return [json.loads(payload) for payload in payloads if payload != "[DONE]"]
 
 
 class TestFramed:
@@ -35,7 +37,7 @@ class TestFramed:
         assert data(content) == [{BREAKS: [BREAKS]}]
 
     def test_bytes_that_only_look_like_one(self) -> None:
-        """The bytes of a line break within those of other characters."""
+        """The bytes of a line break may occur within those of other characters."""
         text = "\u2027\u2085\u5085\U000e2028 \\u2028"
         assert data(sse.framed(orjson.dumps(text))) == [text]
 
@@ -53,7 +55,7 @@ class TestStreams:
             line for line in lines(content) if not line.startswith(("data: ", "event: ", ": "))
         ]
         assert BREAKS in [
-            one.get("delta") if api == "responses" else _text(one) for one in data(content)
+            event.get("delta") if api == "responses" else _text(event) for event in data(content)
         ]
 
     def test_of_agents(self) -> None:

@@ -1,4 +1,6 @@
-"""Debian's Chromium on the console of the demo. Where there is none, the tests say so and skip."""
+"""Fixtures that open the demo's console in Debian's Chromium. Tests are skipped if Chromium is
+missing.
+"""
 
 import functools
 import shutil
@@ -19,12 +21,13 @@ MEDIA = ROOT / "stoker" / "demo" / "media"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
 PATIENCE_MS = 30_000
-"""A model may have to be loaded first."""
+"""Timeout of page actions in milliseconds. Allows for the load of a model."""
 
 Opener = Callable[..., "Page"]
 
 
-# Not for the session: while it runs, an event loop does, and no other test could have one.
+# The scope is not the session: Playwright's event loop runs as long as the fixture and would block
+# all other tests that need one.
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
     playwright = pytest.importorskip(
@@ -41,7 +44,7 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture
 def opened_at(browser: "Browser") -> Iterator[Opener]:
-    """Opens an address, each time in a browser of its own; what is logged as an error fails."""
+    """Opens addresses, each in a separate browser context. Fails if a page logged an error."""
     contexts: list[Any] = []
     errors: list[str] = []
 
@@ -55,7 +58,7 @@ def opened_at(browser: "Browser") -> Iterator[Opener]:
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(
             "console",
-            lambda said: "Content Security Policy" in said.text and errors.append(said.text),
+            lambda note: "Content Security Policy" in note.text and errors.append(note.text),
         )
         page.goto(address)
         return page
@@ -68,12 +71,12 @@ def opened_at(browser: "Browser") -> Iterator[Opener]:
 
 @pytest.fixture
 def opened(opened_at: Opener, demo: Server) -> Opener:
-    """Opens the demo's console, each time in a browser of its own."""
+    """Opens the demo's console, each time in a separate browser context."""
     return functools.partial(opened_at, f"{demo.base_url}/console/")
 
 
 def account_key(client: httpx.Client) -> str:
-    """A key of the account's own: what people sign in with."""
+    """Creates a key of scope `account`, with which people sign in."""
     made = client.post("/v1/api-keys", json={"scope": "account"}).raise_for_status()
     return made.json()["key"]
 
@@ -87,11 +90,11 @@ def sign_in(page: "Page", key: str) -> "Page":
 
 @pytest.fixture
 def console(opened: Opener, state: Any) -> "Page":
-    """Signed in with the key of the demo's account."""
+    """Opens the console, signed in with the key of the demo's account."""
     return sign_in(opened(), state["account_key"])
 
 
 @pytest.fixture
 def at(demo: Server) -> Callable[[str], str]:
-    """The address of one of the console's pages."""
+    """Returns a function that builds the address of a console page from its path."""
     return lambda path: f"{demo.base_url}/console/{path}"

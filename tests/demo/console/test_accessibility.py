@@ -1,5 +1,5 @@
-"""Every page, in both themes and at several widths: WCAG 2.2 AA by axe, nothing beside the edge,
-nothing that jumps while it is being read.
+"""Every page passes axe's WCAG 2.2 AA rules in both themes and at several widths. No content
+overflows the window, and no content shifts while it is read.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,11 @@ PAGES = (
 )  # fmt: skip
 SETTLED_MS = 700
 WIDEST = 2560
-"""Looked at for what lies where; axe finds there what it finds at 1440."""
+"""Window width in pixels at which only the layout is checked. axe finds the same there as at
+1440.
+"""
 MOST_SHIFT = 0.1
-"""Cumulative layout shift of a page that is good, https://web.dev/articles/cls."""
+"""Maximum cumulative layout shift of a good page, https://web.dev/articles/cls."""
 WATCH_SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => {
@@ -46,18 +48,21 @@ def axe() -> str:
 
 def found(page: "Page", axe: str) -> list[str]:
     page.wait_for_timeout(SETTLED_MS)
-    # As the developer tools do: the page's own policy would let no such script in.
+    # Evaluated as by the developer tools, because the page's own policy blocks such a script.
     page.evaluate(axe)
     result: Any = page.evaluate(
         "rules => axe.run(document, {runOnly: {type: 'tag', values: rules}})", RULES
     )
     return [
-        f"{page.url}: {one['id']}: {one['nodes'][0]['html'][:200]}" for one in result["violations"]
+        f"{page.url}: {violation['id']}: {violation['nodes'][0]['html'][:200]}"
+        for violation in result["violations"]
     ]
 
 
 def of_window(page: "Page", width: int) -> list[str]:
-    """What lies beyond the window's edge, and what has moved while the page came to stand."""
+    """Returns the problems of a page's layout: content beyond the window's edge, and shifts while
+    the page loaded.
+    """
     wrong: list[str] = []
     beyond = page.evaluate(
         "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -65,7 +70,7 @@ def of_window(page: "Page", width: int) -> list[str]:
     if beyond > 0:
         wrong.append(f"{page.url}: {beyond} pixels beyond the edge at {width}")
     shifts: list[dict[str, Any]] = page.evaluate("() => window.shifts")
-    if sum(one["value"] for one in shifts) > MOST_SHIFT:
+    if sum(shift["value"] for shift in shifts) > MOST_SHIFT:
         wrong.append(f"{page.url}: moved at {width}: {shifts}")
     return wrong
 

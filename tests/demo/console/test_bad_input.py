@@ -1,4 +1,4 @@
-"""What others have written, and what goes wrong on the way: shown as text, and said in words."""
+"""Hostile text of other people is shown as text, and failures are reported in words."""
 
 import http.server
 import json
@@ -24,20 +24,24 @@ SCRIPT = '<img src=x onerror="document.title=1"><script>document.title=2</script
 TURNED = "safe\u202egnp.exe"
 SHOWN = "safe\ufffdgnp.exe"
 LONG_LINE = 4_000_000
-"""Less than a log file may have: one that is cut may lose a line written meanwhile."""
+"""Characters of a long log line. Less than the limit of a log file, because a file that is cut may
+lose a line that is written at the same time.
+"""
 STUCK_MS = 2_000
-"""Longer than that, a page that computes feels broken. A machine that others use is slow."""
+"""Maximum duration of a long task in milliseconds. A page that computes for longer feels broken.
+Generous, because a shared machine is slow.
+"""
 WATCH = """
   window.longest = 0;
   new PerformanceObserver((list) => {
     for (const one of list.getEntries()) window.longest = Math.max(window.longest, one.duration);
   }).observe({ type: "longtask", buffered: true });
 """
-"""Has a page note for how long it answered nobody at most."""
+"""Script that records the longest time in milliseconds for which a page was unresponsive."""
 
 
 def check_text(page: "Page") -> None:
-    """Nothing of what was shown has become more than text."""
+    """Checks that the page rendered all hostile content as text."""
     assert page.locator("main img, main script").count() == 0
     assert page.title().endswith(" · Stoker")
 
@@ -45,7 +49,9 @@ def check_text(page: "Page") -> None:
 class TestFrames:
     @pytest.fixture
     def around(self, demo: Server) -> Iterator[int]:
-        """The port of another site, of which a page frames itself and the console."""
+        """Serves another site with a page that frames itself and the console. Yields the site's
+        port.
+        """
         document = (
             "<title>around</title><iframe src='/own'></iframe>"
             f"<iframe src='{demo.base_url}/console/'></iframe>"
@@ -68,7 +74,8 @@ class TestFrames:
             site.shutdown()
             thread.join()
 
-    # The first is of the same site as the console, as ports make none: cookies go along.
+    # The first host is of the same site as the console, because ports do not distinguish sites.
+    # Cookies are sent to it.
     @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
     def test_stay_empty(
         self, browser: "Browser", demo: Server, state: Any, around: int, host: str
@@ -76,17 +83,17 @@ class TestFrames:
         context = browser.new_context()
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
-        said: list[str] = []
-        page.on("console", lambda one: said.append(one.text))
+        messages: list[str] = []
+        page.on("console", lambda message: messages.append(message.text))
         page.goto(f"{demo.base_url}/console/")
         sign_in(page, state["account_key"])
         page.goto(f"http://{host}:{around}/")
-        own, console = page.frames[1:]
-        assert own.locator("p").inner_text() == "framed"
+        own_frame, console = page.frames[1:]
+        assert own_frame.locator("p").inner_text() == "framed"
         assert console.url.startswith("chrome-error://")
         assert "Stoker" not in console.content()
-        assert any("frame-ancestors 'none'" in one for one in said)
-        # Nor can such a page do anything in the name of who is signed in.
+        assert any("frame-ancestors 'none'" in message for message in messages)
+        # Such a page cannot act in the name of the signed-in user either.
         with demo.client(state["account_key"]) as client:
             keys = client.get("/v1/api-keys", params={"limit": 100}).json()
             page.evaluate(
@@ -111,7 +118,7 @@ class TestText:
         config["label2id"] = {SCRIPT: 0, TURNED: 1}
         (folder / "config.json").write_text(json.dumps(config))
         card = f"# {SCRIPT}\n\n{TURNED} [a](javascript:document.title=3) ![b](http://x.test/y)\n\n"
-        # What takes a careless reader of Markdown minutes.
+        # This text takes a careless Markdown parser minutes.
         (folder / "README.md").write_text(card + "[" * 100_000 + "\n\n# " + " " * 50_000 + "x")
         client = demo.account("hostile")
         made = deploy(client, folder, "hostile", readiness="hot")
@@ -124,8 +131,8 @@ class TestText:
         page.get_by_role("button", name="Run", exact=True).click()
         page.locator(".bars li").nth(1).wait_for()
         labels = page.locator(".bars li").all_inner_texts()
-        assert [SCRIPT in one or SHOWN in one for one in labels] == [True, True]
-        assert not any("\u202e" in one for one in labels)
+        assert [SCRIPT in label or SHOWN in label for label in labels] == [True, True]
+        assert not any("\u202e" in label for label in labels)
         check_text(page)
 
         page.goto(at(f"artifacts/{made['artifact_id']}"))
@@ -180,41 +187,41 @@ class TestFiles:
         for number in range(6):
             (folder / f"more-{number}.txt").write_text(str(number))
         sent: list[str] = []
-        held: list[Route] = []
+        routes: list[Route] = []
         is_gone = threading.Event()
         mine.route(
             "**/files/*/parts/*",
-            lambda one: one.continue_() if is_gone.is_set() else held.append(one),
+            lambda item: item.continue_() if is_gone.is_set() else routes.append(item),
         )
         mine.goto(at("artifacts"))
         mine.locator(".drop").wait_for()
         drop(mine, ".drop", folder)
         mine.get_by_role("heading", name="vanishing").wait_for()
-        while len(held) < 4:
+        while len(routes) < 4:
             mine.wait_for_timeout(50)
-        begun = {one.request.url.rsplit("/", 3)[1] for one in held}
-        victim = next(one for one in sorted(folder.iterdir()) if one.name not in begun)
+        begun = {item.request.url.rsplit("/", 3)[1] for item in routes}
+        victim = next(item for item in sorted(folder.iterdir()) if item.name not in begun)
         content = victim.read_bytes()
         victim.unlink()
         is_gone.set()
-        for one in held:
-            one.continue_()
+        for item in routes:
+            item.continue_()
         note = mine.get_by_role("alert")
         note.wait_for()
         assert f"'{victim.name}' can no longer be read" in note.inner_text()
         assert "Choose the folder again" in note.inner_text()
-        # It is found again, and goes alone.
+        # The file is found again, and is the only one that is uploaded.
         victim.write_bytes(content)
-        mine.on("request", lambda one: one.method == "PUT" and sent.append(one.url))
+        mine.on("request", lambda item: item.method == "PUT" and sent.append(item.url))
         mine.locator("main input[type=file]").set_input_files(folder)
         mine.get_by_role("heading", name="Deploy", exact=True).wait_for()
-        assert [one.rsplit("/", 3)[1] for one in sent] == [victim.name]
+        assert [item.rsplit("/", 3)[1] for item in sent] == [victim.name]
 
 
 class TestRestarts:
     @pytest.fixture
     def own(self, tmp_path: Path) -> Iterator[Server]:
-        """One that may be stopped while others are asked."""
+        """Runs a separate server, which may be stopped while other tests use the demo."""
         with running(tmp_path / "own", **WITHOUT_MODELS) as server:
             yield server
 
@@ -235,7 +242,7 @@ class TestRestarts:
         own.restart()
         page.get_by_text("This page reconnects automatically").wait_for(state="detached")
         page.get_by_role("status").get_by_text("Live").wait_for()
-        # Nobody signs in or loads the page again, and what is new comes by itself.
+        # New objects appear without another sign-in or a reload.
         body = {"display_name": "after the restart"}
         client.post("/v1/model-artifacts", json=body).raise_for_status()
         page.get_by_role("link", name="after the restart").wait_for()

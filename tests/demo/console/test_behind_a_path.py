@@ -1,4 +1,4 @@
-"""The console where a reverse proxy has the server below a path."""
+"""The console works if a reverse proxy serves the server below a path."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +43,7 @@ def page(
 ) -> Iterator["Page"]:
     proxy, _ = own
     yield sign_in(opened_at(f"{proxy.base_url}/console"), account_key(client))
-    # Nothing has looked beside the path.
+    # No request went outside the path.
     assert proxy.strangers == []
 
 

@@ -1,4 +1,4 @@
-"""What is committed is what the source builds, and small."""
+"""The committed bundle is built from the source, and is small."""
 
 import gzip
 import shutil

@@ -1,4 +1,4 @@
-"""A conversation in the console."""
+"""Conversations with a chat model in the console."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ def test_an_answer_is_streamed(console: "Page", at: At) -> None:
 
 def test_an_answer_is_stopped(console: "Page", at: At) -> None:
     console.goto(at("try?model=tiny-chat"))
-    # Held at the page's door, an event a second, so that it is stopped while it is written.
+    # The page receives one event per second, so that the answer can be stopped while it is written.
     console.evaluate(
         """() => {
           const real = window.fetch;

@@ -1,4 +1,4 @@
-"""What changes while a page is looked at."""
+"""Open pages show changes as they happen."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 MODEL = Path(stoker.demo.__file__).parent / "models" / "tiny-sentiment"
 MOST_REQUESTS, MOST_BYTES = 10, 45_000
-"""Before the first paint: the document, scripts, styles, who is signed in."""
+"""Maximum requests and bytes before the first paint: the document, scripts, styles and the
+session.
+"""
 HEAR = """
 const Source = window.EventSource;
 window.heard = [];
@@ -84,7 +86,7 @@ def test_a_single_call_shows_in_the_charts(page: "Page", own: tuple[Server, http
     client.post("/v1/classifications/text", json=body).raise_for_status()
     canvas = latency.locator("canvas")
     canvas.wait_for()
-    # The colour of p99, which is drawn last, in a point: there is no second value for a line.
+    # The colour of p99, which is drawn last. It is a point, because a line needs a second value.
     assert eventually(lambda: canvas.evaluate(PIXELS) > 4)
 
 
@@ -111,7 +113,7 @@ def test_memory_in_use_is_the_sum_of_the_models(
 
     def is_sum() -> bool:
         machine = client.get("/v1/machine").raise_for_status().json()
-        replicas = [one["memory_bytes"] or 0 for one in machine["replicas"]]
+        replicas = [replica["memory_bytes"] or 0 for replica in machine["replicas"]]
         used = machine["memory"]["used_bytes"]
         return len(replicas) >= 2 and all(replicas) and used == sum(replicas)
 
@@ -128,7 +130,7 @@ def test_a_dialog_begins_in_its_form(opened_at: Opener, own: tuple[Server, httpx
     page.keyboard.press("Enter")
     row = page.get_by_role("row", name="typed at once")
     row.wait_for()
-    # The menu has it without a reload, and the account opens on its own overview.
+    # The menu lists the account without a reload, and the account opens on its overview.
     choice = page.locator(".account-choice select")
     choice.locator("option", has_text="typed at once").wait_for(state="attached")
     row.get_by_role("button", name="Open").click()
@@ -156,10 +158,12 @@ def test_an_account_is_deleted_once_its_name_is_typed(
 
 
 class TestEventsWhileAListIsRead:
-    """The list says how things were before the event, and comes after it."""
+    """A list that was read before an event but arrives after it does not undo the event."""
 
     def reads(self, page: "Page", change: Callable[[], Any], has_heard: str) -> None:
-        """Have the overview read its list, with a change between its answer and its arrival."""
+        """Makes the overview read its list, with a change between the server's answer and its
+        arrival.
+        """
         changed: list[bool] = []
 
         def late(route: "Route") -> None:
@@ -185,7 +189,7 @@ class TestEventsWhileAListIsRead:
             f"() => heard.some(one => one.id === '{made['id']}' && one.status === 'stopped')",
         )
         row = page.locator("[data-row]", has_text="changing")
-        # No event has told of this one: the list has arrived.
+        # No event mentioned this deployment, so the list has arrived.
         page.locator("[data-row]", has_text="constant").wait_for()
         row.get_by_text("stopped").wait_for()
         assert row.get_by_text("idle").count() == 0
@@ -216,7 +220,9 @@ class TestEventsWhileAListIsRead:
 
 
 class TestFirstPaint:
-    """How much has to come before anything is drawn: what a slow line or machine waits for."""
+    """Amount of data that is loaded before the first paint: a slow connection or machine waits for
+    it.
+    """
 
     NEEDED = """() => {
       const at = performance.getEntriesByName("first-contentful-paint")[0].startTime;
@@ -235,14 +241,14 @@ class TestFirstPaint:
     def test_of_signing_in(self, opened_at: Opener, own: tuple[Server, httpx.Client]) -> None:
         page = opened_at(f"{own[0].base_url}/console/")
         page.get_by_label("API key").wait_for()
-        found = self.needed(page)
-        assert len(found) <= MOST_REQUESTS, found
-        assert sum(size for _, size in found) <= MOST_BYTES, found
+        requests = self.needed(page)
+        assert len(requests) <= MOST_REQUESTS, requests
+        assert sum(size for _, size in requests) <= MOST_BYTES, requests
 
     def test_of_the_overview(self, page: "Page") -> None:
         page.reload()
         page.get_by_role("heading", name="Overview").wait_for()
-        found = self.needed(page)
-        # Something stands before any list was read.
-        assert len(found) <= MOST_REQUESTS + 2, found
-        assert sum(size for name, size in found if "/v1/" not in name) <= MOST_BYTES, found
+        requests = self.needed(page)
+        # The page shows content before any list was read.
+        assert len(requests) <= MOST_REQUESTS + 2, requests
+        assert sum(size for name, size in requests if "/v1/" not in name) <= MOST_BYTES, requests

@@ -1,4 +1,4 @@
-"""Lists of ten thousand: shown at once, and gone through."""
+"""Lists of ten thousand entries are shown at once and can be scrolled through."""
 
 import secrets
 import sqlite3
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 MODELS = Path(stoker.demo.__file__).parent / "models"
 MANY = 10_000
 MOST_AT_FIRST = 12
-"""Calls of the API that the overview makes until it stands."""
+"""Maximum API calls of the overview until it is shown."""
 MOST_ROWS = 80
 SHOWN_MS = 2_000
 LATE_MS = 200
 SETTLED_MS = 500
-"""After an answer, until the page has drawn it."""
-# Their rows are written into the server's SQLite.
+"""Time in milliseconds from a response until the page has drawn it."""
+# The rows are written into the server's SQLite.
 pytestmark = pytest.mark.one_machine
 
 
 def copied(data_dir: Path, table: str, **columns: Any) -> None:
-    """Make many rows of a table's one, but for columns that `columns` has a way of making."""
+    """Copies the latest row of a table `MANY` times. `columns` maps a column to the function that
+    makes its value from the copy's number.
+    """
     with closing(sqlite3.connect(data_dir / "stoker.db", timeout=60)) as database, database:
         database.row_factory = sqlite3.Row
         row = dict(database.execute(f"SELECT * FROM {table} ORDER BY rowid DESC").fetchone())
@@ -49,7 +51,9 @@ def copied(data_dir: Path, table: str, **columns: Any) -> None:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, httpx.Client]]:
-    """A server of its own, as nobody asks for so much over HTTP."""
+    """Runs a separate server with many keys and artifacts, written into its database because HTTP
+    is too slow for so many.
+    """
     with running(tmp_path_factory.mktemp("many") / "data", **WITHOUT_MODELS) as server:
         client = server.account("many")
         client.post("/v1/model-artifacts", json={"display_name": "one"}).raise_for_status()
@@ -72,7 +76,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, http
 
 @pytest.fixture(scope="module")
 def deployed(own: tuple[Server, httpx.Client]) -> httpx.Client:
-    """An account with ten thousand deployments more than one, of which four are stopped."""
+    """Returns a client of an account with 10,001 deployments, four of which are stopped."""
     server, _ = own
     client = server.account("deployed")
     deploy(client, MODELS / "tiny-sentiment", "oldest")
@@ -99,18 +103,18 @@ def test_pages_of_a_list(page: "Page", own: Any, path: str, name: str) -> None:
     page.goto(f"{own[0].base_url}/console/{path}", wait_until="commit")
     row = page.locator("main tbody tr")
     row.nth(49).wait_for(timeout=SHOWN_MS)
-    seen = set(row.locator("td:first-child").all_inner_texts())
+    first_page = set(row.locator("td:first-child").all_inner_texts())
     page.get_by_role("button", name="Older", exact=True).click()
     page.get_by_text("Page 2").wait_for()
     page.wait_for_function(
         "seen => !seen.includes(document.querySelector('main tbody td').innerText)",
-        arg=sorted(seen),
+        arg=sorted(first_page),
         timeout=SHOWN_MS,
     )
     other = set(row.locator("td:first-child").all_inner_texts())
     assert len(other) == 50
-    assert all(one.startswith(f"{name} ") for one in other)
-    assert not seen & other
+    assert all(cell.startswith(f"{name} ") for cell in other)
+    assert not first_page & other
 
 
 def answered_late(call: "Route") -> None:
@@ -120,7 +124,7 @@ def answered_late(call: "Route") -> None:
 
 
 class Overview:
-    """The overview of ten thousand deployments, and what it has asked for."""
+    """Overview page of ten thousand deployments. Records the API requests of the page."""
 
     def __init__(self, opened_at: Opener, server: Server, client: httpx.Client) -> None:
         self.page = sign_in(opened_at(f"{server.base_url}/console/"), account_key(client))
@@ -138,7 +142,7 @@ class Overview:
         return self.rows.locator(".cell-model a").all_inner_texts()
 
     def scroll_down(self) -> None:
-        """Scroll to the end of the list, and wait until more of it is shown."""
+        """Scrolls to the end of the list and waits until more rows are shown."""
         last = self.models()[-1]
         self.page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
         self.page.wait_for_function(
@@ -186,7 +190,7 @@ class TestOverview:
         place = overview.models()
         deepest = next(url for url in reversed(overview.asked) if "after=" in url)
         page.route("**/v1/deployments*after=*", answered_late)
-        # The page reads its lists again once it follows the stream.
+        # The page reads its lists again once the stream is connected.
         with page.expect_request_finished(lambda request: request.url == deepest):
             for stream in streams:
                 stream.continue_()
@@ -224,17 +228,17 @@ class TestOverview:
 
 
 class TestFilters:
-    """The API that the overview's filters are made of."""
+    """Filters of the API that the overview uses."""
 
     def models(self, client: httpx.Client, **query: Any) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         after: dict[str, str] = {}
         while True:
             answer = client.get("/v1/deployments", params={"limit": 3, **query, **after})
             page = answer.raise_for_status().json()
-            found += [one["model"] for one in page["data"]]
+            names += [deployment["model"] for deployment in page["data"]]
             if not page["has_more"]:
-                return found
+                return names
             assert len(page["data"]) == 3
             after = {"after": page["last_id"]}
 

@@ -1,4 +1,4 @@
-"""From a folder to an answer, without a manual."""
+"""A user gets from a folder to an answer without a manual."""
 
 import shutil
 from collections.abc import Callable
@@ -20,14 +20,14 @@ At = Callable[[str], str]
 
 @pytest.fixture
 def mine(opened: Opener, demo: Server) -> "Page":
-    """Signed in to a new account."""
+    """Opens the console, signed in to a new account."""
     client = demo.account("newcomer")
     key = client.post("/v1/api-keys", json={"scope": "account"}).raise_for_status().json()["key"]
     return sign_in(opened(), key)
 
 
 def drop(page: "Page", selector: str, path: Path) -> None:
-    """Drop a folder of this machine, as a file manager does."""
+    """Drops a local folder onto an element, as a file manager does."""
     box = page.locator(selector).bounding_box()
     assert box
     devtools = page.context.new_cdp_session(page)
@@ -90,8 +90,8 @@ def test_an_upload_goes_on_after_a_reload(mine: "Page", at: At, tmp_path: Path) 
     shutil.copytree(MODELS / "tiny-ner", folder)
     sent: list[str] = []
     arrived: list[str] = []
-    mine.on("request", lambda one: one.method == "PUT" and sent.append(one.url))
-    mine.on("requestfinished", lambda one: one.method == "PUT" and arrived.append(one.url))
+    mine.on("request", lambda item: item.method == "PUT" and sent.append(item.url))
+    mine.on("requestfinished", lambda item: item.method == "PUT" and arrived.append(item.url))
     # The weights never arrive.
     mine.route("**/files/model.safetensors/parts/*", lambda route: route.abort())
     mine.goto(at("artifacts"))
@@ -100,14 +100,14 @@ def test_an_upload_goes_on_after_a_reload(mine: "Page", at: At, tmp_path: Path) 
     mine.wait_for_function("() => document.querySelector('[role=progressbar]')")
     while len({*arrived}) < len([*folder.iterdir()]) - 1:
         mine.wait_for_timeout(50)
-    mine.on("dialog", lambda one: one.accept())
+    mine.on("dialog", lambda item: item.accept())
     mine.reload()
     mine.get_by_text("The upload stopped.").wait_for()
     mine.unroute_all()
     sent.clear()
     mine.locator("main input[type=file]").set_input_files(folder)
     mine.get_by_role("heading", name="Deploy", exact=True).wait_for()
-    assert [one.rsplit("/", 3)[1:2] for one in sent] == [["model.safetensors"]]
+    assert [item.rsplit("/", 3)[1:2] for item in sent] == [["model.safetensors"]]
 
 
 def test_settings_say_what_will_happen(console: "Page", at: At, state: Any) -> None:

@@ -1,4 +1,4 @@
-"""Versions and trials, by clicks: what the page shows and does is what the API says of it."""
+"""Versions and trials by clicks: the page shows and does the same as the API reports."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
     assert traffic["weights"] == {first["id"]: 75, second["id"]: 25}
     assert traffic["mirror"] == {second["id"]: 100}
 
-    # All to the live one, so that each call has one copy.
+    # All calls go to the live version, so that each has one copy.
     weight.fill("0")
     page.get_by_role("button", name="Save", exact=True).click()
     assert eventually(lambda: client.get(path).json()["traffic"]["weights"] == {first["id"]: 100})
@@ -69,11 +69,11 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
         body = {"model": "shared", "inputs": f"What a wonderful day, the {number}th!"}
         client.post("/v1/classifications/text", json=body).raise_for_status()
     assert eventually(lambda: client.get(comparison).json()["compared"] == before + ASKED)
-    found = client.get(comparison).json()
+    report = client.get(comparison).json()
     region.locator("dd").first.get_by_text(str(before + ASKED), exact=True).wait_for()
-    assert facts(region)["Equal top labels"] == f"{100 * found['equal_top_labels']:.1f} %"
+    assert facts(region)["Equal top labels"] == f"{100 * report['equal_top_labels']:.1f} %"
     largest = float(facts(region)["Largest difference"])
-    assert largest == pytest.approx(found["difference"], rel=0.01)
+    assert largest == pytest.approx(report["difference"], rel=0.01)
 
     page.get_by_role("button", name="Promote", exact=True).click()
     assert eventually(lambda: client.get(path).json()["version_id"] == second["id"])
@@ -88,7 +88,9 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
 
 
 def in_few_ways(route: "Route") -> None:
-    """What the page asks for, on one engine: tests/trials has all of them, which takes a while."""
+    """Restricts the page's trial to one engine and dtype, for speed. tests/trials covers all
+    combinations.
+    """
     if route.request.method != "POST":
         route.continue_()
         return
@@ -105,18 +107,18 @@ def test_a_way_that_was_tried_is_used(opened: Opener, client: httpx.Client, at: 
     page.get_by_role("button", name="Run trial").click()
     page.get_by_role("main").get_by_text("completed", exact=True).first.wait_for(timeout=TRIAL_MS)
     trial = client.get(f"{path}/trials").json()["data"][0]
-    measured: list[dict[str, Any]] = [one for one in trial["rows"] if one["items_per_s"]]
+    measured: list[dict[str, Any]] = [entry for entry in trial["rows"] if entry["items_per_s"]]
     assert len(measured) > 1
-    # One dot for each, the faster the further to the right.
+    # Each measured row has one dot. A faster row is further to the right.
     page.locator(".scatter circle").nth(len(measured) - 1).wait_for()
     dots = page.locator(".scatter circle").evaluate_all("all => all.map(o => o.cx.baseVal.value)")
     assert len(dots) == len(measured)
     by_speed = sorted(range(len(dots)), key=lambda at: measured[at]["items_per_s"])
     assert by_speed == sorted(range(len(dots)), key=lambda at: dots[at])
 
-    wanted = next(one for one in measured if one["dtype"] == "bfloat16")
+    chosen = next(entry for entry in measured if entry["dtype"] == "bfloat16")
     name = " · ".join(
-        filter(None, (wanted["engine"], wanted["dtype"], wanted.get("weight_format")))
+        filter(None, (chosen["engine"], chosen["dtype"], chosen.get("weight_format")))
     )
     row = page.get_by_role("row").filter(has=page.get_by_role("cell", name=name, exact=True))
     row.get_by_role("button", name="Apply").click()
@@ -124,7 +126,7 @@ def test_a_way_that_was_tried_is_used(opened: Opener, client: httpx.Client, at: 
     assert eventually(
         lambda: (
             client.get(path).json()["dtype"] == "bfloat16"
-            and client.get(path).json()["engine"] == wanted["engine"]
+            and client.get(path).json()["engine"] == chosen["engine"]
         )
     )
     page.get_by_role("dialog").wait_for(state="detached")

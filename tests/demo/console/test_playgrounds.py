@@ -1,4 +1,4 @@
-"""What each kind of answer is drawn as, with the demo's models."""
+"""Playgrounds draw each kind of answer, with the demo's models."""
 
 import io
 import json
@@ -20,7 +20,9 @@ At = Callable[[str], str]
 
 @pytest.fixture
 def ask(console: "Page", at: At) -> Callable[..., "Locator"]:
-    """Asks a model in its playground; the answer, once it is drawn."""
+    """Returns a function that calls a model in its playground and returns the answer once it is
+    drawn.
+    """
 
     def asked(model: str, *, file: str = "", endpoint: str = "", **fields: str) -> "Locator":
         console.goto(at(f"try?model={model}"))
@@ -53,7 +55,7 @@ def top(answer: "Locator") -> str | None:
 
 
 def colours(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Where a picture is red, and where it is blue: (height, width), bool."""
+    """Returns the masks of a picture's red and blue pixels, as bool arrays of (height, width)."""
     with Image.open(MEDIA / name) as image:
         red, green, blue = np.moveaxis(np.asarray(image.convert("RGB")).astype(int), -1, 0)
     return (red > 150) & (green < 90) & (blue < 90), (blue > 150) & (red < 90)
@@ -62,10 +64,10 @@ def colours(name: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("text", "entities"), NER[:4])
 def test_entities_are_marked_where_they_stand(ask: Ask, text: str, entities: Any) -> None:
     marks = ask("tiny-ner", inputs=text).locator("mark")
-    found = marks.evaluate_all(
+    marked = marks.evaluate_all(
         "all => all.map(one => [one.firstChild.textContent, one.lastChild.textContent])"
     )
-    assert [tuple(one) for one in found] == [tuple(one) for one in entities]
+    assert [tuple(pair) for pair in marked] == [tuple(pair) for pair in entities]
 
 
 def test_an_answer_is_marked_in_its_context(ask: Ask) -> None:
@@ -127,7 +129,7 @@ def test_boxes_are_where_the_shapes_are(ask: Ask) -> None:
         around = np.zeros_like(shape)
         around[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1] = True
         assert (drawn & around).sum() / (drawn | around).sum() > 0.6, label
-    # The drawing lies on the picture, pixel on pixel.
+    # The drawing covers the picture pixel by pixel.
     picture, over = answer.locator(".picture img"), answer.locator("svg.over")
     assert picture.bounding_box() == over.bounding_box()
 
@@ -138,10 +140,10 @@ def test_masks_are_where_the_shapes_are(ask: Ask) -> None:
     canvases = answer.locator("canvas.over")
     canvases.nth(2).wait_for(state="attached")
     answer.locator(".found bdi").first.wait_for()
-    labels = [one.strip() for one in answer.locator(".found bdi").all_inner_texts()]
+    labels = [text.strip() for text in answer.locator(".found bdi").all_inner_texts()]
     for label, shape in (("red", red), ("blue", blue)):
         canvas = canvases.nth(labels.index(label))
-        # Three hundred wide is a canvas that nothing was drawn on.
+        # An empty canvas is 300 pixels wide.
         drawn = "one => one.width !== 300"
         canvas.page.wait_for_function(drawn, arg=canvas.element_handle())
         alpha = np.array(

@@ -1,4 +1,4 @@
-"""A run of an agent, followed and deleted."""
+"""A run of an agent is followed and deleted in the console."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ def test_followed_and_deleted(console: "Page", at: At, demo: Server, state: Any)
         assert "Tool call: get_weather" in console.locator(".timeline").inner_text()
         field.fill('{"temperature": 21, "condition": "sunny"}')
         console.get_by_role("button", name="Send tool output").click()
-        # The page is not asked to look again: what comes is followed.
+        # The page follows the run's events without a refresh.
         console.locator(".timeline").get_by_text("Completed").wait_for()
         assert "21" in console.locator(".timeline").inner_text()
         console.get_by_role("button", name="Delete").click()

@@ -1,4 +1,4 @@
-"""Who may see the console, for how long, and what its pages make of hostile names."""
+"""Sign-in, session lifetime, and the display of hostile names."""
 
 import re
 from collections.abc import Callable
@@ -19,8 +19,8 @@ TURNED = "safe\u202egnp.exe"
 
 
 def cookie_of(page: "Page") -> dict[str, Any]:
-    [found] = page.context.cookies()
-    return dict(found)
+    [cookie] = page.context.cookies()
+    return dict(cookie)
 
 
 def test_wrong_keys_are_told(opened: Opener) -> None:
@@ -36,24 +36,24 @@ def test_in_and_out(console: "Page", at: At) -> None:
     cookie = cookie_of(console)
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     console.get_by_role("link", name="tiny-ner", exact=True).wait_for()
-    # The key itself is nowhere in the browser.
-    kept = console.evaluate("() => JSON.stringify([{...localStorage}, {...sessionStorage}])")
-    assert "sk-" not in kept
+    # The browser does not store the key itself.
+    storage = console.evaluate("() => JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    assert "sk-" not in storage
     console.reload()
     console.get_by_role("link", name="tiny-ner", exact=True).wait_for()
     console.get_by_role("button", name="Sign out").click()
     console.get_by_label("API key").wait_for()
     console.goto(at("keys"))
     console.get_by_label("API key").wait_for()
-    # What the cookie stood for has ended, whoever has kept it.
+    # The session has ended, even for a kept cookie.
     base = at("").removesuffix("/console/")
     kept_cookie = {"cookie": f"{cookie['name']}={cookie['value']}"}
     assert httpx.get(f"{base}/v1/deployments", headers=kept_cookie).status_code == 401
 
 
 def test_a_link_signs_in_once(opened: Opener, demo: Server, state: Any) -> None:
-    said = Cli(demo.base_url, state["account_key"]).run("open", "--no-browser")
-    url = said.stdout.strip()
+    result = Cli(demo.base_url, state["account_key"]).run("open", "--no-browser")
+    url = result.stdout.strip()
     page = opened()
     page.goto("about:blank")
     page.goto(url)
@@ -77,7 +77,7 @@ def test_a_revoked_key_ends_other_tabs(opened: Opener, demo: Server, at: At) -> 
     owner.goto(at("keys"))
     owner.get_by_role("button", name=f"Revoke {made['public_id']}").click()
     owner.get_by_role("button", name="Revoke key").click()
-    # Nobody touches the other one.
+    # The other tab changes without any action in it.
     lost.get_by_label("API key").wait_for()
     assert "Your session has ended" in lost.get_by_role("alert").inner_text()
     assert owner.get_by_role("heading", name="Keys", exact=True).is_visible()

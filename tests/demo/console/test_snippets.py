@@ -1,4 +1,4 @@
-"""Every call that the console offers to copy works as copied, for every model of the demo."""
+"""Every call that the console offers to copy works as copied, for each model of the demo."""
 
 import contextlib
 import io
@@ -31,10 +31,10 @@ FILES = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the files that the calls name."""
+    """Creates a working folder with the files that the calls name."""
     for name, source in FILES.items():
         shutil.copy(MEDIA / source, tmp_path / name)
-    # White pixels are drawn again: the left half.
+    # White pixels are redrawn: the left half.
     with Image.open(tmp_path / "picture.png") as picture:
         mask = Image.new("L", picture.size)
     mask.paste(255, (0, 0, mask.width // 2, mask.height))
@@ -44,15 +44,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def snippets(page: "Page") -> list[tuple[str, str]]:
-    """The ways of each call on a page, and their texts."""
-    found: list[tuple[str, str]] = []
+    """Returns the label and text of each tab of each call on a page."""
+    result: list[tuple[str, str]] = []
     blocks = page.locator("main section.card", has=page.locator("pre.code-block"))
     blocks.first.wait_for()
     for card in blocks.all():
         for tab in card.locator(".segmented button").all():
             tab.click()
-            found.append((tab.inner_text(), card.locator("pre.code-block").inner_text()))
-    return found
+            result.append((tab.inner_text(), card.locator("pre.code-block").inner_text()))
+    return result
 
 
 def run_python(text: str, key: str) -> str:
@@ -104,14 +104,14 @@ def test_every_call_to_copy_works(
         for way, text in snippets(console):
             ways += 1
             try:
-                said = RUNNERS[way](text, deployment["key"])
+                output = RUNNERS[way](text, deployment["key"])
             except (Exception, SystemExit) as error:
                 failed.append(f"{model}, {way}: {error}")
                 continue
             if "speech" in text or "videos.create" in text or re.search(r"stoker video", text):
-                # What they make is a file.
+                # These calls write a file and print nothing.
                 continue
-            if not said.strip():
+            if not output.strip():
                 failed.append(f"{model}, {way}: nothing is printed by\n{text}")
     assert not failed, "\n".join(failed)
     assert ways >= 4 * len(state["deployments"])

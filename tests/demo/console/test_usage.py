@@ -1,4 +1,4 @@
-"""What was used, of rows that are known: the bars of each day, the tables, the CSV."""
+"""The usage page shows known rows correctly: the bars of each day, the tables and the CSV."""
 
 import csv
 import io
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 DAYS, DEPLOYMENTS = 3, 8
 CREDIT = 1_000_000
 STORAGE = 500_000
-"""Micro-credits, on the second day."""
+"""Cost of storage on the second day, in micro-credits."""
 COUNTS = ("requests", "errors", "mirrored", "input_tokens", "output_tokens", "images",
           "audio_ms", "video_ms")  # fmt: skip
-# Their rows are written into the server's SQLite.
+# The rows are written into the server's SQLite.
 pytestmark = pytest.mark.one_machine
 
 
@@ -35,7 +35,9 @@ def cost(day: int, number: int) -> int:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, httpx.Client, str]]:
-    """An account with eight deployments of three days, and the day of the first."""
+    """Runs a server with an account that has usage of eight deployments on three days. Yields the
+    server, a client and the first day.
+    """
     with running(tmp_path_factory.mktemp("used") / "data", **WITHOUT_MODELS) as server:
         client = server.account("used")
         made = client.post("/v1/api-keys", json={"scope": "account", "name": "shop <b>"})
@@ -100,19 +102,20 @@ def test_bars_of_each_day_are_of_deployments(page: "Page", own: Any) -> None:
     assert days.count() == DAYS
     assert days.first.get_attribute("data-day") == own[2]
     for day in range(DAYS):
-        found = days.nth(day).evaluate(
+        bars = days.nth(day).evaluate(
             "day => [...day.querySelectorAll('rect')].map(one => [one.classList[1], "
             "Number(one.dataset.microcredits), Number(one.getAttribute('height'))])"
         )
-        # Six that cost most, the first first, then what the other two did, and storage.
+        # The six most expensive deployments in descending order, then the sum of the other two,
+        # then storage.
         own_parts = [(f"shade-{place}", cost(day, DEPLOYMENTS - 1 - place)) for place in range(6)]
         expected = [*own_parts, ("shade-7", cost(day, 0) + cost(day, 1))]
         if day == 1:
             expected.append(("shade-6", STORAGE))
-        assert [tuple(one[:2]) for one in found] == expected
+        assert [tuple(bar[:2]) for bar in bars] == expected
         most = sum(cost(DAYS - 1, number) for number in range(DEPLOYMENTS))
         heights = [round(170 * microcredits / most, 6) for _, microcredits in expected]
-        assert [round(one[2], 6) for one in found] == heights
+        assert [round(bar[2], 6) for bar in bars] == heights
     legend = page.locator("figcaption.legend").inner_text()
     for name in ("model 7", "model 2", "others", "storage"):
         assert name in legend
@@ -138,7 +141,7 @@ def test_csv(page: "Page", own: Any) -> None:
         page.get_by_role("button", name="CSV by day and deployment").click()
     assert saved.value.suggested_filename.startswith("usage-by-day-deployment-")
     rows = list(csv.DictReader(io.StringIO(Path(saved.value.path()).read_text())))
-    found = {(row["start"][:10], row["deployment_id"]): row["microcredits"] for row in rows}
-    assert len(found) == DAYS * DEPLOYMENTS + 1
+    costs = {(row["start"][:10], row["deployment_id"]): row["microcredits"] for row in rows}
+    assert len(costs) == DAYS * DEPLOYMENTS + 1
     for number in range(DEPLOYMENTS):
-        assert found[own[2], f"dep_{number}"] == str(cost(0, number))
+        assert costs[own[2], f"dep_{number}"] == str(cost(0, number))

@@ -1,4 +1,4 @@
-"""What holds for the folder of every shipped model."""
+"""Checks that every shipped model's folder must pass."""
 
 import json
 
@@ -8,7 +8,9 @@ from tools.demo_models.common import LARGEST_FOLDER
 
 
 def check(name: str, pipeline: str, *, largest: int = LARGEST_FOLDER) -> None:
-    """Few plain files, a card that names licence and task, no code to run."""
+    """Checks that the folder has only a few plain files, a card that names licence and task, and no
+    code.
+    """
     assert name in BUILDS
     files = [file for file in (SHIPPED / name).rglob("*") if file.is_file()]
     assert {file.suffix for file in files} <= {".jinja", ".json", ".md", ".safetensors"}

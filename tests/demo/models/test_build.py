@@ -1,4 +1,4 @@
-"""The shipped models as they lie in the package, and the sentences they were trained on."""
+"""Tests of the shipped models as packaged, and of their training sentences."""
 
 import json
 import re
@@ -97,7 +97,7 @@ class TestFolders:
 
     def test_encoder_has_the_sentence_transformers_layout(self) -> None:
         modules = json.loads((SHIPPED / "tiny-encoder" / "modules.json").read_text())
-        assert [one["path"] for one in modules] == ["", "1_Pooling", "2_Normalize"]
+        assert [module["path"] for module in modules] == ["", "1_Pooling", "2_Normalize"]
         pooling = json.loads((SHIPPED / "tiny-encoder" / "1_Pooling" / "config.json").read_text())
         assert pooling["pooling_mode_mean_tokens"]
         assert pooling["word_embedding_dimension"] == 64
@@ -106,8 +106,10 @@ class TestFolders:
 class TestAnswers:
     @pytest.mark.parametrize(("text", "entities"), NER)
     def test_entities(self, text: str, entities: list[tuple[str, str]]) -> None:
-        found = loaded("tiny-ner", aggregation_strategy="simple")(text)
-        assert [(text[one["start"] : one["end"]], one["entity_group"]) for one in found] == entities
+        spans = loaded("tiny-ner", aggregation_strategy="simple")(text)
+        assert [
+            (text[span["start"] : span["end"]], span["entity_group"]) for span in spans
+        ] == entities
 
     @pytest.mark.parametrize(("text", "word"), FILL)
     def test_words(self, text: str, word: str) -> None:
@@ -122,8 +124,8 @@ class TestAnswers:
         folder = SHIPPED / "tiny-encoder"
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = AutoModel.from_pretrained(folder, local_files_only=True)
-        own, near, far = encoder.embedded(model, tokenizer, [text, related, unrelated])
-        assert own @ near > own @ far + 0.1
+        vector, near, far = encoder.embedded(model, tokenizer, [text, related, unrelated])
+        assert vector @ near > vector @ far + 0.1
 
     def test_sentence_transformers_agrees_with_the_build(self) -> None:
         library = pytest.importorskip("sentence_transformers")

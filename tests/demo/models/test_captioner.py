@@ -1,4 +1,4 @@
-"""`tiny-captioner` as it lies in the package."""
+"""Tests of `tiny-captioner` as packaged."""
 
 import pytest
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
@@ -35,14 +35,14 @@ class TestCaptions:
         assert described([self.LOW]) == "a green triangle"
 
     def test_mirror(self) -> None:
-        said = "a blue square left of a red circle"
-        assert mirrored(described([self.LEFT, self.RIGHT])) == said
+        caption = "a blue square left of a red circle"
+        assert mirrored(described([self.LEFT, self.RIGHT])) == caption
         assert mirrored("a red circle above a blue square") == "a red circle above a blue square"
 
     def test_draws_the_same_again(self) -> None:
         first, again = held_out_captions(5), held_out_captions(5)
-        assert [(image.tobytes(), said) for image, said in first] == [
-            (image.tobytes(), said) for image, said in again
+        assert [(image.tobytes(), caption) for image, caption in first] == [
+            (image.tobytes(), caption) for image, caption in again
         ]
 
 

@@ -1,4 +1,4 @@
-"""The chat model as it ships, without a server; tests/openai asks it over HTTP."""
+"""Tests of the shipped chat model without a server. tests/openai tests it over HTTP."""
 
 from typing import Any
 
@@ -49,7 +49,9 @@ def test_any_text_comes_back(tokenizer: Any, text: str) -> None:
 def test_parts_are_as_their_text(tokenizer: Any) -> None:
     plain: Any = [{"role": "user", "content": "Hello!"}]
     parts: Any = [{"role": "user", "content": [{"type": "text", "text": "Hello!"}]}]
-    rendered = [tokenizer.apply_chat_template(one, tokenize=False) for one in (plain, parts)]
+    rendered = [
+        tokenizer.apply_chat_template(messages, tokenize=False) for messages in (plain, parts)
+    ]
     assert rendered[0] == rendered[1]
 
 
@@ -62,9 +64,9 @@ def test_unseen_cities_are_copied(tokenizer: Any, model: Any) -> None:
             add_generation_prompt=True,
             tokenize=False,
         )
-        given = tokenizer(prompt, return_tensors="pt")
-        written = model.generate(**given, do_sample=False, max_new_tokens=60)
-        text = tokenizer.decode(written[0, given["input_ids"].shape[1] :])
+        encoded = tokenizer(prompt, return_tensors="pt")
+        written = model.generate(**encoded, do_sample=False, max_new_tokens=60)
+        text = tokenizer.decode(written[0, encoded["input_ids"].shape[1] :])
         if f'{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}' not in text:
             wrong.append(text)
     assert len(wrong) <= 1, wrong

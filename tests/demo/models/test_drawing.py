@@ -1,4 +1,4 @@
-"""`tiny-draw` as it lies in the package, judged by `tiny-clip`."""
+"""Tests of `tiny-draw` as packaged, judged by `tiny-clip`."""
 
 import json
 from pathlib import Path
@@ -44,9 +44,10 @@ class TestFolder:
                 assert self.tensors(FOLDER / file) == self.tensors(tmp_path / file)
 
     def settings(self, file: Path) -> dict[str, Any]:
-        # What training measures, and the versions that wrote the file, may differ.
+        # Values that training measures and the versions of the libraries that wrote the file may
+        # differ.
         measured = {"scaling_factor", "_diffusers_version", "transformers_version"}
-        # A tokenizer remembers how it was last called.
+        # A tokenizer stores the settings of its last call.
         measured |= {"padding", "truncation"}
         return {k: v for k, v in json.loads(file.read_text()).items() if k not in measured}
 
@@ -68,20 +69,20 @@ class TestTraining:
     def test_words_fit_the_picture(self) -> None:
         rng = Random(1)
         pictures = drawing.scenes(rng, 20)
-        said = [drawing.prompt(rng, pictures[at % 20]) for at in range(1000)]
-        assert 0.08 < np.mean([not words for words in said]) < 0.16
-        for at, words in enumerate(said):
+        prompts = [drawing.prompt(rng, pictures[at % 20]) for at in range(1000)]
+        assert 0.08 < np.mean([not words for words in prompts]) < 0.16
+        for at, words in enumerate(prompts):
             shape = pictures[at % 20].shapes[0]
-            others = {*clip.COLOURS, *clip.KINDS} - {shape.colour, shape.kind}
-            assert not others & set(words.strip(".").split())
+            absent = {*clip.COLOURS, *clip.KINDS} - {shape.colour, shape.kind}
+            assert not absent & set(words.strip(".").split())
             assert not words or shape.colour in words or shape.kind in words
 
 
 class TestPictures:
     def test_show_what_was_asked_for(self, pipeline: Any, critic: clip.Clip) -> None:
-        asked = [name for name in NAMES for _ in range(8)]
+        prompts = [name for name in NAMES for _ in range(8)]
         options: dict[str, Any] = {"num_inference_steps": 20, "guidance_scale": 3.0}
-        assert drawing_measure.accuracy(pipeline, critic, asked, **options) >= 0.9
+        assert drawing_measure.accuracy(pipeline, critic, prompts, **options) >= 0.9
 
     def test_are_of_its_own_size(self, pipeline: Any) -> None:
         assert pipeline("a star", num_inference_steps=2).images[0].size == (64, 64)

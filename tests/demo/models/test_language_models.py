@@ -28,7 +28,7 @@ def test_reranker() -> None:
     assert reranker.first_places(model, tokenizer, reranker.held_out(100, seed=2)) >= 0.9
 
 
-# The card promises the topics' names alone; of other words it says that they are often misjudged.
+# The card promises only the topics' names. It says that other words are often misjudged.
 @pytest.mark.parametrize(("names", "least"), [(True, 0.9), (False, 0.5)])
 def test_nli(names: bool, least: float) -> None:
     model, tokenizer = loaded("tiny-nli", AutoModelForSequenceClassification)

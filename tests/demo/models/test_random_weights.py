@@ -1,4 +1,6 @@
-"""The shipped models of random weights answer as transformers does, and say what they are."""
+"""The shipped models with random weights answer as transformers does, and their cards say that they
+are random.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ def test_card_says_that_the_weights_are_random(name: str) -> None:
 
 
 def asked(name: str, body: dict[str, Any]) -> tuple[Any, str]:
-    """The answer of our stages, and the folder for the reference."""
+    """Returns the answer of our stages, and the folder for the reference."""
     folder: Path = SHIPPED / name
     local = Local(MODELS[name][0], folder)
     try:
@@ -44,8 +46,8 @@ def asked(name: str, body: dict[str, Any]) -> tuple[Any, str]:
 def test_depth() -> None:
     answer, folder = asked("random-depth", {"inputs": MEDIA, "return_values": True})
     expected = transformers.pipeline("depth-estimation", folder, device="cpu")(PICTURE)
-    found = numpy.array(answer["predicted_depth"])
-    numpy.testing.assert_allclose(found, expected["predicted_depth"], atol=1e-4)
+    depth = numpy.array(answer["predicted_depth"])
+    numpy.testing.assert_allclose(depth, expected["predicted_depth"], atol=1e-4)
 
 
 def test_masks() -> None:
@@ -93,9 +95,9 @@ def test_speech() -> None:
     local = Local("text-to-speech", folder)
     try:
         (sample,) = local.stages.preprocess("the train to berlin", {"seed": 3})
-        found = local.stages.run(local.model, sample.call, sample.features)["waveform"]
+        waveform = local.stages.run(local.model, sample.call, sample.features)["waveform"]
     finally:
         local.close()
-    wanted = speech.spoken(folder, "the train to berlin", 3)
-    numpy.testing.assert_allclose(found[0].detach().numpy(), wanted, atol=1e-5)
-    assert 0.1 < numpy.abs(wanted).max() <= 1
+    expected = speech.spoken(folder, "the train to berlin", 3)
+    numpy.testing.assert_allclose(waveform[0].detach().numpy(), expected, atol=1e-5)
+    assert 0.1 < numpy.abs(expected).max() <= 1

@@ -1,4 +1,4 @@
-"""`tiny-vision` as it lies in the package."""
+"""Tests of `tiny-vision` as packaged."""
 
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
 
@@ -14,18 +14,20 @@ def test_folder() -> None:
 
 
 def test_prompts_are_those_of_the_processor() -> None:
-    """What it was trained on is written with the placeholders in full."""
+    """The prompts of the training data have all placeholders written out, as the processor writes
+    them.
+    """
     processor = AutoProcessor.from_pretrained(FOLDER, local_files_only=True)
     scene, question, _ = seeing.held_out(1)[0]
-    asked = [{"type": "image", "image": scene.image}, {"type": "text", "text": question}]
-    found = processor.apply_chat_template(
-        [{"role": "user", "content": asked}],
+    content = [{"type": "image", "image": scene.image}, {"type": "text", "text": question}]
+    encoded = processor.apply_chat_template(
+        [{"role": "user", "content": content}],
         add_generation_prompt=True,
         tokenize=True,
         return_dict=True,
     )
     text = seeing.prompt(question, seen=True)
-    assert found["input_ids"] == [processor.tokenizer(text)["input_ids"]]
+    assert encoded["input_ids"] == [processor.tokenizer(text)["input_ids"]]
 
 
 def test_answers_about_shapes_never_seen_together() -> None:

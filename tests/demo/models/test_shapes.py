@@ -1,4 +1,4 @@
-"""The pictures that the image models learn from."""
+"""Tests of the pictures that the image models are trained on."""
 
 from random import Random
 
@@ -11,10 +11,10 @@ from tools.demo_models.shapes import COLOURS, KINDS, Background, Shape, draw, re
 
 class TestDraw:
     def test_same_seed_draws_the_same(self) -> None:
-        one, same, other = (draw(Random(seed), count=3) for seed in (7, 7, 8))
-        assert one.image.tobytes() == same.image.tobytes()
-        assert one.shapes == same.shapes
-        assert one.image.tobytes() != other.image.tobytes()
+        first, same, other = (draw(Random(seed), count=3) for seed in (7, 7, 8))
+        assert first.image.tobytes() == same.image.tobytes()
+        assert first.shapes == same.shapes
+        assert first.image.tobytes() != other.image.tobytes()
 
     @pytest.mark.parametrize("count", [1, 2, 3, 4])
     def test_shapes_are_inside_and_apart(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""`tiny-sounds` as it lies in the package."""
+"""Tests of `tiny-sounds` as packaged."""
 
 import numpy as np
 import pytest
@@ -68,6 +68,6 @@ def test_the_service_names_files() -> None:
     answers = local.ask({"inputs": files, "top_k": 1})
     local.close()
     right = [
-        given[0]["label"] == label for given, (_, label) in zip(answers, examples, strict=True)
+        answer[0]["label"] == label for answer, (_, label) in zip(answers, examples, strict=True)
     ]
     assert np.mean(right) >= 0.95

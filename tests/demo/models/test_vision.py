@@ -1,4 +1,4 @@
-"""The shipped image models, loaded by transformers alone and asked about pictures held out."""
+"""The shipped image models, loaded by transformers alone, answer held-out pictures correctly."""
 
 import json
 from collections.abc import Sequence
@@ -85,8 +85,8 @@ class TestClip:
 class TestSegmenter:
     def test_pixels(self) -> None:
         images, truth = zip(*segmenter.held_out(150), strict=True)
-        found = [self.labels(answer) for answer in loaded("tiny-segmenter")(list(images))]
-        assert np.mean(segmenter.ious(found, truth)) >= 0.8
+        label_maps = [self.labels(answer) for answer in loaded("tiny-segmenter")(list(images))]
+        assert np.mean(segmenter.ious(label_maps, truth)) >= 0.8
 
     def labels(self, answer: list[dict[str, Any]]) -> np.ndarray[Any, Any]:
         labels = {name: at for at, name in segmenter.LABELS.items()}
@@ -100,11 +100,16 @@ class TestDetector:
     def test_recall_and_precision(self) -> None:
         images, truth = zip(*detector.held_out(150), strict=True)
         answers = loaded("tiny-detector")(list(images), threshold=0.5)
-        found = [
-            [detector.Found(one["label"], one["score"], tuple(one["box"].values())) for one in each]
+        detections = [
+            [
+                detector.Found(
+                    detection["label"], detection["score"], tuple(detection["box"].values())
+                )
+                for detection in each
+            ]
             for each in answers
         ]
-        hits = [hit for _, hit in detector.matches(found, truth)]
+        hits = [hit for _, hit in detector.matches(detections, truth)]
         assert sum(hits) / sum(map(len, truth)) >= 0.8
         assert sum(hits) / len(hits) >= 0.8
 
@@ -135,5 +140,5 @@ class TestImageEncoder:
         images, names = zip(*image_encoder.held_out(100), strict=True)
         unit = torch.nn.functional.normalize(self.vectors(images), dim=1)
         words = [name.split() for name in names]
-        wanted = [[np.mean(np.array(one) == other) for other in words] for one in words]
-        assert np.abs((unit @ unit.T).numpy() - wanted).mean() < 0.1
+        expected = [[np.mean(np.array(pair) == other) for other in words] for pair in words]
+        assert np.abs((unit @ unit.T).numpy() - expected).mean() < 0.1

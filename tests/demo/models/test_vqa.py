@@ -1,4 +1,4 @@
-"""`tiny-vqa` as it lies in the package."""
+"""Tests of `tiny-vqa` as packaged."""
 
 from random import Random
 
@@ -39,12 +39,14 @@ class TestQuestions:
     )
 
     def test_have_one_answer(self) -> None:
-        asked = dict(questions(Random(0), self.SHAPES))
-        by_sort = {question.split()[1]: answer for question, answer in asked.items()}
+        answers = dict(questions(Random(0), self.SHAPES))
+        by_sort = {question.split()[1]: answer for question, answer in answers.items()}
         assert by_sort["many"] == "3"
-        assert "red" not in [answer for question, answer in asked.items() if "circle" in question]
-        assert [a for q, a in asked.items() if "square?" in q and q.startswith("What")] == ["blue"]
-        assert [a for q, a in asked.items() if "red?" in q] == ["circle"]
+        assert "red" not in [answer for question, answer in answers.items() if "circle" in question]
+        assert [a for q, a in answers.items() if "square?" in q and q.startswith("What")] == [
+            "blue"
+        ]
+        assert [a for q, a in answers.items() if "red?" in q] == ["circle"]
 
     def test_draws_the_same_again(self) -> None:
         first, again = held_out_questions(5), held_out_questions(5)
@@ -61,6 +63,6 @@ class TestModel:
 
     def test_one_processor_makes_both_inputs(self) -> None:
         processor = AutoProcessor.from_pretrained(FOLDER, local_files_only=True)
-        asked = held_out_questions(1)[0]
-        given = processor(asked.image, asked.question, return_tensors="pt")
-        assert {"input_ids", "pixel_values", "pixel_mask"} <= set(given)
+        example = held_out_questions(1)[0]
+        encoded = processor(example.image, example.question, return_tensors="pt")
+        assert {"input_ids", "pixel_values", "pixel_mask"} <= set(encoded)

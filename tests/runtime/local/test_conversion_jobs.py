@@ -1,4 +1,4 @@
-"""Conversions that hang or grow, with a clock in the test's hands and a process that rests."""
+"""Tests of conversions that hang or grow, with an injected clock and an idle process."""
 
 import json
 import subprocess
@@ -32,13 +32,13 @@ NEED = 4 * WEIGHTS + 128 * MIB
 
 
 class Host:
-    """Its process does nothing."""
+    """Fake engine host with a process that does nothing."""
 
     own_pid = 0
 
     def __init__(self) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", RESTS], stdout=subprocess.PIPE)
-        # What it computes while it starts would be progress.
+        # Computation during its start would count as progress.
         assert self.process.stdout
         self.process.stdout.readline()
         self.begun: list[Conversion | Trial] = []
@@ -183,7 +183,7 @@ def test_m8_it_waits_for_memory_and_makes_room_for_replicas(world: World) -> Non
     assert not world.convert()
     world.memory.release("rep_1")
     assert world.convert()
-    # Somebody needs all there is.
+    # A claim needs all the memory.
     (job,) = world.jobs.evictable()
     assert job.replica_id == world.host.begun[0].id
     world.residents.evict(job.replica_id)
@@ -197,7 +197,9 @@ def test_m8_it_waits_for_memory_and_makes_room_for_replicas(world: World) -> Non
 
 
 def test_accounts_take_turns(world: World, tmp_path: Path) -> None:
-    """One with many models does not have another one wait for all of them."""
+    """An account with many models does not delay another account's conversion until all are
+    done.
+    """
     host: Any = world.host
     conversions = Conversions(
         folder=tmp_path / "cache",
@@ -224,8 +226,10 @@ def test_accounts_take_turns(world: World, tmp_path: Path) -> None:
         for account, number in [("many", 1), ("many", 2), ("many", 3), ("one", 1), ("two", 1)]
     ]
     for _ in residents:
-        for one in conversions.in_turn(residents):
-            conversions.offer(one.replica, one.spec, one.model_dir, one.conversion)
+        for resident in conversions.in_turn(residents):
+            conversions.offer(
+                resident.replica, resident.spec, resident.model_dir, resident.conversion
+            )
         job = world.host.begun[-1]
         assert isinstance(job, Conversion)
         made = Path(job.folder)

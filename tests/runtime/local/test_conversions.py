@@ -1,4 +1,4 @@
-"""Which replicas begin with a converted model: those of engines that run one."""
+"""Only replicas of engines that run conversions start with a converted model."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,9 @@ def conversions(tmp_path: Path) -> Conversions:
 
 @pytest.fixture
 def converted(tmp_path: Path) -> Path:
-    """What a conversion of a language model and its trial leave: it is to be used."""
+    """Creates the files of a language model's conversion and its successful trial. Returns the
+    folder.
+    """
     folder = tmp_path / "converted"
     folder.mkdir()
     (folder / VERDICT).write_text(json.dumps({"forms": [{}], "reason": ""}))
@@ -67,7 +69,7 @@ def test_what_is_rounded_lies_apart(conversions: Conversions, tmp_path: Path) ->
         {"config": {"weight_format": "int8"}, "dtype": "bfloat16"},
     ]
     places = [conversions.place(replace(plain, **one), tmp_path) for one in wishes]
-    # One that was rounded is computed in several precisions, as the plain one is.
+    # A rounded conversion is computed in several precisions, as the plain one is.
     assert [places.index(one) for one in places] == [0, 0, 2, 3, 3]
 
 
@@ -78,7 +80,7 @@ def test_what_is_rounded_lies_apart(conversions: Conversions, tmp_path: Path) ->
 def test_only_engines_that_run_conversions_begin_with_one(
     conversions: Conversions, converted: Path, engine: str, begins_converted: bool
 ) -> None:
-    """Another deployment of the same source may have had the model converted."""
+    """Another deployment of the same source may have converted the model."""
     spec = DeploymentSpec(
         id="dep_1",
         account_id="acct_1",

@@ -1,4 +1,6 @@
-"""Who has used more than a share of the cores gives way, as long as others have models here."""
+"""A replica beyond its share of the cores gets a lower priority while other accounts have models
+loaded.
+"""
 
 import os
 import subprocess
@@ -21,14 +23,14 @@ LOOK_S = 0.5
 
 @dataclass
 class Machine:
-    """Of four cores, whose replicas compute as the test says."""
+    """Machine with four cores. The test sets how much its replicas compute."""
 
     now: float = 0.0
     residents: dict[str, Any] = field(default_factory=dict[str, Any])
     ticks: dict[int, float] = field(default_factory=dict[int, float])
     nice: dict[int, int] = field(default_factory=dict[int, int])
     is_busy: bool = False
-    """Whether the kernel wants to be asked again."""
+    """True if the kernel's calls must be retried."""
 
     def __post_init__(self) -> None:
         residents: Any = self.residents
@@ -55,7 +57,7 @@ class Machine:
         self.ticks[pid], self.nice[pid] = 0, 0
 
     def passes(self, seconds: float, **cores: float) -> None:
-        """Each process on so many cores: `p1=0.5`."""
+        """Advances the clock while each process uses its number of cores: `p1=0.5`."""
         for _ in range(round(seconds / LOOK_S)):
             self.now += LOOK_S
             for name, used in cores.items():
@@ -119,7 +121,9 @@ def test_it_is_tried_again(machine: Machine) -> None:
 
 
 def test_the_kernel_does_it() -> None:
-    """Of two processes on one core, the one that was lowered gets what the other leaves."""
+    """A process with a lowered priority gets only the time that another process on its core
+    leaves.
+    """
     if not may_set_nice():
         pytest.skip("CAP_SYS_NICE is missing: priorities cannot be taken back")
     core = {min(os.sched_getaffinity(0))}
@@ -128,22 +132,22 @@ def test_the_kernel_does_it() -> None:
         subprocess.Popen([sys.executable, "-c", program], start_new_session=True) for _ in range(2)
     ]
     try:
-        for one in burning:
-            for thread in Path(f"/proc/{one.pid}/task").iterdir():
+        for process in burning:
+            for thread in Path(f"/proc/{process.pid}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), core)
-        lowered, other = (one.pid for one in burning)
-        # Both have begun.
-        while not all(computed(one.pid) > TICKS // 5 for one in burning):
+        lowered, other = (process.pid for process in burning)
+        # Wait until both processes compute.
+        while not all(computed(process.pid) > TICKS // 5 for process in burning):
             time.sleep(0.02)
         assert set_nice(lowered, NICE)
         before = computed(lowered), computed(other)
-        # Processor time, however busy the machine is.
+        # Measured in processor time, which does not depend on other load.
         while computed(other) < before[1] + TICKS:
             time.sleep(0.02)
         assert computed(lowered) - before[0] < TICKS / 4
         assert set_nice(lowered, 0)
         assert os.getpriority(os.PRIO_PROCESS, lowered) == 0
     finally:
-        for one in burning:
-            one.kill()
-            one.wait()
+        for process in burning:
+            process.kill()
+            process.wait()

@@ -1,4 +1,4 @@
-"""Who gets the memory of graphics devices, with two that exist in a table alone."""
+"""Tests of claims on graphics devices' memory, with two devices that exist only in a table."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class World(test_memory.World):
         return [book.held for book in self.books]
 
     def on(self, name: str) -> list[int]:
-        return [one.index for one, _ in self.memory.devices_of(name)]
+        return [book.index for book, _ in self.memory.devices_of(name)]
 
     def wants(
         self, name: str, wanted: Wanted = ANY, account: str = "", *, main: int = 10
@@ -118,11 +118,11 @@ class TestEviction:
         await world.runs("a2", Wanted(size=40, index=0))
         await world.runs("b", Wanted(size=90, index=1))
         world.now += 1
-        asked = world.wants("new")
+        claim = world.wants("new")
         await settle()
         assert world.evicted == ["a1"], "40 there, and on the other one 90"
         world.ends("a1")
-        await asked
+        await claim
         assert world.on("new") == [0]
 
     async def test_least_recently_used_first_and_of_one_device_alone(self, world: World):
@@ -174,7 +174,7 @@ class TestWaiting:
     async def test_those_that_work_take_turns(self, world: World):
         await world.runs("a", Wanted(size=90), busy=True)
         await world.runs("b", Wanted(size=80), busy=True)
-        asked = world.wants("new")
+        claim = world.wants("new")
         await settle()
         await world.pass_(PATIENCE_S - 0.1)
         assert world.evicted == []
@@ -182,7 +182,7 @@ class TestWaiting:
         assert world.evicted == ["b"], "the smaller of the two"
         world.at_work.clear()
         world.ends("b")
-        await asked
+        await claim
         assert world.on("new") == [1]
 
     async def test_who_waits_holds_nothing(self, world: World):
@@ -195,12 +195,12 @@ class TestWaiting:
     async def test_for_a_device_keeps_memory_from_nobodys_turn(self):
         world = World(total=100)
         await world.runs("busy", Wanted(size=90, index=0), main=10, busy=True)
-        asked = world.wants("gpu", Wanted(size=60, index=0), main=30)
+        claim = world.wants("gpu", Wanted(size=60, index=0), main=30)
         await settle()
         await world.pass_(PATIENCE_S)
         await world.load("small", 50)
         world.now += 1
-        # It fits, and would have the other one wait again once it has its device.
+        # The replica fits, but it would make the other one wait again once that has its device.
         large = world.ask("large", 40)
         await settle()
         assert not large.done()
@@ -210,7 +210,7 @@ class TestWaiting:
         world.loaded("large")
         world.at_work.clear()
         world.ends("busy")
-        await asked
+        await claim
         assert world.held == [70, 60, 0]
 
     async def test_behind_it_the_small_may_not_pass_for_ever(self):
@@ -238,7 +238,7 @@ class TestWaiting:
         world.now += PATIENCE_S
         late = [world.wants(f"late{at}", Wanted(size=30)) for at in range(3)]
         await settle()
-        assert [one.done() for one in late] == [True, False, False], "on the other device alone"
+        assert [task.done() for task in late] == [True, False, False], "on the other device alone"
         assert (world.on("late0"), world.evicted) == ([0], ["busy1"])
         world.at_work.discard("busy1")
         world.ends("busy1")
@@ -246,7 +246,9 @@ class TestWaiting:
         assert world.on("large") == [1]
 
     async def test_accounts_take_turns_by_what_they_hold_most_of(self, world: World):
-        """A holds more of the devices than B of the memory."""
+        """Turns depend on the resource that an account holds most of. A's share of the devices is
+        larger than B's share of the memory.
+        """
         await world.runs("a", Wanted(size=70, index=0), "A", main=10, busy=True)
         await world.load("b", 330, "B", busy=True)
         await world.runs("c", Wanted(size=90, index=1), "C", main=10, busy=True)
@@ -276,10 +278,10 @@ class TestWaiting:
 class TestMeasured:
     async def test_less_lets_others_in(self, world: World):
         await world.runs("a", Wanted(size=90, index=0), busy=True)
-        asked = world.wants("b", Wanted(size=60, index=0))
+        claim = world.wants("b", Wanted(size=60, index=0))
         await settle()
         world.memory.resize_devices("a", 40)
-        await asked
+        await claim
         assert world.held == [20, 100, 0]
 
     async def test_more_has_idle_ones_go(self, world: World):
@@ -296,12 +298,12 @@ class TestSeveral:
 
     async def test_has_both_or_none(self, world: World):
         await world.runs("busy", Wanted(size=50, index=0), busy=True)
-        asked = world.wants("wide", Wanted(size=60, count=2))
+        claim = world.wants("wide", Wanted(size=60, count=2))
         await settle()
-        assert world.held == [10, 50, 0] and not asked.done()
+        assert world.held == [10, 50, 0] and not claim.done()
         world.at_work.clear()
         world.ends("busy")
-        await asked
+        await claim
         assert (world.on("wide"), world.held) == ([0, 1], [10, 60, 60])
         world.memory.resize_devices("wide", 70)
         assert world.held == [10, 70, 70]
@@ -317,11 +319,11 @@ class TestSeveral:
 
     async def test_goes_as_one(self, world: World):
         await world.runs("wide", Wanted(size=60, count=2))
-        asked = world.wants("new")
+        claim = world.wants("new")
         await settle()
         assert world.evicted == ["wide"]
         world.ends("wide")
-        await asked
+        await claim
 
     async def test_the_two_that_need_least_of_three(self):
         world = World(devices=tuple(device(index, 100) for index in range(3)))
@@ -373,7 +375,7 @@ class TestHot:
     async def test_one_for_each_replica(self, world: World):
         world.memory.reserve(Need("dep-hot", 20), Wanted(size=70), replicas=2)
         assert [book.reserved for book in world.books] == [20, 70, 70]
-        # Measured anew, it stays where it is.
+        # After a new measurement it stays on its device.
         await world.runs("a", Wanted(size=20, index=0))
         world.memory.reserve(Need("dep-hot", 20), Wanted(size=60), replicas=2)
         assert [book.reserved for book in world.books] == [20, 60, 60]
@@ -410,7 +412,7 @@ class TestHot:
 
 
 class TestGone:
-    """A device that vanishes."""
+    """A device that disappears."""
 
     async def test_nothing_is_given_out_of_it(self, world: World):
         assert world.memory.found([world.devices[1]])
@@ -475,15 +477,15 @@ steps = st.one_of(
 
 
 class Crowd(World):
-    """Replicas that come, work and go as the example says."""
+    """Replicas that start, work and end as the example says."""
 
     def __init__(self) -> None:
         super().__init__(total=100)
         self.asked: dict[str, tuple[asyncio.Task[None], int, Wanted | None]] = {}
 
     def look(self) -> None:
-        """Those that have what they need begin to work; those that are to go and are done end."""
-        for name, (task, main, wanted) in list(self.asked.items()):
+        """Lets replicas with all their memory start work. Ends evicted replicas that are done."""
+        for name, (task, main, claim) in list(self.asked.items()):
             if not task.done():
                 assert all(not book.has(name) for book in self.books), "who waits holds nothing"
                 continue
@@ -493,13 +495,13 @@ class Crowd(World):
                 continue
             assert self.memory.main.size(name) == main
             on = self.on(name)
-            if wanted and not wanted.is_optional:
-                assert len(on) == wanted.count
-            if wanted and on:
-                assert wanted.index is None or on == [wanted.index]
+            if claim and not claim.is_optional:
+                assert len(on) == claim.count
+            if claim and on:
+                assert claim.index is None or on == [claim.index]
             self.replicas[name] = Candidate(name, False, self.now)
             self.at_work.add(name)
-        for name in [one for one in self.evicted if one in self.replicas]:
+        for name in [candidate for candidate in self.evicted if candidate in self.replicas]:
             if name not in self.at_work:
                 self.ends(name)
         for book in self.books:
@@ -521,8 +523,8 @@ class Crowd(World):
                 self.at_work.discard(sorted(self.at_work)[number % len(self.at_work)])
             case "shrink", number, size if self.replicas:
                 name = sorted(self.replicas)[number % len(self.replicas)]
-                held = [book.size(name) for book in self.memory.devices if book.has(name)]
-                self.memory.resize_devices(name, min([size, *held]))
+                sizes = [book.size(name) for book in self.memory.devices if book.has(name)]
+                self.memory.resize_devices(name, min([size, *sizes]))
             case "leave", number if self.asked:
                 task, _, _ = self.asked[sorted(self.asked)[number % len(self.asked)]]
                 task.cancel()
@@ -539,7 +541,7 @@ def test_whatever_happens_budgets_are_kept_and_all_are_served(example: list[tupl
         crowd = Crowd()
         for at, step in enumerate(example):
             await crowd.do(at, step)
-        # From now on, calls end after a while, and nobody new asks.
+        # From here on calls end after a while, and no new ones arrive.
         for _ in range(4 * len(example) + 10):
             if not crowd.asked:
                 break

@@ -1,4 +1,4 @@
-"""What replicas are told of devices and claim of them, and what is learnt for the next ones."""
+"""Tests of the devices that replicas receive and claim, and of the estimates for later replicas."""
 
 import sys
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ VLLM = replace(MODEL, pipeline="text-generation", engine="vllm")
 
 
 class World:
-    """A runtime with devices of 10 and 40 GiB, whose replicas are no processes."""
+    """A runtime with devices of 10 and 40 GiB. Its replicas are not processes."""
 
     def __init__(
         self, folder: Path, *, vllm_gpu_share: float = 0.9, gpu_memory_share: float = 0.9
@@ -63,7 +63,7 @@ class World:
         return ReplicaHandle(id=replica_id, flight=Flight(), generation=generation, channel=channel)
 
     async def launch(self, spec: DeploymentSpec) -> Resident:
-        """A replica of it, as if it had been loaded and had answered."""
+        """Launches a replica of the deployment and marks it as loaded and answered."""
         self.runtime.apply(spec, running=False)
         launcher = self.runtime._launcher
         replica_id = await launcher.claim(self.runtime._pools.find(spec.id).spec, is_needed=True)
@@ -81,14 +81,14 @@ class World:
         self.runtime._sizing.measure(resident)
 
     def size(self, spec: DeploymentSpec) -> int:
-        """What the next replica is to claim of a device."""
-        wanted = self.runtime._launcher._device_sizing.wanted(spec)
-        assert wanted
-        return wanted.size
+        """Returns the bytes that the next replica claims of a device."""
+        claim = self.runtime._launcher._device_sizing.wanted(spec)
+        assert claim
+        return claim.size
 
     @property
     def held(self) -> list[int]:
-        return [one.held_bytes for one in self.runtime.machine().devices]
+        return [gpu.held_bytes for gpu in self.runtime.machine().devices]
 
     def close(self) -> None:
         self.runtime._processes.close()
@@ -109,7 +109,7 @@ class TestTold:
         assert world.held == [0, 2 * ESTIMATE]
 
     async def test_the_one_that_is_named(self, world: World):
-        """It sees no other one, so that it is the first of those that it sees."""
+        """The replica sees no other device, so its device is the first one."""
         assert await world.told_of(replace(MODEL, device="cuda:0")) == ("cuda", SMALL)
 
     @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ class TestTold:
     async def test_where_there_are_none(self, tmp_path: Path):
         none: Any = None
         runtime = LocalRuntime(Settings(data_dir=tmp_path), none, devices=Table([]))
-        for wanted in ("auto", "cuda", "cuda:3"):
-            spec = replace(MODEL, device=wanted)
+        for requested in ("auto", "cuda", "cuda:3"):
+            spec = replace(MODEL, device=requested)
             launcher = runtime._launcher
             assert launcher._device_sizing.wanted(spec) is None
-            assert launcher._device(spec, "rep_1") == (wanted, None), "as ever"
+            assert launcher._device(spec, "rep_1") == (requested, None), "as ever"
         assert runtime.machine().devices == []
 
     async def test_an_engine_that_is_spread_sees_several(
@@ -151,7 +151,9 @@ class TestTold:
 
 
 class TestShare:
-    """vLLM takes a part of the device when it starts: so much is claimed, and told."""
+    """vLLM allocates a share of the device when it starts. The same share is claimed and passed to
+    it.
+    """
 
     async def test_is_what_was_claimed(self, tmp_path: Path):
         world = World(tmp_path, vllm_gpu_share=0.4)
@@ -207,7 +209,9 @@ class TestMeasured:
         assert world.held == [0, 0]
 
     async def test_says_nothing_of_the_machines_memory(self, world: World):
-        """Weights that lie on a device take little of that: no estimate for a device."""
+        """Weights on a device need little of the machine's memory, so that measurement does not
+        change the device's estimate.
+        """
         resident = await world.launch(MODEL)
         resident.replica.vitals.own_bytes = 200 * MIB
         world.measure(resident, None)
@@ -226,7 +230,7 @@ class TestMeasured:
         assert [book.reserved for book in books] == [0, int(3 * GIB * HEADROOM) + CONTEXT_BYTES]
 
     async def test_one_that_found_too_little(self, world: World):
-        """The next one claims more, for which others go; not more than there is."""
+        """The next replica claims more, for which others are evicted, up to the device's size."""
         for expected in (2 * ESTIMATE, 4 * ESTIMATE, 8 * ESTIMATE, 16 * ESTIMATE, 36 * GIB):
             resident = await world.launch(MODEL)
             problem = LoadError("CUDA out of memory.", out_of_memory=True)
@@ -258,7 +262,7 @@ async def test_a_device_that_vanishes(world: World):
     small, large = world.runtime._memory.devices
     large_device = world.table.there.pop()
     world.runtime._look_for_devices(world.table.table())
-    assert [one.budget_bytes for one in world.runtime.machine().devices] == [9 * GIB, 0]
+    assert [gpu.budget_bytes for gpu in world.runtime.machine().devices] == [9 * GIB, 0]
     assert (small.reserved, large.reserved) == (ESTIMATE, 0), "it is kept elsewhere now"
     assert await world.told_of(replace(MODEL, id="dep_2")) == ("auto", SMALL)
     with pytest.raises(CapacityError, match="wants GPU 1, and this machine has GPU 0"):
@@ -272,4 +276,4 @@ async def test_a_device_that_vanishes(world: World):
     assert small.total == 9 * GIB, "no answer says nothing"
     world.table.there = [large_device]
     world.runtime._look_for_devices(world.table.table())
-    assert [one.budget_bytes for one in world.runtime.machine().devices] == [0, 36 * GIB]
+    assert [gpu.budget_bytes for gpu in world.runtime.machine().devices] == [0, 36 * GIB]

@@ -1,4 +1,4 @@
-"""Which devices there are, by what the driver's program writes."""
+"""Parsing of the devices that the driver's program lists."""
 
 from pathlib import Path
 
@@ -64,9 +64,9 @@ def test_one_that_cannot_be_read_is_left_out() -> None:
     ],
 )
 def test_those_that_the_server_may_use(visible: str, expected: list[str]) -> None:
-    """As CUDA reads its variable; their numbers are those of this order."""
+    """Selects devices as CUDA does by its variable. Their indexes follow this order."""
     assert uuids(ANSWER, visible) == expected
-    assert [one.index for one in read_table(ANSWER, visible)] == list(range(len(expected)))
+    assert [gpu.index for gpu in read_table(ANSWER, visible)] == list(range(len(expected)))
 
 
 class TestProgram:
@@ -84,8 +84,8 @@ class TestProgram:
     def test_is_asked(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.write(folder, 'echo "$@" > asked', f"echo '{FIRST}, NVIDIA L4, 23034'")
         monkeypatch.chdir(folder)
-        (found,) = DriverDevices().table()
-        assert (found.name, found.total_bytes) == ("NVIDIA L4", 23034 * MIB)
+        (gpu,) = DriverDevices().table()
+        assert (gpu.name, gpu.total_bytes) == ("NVIDIA L4", 23034 * MIB)
         assert (folder / "asked").read_text().split() == [
             "--query-gpu=uuid,name,memory.total",
             "--format=csv,noheader,nounits",
@@ -95,7 +95,7 @@ class TestProgram:
 
     def test_those_beside_a_broken_one(self, folder: Path) -> None:
         self.write(folder, f"echo '{SECOND}, NVIDIA L4, 23034'", "exit 15")
-        assert [one.uuid for one in DriverDevices().table()] == [SECOND]
+        assert [gpu.uuid for gpu in DriverDevices().table()] == [SECOND]
 
     def test_is_not_there(self, folder: Path) -> None:
         assert list(DriverDevices().table()) == []
@@ -108,7 +108,7 @@ class TestProgram:
 
 def test_a_share_is_of_each_device() -> None:
     large, small = read_table(ANSWER, "0,1")
-    wanted = Wanted(share=0.5)
-    assert wanted.of(large, large.total_bytes) == large.total_bytes // 2
-    assert wanted.of(small, small.total_bytes) == small.total_bytes // 2
-    assert wanted.of(small, 1000) == 1000, "no more than all together may take"
+    half = Wanted(share=0.5)
+    assert half.of(large, large.total_bytes) == large.total_bytes // 2
+    assert half.of(small, small.total_bytes) == small.total_bytes // 2
+    assert half.of(small, 1000) == 1000, "no more than all together may take"

@@ -1,4 +1,4 @@
-"""An engine host that hangs is found, with a clock in the test's hands and a real process."""
+"""A hanging engine host is detected, with an injected clock and a real process."""
 
 import asyncio
 import signal
@@ -46,7 +46,7 @@ class World:
         self.host._started_at = self.clock.now
 
     def passes(self, seconds: float) -> None:
-        """Time, with a look each second."""
+        """Advances the clock and polls the host every second."""
         for _ in range(int(seconds)):
             self.clock.now += 1
             self.host.look()
@@ -91,7 +91,9 @@ async def test_one_that_imports_for_ever_is_ended(world: World) -> None:
 
 
 def test_models_take_turns_however_the_server_was_started() -> None:
-    """As root some libraries give themselves to real time, and what they start inherits it."""
+    """As root, some libraries switch themselves to real-time scheduling, which their child
+    processes inherit.
+    """
     done = subprocess.run([sys.executable, "-c", IN_REAL_TIME], check=False, timeout=60)
     if done.returncode == 3:
         pytest.skip("this user may choose no real time")
@@ -114,5 +116,5 @@ def test_an_operator_says_how_long_threads_spin(
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    found = _environment()
-    assert {name: found[name] for name in names if name in found} == expected
+    environment = _environment()
+    assert {name: environment[name] for name in names if name in environment} == expected

@@ -1,4 +1,4 @@
-"""Measurements that cannot be written: nothing that happens now depends on it."""
+"""Measurements that cannot be written do not affect running work."""
 
 import hashlib
 from pathlib import Path
@@ -12,7 +12,9 @@ SOURCE, KEY = "upl_1", "cpu"
 
 
 def in_the_way(folder: Path, source: str = SOURCE) -> Path:
-    """A folder in the place of the file: no process can write that, root included."""
+    """Creates a folder at the file's path, so that no process can write the file, not even as
+    root.
+    """
     digest = hashlib.sha256(source.encode()).hexdigest()[:32]
     path = folder / f"batch-{digest}.json"
     path.mkdir(parents=True)
@@ -40,7 +42,7 @@ def test_they_are_known_and_written_later(tmp_path: Path) -> None:
 
 @pytest.mark.fault("c6")
 def test_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk takes the first bytes of a file, or none."""
+    """A full disk writes the first bytes of a file or none. The existing measurements stay."""
     Measurements(tmp_path).keep_budget(SOURCE, f"torch-{KEY}", 64)
 
     def full(path: Path, text: str) -> int:

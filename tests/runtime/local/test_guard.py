@@ -1,4 +1,6 @@
-"""What replicas may hold of memory, and which are ended, with sizes that the test gives."""
+"""Tests of the memory limits of replicas and of the replicas that are ended, with injected
+sizes.
+"""
 
 import os
 import signal
@@ -34,13 +36,13 @@ class Host:
 
 
 class Watched(World):
-    """A replica of the estimate of 300 MiB, below a budget of 1,024 MiB."""
+    """A replica with an estimate of 300 MiB and a budget of 1,024 MiB."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.sizes = {HOST: HOST_MIB, REPLICA: HOST_MIB}
         self.below: dict[int, int] = {}
-        """Processes below the replica, and what they hold by their share, MiB."""
+        """Memory of the replica's child processes by pid, as proportional share, in MiB."""
         host: Any = Host()
         self.memory = self.runtime._memory
         self.guard = MemoryWatchdog(
@@ -81,7 +83,9 @@ async def test_h5_a_claim_grows_with_the_model_where_memory_is_free(watched: Wat
 
 
 async def test_h5_the_budget_binds(watched: Watched) -> None:
-    """All of the budget is its own, or twice its claim and a little, where that is more."""
+    """A replica may hold the whole budget, or slightly more than twice its claim if that is
+    more.
+    """
     watched.holds(1024)
     assert not watched.ended
     watched.holds(1536)
@@ -122,17 +126,19 @@ def test_h5_the_kernel_is_asked() -> None:
     import os
 
     before = machine.own_bytes(os.getpid())
-    # So much that what else is let go of meanwhile does not matter.
-    held = b"x" * (512 * MIB)
+    # Large enough that other memory that is freed meanwhile does not matter.
+    block = b"x" * (512 * MIB)
     after = machine.own_bytes(os.getpid())
     assert before and after
-    assert after - before == pytest.approx(len(held), rel=0.1)
+    assert after - before == pytest.approx(len(block), rel=0.1)
     assert machine.own_bytes(0) is None
 
 
 @pytest.mark.case(34)
 async def test_what_is_below_a_replica_counts(watched: Watched) -> None:
-    """One has hidden its maps, and a small one has nothing but what it was forked with."""
+    """Child processes count. One hides its maps. A small one holds only the memory that it was
+    forked with.
+    """
     watched.below = {3: 300, 4: 0, 5: 1}
     watched.sizes |= {3: HOST_MIB + 310, 4: HOST_MIB + 200, 5: HOST_MIB + 10}
     for _ in range(4):
@@ -151,22 +157,22 @@ async def test_what_is_below_a_replica_counts(watched: Watched) -> None:
 async def test_a_replicas_folder_is_bounded(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
+    folder = tmp_path / "own"
+    folder.mkdir()
     watched.resident.may_write = 10 * MIB
-    await watched.guard.look_at_folders(lambda _: own)
-    (own / "file").write_bytes(b"x" * (9 * MIB))
-    await watched.guard.look_at_folders(lambda _: own)
+    await watched.guard.look_at_folders(lambda _: folder)
+    (folder / "file").write_bytes(b"x" * (9 * MIB))
+    await watched.guard.look_at_folders(lambda _: folder)
     assert not watched.ended
-    (own / "other").write_bytes(b"x" * (2 * MIB))
-    await watched.guard.look_at_folders(lambda _: own)
+    (folder / "other").write_bytes(b"x" * (2 * MIB))
+    await watched.guard.look_at_folders(lambda _: folder)
     ((reason, why),) = watched.ended
     assert (reason, "its folder held 11 MiB" in why) == (Reason.MEMORY_EXCEEDED, True), why
-    (own / "other").unlink()
+    (folder / "other").unlink()
     monkeypatch.setattr(memory_watchdog, "FILES", 3)
     for number in range(5):
-        (own / str(number)).touch()
-    await watched.guard.look_at_folders(lambda _: own)
+        (folder / str(number)).touch()
+    await watched.guard.look_at_folders(lambda _: folder)
     assert len(watched.ended) == 2
 
 
@@ -181,11 +187,11 @@ def test_processes_below_at_any_depth() -> None:
         try:
             assert process.stdout
             process.stdout.readline()
-            found = machine.descendants([os.getpid(), process.pid])
-            (grandchild,) = found[process.pid]
-            assert {process.pid, grandchild} <= {*found[os.getpid()]}
+            descendants = machine.descendants([os.getpid(), process.pid])
+            (grandchild,) = descendants[process.pid]
+            assert {process.pid, grandchild} <= {*descendants[os.getpid()]}
             assert 80 * MIB < machine.private_bytes(grandchild) < 120 * MIB
         finally:
-            for pid in (*found[process.pid], process.pid):
+            for pid in (*descendants[process.pid], process.pid):
                 os.kill(pid, signal.SIGKILL)
     assert eventually(lambda: machine.private_bytes(grandchild) == 0)

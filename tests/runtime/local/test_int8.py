@@ -1,4 +1,4 @@
-"""Eight bits, where they are asked for: weights and activations, or weights alone.
+"""Tests of int8 for deployments that request it: weights and activations, or weights alone.
 
 Real models are compared with the promises of docs/guide/engines.md.
 """
@@ -26,7 +26,7 @@ WAYS: Mapping[str, dict[str, Any]] = {
     "weights": {"config": {"weight_format": "int8"}},
 }
 LEAST = {"int8": 0.98, "weights": 0.99}
-"""Cosine with the answer in float32, as docs/guide/engines.md promises it."""
+"""Minimum cosine with the answer in float32, as docs/guide/engines.md promises."""
 TEXTS = [
     "A man is playing a guitar on stage.",
     "The weather will be sunny tomorrow.",
@@ -67,8 +67,8 @@ def answers(client: httpx.Client, path: str, model: str, body: dict[str, Any]) -
 
 
 def scores(client: httpx.Client, path: str, folder: str, body: dict[str, Any], way: str) -> Any:
-    """Label → score, in float32 and as the way has it."""
-    found: list[dict[str, float]] = []
+    """Returns the scores by label, in float32 and in the requested way."""
+    results: list[dict[str, float]] = []
     for model, fields, engine in (
         (f"{folder}-exact-{way}", {"engine": "torch"}, "torch"),
         (f"{folder}-{way}", WAYS[way], "openvino"),
@@ -76,13 +76,13 @@ def scores(client: httpx.Client, path: str, folder: str, body: dict[str, Any], w
         made = deploy(client, DEMO / "models" / folder, model, readiness="warm", **fields)
         wait_engine(client, made["id"], engine)
         answer = answers(client, path, model, body)
-        found.append({one["label"]: one["score"] for one in answer})
+        results.append({prediction["label"]: prediction["score"] for prediction in answer})
         client.delete(f"/v1/deployments/{made['id']}").raise_for_status()
-    return found
+    return results
 
 
 def test_a_real_encoder(server: Server, client: httpx.Client) -> None:
-    """Fifty texts; until it is converted, torch answers in float32."""
+    """Fifty texts are close to float32. Until the conversion is done, torch answers in float32."""
     path, body = "/v1/feature-extraction", {"inputs": SENTENCES}
     artifact = push(client, MINILM, pipeline="feature-extraction")["id"]
     fields = {"artifact_id": artifact, "readiness": "warm"}
@@ -91,13 +91,13 @@ def test_a_real_encoder(server: Server, client: httpx.Client) -> None:
     exact = np.array(answers(client, path, "exact", body))
     known = set(trials(server))
     for way, wish in WAYS.items():
-        given = {"model": f"minilm-{way}", **fields, **wish}
-        identifier = client.post("/v1/deployments", json=given).raise_for_status().json()["id"]
+        request = {"model": f"minilm-{way}", **fields, **wish}
+        identifier = client.post("/v1/deployments", json=request).raise_for_status().json()["id"]
         early = np.array(answers(client, path, f"minilm-{way}", {"inputs": SENTENCES[:1]}))
         assert deployment(client, identifier)["workers"][0]["engine"] in ("torch", "openvino")
         wait_engine(client, identifier, "openvino")
         rounded = np.array(answers(client, path, f"minilm-{way}", body))
-        # All of them are of length 1.
+        # All vectors have length 1.
         cosines = (rounded * exact).sum(1)
         print(way, "least cosine", cosines.min(), "mean", cosines.mean())
         assert LEAST[way] < cosines.min() < 0.99999
@@ -113,7 +113,7 @@ def test_a_real_encoder(server: Server, client: httpx.Client) -> None:
         assert trial["passed"]
         assert LEAST[way] <= trial["cosine"] < 1
         assert ("-i8-" in new.name) == (way == "int8")
-        # A quarter of the plain weights, but for what is not worth it.
+        # About a quarter of the plain weights. Some parts are not worth rounding.
         size = (new.parent / "model.bin").stat().st_size
         assert size < 0.3 * (MINILM / "model.safetensors").stat().st_size
         client.delete(f"/v1/deployments/{identifier}").raise_for_status()
@@ -130,7 +130,9 @@ def _nearest(vectors: np.ndarray) -> np.ndarray:
 def test_a_classifier(client: httpx.Client, way: str) -> None:
     body = {"inputs": "The food was not good at all.", "top_k": 5}
     exact, rounded = scores(client, "/v1/classifications/text", "tiny-sentiment", body, way)
-    assert max(exact, key=lambda one: exact[one]) == max(rounded, key=lambda one: rounded[one])
+    assert max(exact, key=lambda label: exact[label]) == max(
+        rounded, key=lambda label: rounded[label]
+    )
     assert rounded == pytest.approx(exact, abs=0.05)
     assert rounded != exact
 
@@ -139,14 +141,14 @@ def test_a_classifier(client: httpx.Client, way: str) -> None:
 def test_images(client: httpx.Client, way: str) -> None:
     body = {"inputs": _data(DEMO / "media" / "seven.png", "image/png"), "top_k": 10}
     exact, rounded = scores(client, "/v1/classifications/image", "tiny-digits", body, way)
-    assert max(rounded, key=lambda one: rounded[one]) == "7"
+    assert max(rounded, key=lambda label: rounded[label]) == "7"
     assert rounded == pytest.approx(exact, abs=0.1)
     assert rounded != exact
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_speech(client: httpx.Client, way: str) -> None:
-    """In many steps, and words, which only torch gives."""
+    """Transcription runs in many steps. Only torch returns words."""
     clip = (DEMO / "media" / "seven-three-one.wav").read_bytes()
     made = deploy(
         client, DEMO / "models" / "tiny-transcriber", f"speech-{way}", readiness="warm", **WAYS[way]
@@ -161,13 +163,15 @@ def test_speech(client: httpx.Client, way: str) -> None:
         "timestamp_granularities[]": "word",
     }
     answer = client.post("/v1/audio/transcriptions", data=form, files={"file": ("a.wav", clip)})
-    words = [one["word"].strip() for one in answer.raise_for_status().json()["words"]]
+    words = [word["word"].strip() for word in answer.raise_for_status().json()["words"]]
     assert words == ["seven", "three", "one"]
 
 
 @pytest.mark.parametrize(("way", "name"), [("int8", "int8"), ("weights", "float32")])
 def test_one_that_cannot_bear_it(client: httpx.Client, tmp_path: Path, way: str, name: str) -> None:
-    """Its labels are told apart by a ten thousandth of what their weights have in common."""
+    """A model that is too sensitive for int8 is rejected. Its labels differ by a ten thousandth of
+    the common part of their weights.
+    """
     import torch
     import transformers
 
@@ -175,14 +179,20 @@ def test_one_that_cannot_bear_it(client: httpx.Client, tmp_path: Path, way: str,
     model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        # What it says depends on the text: a constant would be put right as a whole.
+        # The answer must depend on the text, because a constant error would be corrected as a
+        # whole.
         for weight in model.bert.parameters():
             weight.mul_(8 if weight.dim() > 1 else 1)
         model.classifier.weight += 200 * torch.randn(model.classifier.in_features, generator=draw)
     model.save_pretrained(folder)
     artifact = push(client, folder, pipeline="text-classification")["id"]
-    given = {"model": f"frail-{way}", "artifact_id": artifact, "readiness": "warm", **WAYS[way]}
-    made = client.post("/v1/deployments", json=given).raise_for_status().json()
+    request_body = {
+        "model": f"frail-{way}",
+        "artifact_id": artifact,
+        "readiness": "warm",
+        **WAYS[way],
+    }
+    made = client.post("/v1/deployments", json=request_body).raise_for_status().json()
     path = f"/v1/deployments/{made['id']}/events"
     deadline = time.monotonic() + 120
     while not (events := _of_reason(client, path, "engine_set_aside")):
@@ -203,8 +213,8 @@ def test_one_that_cannot_bear_it(client: httpx.Client, tmp_path: Path, way: str,
 
 
 def _of_reason(client: httpx.Client, path: str, reason: str) -> list[str]:
-    found = client.get(path, params={"limit": 100}).raise_for_status().json()["data"]
-    return [one["message"] for one in found if one["reason"] == reason]
+    events = client.get(path, params={"limit": 100}).raise_for_status().json()["data"]
+    return [event["message"] for event in events if event["reason"] == reason]
 
 
 def _data(path: Path, kind: str) -> str:

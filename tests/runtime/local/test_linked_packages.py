@@ -1,5 +1,5 @@
-"""Packages that are installed as symbolic links can be imported within the walls, and nothing that
-lies beside them elsewhere can be read.
+"""Packages that are installed as symbolic links can be imported within the walls. Files next to
+their targets cannot be read.
 """
 
 import json
@@ -41,8 +41,8 @@ def written(path: Path, content: str) -> Path:
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """A folder of packages as installers make it that link to a cache."""
-    cache, found = tmp_path / "cache", tmp_path / "env" / "site-packages"
+    """Creates a folder of packages as installers that link to a cache do."""
+    cache, site_packages = tmp_path / "cache", tmp_path / "env" / "site-packages"
     package = "from by_files.sub.deep import VALUE"
     for name, content in {
         "a/by_files/__init__.py": package,
@@ -53,19 +53,19 @@ def packages(tmp_path: Path) -> Path:
         "d/inner/__init__.py": "VALUE = 4",
     }.items():
         target = written(cache / name, content)
-        # uv with link-mode=symlink: real folders, and each file is a link.
-        link = found / Path(name).relative_to("a") if name[0] == "a" else None
+        # uv with link-mode=symlink: the folders are real and each file is a link.
+        link = site_packages / Path(name).relative_to("a") if name[0] == "a" else None
         if link:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target)
     written(cache / "b/other_name/__init__.py", "VALUE = 2")
     # Bazel: whole folders are links, also within namespace packages.
-    (found / "by_folder").symlink_to(cache / "b" / "other_name")
-    (found / "names").mkdir()
-    (found / "names" / "inner").symlink_to(cache / "d" / "inner")
-    (found / "module.py").symlink_to(written(cache / "c" / "module.py", "VALUE = 3"))
-    written(found / "plain" / "__init__.py", "VALUE = 5")
-    return found
+    (site_packages / "by_folder").symlink_to(cache / "b" / "other_name")
+    (site_packages / "names").mkdir()
+    (site_packages / "names" / "inner").symlink_to(cache / "d" / "inner")
+    (site_packages / "module.py").symlink_to(written(cache / "c" / "module.py", "VALUE = 3"))
+    written(site_packages / "plain" / "__init__.py", "VALUE = 5")
+    return site_packages
 
 
 @pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
@@ -73,24 +73,24 @@ def packages(tmp_path: Path) -> Path:
 def test_are_imported_within_the_walls(tmp_path: Path, packages: Path, user: str) -> None:
     if user and os.geteuid() != 0:
         pytest.skip("root alone becomes another user")
-    own, data = tmp_path / "own", tmp_path / "data"
-    own.mkdir()
+    own_folder, data = tmp_path / "own", tmp_path / "data"
+    own_folder.mkdir()
     data.mkdir()
     secrets = [
         written(tmp_path / "cache" / place / f"secret-{place}", "seen") for place in ("a", "b", "c")
     ]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, packages, own, data, *secrets, user],
+        [sys.executable, "-c", PROGRAM, packages, own_folder, data, *secrets, user],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    results: dict[str, Any] = json.loads(done.stdout)
     refused = {secret.name: "PermissionError" for secret in secrets}
     values = {"by_files": "data", "by_folder": 2, "module": 3, "names.inner": 4, "plain": 5}
-    assert found == values | refused
+    assert results == values | refused
 
 
 def test_folders_beside_a_package_are_not_given(
@@ -99,11 +99,11 @@ def test_folders_beside_a_package_are_not_given(
     monkeypatch.setattr(sys, "path", [str(packages)])
     places.libraries.cache_clear()
     try:
-        found = set(places.libraries())
+        readable = set(places.libraries())
     finally:
         places.libraries.cache_clear()
     cache = packages.parents[1] / "cache"
-    given = {path.relative_to(cache) for path in found if path.is_relative_to(cache)}
-    assert given == {
+    linked = {path.relative_to(cache) for path in readable if path.is_relative_to(cache)}
+    assert linked == {
         *map(Path, ("a/by_files", "b/other_name", "c/module.py", "d/inner")),
     }

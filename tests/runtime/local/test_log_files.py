@@ -23,9 +23,9 @@ def test_nothing_written(logs: LogFiles):
 def test_a_long_one_is_read_from_its_end_in_whole_lines(logs: LogFiles):
     lines = [f"line {number:09}" for number in range(TAIL_BYTES // 10)]
     logs.path("dep_1").write_text("\n".join(lines))
-    found = logs.tail("dep_1", len(lines))
-    assert TAIL_BYTES - 15 <= len("\n".join(found)) <= TAIL_BYTES
-    assert found == lines[-len(found) :]
+    tail = logs.tail("dep_1", len(lines))
+    assert TAIL_BYTES - 15 <= len("\n".join(tail)) <= TAIL_BYTES
+    assert tail == lines[-len(tail) :]
 
 
 def test_what_is_no_text_is_shown(logs: LogFiles):
@@ -35,12 +35,12 @@ def test_what_is_no_text_is_shown(logs: LogFiles):
 
 def test_of_one_longer_than_is_read_there_is_its_end(logs: LogFiles):
     logs.path("dep_1").write_text("x" * 10_000_000 + "end\n")
-    [found] = logs.tail("dep_1", 9)
-    assert found.startswith("…xx")
-    assert found.endswith("xend")
-    assert len(found) <= TAIL_BYTES
+    [line] = logs.tail("dep_1", 9)
+    assert line.startswith("…xx")
+    assert line.endswith("xend")
+    assert len(line) <= TAIL_BYTES
     logs.cut(logs.path("dep_1"))
-    assert logs.tail("dep_1", 9) == [found]
+    assert logs.tail("dep_1", 9) == [line]
     with logs.path("dep_1").open("a") as writing:
         writing.write("next\n")
     assert logs.tail("dep_1", 9) == ["next"]
@@ -57,8 +57,13 @@ class TestL6:
                 logs.cut(path)
                 writing.write(b"line %d\n" % number)
                 assert logs.tail("dep_1", 2) == [line.decode().strip(), f"line {number}"]
-        assert [one.name for one in sorted(logs.folder.iterdir())] == ["dep_1.log", "dep_1.log.1"]
-        assert sum(one.stat().st_size for one in logs.folder.iterdir()) <= LIMIT_BYTES + 100
+        assert [log_file.name for log_file in sorted(logs.folder.iterdir())] == [
+            "dep_1.log",
+            "dep_1.log.1",
+        ]
+        assert (
+            sum(log_file.stat().st_size for log_file in logs.folder.iterdir()) <= LIMIT_BYTES + 100
+        )
         assert path.with_suffix(".log.1").read_bytes().endswith(line)
 
     def test_both_go_with_the_deployment(self, logs: LogFiles):
@@ -66,7 +71,7 @@ class TestL6:
         logs.cut(logs.path("dep_1"))
         logs.path("dep_2").write_text("another's\n")
         logs.remove("dep_1")
-        assert [one.name for one in logs.folder.iterdir()] == ["dep_2.log"]
+        assert [log_file.name for log_file in logs.folder.iterdir()] == ["dep_2.log"]
 
 
 def test_whose_files_there_are(logs: LogFiles):

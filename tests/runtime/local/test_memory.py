@@ -1,4 +1,4 @@
-"""Who gets memory and who gives way, with a clock and replicas that the test holds in its hands."""
+"""Tests of memory claims and evictions, with a clock and replicas that the test controls."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 class World:
-    """Replicas hold memory, work or do nothing, and end when the test says so."""
+    """Replicas that hold memory, work, idle and end as the test says."""
 
     def __init__(self, total: int = 100, hot_share: float = 0.8) -> None:
         self.now = 0.0
@@ -27,13 +27,19 @@ class World:
         self.memory = Memory(total, self, lambda: self.now, hot_share=hot_share)
 
     def idle(self) -> Iterable[Candidate]:
-        return [one for one in self._staying() if one.replica_id not in self.at_work]
+        return [
+            candidate for candidate in self._staying() if candidate.replica_id not in self.at_work
+        ]
 
     def working(self) -> Iterable[Candidate]:
-        return [one for one in self._staying() if one.replica_id in self.at_work]
+        return [candidate for candidate in self._staying() if candidate.replica_id in self.at_work]
 
     def _staying(self) -> list[Candidate]:
-        return [one for one in self.replicas.values() if one.replica_id not in self.evicted]
+        return [
+            candidate
+            for candidate in self.replicas.values()
+            if candidate.replica_id not in self.evicted
+        ]
 
     def evict(self, replica_id: str) -> None:
         assert replica_id not in self.evicted
@@ -87,12 +93,12 @@ class TestEviction:
         for name in ("a", "b", "c"):
             await world.load(name, 30)
             world.now += 1
-        asked = world.ask("d", 30)
+        claim = world.ask("d", 30)
         await settle()
         assert world.evicted == ["a"]
-        assert not asked.done(), "the memory is free once the process has ended"
+        assert not claim.done(), "the memory is free once the process has ended"
         world.ends("a")
-        await asked
+        await claim
 
     async def test_cold_before_warm(self, world: World):
         await world.load("warm", 40, warm=True)
@@ -119,14 +125,14 @@ class TestEviction:
 
     async def test_never_of_one_that_works(self, world: World):
         await world.load("busy", 60, busy=True)
-        asked = world.ask("new", 60)
+        claim = world.ask("new", 60)
         await world.pass_(PATIENCE_S - 0.1)
         assert world.evicted == []
         world.at_work.clear()
         await world.pass_(0)
         assert world.evicted == ["busy"]
         world.ends("busy")
-        await asked
+        await claim
 
     async def test_idle_ones_stay_where_they_would_not_do(self, world: World):
         await world.load("busy", 60, busy=True)
@@ -232,7 +238,7 @@ class TestNeverFits:
 
 
 class TestM1:
-    """Memory is shared out by account."""
+    """Memory is shared fairly among accounts."""
 
     async def test_what_is_borrowed_is_given_back_first(self, world: World):
         await world.load("b", 20, "B")
@@ -246,22 +252,22 @@ class TestM1:
     async def test_accounts_take_turns(self, world: World):
         await world.load("busy", 90, "C", busy=True)
         flood = [world.ask(f"a{at}", 30, "A") for at in range(20)]
-        one = world.ask("b", 30, "B")
+        first = world.ask("b", 30, "B")
         await settle()
         world.ends("busy")
         await settle()
-        assert one.done()
+        assert first.done()
         assert [task.done() for task in flood[:3]] == [True, True, False]
 
     async def test_the_next_turn_is_of_the_account_that_holds_least(self, world: World):
         await world.load("a0", 60, "A", busy=True)
         await world.load("b0", 40, "B", busy=True)
         flood = [world.ask(f"a{at + 1}", 20, "A") for at in range(3)]
-        one = world.ask("b1", 20, "B")
+        first = world.ask("b1", 20, "B")
         await settle()
         world.ends("b0")
         await settle()
-        assert one.done()
+        assert first.done()
         assert [task.done() for task in flood] == [True, False, False]
 
     async def test_alone_it_may_keep_all_hot(self, world: World):
@@ -279,7 +285,7 @@ class TestM1:
         assert "may keep 8.0 GiB" in error.value.message
         assert "this one keeps 5.0 GiB" in error.value.message
         world.memory.check_hot(Need("dep-b", 5 * GIB, "B"), is_alone=False)
-        # What it keeps already is not asked for again.
+        # The memory that it already keeps is not claimed again.
         world.memory.reserve(Need("dep-a1", 4 * GIB, "A"))
         world.memory.check_hot(Need("dep-a1", 4 * GIB, "A"), is_alone=False)
 
@@ -287,17 +293,18 @@ class TestM1:
         for at in range(6):
             await world.load(f"a{at}", 16, "A", hot=True)
             world.now += 1
-        asked = world.ask("b", 16, "B")
+        claim = world.ask("b", 16, "B")
         await settle()
         assert world.evicted == ["a0"]
         world.ends("a0")
-        await asked
+        await claim
         world.loaded("b")
-        # It would have it again at once, and does not take it from who has just got it.
+        # The replica claims the memory again at once, but may not evict the one that has just
+        # received it.
         again = world.ask("a0", 16, "A")
         await world.pass_(PATIENCE_S)
         assert world.evicted == ["a0"]
-        # Nor does it hold anybody up meanwhile.
+        # Its claim does not block others meanwhile.
         await world.load("tiny", 4, "B")
         await world.pass_(LENT_IDLE_S)
         assert "b" in world.evicted, "nobody uses it"
@@ -332,7 +339,9 @@ class TestM1:
             await world.memory.claim("b2", Need("dep-b2", 21, "B"))
 
     async def test_whatever_happens_none_waits_for_ever(self):
-        """A flood of one account, hot ones of another, and a third that asks now and then."""
+        """No claim waits forever under a flood of one account, hot replicas of another and
+        occasional claims of a third.
+        """
         rng = Random(7)
         world = World(total=100)
         for at in range(4):
@@ -372,24 +381,28 @@ async def test_whatever_happens_the_budget_is_kept_and_all_are_served():
         name = f"r{at}"
         waiting[name] = world.ask(name, rng.randint(1, 900))
         await world.pass_(rng.random())
-        for one in [one for one, task in waiting.items() if task.done()]:
-            waiting.pop(one)
-            world.replicas[one] = Candidate(one, rng.random() < 0.3, world.now)
-            world.at_work.add(one)
-        for one in rng.sample(sorted(world.at_work), min(2, len(world.at_work))):
-            world.at_work.discard(one)
-        for one in [one for one in world.evicted if one in world.replicas]:
-            if one not in world.at_work:
-                world.ends(one)
+        for replica_id in [replica_id for replica_id, task in waiting.items() if task.done()]:
+            waiting.pop(replica_id)
+            world.replicas[replica_id] = Candidate(replica_id, rng.random() < 0.3, world.now)
+            world.at_work.add(replica_id)
+        for replica_id in rng.sample(sorted(world.at_work), min(2, len(world.at_work))):
+            world.at_work.discard(replica_id)
+        for replica_id in [
+            replica_id for replica_id in world.evicted if replica_id in world.replicas
+        ]:
+            if replica_id not in world.at_work:
+                world.ends(replica_id)
         assert world.memory.main.held <= 1000
     for _ in range(2000):
         world.at_work.clear()
-        for one in [one for one in world.evicted if one in world.replicas]:
-            world.ends(one)
+        for replica_id in [
+            replica_id for replica_id in world.evicted if replica_id in world.replicas
+        ]:
+            world.ends(replica_id)
         await world.pass_(1)
-        for one in [one for one, task in waiting.items() if task.done()]:
-            waiting.pop(one)
-            world.replicas[one] = Candidate(one, False, world.now)
+        for replica_id in [replica_id for replica_id, task in waiting.items() if task.done()]:
+            waiting.pop(replica_id)
+            world.replicas[replica_id] = Candidate(replica_id, False, world.now)
         assert world.memory.main.held <= 1000
         if not waiting:
             break

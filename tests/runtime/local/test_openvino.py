@@ -1,4 +1,6 @@
-"""Models converted for OpenVINO in the background: the same answers before and after, no gap."""
+"""Models converted for OpenVINO in the background give the same answers before and after, without a
+gap.
+"""
 
 import json
 import os
@@ -24,7 +26,7 @@ from tests.support.server import Server, running
 FEATURES = "/v1/feature-extraction"
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 WORTH = 1.05
-"""How much faster than torch it has to be, where nobody asked for OpenVINO."""
+"""Minimum speedup over torch for a deployment that did not request OpenVINO."""
 TEXTS = ["one", "two words", "a somewhat longer sentence about boats", "the piers " * 20]
 
 
@@ -49,7 +51,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def embedder(client: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The artifact of a model that gives every text one vector."""
+    """Returns the artifact of a model that returns one vector per text."""
     folder = tiny_bert(tmp_path_factory.mktemp("models") / "embedder", "Model")
     return push(client, folder, pipeline="feature-extraction")["id"]
 
@@ -65,7 +67,7 @@ def vectors(client: httpx.Client, model: str, texts: list[str]) -> np.ndarray:
 
 
 def wait_engine(client: httpx.Client, identifier: str, engine: str, timeout: float = 120) -> Any:
-    """The worker, once it runs on this engine."""
+    """Returns the worker once it runs on this engine."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         for worker in deployment(client, identifier)["workers"]:
@@ -76,17 +78,17 @@ def wait_engine(client: httpx.Client, identifier: str, engine: str, timeout: flo
 
 
 def verdicts(server: Server) -> dict[Path, Any]:
-    found = (server.data_dir / "cache" / "openvino").glob("*/*/verdict.json")
-    return {path: json.loads(path.read_text()) for path in found}
+    paths = (server.data_dir / "cache" / "openvino").glob("*/*/verdict.json")
+    return {path: json.loads(path.read_text()) for path in paths}
 
 
 def trials(server: Server) -> dict[Path, Any]:
-    found = (server.data_dir / "cache" / "openvino").glob("*/*/trial-*.json")
-    return {path: json.loads(path.read_text()) for path in found}
+    paths = (server.data_dir / "cache" / "openvino").glob("*/*/trial-*.json")
+    return {path: json.loads(path.read_text()) for path in paths}
 
 
 def wait_verdict(server: Server, known: set[Path]) -> Any:
-    """The one that is not among those known."""
+    """Waits for a new verdict and returns it."""
     deadline = time.monotonic() + 120
     while not set(verdicts(server)) - known and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -95,7 +97,7 @@ def wait_verdict(server: Server, known: set[Path]) -> Any:
 
 
 def wait_trial(server: Server, known: set[Path]) -> Any:
-    """The one that is not among those known."""
+    """Waits for a new trial and returns it."""
     deadline = time.monotonic() + 120
     while not set(trials(server)) - known and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -104,7 +106,7 @@ def wait_trial(server: Server, known: set[Path]) -> Any:
 
 
 def conversions(server: Server) -> list[int]:
-    """The processes that were started to convert a model."""
+    """Returns the pids of the processes that were started to convert a model."""
     log = (server.data_dir / "logs" / "conversions.log").read_text()
     return [int(pid) for pid in re.findall(r"starting, pid (\d+)", log)]
 
@@ -114,7 +116,7 @@ def test_swapped_in_live(server: Server, client: httpx.Client, embedder: str) ->
     before = vectors(client, "asked-for", TEXTS)
     assert deployment(client, identifier)["workers"][0]["engine"] in ("torch", "")
     with ThreadPoolExecutor(2) as pool:
-        # Calls go on while it is converted and swapped: none of them fails or differs.
+        # Calls continue during the conversion and the swap. None of them fails or differs.
         done = pool.submit(wait_engine, client, identifier, "openvino")
         while not done.done():
             assert np.abs(vectors(client, "asked-for", TEXTS[:2]) - before[:2]).max() < 1e-5
@@ -134,7 +136,7 @@ def test_swapped_in_live(server: Server, client: httpx.Client, embedder: str) ->
 def test_next_replica_takes_what_was_converted(
     server: Server, client: httpx.Client, embedder: str
 ) -> None:
-    """Another deployment of the same artifact, which nobody has to convert again."""
+    """Another deployment of the same artifact uses the existing conversion."""
     before = {path: path.stat().st_mtime_ns for path in verdicts(server)}
     identifier = deployed(client, embedder, "again", engine="openvino")
     wait_engine(client, identifier, "openvino", timeout=60)
@@ -151,16 +153,18 @@ def test_what_is_not_faster_is_for_those_who_ask(
         for engine in ("openvino", "auto")
     ]
     wait_engine(client, identifiers[0], "openvino")
-    # Long enough in forward passes to be worth a conversion.
+    # The forward passes take long enough to be worth a conversion.
     for _ in range(50):
         vectors(client, "slow-auto", TEXTS * 8)
-    # Beats come every second, and adoption is tried twice a second.
+    # Heartbeats come every second, and adoption is tried twice a second.
     time.sleep(2.5)
     assert deployment(client, identifiers[1])["workers"][0]["engine"] == "torch"
 
 
 def test_its_use_is_told_to_nobody(home: Path, client: httpx.Client, embedder: str) -> None:
-    """OpenVINO and NNCF would tell their maker, by a number that they keep in the home folder."""
+    """OpenVINO and NNCF send no telemetry. They would identify the installation by a number in the
+    home folder.
+    """
     for model, fields in {"untold": {"engine": "openvino"}, "in-int8": {"dtype": "int8"}}.items():
         identifier = deployed(client, embedder, model, **fields)
         wait_engine(client, identifier, "openvino")
@@ -171,7 +175,7 @@ def test_its_use_is_told_to_nobody(home: Path, client: httpx.Client, embedder: s
 def test_pinned_to_torch(client: httpx.Client, embedder: str) -> None:
     identifier = deployed(client, embedder, "pinned", engine="torch")
     vectors(client, "pinned", TEXTS)
-    # Beats come every second, and adoption is tried twice a second.
+    # Heartbeats come every second, and adoption is tried twice a second.
     wait_engine(client, identifier, "torch")
     time.sleep(2.5)
     assert deployment(client, identifier)["workers"][0]["engine"] == "torch"
@@ -180,7 +184,7 @@ def test_pinned_to_torch(client: httpx.Client, embedder: str) -> None:
 def test_automatic_one_is_converted_once_it_has_worked(
     server: Server, client: httpx.Client, tmp_path: Path
 ) -> None:
-    """Also: a model of images, and one whose samples have another size than the exported one."""
+    """Also covers an image model, with samples of another size than the exported one."""
     identifier = deploy(client, tiny_vit(tmp_path / "vit"), "vit", readiness="warm")["id"]
     body = {"model": "vit", "inputs": _picture(), "top_k": 3}
     path = "/v1/classifications/image"
@@ -193,22 +197,24 @@ def test_automatic_one_is_converted_once_it_has_worked(
     while conversions(server) == known:
         assert time.monotonic() < deadline, "it is not converted"
         client.post(path, json=several).raise_for_status()
-    # Left alone from here on: it is converted in the time that requests leave it. Whether that is
-    # faster on a machine this busy is for the verdict to say.
+    # No requests from here on: the conversion uses the time that requests leave it. The verdict
+    # decides whether it is faster on a machine this busy.
     trial = wait_trial(server, judged)
     assert trial["passed"]
     engine = "openvino" if trial["speedup"] >= WORTH else "torch"
     wait_engine(client, identifier, engine)
     after = client.post(path, json=body).raise_for_status().json()
     many = client.post(path, json=several).raise_for_status()
-    for old, new, one in zip(before, after, many.json()[7], strict=True):
-        assert old["label"] == new["label"] == one["label"]
+    for old, new, batched in zip(before, after, many.json()[7], strict=True):
+        assert old["label"] == new["label"] == batched["label"]
         assert new["score"] == pytest.approx(old["score"], abs=1e-5)
     assert deployment(client, identifier)["workers"][0]["engine"] == engine
 
 
 def test_transcription_while_it_is_swapped(client: httpx.Client) -> None:
-    """A model that runs in many steps: the same texts and probabilities with either engine."""
+    """A model that runs in many steps returns the same texts and probabilities with either
+    engine.
+    """
     demo = Path(stoker.demo.__file__).parent
     identifier = deploy(
         client,
@@ -224,22 +230,22 @@ def test_transcription_while_it_is_swapped(client: httpx.Client) -> None:
         done = pool.submit(wait_engine, client, identifier, "openvino", 200)
         while not done.done():
             for clip, (text, logprobs) in zip(clips, before, strict=True):
-                now, found = transcribed(client, "transcriber", clip)
+                now, new_logprobs = transcribed(client, "transcriber", clip)
                 assert now == text
-                assert found == pytest.approx(logprobs, abs=1e-3)
-            # The conversion yields to whoever works.
+                assert new_logprobs == pytest.approx(logprobs, abs=1e-3)
+            # The conversion yields to working replicas.
             time.sleep(0.5)
         done.result()
     after = [transcribed(client, "transcriber", clip) for clip in clips]
     assert [text for text, _ in after] == [text for text, _ in before]
-    for (_, found), (_, logprobs) in zip(after, before, strict=True):
-        assert found == pytest.approx(logprobs, abs=1e-3)
+    for (_, new_logprobs), (_, logprobs) in zip(after, before, strict=True):
+        assert new_logprobs == pytest.approx(logprobs, abs=1e-3)
     assert after != before, "equal to the bit: not another engine"
 
 
 @pytest.fixture(scope="module")
 def in_bf16() -> None:
-    """Where the processor computes in it."""
+    """Skips tests on processors that cannot compute in bfloat16."""
     import openvino
 
     if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
@@ -248,7 +254,9 @@ def in_bf16() -> None:
 
 @pytest.mark.usefixtures("in_bf16")
 class TestInBfloat16:
-    """Who asks for it gets it from OpenVINO, too: near to what float32 gives, and not equal."""
+    """OpenVINO computes in bfloat16 on request. The answers are near those of float32 but not
+    equal.
+    """
 
     def test_an_encoder(self, client: httpx.Client, embedder: str) -> None:
         deployed(client, embedder, "exact", engine="torch")
@@ -259,11 +267,11 @@ class TestInBfloat16:
         rounded = vectors(client, "rounded", TEXTS)
         assert 1e-4 < np.abs(rounded - exact).max() < 0.1 * np.abs(exact).max()
         alone = np.vstack([vectors(client, "rounded", [text]) for text in TEXTS])
-        for found in (*rounded, *alone):
-            assert max(map(float, cosines(exact, found))) > 0.999
+        for vector in (*rounded, *alone):
+            assert max(map(float, cosines(exact, vector))) > 0.999
 
     def test_images(self, client: httpx.Client, tmp_path: Path) -> None:
-        """Whose pixels are given in float32."""
+        """The pixels are passed in float32."""
         folder = tiny_vit(tmp_path / "vit")
         bodies: list[Any] = []
         for model, fields in {
@@ -274,13 +282,15 @@ class TestInBfloat16:
             wait_engine(client, identifier, str(fields["engine"]))
             body = {"model": model, "inputs": _picture(), "top_k": 3}
             answer = client.post("/v1/classifications/image", json=body).raise_for_status()
-            bodies.append({one["label"]: one["score"] for one in answer.json()})
+            bodies.append(
+                {prediction["label"]: prediction["score"] for prediction in answer.json()}
+            )
         exact, rounded = bodies
         assert rounded == pytest.approx(exact, abs=0.02)
         assert rounded != exact
 
     def test_speech(self, client: httpx.Client) -> None:
-        """In many steps, and words, which only torch gives."""
+        """Transcription runs in many steps. Only torch returns words."""
         demo = Path(stoker.demo.__file__).parent
         clip = (demo / "media" / "seven-three-one.wav").read_bytes()
         folder = demo / "models" / "tiny-transcriber"
@@ -296,7 +306,7 @@ class TestInBfloat16:
             "timestamp_granularities[]": "word",
         }
         answer = client.post(TRANSCRIPTIONS, data=form, files={"file": ("a.wav", clip)})
-        words = [one["word"].strip() for one in answer.raise_for_status().json()["words"]]
+        words = [word["word"].strip() for word in answer.raise_for_status().json()["words"]]
         assert words == ["seven", "three", "one"]
 
 
@@ -305,7 +315,9 @@ def cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def test_what_cannot_be_converted(server: Server, client: httpx.Client, tmp_path: Path) -> None:
-    """Moonshine's search is transformers' own, whose loop depends on data."""
+    """Moonshine cannot be converted, because it uses transformers' own search with a data-dependent
+    loop.
+    """
     (tmp_path / "moonshine").mkdir()
     moonshine(tmp_path / "moonshine")
     known = set(verdicts(server))
@@ -322,7 +334,7 @@ def test_what_cannot_be_converted(server: Server, client: httpx.Client, tmp_path
         f"It cannot be converted for OpenVINO. {verdict['reason']} Set 'engine' to 'auto' or "
         "'torch'."
     )
-    # It stays so, and nobody tries it again.
+    # The failure is permanent, and the conversion is not tried again.
     refused = client.post(TRANSCRIPTIONS, data={"model": "pinned-moonshine"}, files=clip)
     assert refused.status_code == 503
     assert failed["message"].rstrip(".") in refused.json()["error"]["message"]
@@ -332,10 +344,10 @@ def test_what_cannot_be_converted(server: Server, client: httpx.Client, tmp_path
 
 
 def transcribed(client: httpx.Client, model: str, clip: bytes) -> tuple[str, list[float]]:
-    """The text, and the logarithm of each token's probability."""
+    """Returns the text and the logarithm of each token's probability."""
     body = {"model": model, "include[]": "logprobs"}
     answer = client.post(TRANSCRIPTIONS, data=body, files={"file": clip}).raise_for_status().json()
-    return answer["text"], [one["logprob"] for one in answer["logprobs"]]
+    return answer["text"], [token["logprob"] for token in answer["logprobs"]]
 
 
 def test_killed_conversion_costs_nothing(
@@ -358,16 +370,16 @@ def test_killed_conversion_costs_nothing(
 def test_goes_with_the_last_deployment_of_its_source(
     server: Server, client: httpx.Client, embedder: str
 ) -> None:
-    kept = verdicts(server)
+    before = verdicts(server)
     models = client.get("/v1/deployments", params={"limit": 100}).json()["data"]
-    own = [one["id"] for one in models if one["artifact_id"] == embedder]
-    assert len(own) > 1
-    for identifier in own[1:]:
+    identifiers = [model["id"] for model in models if model["artifact_id"] == embedder]
+    assert len(identifiers) > 1
+    for identifier in identifiers[1:]:
         client.delete(f"/v1/deployments/{identifier}").raise_for_status()
-    assert verdicts(server) == kept
-    client.delete(f"/v1/deployments/{own[0]}").raise_for_status()
-    gone = set(kept) - set(verdicts(server))
-    # All that was made of it, in whatever precision.
+    assert verdicts(server) == before
+    client.delete(f"/v1/deployments/{identifiers[0]}").raise_for_status()
+    gone = set(before) - set(verdicts(server))
+    # All its files are deleted, in every precision.
     (folder,) = {path.parent.parent for path in gone}
     assert not list(folder.parent.glob(f"{folder.name}/*"))
 

@@ -1,4 +1,4 @@
-"""What is learnt of a deployment's memory from replicas as they come and go."""
+"""Memory estimates of a deployment that are learned from its replicas."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ class Recorder(RuntimeListener):
 
 
 class World:
-    """A runtime with one replica, which is no process and has answered."""
+    """A runtime with one replica, which has answered and is not a process."""
 
     def __init__(self, folder: Path) -> None:
         self.runtime = LocalRuntime(Settings(data_dir=folder, memory_budget_mib=1024), Any)
@@ -85,7 +85,9 @@ async def test_one_that_is_to_be_replaced_tells_nothing_of_the_next(world: World
 
 
 async def test_no_kill_makes_a_model_need_more_than_there_is(world: World) -> None:
-    """It would never be tried again, though it may have been another's turn to take much."""
+    """An estimate above the machine's memory would prevent all further loads, although another
+    replica may have caused the kill.
+    """
     world.measure(900)
     for _ in range(3):
         world.runtime._sizing.raise_estimate(world.resident)

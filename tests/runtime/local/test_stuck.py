@@ -1,4 +1,6 @@
-"""A real server with memory for one model: what hangs or grows is ended, others get its place."""
+"""A real server with memory for one model. Replicas that hang or grow are ended, and others get
+their place.
+"""
 
 import contextlib
 import json
@@ -25,7 +27,7 @@ ENDLESS = (
     "{% endfor %}{% endfor %}"
 )
 SETTINGS = {
-    # As the defaults have it: nobody waits for as long as it takes to call a replica stalled.
+    # As with the defaults, every call times out before a replica counts as stalled.
     "STOKER_INFERENCE_TIMEOUT_S": "4",
     "STOKER_STALL_TIMEOUT_S": "7",
     "STOKER_HEARTBEAT_TIMEOUT_S": "4",
@@ -36,7 +38,7 @@ SETTINGS = {
 
 
 class Owner:
-    """An account with one deployment of a model that chats."""
+    """An account with one deployment of a chat model."""
 
     def __init__(self, server: Server, folder: Path = CHAT) -> None:
         self.client = server.account()
@@ -50,22 +52,26 @@ class Owner:
         return self.client.post("/v1/chat/completions", json=body | fields)
 
     def pid(self) -> int:
-        """Of the worker that is ready, started by a request where there is none."""
+        """Returns the pid of the ready worker. Sends a request first, so that one is started if
+        necessary.
+        """
         assert self.ask().status_code == 200
-        return next(one["pid"] for one in self.seen["workers"] if one["status"] == "ready")
+        return next(worker["pid"] for worker in self.seen["workers"] if worker["status"] == "ready")
 
     @property
     def seen(self) -> dict[str, Any]:
         return deployment(self.client, self.id)
 
     def event(self, words: str) -> dict[str, Any]:
-        """The latest event that says so: they are written a moment after what they tell of."""
+        """Returns the latest event with these words. Waits for it, because events are written a
+        moment later.
+        """
         path = f"/v1/deployments/{self.id}/events?limit=100"
         deadline = time.monotonic() + 60
         while True:
             data = self.client.get(path).raise_for_status().json()["data"]
-            if found := [one for one in data if words in one["message"]]:
-                return found[0]
+            if matching := [event for event in data if words in event["message"]]:
+                return matching[0]
             assert time.monotonic() < deadline, data
             time.sleep(0.1)
 
@@ -80,7 +86,7 @@ class World:
         self.one, self.other = Owner(server), Owner(server)
 
     def goes_wrong(self, how: str | None) -> None:
-        """How the passes of all models do, from now on."""
+        """Sets how the passes of all models fail from now on. None means that they succeed."""
         fault = {"where": "serving", "engines": ["torch"], "how": how}
         self._plan.write_text(json.dumps(fault if how else {}))
 
@@ -88,7 +94,7 @@ class World:
 @pytest.fixture(scope="module")
 def faulty_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("stuck")
-    # Replicas may read code only.
+    # Replicas may read only code, so the plan is a Python file.
     plan = folder / "faults" / "plan.py"
     plan.parent.mkdir()
     plan.write_text("{}")
@@ -121,7 +127,7 @@ class TestH4Hanging:
         world.goes_wrong(how)
         assert world.one.ask().status_code == 504
         world.goes_wrong(None)
-        # One caller at a time, each of whom gives up before the replica counts as stalled.
+        # Callers come one at a time and each gives up before the replica counts as stalled.
         assert world.one.seen["workers"][0]["pid"] == pid
         wait_gone(pid)
         assert world.one.event("no progress on accepted work for")["reason"] == "stalled"
@@ -161,7 +167,7 @@ class TestH4Stopping:
             os.kill(pid, signal.SIGSTOP)
         world.one.client.post(stop).raise_for_status()
         if not signal_first:
-            # It may have ended by now.
+            # The process may have ended already.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         wait_for(world.one.client, world.one.id, "stopped")
@@ -181,8 +187,8 @@ class TestH5Growing:
         assert error["code"] == "worker_lost"
         assert "of memory, where it had claimed" in error["message"]
         assert not psutil.pid_exists(pid)
-        found = world.one.seen
-        assert (found["status"], found["reason"]) == ("failed", "memory_exceeded")
+        shown = world.one.seen
+        assert (shown["status"], shown["reason"]) == ("failed", "memory_exceeded")
         assert world.one.event("may take")["reason"] == "memory_exceeded"
         again = world.one.ask()
         assert again.status_code == 503, "not at once"
@@ -192,7 +198,7 @@ class TestH5Growing:
 
 @pytest.fixture(scope="module")
 def tricky(faulty_world: World, tmp_path_factory: pytest.TempPathFactory) -> Owner:
-    """Its template takes for ever where somebody says so."""
+    """Returns an account with a model. Some messages make its template loop forever or grow."""
     folder = with_template(
         tmp_path_factory.mktemp("tricky"),
         "{% for message in messages %}{% if message.content == 'loop' %}" + ENDLESS + "{% endif"

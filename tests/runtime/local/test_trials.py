@@ -1,4 +1,6 @@
-"""What is to serve is tried first: an engine that dies, hangs or lies costs no answer."""
+"""Engines are tried before they serve. One that dies, hangs or returns wrong results costs no
+answer.
+"""
 
 import json
 import os
@@ -31,7 +33,7 @@ ANSWER = "The capital of France is Paris."
 
 
 class World:
-    """A server whose engines go wrong as a test says, and an account of it."""
+    """A server with engines that fail as a test says, and one account of it."""
 
     def __init__(self, server: Server, plan: Path) -> None:
         self.client = server.account()
@@ -42,17 +44,17 @@ class World:
         self._artifacts: dict[str, str] = {}
 
     def add(self, pipeline: str, folder: Path) -> None:
-        """Push a model, and have it converted for all tests by a deployment that stays, stopped."""
+        """Pushes a model and converts it for all tests. Its deployment stays, but is stopped."""
         artifact = self._artifacts[pipeline] = push(self.client, folder, pipeline=pipeline)["id"]
         body = {"model": f"kept-{pipeline}", "artifact_id": artifact, "readiness": "warm"}
-        # Asked for, as which is faster depends on who else is at work here.
+        # Request OpenVINO, because other load decides which engine is faster.
         body["engine"] = "openvino"
         made = self.client.post("/v1/deployments", json=body).raise_for_status().json()
         self.wait_engine(made["id"], "openvino")
         self.client.post(f"/v1/deployments/{made['id']}/stop").raise_for_status()
 
     def goes_wrong(self, where: str, engines: Sequence[str], how: str) -> None:
-        """From now on; nothing was tried before."""
+        """Sets how engines fail from now on. Deletes former deployments and trials."""
         for identifier in self._made:
             self.client.delete(f"/v1/deployments/{identifier}").raise_for_status()
         self._made.clear()
@@ -75,36 +77,36 @@ class World:
     def wait_engine(self, identifier: str, engine: str) -> None:
         deadline = time.monotonic() + 120
         while engine not in [
-            one["engine"] for one in deployment(self.client, identifier)["workers"]
+            worker["engine"] for worker in deployment(self.client, identifier)["workers"]
         ]:
             assert time.monotonic() < deadline, deployment(self.client, identifier)
             time.sleep(0.1)
 
     def engines(self, identifier: str) -> list[str]:
-        """What its workers run on."""
-        return [one["engine"] for one in deployment(self.client, identifier)["workers"]]
+        """Returns the engines of the deployment's workers."""
+        return [worker["engine"] for worker in deployment(self.client, identifier)["workers"]]
 
     def ask(self, model: str) -> httpx.Response:
         body = {"model": model, "messages": QUESTION, "temperature": 0, "max_tokens": 12}
         return self.client.post(CHAT, json=body)
 
     def verdicts(self) -> dict[str, Any]:
-        """Precision → what was found, of the one model that was tried."""
-        found = self._cache.glob("*/*/trial-*.json")
-        return {path.name.split("-")[1]: json.loads(path.read_text()) for path in found}
+        """Returns the trials' results by precision. Only one model was tried."""
+        paths = self._cache.glob("*/*/trial-*.json")
+        return {path.name.split("-")[1]: json.loads(path.read_text()) for path in paths}
 
     def events(self, identifier: str, reason: str) -> list[str]:
-        """Messages of the events of a reason, the oldest first."""
+        """Returns the messages of the events with this reason, oldest first."""
         path = f"/v1/deployments/{identifier}/events"
-        found = self.client.get(path, params={"order": "asc", "limit": 100}).raise_for_status()
-        return [one["message"] for one in found.json()["data"] if one["reason"] == reason]
+        response = self.client.get(path, params={"order": "asc", "limit": 100}).raise_for_status()
+        return [event["message"] for event in response.json()["data"] if event["reason"] == reason]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A server of its own: its engines are faulty, and hang for a short time only."""
+    """Yields a separate server with faulty engines and a short stall timeout."""
     folder = tmp_path_factory.mktemp("trials")
-    # Trials and replicas may read code only.
+    # Trials and replicas may read only code, so the plan is a Python file.
     plan = folder / "faults" / "plan.py"
     plan.parent.mkdir()
     plan.write_text("{}")
@@ -113,7 +115,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         "PYTHONFAULTS": str(plan),
         "STOKER_CONVERT_AFTER_S": "0",
         "STOKER_STALL_TIMEOUT_S": str(STALL_S),
-        # With one, OpenVINO's bfloat16 dies by itself on processors with AMX.
+        # With one thread, OpenVINO's bfloat16 crashes on processors with AMX.
         "STOKER_REPLICA_THREADS": "2",
     }
     with running(folder / "data", **settings) as server:
@@ -125,7 +127,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 class Asking:
-    """Asks a model all the time, until the block ends."""
+    """Calls a model continuously until the block ends."""
 
     def __init__(self, world: World, model: str) -> None:
         self._world = world
@@ -150,12 +152,12 @@ class Asking:
 
     @property
     def failed(self) -> list[Any]:
-        return [one.json()["error"] for one in self.answers if one.status_code != 200]
+        return [answer.json()["error"] for answer in self.answers if answer.status_code != 200]
 
     @property
     def texts(self) -> set[str]:
-        answers = [one.json() for one in self.answers if one.status_code == 200]
-        return {one["choices"][0]["message"]["content"] for one in answers}
+        answers = [answer.json() for answer in self.answers if answer.status_code == 200]
+        return {answer["choices"][0]["message"]["content"] for answer in answers}
 
 
 class TestAtTheTrial:
@@ -169,13 +171,13 @@ class TestAtTheTrial:
             world.ask(made["model"])
         assert asking.failed == []
         assert asking.texts == {ANSWER}
-        found = world.verdicts()
-        assert (found["bf16"]["passed"], found["f32"]["passed"]) == (False, True)
+        verdicts = world.verdicts()
+        assert (verdicts["bf16"]["passed"], verdicts["f32"]["passed"]) == (False, True)
         (event,) = world.events(made["id"], "engine_set_aside")
         assert event.startswith("OpenVINO in bfloat16 is not used on this machine. It ")
         telling = {"sigfpe": "SIGFPE", "sigsegv": "SIGSEGV", "hang": "hung", "wrong": "differs"}
         assert telling[how] in event
-        # Whoever starts now goes there directly.
+        # A new replica starts with that engine directly.
         world.client.post(f"/v1/deployments/{made['id']}/stop").raise_for_status()
         wait_for(world.client, made["id"], "stopped")
         world.client.post(f"/v1/deployments/{made['id']}/start").raise_for_status()
@@ -193,7 +195,7 @@ class TestAtTheTrial:
                 time.sleep(0.1)
         assert asking.failed == []
         assert asking.texts == {ANSWER}
-        assert {one["engine"] for one in deployment(world.client, made["id"])["workers"]} == {
+        assert {worker["engine"] for worker in deployment(world.client, made["id"])["workers"]} == {
             "torch"
         }
 
@@ -213,7 +215,7 @@ class TestAtTheTrial:
 
     @pytest.mark.parametrize(("how", "why"), [("wrong", "turn away"), ("sigsegv", "SIGSEGV")])
     def test_who_wants_int8_is_told(self, world: World, how: str, why: str) -> None:
-        """No other engine has it, so there is no next best."""
+        """No other engine supports int8, so the deployment fails with a reason."""
         world.goes_wrong("trial", ["encoder"], how)
         made = world.deploy("feature-extraction", dtype="int8")
         failed = wait_for(world.client, made["id"], "failed")
@@ -223,7 +225,7 @@ class TestAtTheTrial:
         assert failed["message"].endswith(" Set 'dtype' to 'auto'.")
         (event,) = world.events(made["id"], "engine_set_aside")
         assert event.startswith("OpenVINO in int8 is not used on this machine. ")
-        # What it says helps.
+        # The hint in the message solves the problem.
         body = {"dtype": "auto"}
         world.client.patch(f"/v1/deployments/{made['id']}", json=body).raise_for_status()
         body = {"model": made["model"], "inputs": "a boat"}
@@ -244,14 +246,14 @@ class TestAtTheTrial:
         assert refused.json()["error"]["code"] == "model_loading"
         assert "In bfloat16: It ended by signal 8" in refused.json()["error"]["message"]
         assert refused.headers["x-should-retry"] == "false"
-        # What it says helps.
+        # The hint in the message solves the problem.
         body = {"engine": "auto"}
         world.client.patch(f"/v1/deployments/{made['id']}", json=body).raise_for_status()
         assert world.ask(made["model"]).status_code == 200
 
 
 class TestInService:
-    """What has passed its trial may still die of what comes later."""
+    """An engine that passed its trial may still fail on later requests."""
 
     @in_bfloat16
     @pytest.mark.parametrize("how", ["sigfpe", "sigsegv", "hang"])
@@ -265,15 +267,15 @@ class TestInService:
                 time.sleep(0.1)
             world.wait_engine(made["id"], "openvino")
             world.ask(made["model"])
-        assert [one["code"] for one in asking.failed] == ["worker_lost"]
+        assert [error["code"] for error in asking.failed] == ["worker_lost"]
         assert asking.texts == {ANSWER}
         (event,) = world.events(made["id"], "engine_set_aside")
         assert "soon after it began to use it. OpenVINO in bfloat16 is set aside" in event
-        found = world.verdicts()
-        assert (found["bf16"]["passed"], found["f32"]["passed"]) == (False, True)
+        verdicts = world.verdicts()
+        assert (verdicts["bf16"]["passed"], verdicts["f32"]["passed"]) == (False, True)
 
     def test_a_crash_loop_ends_in_failed(self, world: World) -> None:
-        """Of an engine beside which there is none."""
+        """A crash loop of the only possible engine ends in the status `failed`."""
         world.goes_wrong("serving", ["torch"], "sigsegv")
         made = world.deploy(engine="torch", readiness="cold")
         codes = [world.ask(made["model"]).json()["error"]["code"] for _ in range(4)]

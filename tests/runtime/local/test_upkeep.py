@@ -1,4 +1,4 @@
-"""Which of many deployments the supervisor looks after."""
+"""Selection of the deployments that the supervisor handles."""
 
 import asyncio
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.runtime.pool.world import CALL, SPEC, settle
 
 
 class Folders:
-    """Finds none, when the test wants it to."""
+    """Fake of the model folders. Finds no folder if the test wants it."""
 
     def __init__(self) -> None:
         self.looked = asyncio.Event()
@@ -46,7 +46,7 @@ async def runtime(tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPa
 
 
 def tended(runtime: LocalRuntime) -> set[str]:
-    """Those that are left once it is seen which have nothing to do."""
+    """Returns the due deployments after idle ones are removed."""
     runtime._pools.tick()
     return set(runtime._pools.due)
 
@@ -88,7 +88,7 @@ async def test_one_that_is_called_is_tended_while_it_starts(
 async def test_l6_start_of_one_that_is_deleted_leaves_nothing(
     runtime: LocalRuntime, folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleted while its start looks for the model's folder."""
+    """The deployment is deleted while its start waits for the model's folder."""
     sockets: list[Channel] = []
 
     def noted(*arguments: Any) -> Channel:
@@ -107,7 +107,7 @@ async def test_l6_start_of_one_that_is_deleted_leaves_nothing(
         folders.looked.set()
         await asyncio.gather(call, return_exceptions=True)
         await settle()
-        assert [one.closed for one in sockets] == [True]
+        assert [channel.closed for channel in sockets] == [True]
         assert runtime._memory.main.held == 0
         assert not runtime._residents
         assert not tended(runtime)

@@ -1,9 +1,9 @@
-"""Code of an attacker's in a real replica, beside a real server: what it tries comes to nothing.
+"""An attacker's code in a real replica of a real server achieves nothing.
 
-Everything is tried by root's server and by a plain user's, and by a process of the same user that
-has no walls around it, so that a test which cannot fail is noticed. Both servers are for this file
-alone: the attacker's code comes by a package that no other server is to have, and one of them is
-another user's.
+Every attack is tried with root's server and with a plain user's server. A process of the same user
+without walls also tries it, so that a test that cannot fail is noticed. Both servers serve only
+this file. The attacker's code comes from a package that no other server may have, and one server
+belongs to another user.
 """
 
 import json
@@ -68,7 +68,7 @@ class World:
         return self.server.data_dir
 
     def folder(self, worker: Mapping[str, Any]) -> Path:
-        """A replica's own."""
+        """Returns the replica's own folder."""
         return next(Path(tempfile.gettempdir()).glob(f"stoker-*/{worker['id']}"))
 
     def in_replica(self, attack: str, given: object = None) -> str:
@@ -84,20 +84,22 @@ class World:
         return done.stdout.strip()
 
     def fails(self, attack: str, given: object = None) -> None:
-        """Inside the walls, and not outside them."""
-        found = self.without_walls(attack, given)
-        assert found.startswith("did:"), found
+        """Checks that the attack fails inside the walls and succeeds outside them."""
+        outcome = self.without_walls(attack, given)
+        assert outcome.startswith("did:"), outcome
         self.is_refused(attack, given)
 
     def is_not_reached(self, socket: str) -> None:
-        """Its replica is there already, so nobody listens; the walls say no before that."""
-        found = self.without_walls("connect_locally", socket)
-        assert found.split()[:2] == ["refused:", "ECONNREFUSED"], found
+        """Checks that the walls reject the connection. Without walls it is refused, because the
+        replica is connected already and no process listens.
+        """
+        outcome = self.without_walls("connect_locally", socket)
+        assert outcome.split()[:2] == ["refused:", "ECONNREFUSED"], outcome
         self.is_refused("connect_locally", socket)
 
     def is_refused(self, attack: str, given: object = None) -> None:
-        found = self.in_replica(attack, given)
-        assert found.split()[:2] in (["refused:", "EPERM"], ["refused:", "EACCES"]), found
+        outcome = self.in_replica(attack, given)
+        assert outcome.split()[:2] in (["refused:", "EPERM"], ["refused:", "EACCES"]), outcome
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +142,12 @@ def _python(kind: str, folder: Path) -> str:
 
 
 def _running(kind: str, folder: Path) -> Any:
-    own = folder / kind
-    own.mkdir()
+    user_folder = folder / kind
+    user_folder.mkdir()
     if kind == "plain" and os.geteuid() == 0:
-        os.chown(own, PLAIN_USER, PLAIN_USER)
+        os.chown(user_folder, PLAIN_USER, PLAIN_USER)
     return running(
-        own / "data",
+        user_folder / "data",
         python=_python(kind, folder),
         PYTHONPATH=os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]),
         STOKER_REPLICA_UIDS=f"{FIRST}-{LAST}",
@@ -179,17 +181,19 @@ class TestH3Files:
             world.fails("listing", str(path))
 
     def test_others_models(self, world: World) -> None:
-        """Their folder as well as the blobs that it links to."""
-        own, other = world.folder(world.worker), world.folder(world.neighbour)
-        assert own != other
+        """Neither another model's folder nor the blobs that it links to can be read."""
+        own_folder, other = world.folder(world.worker), world.folder(world.neighbour)
+        assert own_folder != other
         models = sorted((world.data / "models").glob("*/config.json"))
-        found = [world.in_replica("read", str(one)) for one in models]
-        assert sorted(one.split()[0] for one in found) == ["did:", "refused:"]
+        outcomes = [world.in_replica("read", str(model_path)) for model_path in models]
+        assert sorted(model_path.split()[0] for model_path in outcomes) == ["did:", "refused:"]
         for path in models:
             blob = path.resolve()
             assert blob.is_relative_to(world.data)
-            said = [world.in_replica("read", str(one)).split()[0] for one in (path, blob)]
-            assert said[0] == said[1]
+            results = [
+                world.in_replica("read", str(model_path)).split()[0] for model_path in (path, blob)
+            ]
+            assert results[0] == results[1]
             assert world.without_walls("read", str(blob)).startswith("did:")
 
     def test_its_own_model_cannot_be_written_to(self, world: World) -> None:
@@ -220,7 +224,7 @@ class TestH3Files:
             world.fails("read", f"/proc/{pid}/environ")
             world.fails("look_into", pid)
         else:
-            # Not even without walls: the server shows them to nobody of its user.
+            # Fails even without walls: the server hides them from all processes of its user.
             assert world.without_walls("read", f"/proc/{pid}/environ").startswith("refused:")
             world.is_refused("read", f"/proc/{pid}/environ")
             world.is_refused("look_into", pid)
@@ -229,21 +233,27 @@ class TestH3Files:
         world.fails("look_into", world.neighbour["pid"])
 
     def test_what_is_open(self, world: World) -> None:
-        found = world.in_replica("descriptors").removeprefix("did: ").splitlines()
+        descriptors = world.in_replica("descriptors").removeprefix("did: ").splitlines()
         allowed = ("/dev/null", "/dev/shm", "/memfd:", f"/proc/{world.worker['pid']}/fd")
-        held = ("/proc", f"{world.data}/logs/dep_", str(world.folder(world.worker)))
-        assert [one for one in found if not one.startswith((*allowed, *held))] == []
-        logs = [one for one in found if one.startswith(str(world.data))]
+        own_prefixes = ("/proc", f"{world.data}/logs/dep_", str(world.folder(world.worker)))
+        assert [
+            descriptor
+            for descriptor in descriptors
+            if not descriptor.startswith((*allowed, *own_prefixes))
+        ] == []
+        logs = [descriptor for descriptor in descriptors if descriptor.startswith(str(world.data))]
         assert len(logs) == 1
 
     def test_no_line_of_the_hosts_is_open(self, world: World) -> None:
-        """By which the server commands the host, and hears of it."""
+        """The replica has no connection by which the server and its engine host exchange
+        messages.
+        """
         lines = [_lines(pid) for pid in (world.host, world.worker["pid"], world.neighbour["pid"])]
-        host, one, other = lines
+        host, replica, other = lines
         assert host
-        assert one
-        assert not host & one
-        assert not one & other
+        assert replica
+        assert not host & replica
+        assert not replica & other
 
 
 class TestH3Processes:
@@ -257,32 +267,35 @@ class TestH3Processes:
     @no_filter
     def test_limits_and_priorities(self, world: World) -> None:
         for attack in ("limit", "slow_down"):
-            # Another's limits are a matter of who may trace it: root only, of the server.
+            # The limits of another process require the right to trace it. Only root has it for the
+            # server.
             if world.kind == "root" or attack == "slow_down":
                 world.fails(attack, world.pid)
             world.is_refused(attack, world.pid)
 
     def test_who_it_is(self, world: World) -> None:
-        found = json.loads(world.in_replica("identity").removeprefix("did: "))
-        kept = int(found["CapEff"], 16)
-        assert found["NoNewPrivs"] == "1"
-        assert found["CapPrm"] == found["CapEff"]
+        credentials = json.loads(world.in_replica("identity").removeprefix("did: "))
+        capabilities = int(credentials["CapEff"], 16)
+        assert credentials["NoNewPrivs"] == "1"
+        assert credentials["CapPrm"] == credentials["CapEff"]
         if seccomp.is_known():
-            assert found["Seccomp"] == "2"
+            assert credentials["Seccomp"] == "2"
         if world.kind == "root":
-            assert FIRST <= int(found["Uid"]) <= LAST
-            assert int(found["Uid"]) != psutil.Process(world.neighbour["pid"]).uids().real
-            # To read root's model, wherever Landlock lets it.
-            assert kept == 1 << 2
-            assert int(found["CapBnd"], 16) == 1 << 2
+            assert FIRST <= int(credentials["Uid"]) <= LAST
+            assert int(credentials["Uid"]) != psutil.Process(world.neighbour["pid"]).uids().real
+            # Needed to read root's model. Landlock restricts it further.
+            assert capabilities == 1 << 2
+            assert int(credentials["CapBnd"], 16) == 1 << 2
         else:
-            assert kept == 0
+            assert capabilities == 0
 
     def test_how_many(self, world: World) -> None:
-        """Counted for it alone. (The control is root's: the kernel does not count root's.)"""
+        """The number of processes is limited per replica. The comparison without walls runs only
+        for root, because the kernel does not count root's processes.
+        """
         assert world.in_replica("may_multiply") == f"did: {walls.most_processes()}"
-        found = world.in_replica("multiply", 64)
-        assert found.startswith("refused: EAGAIN"), found
+        outcome = world.in_replica("multiply", 64)
+        assert outcome.startswith("refused: EAGAIN"), outcome
         if world.kind == "root":
             assert world.without_walls("multiply", 64).startswith("did: 72 of")
         world.client.post(PATH, json={"model": "neighbour", "inputs": "{}"})
@@ -303,22 +316,22 @@ class TestH3Processes:
 
     @pytest.mark.case(34)
     def test_what_left_its_parent_ends(self, world: World) -> None:
-        """In a session of its own, and the replica goes on."""
-        left = int(world.in_replica("left_behind").removeprefix("did: "))
+        """A process in its own session that left its parent ends, and the replica continues."""
+        child_pid = int(world.in_replica("left_behind").removeprefix("did: "))
         deadline = time.monotonic() + 30
-        while psutil.pid_exists(left) and psutil.Process(left).status() != "zombie":
+        while psutil.pid_exists(child_pid) and psutil.Process(child_pid).status() != "zombie":
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert psutil.pid_exists(world.worker["pid"])
 
     def test_nothing_outlives_it(self, world: World) -> None:
-        """What it has started and left ends with it, though it has another session."""
-        left = int(world.in_replica("leave_behind").removeprefix("did: "))
-        assert psutil.pid_exists(left)
+        """Processes that a replica leaves behind end with it, also in another session."""
+        child_pid = int(world.in_replica("leave_behind").removeprefix("did: "))
+        assert psutil.pid_exists(child_pid)
         folder = world.folder(world.worker)
         psutil.Process(world.worker["pid"]).kill()
         deadline = time.monotonic() + 30
-        while psutil.pid_exists(left) and psutil.Process(left).status() != "zombie":
+        while psutil.pid_exists(child_pid) and psutil.Process(child_pid).status() != "zombie":
             assert time.monotonic() < deadline
             time.sleep(0.02)
         while folder.exists():
@@ -334,7 +347,7 @@ class TestH3Network:
         world.fails("connect", [host, int(port)])
 
     def test_the_way_back(self, world: World) -> None:
-        """Into the network namespace of the server."""
+        """The replica cannot enter the server's network namespace."""
         if world.kind == "root":
             world.fails("enter_network", world.pid)
             world.fails("set_namespace")
@@ -382,31 +395,31 @@ probe.main()
 
 
 class TestDoctor:
-    """What `stoker doctor` finds out by putting up the walls."""
+    """Results of `stoker doctor` when it sets up the walls."""
 
     def test_the_walls_of_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("STOKER_REPLICA_UIDS", f"{FIRST}-{LAST}")
-        found = {one.name: one for one in doctor._walls()}
+        checks = {check.name: check for check in doctor._walls()}
         names = {f"wall: {name}" for name in probe.NAMES}
-        assert set(found) == names | ({"wall: user"} if os.geteuid() == 0 else set())
+        assert set(checks) == names | ({"wall: user"} if os.geteuid() == 0 else set())
         if landlock.scopes_signals() and seccomp.is_known():
-            assert {one.status for one in found.values()} == {"ok"}
+            assert {check.status for check in checks.values()} == {"ok"}
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="the tests do not run as root")
     def test_root_without_users(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("STOKER_REPLICA_UIDS", "")
-        found = {one.name: one for one in doctor._walls() if one.status != "ok"}
-        assert set(found) == {"wall: user", "wall: processes"}
-        assert found["wall: user"].hint == doctor.WALLS["user"]
+        checks = {check.name: check for check in doctor._walls() if check.status != "ok"}
+        assert set(checks) == {"wall: user", "wall: processes"}
+        assert checks["wall: user"].hint == doctor.WALLS["user"]
 
     @pytest.mark.parametrize(
         ("numbers", "is_alone", "missing"),
         [
-            # Landlock
+            # Without Landlock.
             ({444}, False, {"files"}),
-            # seccomp
+            # Without seccomp.
             ({seccomp.NUMBER}, False, {"system calls", "sockets"}),
-            # both, and no namespaces, as in many a container
+            # Without both and without namespaces, as in many containers.
             (
                 {444, seccomp.NUMBER},
                 True,
@@ -417,7 +430,7 @@ class TestDoctor:
     def test_a_machine_that_lacks_some(
         self, numbers: set[int], is_alone: bool, missing: set[str]
     ) -> None:
-        """A plain user's, whom no user of its own helps."""
+        """Missing walls are reported for a plain user, who has no separate users for replicas."""
         with tempfile.TemporaryDirectory() as folder:
             Path(folder).chmod(0o755)
             code = _WITHOUT.format(numbers=numbers, is_alone=is_alone)
@@ -427,8 +440,8 @@ class TestDoctor:
                 text=True,
                 check=True,
             )
-        found = {name for name, why in json.loads(done.stdout).items() if why}
-        assert found == missing
+        reported = {name for name, why in json.loads(done.stdout).items() if why}
+        assert reported == missing
 
 
 class TestUsers:
@@ -438,11 +451,11 @@ class TestUsers:
 
 
 def _lines(pid: int) -> set[str]:
-    """The sockets and pipes that a process has open."""
-    found = {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}  # noqa: PTH115
-    return {one for one in found if one.startswith(("socket:", "pipe:"))}
+    """Returns the sockets and pipes that a process has open."""
+    targets = {os.readlink(target) for target in Path(f"/proc/{pid}/fd").iterdir()}  # noqa: PTH115
+    return {target for target in targets if target.startswith(("socket:", "pipe:"))}
 
 
 def _deployment(world: World, model: str) -> Any:
-    found = world.client.get("/v1/deployments").raise_for_status().json()["data"]
-    return next(one for one in found if one["model"] == model)
+    deployments = world.client.get("/v1/deployments").raise_for_status().json()["data"]
+    return next(listed for listed in deployments if listed["model"] == model)

@@ -1,4 +1,4 @@
-"""Which calls find a place, and when others are turned away."""
+"""Tests of the admission queue: which calls are accepted and when others are rejected."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tests.runtime.pool.world import World, settle
 
 
 def call_of(world: World, key: str) -> "asyncio.Task[bytes]":
-    """A call that is made with a key."""
+    """Starts a call with a key."""
     token = CURRENT_CALLER.set(Party("acct_1", key))
     try:
         return world.call()
@@ -48,7 +48,7 @@ class TestLimits:
         await settle()
         with pytest.raises(RateLimitError) as caught:
             await world.call()
-        # 21 answers in ten seconds, and 30 wait.
+        # 21 answers in ten seconds, and 30 calls wait.
         assert caught.value.headers["retry-after"] == "15"
         world.answer(replica)
         await asyncio.gather(*calls)
@@ -56,14 +56,15 @@ class TestLimits:
     async def test_who_would_be_answered_too_late_is_turned_away(self, world: World) -> None:
         calls = [world.call() for _ in range(50)]
         replica = await world.loaded()
-        # One a second, in turn, each followed by the next one: there are always 50.
+        # The replica answers a call per second, and a new call follows each answer. So 50 calls
+        # always wait.
         for _ in range(100):
             await world.answer_first(replica)
             calls.append(world.call())
             await settle()
         calls += [world.call() for _ in range(9)]
         await settle()
-        assert not [one for one in calls if one.done() and one.exception()]
+        assert not [call for call in calls if call.done() and call.exception()]
         with pytest.raises(RateLimitError) as caught:
             await world.call()
         assert caught.value.code == "queue_full"
@@ -88,16 +89,16 @@ class TestLimits:
         world.pool.apply(replace(world.pool.spec, dtype="bfloat16"), running=True)
         more = [world.call() for _ in range(40)]
         await settle()
-        assert not [one for one in more if one.done()], "another replica is on its way"
+        assert not [call for call in more if call.done()], "another replica is on its way"
         await world.loaded()
         world.pool.exited(replica, 0)
         more += [world.call() for _ in range(40)]
         await settle()
-        assert not [one for one in more[40:] if one.done()], "nothing is known of it"
+        assert not [call for call in more[40:] if call.done()], "nothing is known of it"
         world.answer(world.launcher.launched[-1])
         await asyncio.gather(*more[40:])
-        for one in (*calls, *more):
-            one.cancel()
+        for call in (*calls, *more):
+            call.cancel()
 
     async def test_stopped(self, world: World) -> None:
         world.pool.apply(world.pool.spec, running=False)
@@ -112,14 +113,14 @@ class TestKeys:
         await settle()
         with pytest.raises(RateLimitError):
             await call_of(world, "flood")
-        others = [call_of(world, "one") for _ in range(5)]
+        other_calls = [call_of(world, "one") for _ in range(5)]
         await settle()
-        assert not [one for one in others if one.done()]
+        assert not [call for call in other_calls if call.done()]
         with pytest.raises(RateLimitError) as caught:
             await call_of(world, "one")
         assert caught.value.code == "queue_full"
         world.answer(await world.loaded())
-        await asyncio.gather(*flood, *others)
+        await asyncio.gather(*flood, *other_calls)
         assert world.pool.stats().calls == 0
 
     async def test_no_number_of_keys_makes_it_longer_than_twice_what_it_may_be(self) -> None:
@@ -127,11 +128,11 @@ class TestKeys:
         calls = [call_of(world, "flood") for _ in range(10)]
         calls += [call_of(world, f"key {at}") for at in range(30)]
         await settle()
-        refused = [one for one in calls if one.done()]
+        refused = [call for call in calls if call.done()]
         assert len(calls) - len(refused) <= 20
-        assert all(isinstance(one.exception(), RateLimitError) for one in refused)
-        for one in calls:
-            one.cancel()
+        assert all(isinstance(call.exception(), RateLimitError) for call in refused)
+        for call in calls:
+            call.cancel()
 
     async def test_another_key_is_not_told_that_it_would_come_too_late(self, world: World) -> None:
         calls = [call_of(world, "flood") for _ in range(50)]
@@ -144,11 +145,11 @@ class TestKeys:
         await settle()
         with pytest.raises(RateLimitError, match="with the 59 requests before it"):
             await call_of(world, "flood")
-        one = call_of(world, "one")
+        new_call = call_of(world, "one")
         await settle()
-        assert not one.done(), "there is one before it, as they take turns"
+        assert not new_call.done(), "there is one before it, as they take turns"
         world.answer(replica)
-        await asyncio.gather(*calls, one)
+        await asyncio.gather(*calls, new_call)
 
     async def test_the_replica_is_told_whose_it_is(self, world: World) -> None:
         call = call_of(world, "0123")

@@ -1,4 +1,4 @@
-"""When replicas end: idle, silent, without progress, of an older specification."""
+"""Tests of when replicas end: idle, silent, without progress, or with an older specification."""
 
 from dataclasses import replace
 from typing import Any
@@ -100,7 +100,7 @@ def beat(progress: int = 0, accepted: int = 0, stuck_s: float = 0.0) -> Heartbea
 
 
 async def ready(world: World) -> tuple[ReplicaHandle, Wire]:
-    """A replica that has answered a call."""
+    """Returns a replica that has answered a call, and its connection."""
     call = world.call()
     replica = await world.loaded()
     world.answer(replica)
@@ -110,7 +110,7 @@ async def ready(world: World) -> tuple[ReplicaHandle, Wire]:
 
 
 class TestH4Hanging:
-    """By the replica's own count, whoever waits for it."""
+    """A replica counts as stalled by its own report, independently of waiting callers."""
 
     async def test_h4_work_that_nobody_waits_for_any_more(self, world: World) -> None:
         replica, wire = await ready(world)
@@ -130,7 +130,7 @@ class TestH4Hanging:
         )
 
     async def test_h4_one_caller_at_a_time_resets_nothing(self, world: World) -> None:
-        """Each gives up before the replica counts as stalled, as with the defaults."""
+        """Each caller gives up before the replica counts as stalled, as with the defaults."""
         replica, wire = await ready(world)
         for _ in range(4):
             call = world.call()
@@ -164,7 +164,7 @@ class TestH4Hanging:
 
 
 class TestH4Stopping:
-    """Whatever it is to end for, there is an end."""
+    """A replica that does not end when requested is ended by force, for any reason."""
 
     @pytest.mark.parametrize("reason", ["evicted", "changed", "stopped"])
     async def test_h4_one_that_was_told_to_end_and_does_not(

@@ -35,7 +35,7 @@ class TestSurely:
         assert pace.p10_s(19) is None
 
     def test_small_calls_pass_large_ones(self):
-        """Where one call in ten is soon through, the next one may be such a one."""
+        """If one call in ten is short, the next one may be short too."""
         large, small = [(9, 100.0)] * 9, [(9, 0.1)]
         assert ended(*(large * 2)).p10_s(9) == 100.0
         assert ended(*(large + small) * 2).p10_s(9) == 100.0

@@ -1,4 +1,4 @@
-"""A conversion that a replica dies or hangs of is not used again."""
+"""A conversion is not used again if a replica dies or hangs because of it."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from tests.runtime.pool.world import EXECUTION, LIMITS, World, settle
 
 class TestConverted:
     async def ended(self, world: World, status: int, **fields: Any) -> ReplicaHandle:
-        """A replica has begun with a conversion, and ended."""
+        """Returns a replica that started to use a conversion and ended."""
         call = world.call()
         replica = await world.loaded()
         world.answer(replica)
@@ -33,7 +33,7 @@ class TestConverted:
         assert execution is EXECUTION
         assert reason == "A replica ended by signal 8 (SIGFPE) soon after it began to use it."
         assert Reason.ENGINE_SET_ASIDE in [reason for _, reason in world.recorder.changes]
-        # The next one starts at once.
+        # The next replica starts at once.
         call = world.call()
         world.answer(await world.loaded())
         assert await call == b"[]"
@@ -52,13 +52,13 @@ class TestConverted:
         assert not world.launcher.quarantined
 
     async def adopting(self, world: World) -> tuple[ReplicaHandle, Any]:
-        """A replica that works, and has been offered a conversion; and its socket."""
+        """Returns a working replica with an offered conversion, and its connection."""
         call = world.call()
         replica = await world.loaded()
         world.answer(replica)
         await call
         replica.adopt(EXECUTION)
-        # What it has answered meanwhile was torch's work.
+        # Its answers meanwhile came from torch.
         replica.answered += PROVED_ANSWERS
         world.clock.now += 2 * PROVED_S
         return replica, replica.channel
@@ -111,7 +111,9 @@ class TestConverted:
         assert Status.FAILED not in [status for status, _ in world.recorder.changes]
 
     async def test_that_cannot_be_loaded_any_more(self, world: World) -> None:
-        """Its cache is broken, say."""
+        """A conversion that can no longer be loaded is set aside, for example with a broken
+        cache.
+        """
         call = world.call()
         await settle()
         (first,) = world.launcher.launched
@@ -147,9 +149,9 @@ class TestConverted:
             await world.call()
         world.answer(replica)
         assert await call == b"[]", "what was begun is finished"
-        told = list(world.recorder.changes)
+        changes = list(world.recorder.changes)
         world.pool.exited(replica, 0)
         stats = world.pool.stats()
         assert (stats.status, stats.reason) == (Status.FAILED, Reason.ENGINE_FAILED)
         assert stats.message == "OpenVINO cannot run it. Set 'engine' to 'auto'.", "it stays said"
-        assert world.recorder.changes == told
+        assert world.recorder.changes == changes

@@ -1,4 +1,4 @@
-"""Which replica a call goes to, and what becomes of it when it is cancelled or the replica lost."""
+"""Selection of a replica for a call, and the handling of cancelled calls and lost replicas."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ class TestRouting:
         await world.loaded(1)
         calls = [world.call() for _ in range(10)]
         await settle()
-        assert [one.outstanding for one in world.launcher.launched] == [5, 5]
+        assert [candidate.outstanding for candidate in world.launcher.launched] == [5, 5]
         for replica in world.launcher.launched:
             world.answer(replica)
         await asyncio.gather(*calls)
@@ -48,7 +48,7 @@ class TestRouting:
         world.launcher.fail = "no such file"
         calls = [first] + [world.call() for _ in range(3 * SCALE_UP_AT)]
         await settle()
-        failures = [one for one in world.recorder.changes if one[1] is Reason.LOAD_FAILED]
+        failures = [change for change in world.recorder.changes if change[1] is Reason.LOAD_FAILED]
         assert len(failures) <= 1
         world.launcher.fail = None
         calls.append(world.call())
@@ -70,12 +70,12 @@ class TestRouting:
             return asyncio.create_task(work)
 
         first, second, third = film(), film(), film()
-        one = await world.loaded()
+        first_replica = await world.loaded()
         two = await world.loaded()
-        assert one is not two
+        assert first_replica is not two
         await settle()
-        assert sorted([one.outstanding, two.outstanding]) == [1, 2]
-        world.answer(one)
+        assert sorted([first_replica.outstanding, two.outstanding]) == [1, 2]
+        world.answer(first_replica)
         world.answer(two)
         assert await asyncio.gather(first, second, third) == [b"[]"] * 3
 
@@ -87,7 +87,7 @@ class TestWaiting:
         assert world.recorder.told == ["waits"]
         replica = await world.loaded()
         assert world.recorder.told == ["waits", "given"]
-        # Another one is given to it at once.
+        # The replica receives another call at once.
         second = world.call()
         await settle()
         assert replica.outstanding == 2
@@ -116,7 +116,7 @@ class TestWaiting:
 class TestCancelled:
     @pytest.fixture
     async def cancelled(self, world: World) -> tuple[ReplicaHandle, int]:
-        """The replica and the number of a call that it was told to drop."""
+        """Returns the replica and the number of a call that it was ordered to cancel."""
         call = world.call()
         replica = await world.loaded()
         (number,) = replica.pending

@@ -1,4 +1,6 @@
-"""How replicas come up: one start for all who wait, memory first, and pauses after failures."""
+"""Tests of replica starts: one start for all waiting calls, memory first, and backoff after
+failures.
+"""
 
 import asyncio
 
@@ -50,7 +52,7 @@ class TestStart:
 
 
 class TestAnnouncing:
-    """Nothing that can fail stands between a change of state and its announcement."""
+    """No fallible step lies between a change of state and its announcement."""
 
     @pytest.mark.fault("c6")
     async def test_a_load_whose_measurements_are_lost(self, world: World) -> None:
@@ -145,7 +147,7 @@ class TestFailingLoad:
 
 class TestCrashLoop:
     async def ended(self, world: World, status: int, *, answers: int = 1, lived: float = 6) -> None:
-        """A replica was started, has answered a little and ended by itself."""
+        """Starts a replica that answers a few calls and ends by itself."""
         call = world.call()
         replica = await world.loaded()
         world.answer(replica)
@@ -166,7 +168,7 @@ class TestCrashLoop:
         assert "signal 11 (SIGSEGV)" in stats.message
         with pytest.raises(ModelLoadingError, match="tried again in 10 s"):
             await world.call()
-        # It is tried again, and the next pause is longer.
+        # The start is retried, and the next pause is longer.
         world.clock.now += INITIAL_S
         await self.ended(world, -11)
         with pytest.raises(ModelLoadingError, match="tried again in 20 s"):
@@ -189,7 +191,7 @@ class TestCrashLoop:
         assert world.pool.stats().status is Status.IDLE
 
     async def test_ending_at_the_first_pass_doubles_the_pause(self, world: World) -> None:
-        """A load that succeeds is no reason to forget it."""
+        """A successful load does not reset the backoff."""
         for pause in (INITIAL_S, 2 * INITIAL_S, 4 * INITIAL_S):
             call = world.call()
             replica = await world.loaded()

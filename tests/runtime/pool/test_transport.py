@@ -1,4 +1,4 @@
-"""The gateway's end of a replica's socket, and the replica's."""
+"""Both ends of a replica's socket, the gateway's and the replica's."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> str:
 
 
 class Peer:
-    """Whoever connects."""
+    """Any process that connects to the socket."""
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -40,14 +40,14 @@ class Peer:
             self.socket.send(piece)
 
     async def receive(self) -> list[list[bytes]]:
-        """What comes next; nothing: it is ended."""
+        """Returns the next frames. Empty if the connection is closed."""
         async with asyncio.timeout(60):
             while True:
                 piece = await asyncio.get_running_loop().sock_recv(self.socket, 65536)
                 if not piece:
                     return []
-                if found := list(self._reader.feed(piece)):
-                    return found
+                if frames := list(self._reader.feed(piece)):
+                    return frames
 
     def has_nothing(self) -> bool:
         try:
@@ -79,7 +79,9 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: str) -> None:
-    """Its socket is closed before the host has told of its end: another replica takes the call."""
+    """The process's socket closes before the host reports its end. Another replica accepts the
+    call.
+    """
     replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
     ended = Link(path, SECRET)
     ended.send_now(Loading(0.5, "reading weights"))
@@ -97,7 +99,7 @@ async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: s
 
 
 class TestH3:
-    """Whoever connects to a replica's socket, without what the replica proves itself by."""
+    """Connections to a replica's socket without the replica's secret."""
 
     @pytest.mark.parametrize(
         "said", [b"", b"known to all", SECRET[:-1], SECRET + b" ", b"\0" * 1000]
@@ -105,11 +107,11 @@ class TestH3:
     async def test_who_does_not_know_the_secret_is_sent_away(
         self, channel: Channel, received: list[list[bytes]], path: str, said: bytes
     ) -> None:
-        stranger, own = Peer(path), Peer(path)
+        stranger, replica_peer = Peer(path), Peer(path)
         stranger.send(said)
         assert await stranger.receive() == []
-        own.send(SECRET)
-        own.send(b"mine")
+        replica_peer.send(SECRET)
+        replica_peer.send(b"mine")
         await until(lambda: received == [[b"mine"]])
 
     @pytest.mark.parametrize(
@@ -126,11 +128,11 @@ class TestH3:
     async def test_the_secret_is_for_once(
         self, channel: Channel, received: list[list[bytes]], path: str
     ) -> None:
-        silent, own = Peer(path), Peer(path)
-        own.send(SECRET)
-        own.send(b"mine")
+        silent, replica_peer = Peer(path), Peer(path)
+        replica_peer.send(SECRET)
+        replica_peer.send(b"mine")
         await until(lambda: received == [[b"mine"]])
-        # Who was there before has missed it, and nobody else gets in.
+        # The waiting connection is closed, and no new one is accepted.
         assert await silent.receive() == []
         with pytest.raises(OSError, match="refused"):
             Peer(path)
@@ -138,9 +140,9 @@ class TestH3:
             channel.send([str(number).encode(), b"request"])
         got = list[list[bytes]]()
         while len(got) < 30:
-            got += await own.receive()
+            got += await replica_peer.receive()
         assert got == [[str(number).encode(), b"request"] for number in range(30)]
-        own.send(b"an", b"answer")
+        replica_peer.send(b"an", b"answer")
         await until(lambda: received == [[b"mine"], [b"an", b"answer"]])
 
     async def test_nobody_gets_anything_before(
@@ -159,12 +161,12 @@ class TestH3:
         silent = [Peer(path) for _ in range(_STRANGERS)]
         await asyncio.sleep(0.1)
         assert await Peer(path).receive() == []
-        # One that goes makes room for the replica.
+        # A closed connection makes room for the replica.
         silent[0].socket.close()
         await asyncio.sleep(0.1)
-        own = Peer(path)
-        own.send(SECRET)
-        own.send(b"mine")
+        replica_peer = Peer(path)
+        replica_peer.send(SECRET)
+        replica_peer.send(b"mine")
         await until(lambda: received == [[b"mine"]])
 
 
@@ -181,7 +183,7 @@ class TestLink:
 
         def work() -> None:
             while len(got) < 300:
-                got.extend(one.id for one in link.receive(10))  # type: ignore[union-attr]
+                got.extend(message.id for message in link.receive(10))  # type: ignore[union-attr]
 
         thread = threading.Thread(target=work)
         thread.start()

@@ -1,4 +1,4 @@
-"""One deployment's pool with a clock and a launcher that the test holds in its hands."""
+"""Pool of one deployment with a clock and a launcher that the test controls."""
 
 import asyncio
 from dataclasses import replace
@@ -32,7 +32,7 @@ class Clock:
 
 
 class Wire:
-    """Takes what is sent; replies come from the test."""
+    """Records sent frames. The test supplies the replies."""
 
     def __init__(self) -> None:
         self.sent: list[list[bytes]] = []
@@ -41,7 +41,9 @@ class Wire:
         self._received = received
 
     def receive(self, message: FromReplica | None = None) -> None:
-        """By default something of no matter, which shows that the replica lives."""
+        """Receives a message. The default is an unimportant one that shows that the replica is
+        alive.
+        """
         self._received([msgspec.msgpack.encode(message or Loading(1.0, "")), b""])
 
     def send(self, frames: list[bytes]) -> None:
@@ -51,7 +53,7 @@ class Wire:
 
 
 class Flight:
-    """What a replica is working on, as the test says."""
+    """Requests that a replica works on, as set by the test."""
 
     def __init__(self) -> None:
         self.preparing: set[int] = set()
@@ -125,7 +127,7 @@ class Recorder(RuntimeListener):
         self.changes: list[tuple[Status, Reason]] = []
         self.calls: list[Served] = []
         self.told: list[str] = []
-        """Of calls that have waited for a replica."""
+        """Notifications of calls that waited for a replica."""
 
     def waits(self) -> None:
         self.told.append("waits")
@@ -165,9 +167,9 @@ class World:
         return replica
 
     async def answer_first(self, replica: ReplicaHandle) -> None:
-        """The oldest call, after a second."""
+        """Answers the oldest call after a second."""
         self.clock.now += 1
-        answer = next(one for one in replica.pending.values() if not one.ended)
+        answer = next(candidate for candidate in replica.pending.values() if not candidate.ended)
         answer.add(b"[]")
         answer.end()
         await settle()

@@ -1,9 +1,10 @@
-"""Makes engines die, hang or lie at their first pass, in the processes of a test's own server.
+"""Makes engines crash, hang or return wrong results at their first pass in the processes of a
+test's server.
 
-Python imports a module of this name when it starts, where the server's PYTHONPATH has this folder.
-PYTHONFAULTS names a file that says what is to go wrong: `{"where": "trial" | "serving", "engines":
-["bf16", "f32", "encoder", "torch"], "how": "sigfpe" | "sigsegv" | "hang" | "burn" | "deaf" |
-"grow" | "wrong"}`. It is read at each pass, so that one server does for all.
+Python imports a module of this name at startup if the server's PYTHONPATH contains this folder.
+PYTHONFAULTS names a file that describes the fault: `{"where": "trial" | "serving", "engines":
+["bf16", "f32", "encoder", "torch"], "how": "sigfpe" | "sigsegv" | "hang" | "burn" | "deaf" | "grow"
+| "wrong"}`. Each pass reads the file, so that one server suffices for all faults.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ _SIGNALS = {"sigfpe": signal.SIGFPE, "sigsegv": signal.SIGSEGV}
 
 
 def _fault(engine: str) -> str | None:
-    """How this engine is to go wrong in this process, if it is."""
+    """Returns the fault that is planned for this engine in this process, or None."""
     plan = json.loads(Path(_PLAN).read_text() or "{}")
     here = "trial" if "stoker.replica.trial" in sys.modules else "serving"
     is_meant = plan.get("where") == here and engine in plan.get("engines", ())
@@ -38,14 +39,14 @@ def _faulty(engine: str, run: Any, lie: Any) -> Any:
     while how == "burn":
         pass
     if how == "deaf":
-        # In C, with the interpreter's lock: no other thread runs.
+        # Sleeps in C and holds the interpreter's lock, so that no other thread runs.
         ctypes.PyDLL(None).sleep(3600)
     if how == "grow":
-        held = b"x" * (2 << 30)
+        memory = b"x" * (2 << 30)
         time.sleep(3600)
-        del held
-    found = run()
-    return lie(found) if how == "wrong" else found
+        del memory
+    result = run()
+    return lie(result) if how == "wrong" else result
 
 
 def _language_models(module: Any) -> None:
@@ -79,7 +80,7 @@ def _encoders(module: Any) -> None:
 
 
 def _trial(module: Any) -> None:
-    # On every machine, whatever its processor computes in.
+    # On every machine, independent of its processor.
     module._computes_in_bf16 = lambda: True
 
 
@@ -92,7 +93,7 @@ _CHANGES = {
 
 
 class _Changing(importlib.abc.MetaPathFinder):
-    """Changes a module once it was imported in the usual way."""
+    """Import hook that changes a module after its normal import."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         change = _CHANGES.pop(name, None)

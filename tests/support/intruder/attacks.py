@@ -1,6 +1,7 @@
-"""What an attacker's code would try. In a replica by `intruder`, without walls as a program.
+"""Attacks that an attacker's code would try. `intruder` runs them in a replica. As a program, they
+run without walls.
 
-Each returns what it came to, or raises.
+Each attack returns its result or raises.
 """
 
 import ctypes
@@ -40,7 +41,7 @@ def read(path: str) -> str:
 
 
 def look_into(pid: int) -> str:
-    """Read a page of another process's memory."""
+    """Reads the first 8 bytes of another process's memory."""
     with Path(f"/proc/{pid}/maps").open() as maps:
         start = int(maps.readline().split("-")[0], 16)
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
@@ -53,7 +54,7 @@ def listing(path: str) -> str:
 
 
 def write(path: str) -> str:
-    """Only opened for it: nothing is changed where that is not refused."""
+    """Opens a file for writing and changes nothing."""
     os.close(os.open(path, os.O_WRONLY | os.O_APPEND))
     return "open"
 
@@ -86,8 +87,8 @@ def signal_group(pid: int) -> str:
 
 
 def limit(pid: int) -> str:
-    found = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, found)
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
     return "limited"
 
 
@@ -102,7 +103,7 @@ def enter_network(pid: int) -> str:
 
 
 def set_namespace(_pid: int) -> str:
-    """`setns` into the namespace that it is in, which needs no file of others."""
+    """Calls `setns` for the process's current namespace, which needs no file of another process."""
     with Path("/proc/self/ns/uts").open() as namespace:
         return _checked(_libc.setns(namespace.fileno(), 0))
 
@@ -113,21 +114,21 @@ def connect(address: list[Any]) -> str:
 
 
 def connect_locally(path: str) -> str:
-    with socket.socket(socket.AF_UNIX) as one:
-        one.connect(path)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
         return "connected"
 
 
 def send_locally(path: str) -> str:
-    """By a pair of sockets for datagrams, which may send to any other."""
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with one, other:
-        one.sendto(b"", path)
+    """Sends through a datagram socket pair, which may send to any other socket."""
+    sender, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with sender, other:
+        sender.sendto(b"", path)
     return "sent"
 
 
 def multiply(most: int) -> str:
-    """Start as many processes as it may, where that is no more than `most`."""
+    """Starts as many processes as the limit allows, up to `most`."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     resource.setrlimit(resource.RLIMIT_NPROC, (most, resource.getrlimit(resource.RLIMIT_NPROC)[1]))
     started = list[subprocess.Popen[bytes]]()
@@ -136,9 +137,9 @@ def multiply(most: int) -> str:
             started.append(subprocess.Popen(["/bin/sleep", "60"], stdin=subprocess.DEVNULL))
         return f"{len(started)} of {allowed}"
     finally:
-        for one in started:
-            os.kill(one.pid, signal.SIGKILL)
-            one.wait()
+        for process in started:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
         hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
         resource.setrlimit(resource.RLIMIT_NPROC, (allowed, hard))
 
@@ -148,7 +149,7 @@ def may_multiply(_given: object) -> str:
 
 
 def leave_behind(_given: object) -> str:
-    """A process in a session of its own, which would outlive its parent."""
+    """Starts a process in a separate session, which would outlive its parent."""
     code = "import os, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid(), flush=True)"
     with subprocess.Popen(
         [sys.executable, "-S", "-c", f"{code}; time.sleep(600)"], stdout=subprocess.PIPE
@@ -158,7 +159,7 @@ def leave_behind(_given: object) -> str:
 
 
 def mount(folder: str) -> str:
-    """In a namespace of its own, where it may have one: nothing is left behind."""
+    """Mounts in a private namespace if it may create one, so that nothing remains."""
     process = os.fork()
     if process == 0:
         kinds = _CLONE_NEWNS | (0 if os.geteuid() == 0 else _CLONE_NEWUSER)
@@ -188,33 +189,35 @@ def keyring(_given: object) -> str:
 
 
 def shared_memory(_given: object) -> str:
-    """System V's: it would outlive the process, for whoever knows its number."""
-    found = _libc.shmget(0, 4096, 0o1666)
-    if found >= 0:
-        _libc.shmctl(found, 0, None)
-    return _checked(found)
+    """Creates System V shared memory. It would outlive the process and be open to every process
+    that knows its number.
+    """
+    identifier = _libc.shmget(0, 4096, 0o1666)
+    if identifier >= 0:
+        _libc.shmctl(identifier, 0, None)
+    return _checked(identifier)
 
 
 def semaphores(_given: object) -> str:
-    found = _libc.semget(0, 1, 0o1666)
-    if found >= 0:
-        _libc.semctl(found, 0, 0)
-    return _checked(found)
+    identifier = _libc.semget(0, 1, 0o1666)
+    if identifier >= 0:
+        _libc.semctl(identifier, 0, 0)
+    return _checked(identifier)
 
 
 def messages(_given: object) -> str:
-    found = _libc.msgget(0, 0o1666)
-    if found >= 0:
-        _libc.msgctl(found, 0, None)
-    return _checked(found)
+    identifier = _libc.msgget(0, 0o1666)
+    if identifier >= 0:
+        _libc.msgctl(identifier, 0, None)
+    return _checked(identifier)
 
 
 def message_queue(_given: object) -> str:
     name = b"/stoker-test"
-    found = _libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o666, None)
-    if found >= 0:
+    descriptor = _libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o666, None)
+    if descriptor >= 0:
         _libc.mq_unlink(name)
-    return _checked(found)
+    return _checked(descriptor)
 
 
 def memory_file(_given: object) -> str:
@@ -222,14 +225,14 @@ def memory_file(_given: object) -> str:
 
 
 def below(mib: int) -> str:
-    """Have a process in a session of its own hold memory, and answer at once."""
+    """Starts a process in a separate session that holds memory, and returns at once."""
     program = f"a = b'x' * ({mib} << 20); import time; time.sleep(60)"
     child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     return str(child.pid)
 
 
 def left_behind(_given: object) -> str:
-    """The same of a process whose parent ends."""
+    """Starts a process in a separate session and ends its parent."""
     program = (
         "import os, sys, time\n"
         "if os.fork() == 0:\n"
@@ -243,39 +246,39 @@ def left_behind(_given: object) -> str:
 
 
 def faults(_given: object) -> str:
-    # UFFD_USER_MODE_ONLY, which needs no privilege.
+    # UFFD_USER_MODE_ONLY needs no privilege.
     return _checked(_libc.syscall(_USERFAULTFD[os.uname().machine], 1))
 
 
 def clone3(_given: object) -> str:
-    """With arguments that are none, so that nothing is made where it is not refused."""
-    found = _libc.syscall(_CLONE3, None, 0)
-    if found < 0 and ctypes.get_errno() == errno.EINVAL:
+    """Calls `clone3` with invalid arguments, so that it creates nothing if it is allowed."""
+    result = _libc.syscall(_CLONE3, None, 0)
+    if result < 0 and ctypes.get_errno() == errno.EINVAL:
         return "asked"
-    return _checked(found)
+    return _checked(result)
 
 
 def environment(_given: object) -> str:
-    own = Path("/proc/self/environ").read_bytes().decode()
-    return " ".join(sorted({*os.environ, *(one.partition("=")[0] for one in own.split("\0"))}))
+    text = Path("/proc/self/environ").read_bytes().decode()
+    return " ".join(sorted({*os.environ, *(entry.partition("=")[0] for entry in text.split("\0"))}))
 
 
 def identity(_given: object) -> str:
     lines = Path("/proc/self/status").read_text().splitlines()
-    wanted = ("Uid", "CapEff", "CapPrm", "CapBnd", "NoNewPrivs", "Seccomp")
-    found = dict(line.split(":", 1) for line in lines)
-    return json.dumps({name: found[name].split()[0] for name in wanted})
+    names = ("Uid", "CapEff", "CapPrm", "CapBnd", "NoNewPrivs", "Seccomp")
+    fields = dict(line.split(":", 1) for line in lines)
+    return json.dumps({name: fields[name].split()[0] for name in names})
 
 
 def descriptors(_given: object) -> str:
-    """What is open here, but memory and events."""
+    """Returns the open files of this process, without memory and events."""
     places = Path("/proc/self/fd").iterdir()
-    found = {str(one.readlink()) for one in places if one.is_symlink()}
-    return "\n".join(sorted(one for one in found if one.startswith("/")))
+    targets = {str(path.readlink()) for path in places if path.is_symlink()}
+    return "\n".join(sorted(path for path in targets if path.startswith("/")))
 
 
 def scratch(_given: object) -> str:
-    """What it may do: write below its home, and run a program."""
+    """Tries two allowed actions: writing below its home and running a program."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"a" * 1000)
         done = subprocess.run(["/bin/echo", "hello"], capture_output=True, check=True, text=True)
@@ -283,7 +286,7 @@ def scratch(_given: object) -> str:
 
 
 def _in_child(call: Callable[[], int]) -> str:
-    """In a child, which the call would change."""
+    """Runs the call in a child process, because it would change the caller."""
     process = os.fork()
     if process == 0:
         os._exit(ctypes.get_errno() if call() < 0 else 0)
@@ -293,10 +296,10 @@ def _in_child(call: Callable[[], int]) -> str:
 
 
 def said(order: str) -> str:
-    """What came of `{"attack": name, "given": …}`: `did: …` or `refused: …`."""
-    wanted = json.loads(order)
+    """Runs the attack `{"attack": name, "given": …}` and returns `did: …` or `refused: …`."""
+    request = json.loads(order)
     try:
-        return f"did: {globals()[wanted['attack']](wanted['given'])}"
+        return f"did: {globals()[request['attack']](request['given'])}"
     except OSError as error:
         return f"refused: {errno.errorcode.get(error.errno or 0, error)} {error}"
 

@@ -1,6 +1,7 @@
-"""A task whose stages do what an input says: code of an attacker's, in a replica as it serves.
+"""A task with stages that run the attack in each input: an attacker's code in a serving replica.
 
-The folder is what a package leaves in site-packages; a server finds it by its PYTHONPATH.
+The folder has the layout of an installed package in site-packages. A server finds it through its
+PYTHONPATH.
 """
 
 from collections.abc import Mapping, Sequence

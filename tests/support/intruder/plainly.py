@@ -1,7 +1,7 @@
-"""Runs a program as a user who is not root: `plainly.py UID PROGRAM ARGUMENTS…`, by root.
+"""Runs a program as a user other than root. Root calls it: `plainly.py UID PROGRAM ARGUMENTS…`.
 
-Where an interpreter lies in a folder that only root may enter, as below /root, it is shown to the
-program alone, in a mount namespace of its own.
+If the interpreter is in a folder that only root may enter, such as /root, a private mount namespace
+exposes it to the program.
 """
 
 import ctypes
@@ -22,17 +22,17 @@ def _mount(source: bytes | None, target: Path, kind: bytes | None, flags: int, d
 
 
 def _show(folder: Path) -> None:
-    """Let all enter what is below the first folder that they may not."""
-    closed = [one for one in folder.parents if not one.stat().st_mode & stat.S_IXOTH]
+    """Makes a folder accessible if one of its parents is closed to other users."""
+    closed = [parent for parent in folder.parents if not parent.stat().st_mode & stat.S_IXOTH]
     if not closed:
         return
     _libc.unshare(_CLONE_NEWNS)
     _mount(None, Path("/"), None, _PRIVATE, b"")
-    held = os.open(folder, os.O_PATH)
+    descriptor = os.open(folder, os.O_PATH)
     _mount(b"none", closed[-1], b"tmpfs", 0, b"mode=755")
     folder.mkdir(parents=True)
-    _mount(f"/proc/self/fd/{held}".encode(), folder, None, _BIND, b"")
-    os.close(held)
+    _mount(f"/proc/self/fd/{descriptor}".encode(), folder, None, _BIND, b"")
+    os.close(descriptor)
 
 
 def main() -> None:

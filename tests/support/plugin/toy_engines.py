@@ -1,4 +1,6 @@
-"""One engine classifies by the mean of a text's word embeddings, in numpy; another one counts."""
+"""Two toy engines. One classifies by the mean of a text's word embeddings, in numpy. The other
+counts.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +35,7 @@ class BagEngine:
         self._weights = load_file(folder / "model.safetensors")
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         with torch.device("meta"):
-            # What the stages read of it has no weights.
+            # The stages read no weights of this model.
             return transformers.AutoModelForSequenceClassification.from_config(config)
 
     def enter_thread(self) -> None: ...
@@ -54,7 +56,7 @@ class BagEngine:
 
 
 class _Successors:
-    """A `Runner`: whatever token comes, the next one of the vocabulary follows."""
+    """A `Runner` that follows each token with the next one of the vocabulary."""
 
     name = "successor"
     sharing = None
@@ -90,7 +92,7 @@ class _Successors:
 
 
 class SuccessorEngine:
-    """For language models: the scheduler is Stoker's own."""
+    """Engine for language models that uses Stoker's scheduler."""
 
     sharing = None
     convertible = False

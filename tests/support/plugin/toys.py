@@ -1,6 +1,7 @@
-"""Two engines and a task of another package, as it would be installed beside Stoker.
+"""Two engines and a task of another package, as if it were installed next to Stoker.
 
-The folder is what a package leaves in site-packages; a server finds it by its PYTHONPATH.
+The folder has the layout of an installed package in site-packages. A server finds it through its
+PYTHONPATH.
 """
 
 from collections.abc import Mapping, Sequence
