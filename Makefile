@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-vllm check format bench bench-peers bench-report install install-dev install-alone \
+.PHONY: demo test test-rest test-all test-vllm check format bench bench-peers bench-report install install-dev install-alone \
   install-bucket install-packaging chat-templates \
   lock audit sbom console soak fuzz fuzz-formats system-packages clean
 
@@ -21,10 +21,21 @@ demo: install
 	$(BIN)/stoker demo
 
 PYTEST ?= $(BIN)/pytest
-test: system-packages install-dev install-alone install-bucket install-packaging chat-templates \
-  frontend/node_modules
-	# Many tests wait for servers to start: one process more than cores keeps both busy.
-	$(PYTEST) -n 3 --no-loadscope-reorder
+# Many tests wait for servers to start: one process more than cores keeps both busy.
+ALL_TESTS := $(PYTEST) -n 3 --no-loadscope-reorder
+# The tiers are explained in tests/support/tiers.py.
+QUICK_TESTS := unit or app or smoke
+
+# Tests without servers, and one short test file per resource against a real server.
+test: install-dev chat-templates
+	$(ALL_TESTS) -m "$(QUICK_TESTS)"
+
+# All other tests: real servers, PostgreSQL, nodes, Ray, an object store, a browser.
+test-rest: system-packages install-dev install-alone install-bucket install-packaging \
+  chat-templates frontend/node_modules
+	$(ALL_TESTS) -m "not ($(QUICK_TESTS))"
+
+test-all: test test-rest
 
 # The contract of the language models on vLLM, in the interpreter that STOKER_VLLM_PYTHON names or
 # in an environment that is made here: some minutes and 2 GB.

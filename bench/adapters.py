@@ -11,7 +11,8 @@ from bench import load, wrk
 from bench.chats import Chats
 from bench.common import Plan, Report, at_least, clients_of, scratch
 from bench.contenders import at_work
-from bench.models import SEED, bert_base, llama_135m, texts
+from bench.models import SEED, bert_base, llama_135m
+from bench.samples import texts
 from bench.service import Service, serving
 from stoker.models.adapters import lora
 

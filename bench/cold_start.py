@@ -10,10 +10,11 @@ from typing import Any
 
 from bench import dtypes, launching
 from bench.common import Plan, Report, at_most, percentile, scratch
-from bench.models import bert_base, clip_base, llama_135m, minilm, texts
+from bench.models import bert_base, clip_base, llama_135m, minilm
 from bench.peers import environments
 from bench.peers.environments import NotMadeError
 from bench.peers.servers import OFFLINE
+from bench.samples import texts
 from bench.service import Service, request_body, serving
 from bench.workloads import WORKLOADS
 

@@ -15,8 +15,9 @@ from bench import launching
 from bench.chats import UNGUESSED, Chats, ours
 from bench.client import Connection
 from bench.common import Plan, Report, at_least, at_most, percentile, scratch
-from bench.models import small_llamas, texts, tiny_tagger
+from bench.models import small_llamas, tiny_tagger
 from bench.processes import own_cpu_seconds
+from bench.samples import texts
 from bench.server import IMPORTED, START_S, Server
 from bench.service import Service, request_body, serving
 from stoker.models.tasks.registry import TASKS

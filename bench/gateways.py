@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from bench import wrk
 from bench.common import Plan, Report, at_least, scratch
 from bench.fleet import PIPELINE, TAGGER, pid_of, started
-from bench.models import texts, tiny_tagger
+from bench.models import tiny_tagger
+from bench.samples import texts
 from bench.service import Service
 from bench.throttling import throttled
 from stoker.models.tasks.registry import TASKS

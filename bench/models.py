@@ -3,9 +3,7 @@
 import io
 import itertools
 import json
-import math
 import os
-import random
 import shutil
 import struct
 from collections.abc import Callable, Iterator
@@ -13,17 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import CACHE
+from bench.samples import (
+    CONSONANTS,
+    RATE,
+    SEED,
+    VOWELS,
+    WORDS,
+    chat_words,
+    photos,
+    texts,
+    tones,
+)
 from tools.stand_ins.word_pieces import word_pieces
 
-SEED = 20
-MEAN_WORDS = 20
-MOST_WORDS = 200
 LABELS = 9
 FITTED = 48
 """Number of texts, photos and tones that models with random weights are fitted to distinguish."""
 RIDGE, LOGIT = 1e-4, 10.0
-RATE = 16_000
-"""Sampling rate of sounds in Hz."""
 
 WHISPER_TOKENS = 40
 """Tokens per window, as in ten seconds of fast speech."""
@@ -37,18 +41,6 @@ CHAT_TEMPLATE = """\
 {% endif %}"""
 CHAT_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_VOCABULARY = 49_152
-
-_COMMON = (
-    "the of and to in a is that for it as was with be by on not he his but at are this have from "
-    "or had an they which one you were all her she there would their we him been has when who "
-    "will more no if out so said what up its about into than them can only other new some could "
-    "time these two may then do first any my now such like our over man me even most made after "
-    "also did many before must through back years where much your way well down should because "
-    "each just those people how too little state good very make world still own see men work long"
-)
-_WORDS = tuple(_COMMON.split())
-_VOWELS = "aeiou"
-_CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 
 
 def bert_base() -> Path:
@@ -331,7 +323,7 @@ def _merges() -> Iterator[tuple[str, str]]:
     """Yields the merges of syllables, of words of three letters with and without a preceding space,
     then of pairs and triples of syllables.
     """
-    syllables = [first + second for first in _CONSONANTS for second in _VOWELS]
+    syllables = [first + second for first in CONSONANTS for second in VOWELS]
     words = chat_words()
     yield from ((piece[0], piece[1]) for piece in syllables)
     yield from ((piece[:2], piece[2]) for piece in words)
@@ -340,11 +332,6 @@ def _merges() -> Iterator[tuple[str, str]]:
     yield from pairs
     yield from (("Ġ", first + second) for first, second in pairs)
     yield from ((first + second, third) for first, second in pairs for third in syllables)
-
-
-def chat_words() -> list[str]:
-    """Returns words of one token each, with or without a preceding space."""
-    return ["".join(letters) for letters in itertools.product(_CONSONANTS, _VOWELS, _CONSONANTS)]
 
 
 def _kept(name: str, save: Callable[[Path], None]) -> Path:
@@ -380,47 +367,6 @@ def minilm_reranker() -> Path:
     return _kept("minilm-reranker", save)
 
 
-def texts(count: int, seed: int = SEED) -> list[str]:
-    """Returns texts of mixed lengths: exponential, with a mean of 20 words. The same seed returns
-    the same texts.
-    """
-    source = random.Random(seed)
-    lengths = (
-        min(MOST_WORDS, 1 + int(source.expovariate(1 / (MEAN_WORDS - 0.5)))) for _ in range(count)
-    )
-    return [" ".join(source.choices(_WORDS, k=length)) for length in lengths]
-
-
-def texts_of(words: int, count: int) -> list[str]:
-    """Returns texts of `words` words, each of them one token for most tokenizers."""
-    source = random.Random(SEED + words)
-    return [" ".join(source.choices(_WORDS, k=words)) for _ in range(count)]
-
-
-def photos(count: int) -> list[bytes]:
-    """Returns JPEG files of 640 by 480 pixels, about 30 KB each."""
-    from PIL import Image
-
-    source = random.Random(SEED)
-    files: list[bytes] = []
-    for _ in range(count):
-        coarse = Image.frombytes("RGB", (64, 48), source.randbytes(64 * 48 * 3))
-        buffer = io.BytesIO()
-        coarse.resize((640, 480), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=85)
-        files.append(buffer.getvalue())
-    return files
-
-
-def tones(count: int) -> list[list[int]]:
-    """Returns 16-bit samples of one second each."""
-    source = random.Random(SEED)
-    pitches = [source.uniform(100, 2000) for _ in range(count)]
-    return [
-        [int(9000 * math.sin(math.tau * pitch * n / RATE)) for n in range(RATE)]
-        for pitch in pitches
-    ]
-
-
 def write_bulk_model(folder: Path, size: int) -> Path:
     """Writes a folder that inspection accepts, with one F32 tensor of `size` random bytes.
 
@@ -451,4 +397,4 @@ def write_bulk_model(folder: Path, size: int) -> Path:
 
 def tokenizer(max_tokens: int) -> Any:
     """Returns a WordPiece tokenizer that knows the words of `texts`."""
-    return word_pieces(_WORDS, max_tokens)
+    return word_pieces(WORDS, max_tokens)

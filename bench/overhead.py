@@ -9,7 +9,8 @@ from pathlib import Path
 from bench.client import Connection
 from bench.common import Plan, Report, at_most, cores, percentile, scratch
 from bench.inprocess import InProcess, in_process
-from bench.models import bert_base, minilm, texts
+from bench.models import bert_base, minilm
+from bench.samples import texts
 from bench.service import request_body, serving
 from stoker.models.tasks.registry import TASKS
 

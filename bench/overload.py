@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench.client import Connection
 from bench.common import Plan, Report, at_least, at_most, scratch
-from bench.models import bert_base, minilm, texts
+from bench.models import bert_base, minilm
 from bench.open_loop import Found, OpenLoop
+from bench.samples import texts
 from bench.service import Service, serving
 from stoker.models.tasks.registry import TASKS
 

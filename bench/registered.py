@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from bench import fleet
 from bench.common import Plan, Report, at_most, percentile, scratch
-from bench.models import minilm, texts
+from bench.models import minilm
+from bench.samples import texts
 from bench.server import START_S, running
 from bench.service import Service, serving
 

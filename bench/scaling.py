@@ -7,7 +7,8 @@ from bench import load
 from bench.common import ROOT, Plan, Report, at_least, progress, scratch
 from bench.contenders import at_work
 from bench.fleet import started
-from bench.models import texts, tiny_tagger
+from bench.models import tiny_tagger
+from bench.samples import texts
 from bench.server import IMPORTED
 from bench.service import Service
 from stoker.models.tasks.registry import TASKS

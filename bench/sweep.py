@@ -11,8 +11,8 @@ from bench import dtypes, load, machine, wrk
 from bench.common import Plan, Report, clients_of, cores, progress, scratch
 from bench.contenders import QUICK_S, Scene, left_out, of_ours, of_peer, warmed_up
 from bench.load import Contender
-from bench.models import texts, texts_of
 from bench.open_loop import OpenLoop
+from bench.samples import texts, texts_of
 from bench.service import serving
 from bench.workloads import OURS, WORKLOADS
 

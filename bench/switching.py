@@ -8,7 +8,8 @@ from typing import Any
 from bench import load, wrk
 from bench.common import Plan, Report, at_most, clients_of, scratch
 from bench.contenders import at_work
-from bench.models import bert_base, texts
+from bench.models import bert_base
+from bench.samples import texts
 from bench.service import Service, serving
 from stoker.models.tasks.registry import TASKS
 

@@ -15,14 +15,12 @@ from bench.models import (
     clip_base,
     minilm,
     minilm_reranker,
-    photos,
-    texts,
     tiny_tagger,
-    tones,
     vit_base,
     wav2vec2_base,
 )
 from bench.peers.servers import FASTAPI, LITSERVE
+from bench.samples import photos, texts, tones
 
 Body = dict[str, Any]
 Peer = Literal["fastapi", "litserve", "infinity"]

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from stoker import sandbox
 from stoker.sandbox.priority import share_cores
 from tests.deployments.support import bert
+from tests.support import tiers
 from tests.support.examples import ALWAYS_THE_SAME
 from tests.support.server import NAMES, ON_NODES, PAGES, WITHOUT_MODELS, Server, running
 from tests.support.tracing import Collector, collecting
@@ -70,6 +71,7 @@ SHARING: Mapping[str, Sequence[str]] = {
     "agents": (
         AGENTS,
         "tests/deployments/",
+        "tests/smoke/",
         "tests/telemetry/test_traces.py",
         "tests/trials/",
         "tests/videos/test_videos.py",
@@ -124,7 +126,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        tiers.mark(item)
     if ON_NODES:
         for item in items:
             if item.get_closest_marker("one_machine"):
@@ -153,6 +158,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             )
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    tiers.begin(item)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -296,11 +296,11 @@ class TestRemoved:
         answer = left.client.post(CLASSIFY, json={"model": "bag", "inputs": "a"})
         assert answer.status_code == 503
         assert (
-            "no engine 'bag' any more that serves 'text-classification'."
+            "This server no longer has an engine 'bag' that serves 'text-classification'."
             in answer.json()["error"]["message"]
         )
         answer = left.client.post(CLASSIFY, json={"model": "measure", "inputs": "a"})
-        assert "served by none of this server" in answer.json()["error"]["message"]
+        assert "served by no endpoint of this server" in answer.json()["error"]["message"]
 
     def test_deployments_that_are_left(self, left: World) -> None:
         deployments = {row["model"]: row for row in left.client.get(DEPLOYMENTS).json()["data"]}
@@ -318,7 +318,7 @@ class TestRemoved:
         check_error(answer, 400, "InvalidRequestError", "invalid_request", "engine")
         answer = left.deploy("no", left.encoder)
         error = check_error(answer, 400, "InvalidRequestError", "invalid_request", "pipeline")
-        assert error["message"] == "Nothing on this server serves 'sentence-length' any more."
+        assert error["message"] == "This server no longer serves 'sentence-length'."
 
 
 def test_a_package_can_be_imported_by_itself() -> None:
@@ -344,7 +344,7 @@ class TestBadPackages:
         [
             ("no_such_module:ENGINE", "cannot be loaded: ModuleNotFoundError"),
             ("stoker.base.errors:NO_SUCH", "cannot be loaded: AttributeError"),
-            ("stoker.base.config:MIB", "is no EngineRecord, but of the type int"),
+            ("stoker.base.config:MIB", "must be of type EngineRecord, not int"),
         ],
     )
     def test_the_error_names_them(self, package: Path, value: str, words: str) -> None:

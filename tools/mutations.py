@@ -191,8 +191,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=17,
         breaks="`n` has no upper bound",
         file="stoker/inference/openai/sampling.py",
-        old="default=None, ge=1, le=wire.MAX_CHOICES,",
-        new="default=None, ge=1,",
+        old='        le=wire.MAX_CHOICES,\n        description="Number of answers',
+        new='        description="Number of answers',
         tests=("tests/server/test_openapi.py::TestBounds",),
     ),
     Mutation(

@@ -18,15 +18,18 @@ def _origin(value: str) -> str:
     if value == ANY:
         return value
     if ANY in value:
-        raise ValueError(f"'{value}': '*' stands for all origins, and only alone: name each one")
+        raise ValueError(
+            f"'{value}' is invalid: '*' allows all origins and must stand alone. "
+            "List each origin instead"
+        )
     right = _written(value)
     if right is None:
         raise ValueError(
-            f"'{value}' is no origin: write scheme, host and port where it has one, as in "
-            "'https://chat.example' or 'http://localhost:3000', or '*' for all"
+            f"'{value}' is not an origin. Use a scheme, a host and an optional port, as in "
+            "'https://chat.example' or 'http://localhost:3000', or '*' for all origins"
         )
     if right != value:
-        raise ValueError(f"'{value}' is not how browsers write it: write '{right}'")
+        raise ValueError(f"'{value}' differs from the form that browsers send. Use '{right}'")
     return value
 
 

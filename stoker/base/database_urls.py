@@ -21,7 +21,7 @@ def checked(value: str) -> str:
     scheme, mark, rest = value.partition("://")
     driver = SCHEMES.get(scheme.lower())
     if not mark or driver is None:
-        of_it = f" ('{scheme}' is not one that is known)" if mark else ""
+        of_it = f" ('{scheme}' is not a supported scheme)" if mark else ""
         raise ValueError(
             f"must be postgresql://user:password@host:port/database or sqlite:////a/file{of_it}"
         )

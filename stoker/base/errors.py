@@ -14,9 +14,9 @@ _MOST_NAME_CHARS = 100
 class ErrorDetail(BaseModel):
     type: str = Field(description="The error's class.", examples=["InvalidRequestError"])
     code: str = Field(description="The error's code, stable.", examples=["invalid_request"])
-    message: str = Field(description="What was wrong and what would be right.")
+    message: str = Field(description="Describes the problem and how to fix it.")
     param: str | None = Field(
-        default=None, description="Path of the field at fault.", examples=["top_k"]
+        default=None, description="Path of the invalid field.", examples=["top_k"]
     )
     progress: float | None = Field(
         default=None, ge=0, le=1, description="With `model_loading`: how far loading has come."
@@ -35,7 +35,9 @@ class StokerError(Exception):
     status: ClassVar[int] = 500
     type: ClassVar[str] = "InternalError"
     code: str = "internal_error"
-    default_message: ClassVar[str] = "The server failed. The request id finds the cause in its log."
+    default_message: ClassVar[str] = (
+        "Internal server error. Search the server's log for the request id to find the cause."
+    )
 
     def __init__(
         self,
@@ -357,7 +359,7 @@ def _fault_of_json(error: Mapping[str, Any]) -> str:
     return f"{_JSON_WORDS.get(problem, problem)}{at}{place}"
 
 
-_HALF = "half of a surrogate pair, or an escape that is cut off,"
+_HALF = "half of a surrogate pair or an incomplete escape"
 _JSON_WORDS: Mapping[str, str] = {
     "unexpected end of hex escape": _HALF,
     "lone leading surrogate in hex escape": _HALF,

@@ -39,5 +39,5 @@ def _loaded(point: "EntryPoint", kinds: tuple[type[T], ...]) -> T:
         raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(loaded, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
-        raise PluginError(f"{where} is no {names}, but of the type {type(loaded).__name__}.")
+        raise PluginError(f"{where} must be of type {names}, not {type(loaded).__name__}.")
     return loaded

@@ -22,7 +22,7 @@ def checked(value: SecretStr) -> SecretStr:
         content = b""
     if len(content) != BYTES or base64.urlsafe_b64encode(content).decode() != text:
         raise ValueError(
-            f"must be {BYTES} random bytes in URL-safe base64: make them by "
+            f"must be {BYTES} random bytes in URL-safe base64. Create them with "
             "`openssl rand -base64 32 | tr '+/' '-_'`"
         )
     return value

@@ -32,7 +32,7 @@ def _truth(value: Any, texts: bool) -> Any:
 
 def _moment(value: Any, _texts: bool) -> Any:
     if isinstance(value, bool | int | float):
-        raise ValueError(f"must be a moment as in '2026-11-21T10:00:00Z', not {_shown(value)}")
+        raise ValueError(f"must be a timestamp such as '2026-11-21T10:00:00Z', not {_shown(value)}")
     return value
 
 
@@ -87,11 +87,11 @@ def check_storable(value: Any, *, takes_nul: bool = False) -> None:
 
 def _check_text(text: str, takes_nul: bool) -> None:
     if not takes_nul and "\0" in text:
-        raise ValueError("has the character U+0000, which cannot be stored")
+        raise ValueError("contains the character U+0000, which cannot be stored")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("has half of a surrogate pair, which is no text") from None
+        raise ValueError("contains half of a surrogate pair, which is not valid text") from None
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Child:
         lines = self.last_lines()
         hint = f"The end of {self.log}:\n{lines}" if lines else f"Its log is {self.log}."
         if self.log is None:
-            hint = "What it has said stands above."
+            hint = "Its output is above."
         return FailedError(f"{self.name} {what}.", hint=hint)
 
     def last_lines(self) -> str:

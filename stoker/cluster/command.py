@@ -64,7 +64,7 @@ async def _show(fleet: Fleet, plan: Plan, screen: Screen) -> None:
 async def _demo(fleet: Fleet, plan: Plan, screen: Screen) -> Demo:
     if not (plan.folder / OPERATOR_KEY).exists():
         raise CliError(
-            "The demo needs an operator's key, and the servers of this database know none.",
+            "The demo needs an operator's key, but the servers of this database have none.",
             hint=f"Write one to {plan.folder / OPERATOR_KEY}.",
         )
 

@@ -69,7 +69,7 @@ class Fleet:
         if (plan.folder / "server.json").exists():
             raise WrongUseError(
                 f"{plan.folder} is the data folder of a server.",
-                hint="Give the fleet a folder of its own with --data-dir.",
+                hint="Choose a separate folder for the fleet with --data-dir.",
             )
         self._url = plan.given_database_url
         self._database: Postgres | None = None

@@ -105,7 +105,7 @@ class Member:
                 raise self._child.failed(await self._child.wait())
             if time.monotonic() > deadline:
                 await self._child.end(signal.SIGTERM, 0)
-                raise self._child.failed(f"was not there within {START_S:.0f} s")
+                raise self._child.failed(f"did not start within {START_S:.0f} s")
             await asyncio.sleep(_LOOK_S)
         self.state = json.loads(state.read_text())
         if url := self.state.get("base_url"):
@@ -119,7 +119,7 @@ class Member:
                 failures = 0
             delay_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
             failures += 1
-            self._changed(f"{self.name} {how}. It is started again in {delay_s:g} s.")
+            self._changed(f"{self.name} {how}. It is restarted in {delay_s:g} s.")
             await asyncio.sleep(delay_s)
             begun = time.monotonic()
             try:
@@ -129,4 +129,4 @@ class Member:
             except OSError as error:
                 self._changed(f"{self.name} could not be started: {error}")
             else:
-                self._changed(f"{self.name} is there again, as process {self.state['pid']}.")
+                self._changed(f"{self.name} is running again, as process {self.state['pid']}.")

@@ -48,8 +48,8 @@ class Plan:
         url = self.settings.database_url
         if url and not url.startswith("postgresql"):
             raise WrongUseError(
-                "A fleet needs a PostgreSQL, and STOKER_DATABASE_URL names another database.",
-                hint="Without the setting, one is started for it.",
+                "A fleet needs a PostgreSQL, but STOKER_DATABASE_URL names another database.",
+                hint="Unset it to start a PostgreSQL for the fleet.",
             )
         return url
 

@@ -24,8 +24,8 @@ ACCOUNT = "postgres"
 refuses to run as root.
 """
 INSTALL_HINT = (
-    "Install PostgreSQL's server (Debian, Ubuntu: `apt-get install postgresql`), or name one that "
-    "runs in STOKER_DATABASE_URL."
+    "Install PostgreSQL's server (Debian, Ubuntu: `apt-get install postgresql`), or set "
+    "STOKER_DATABASE_URL to one that runs."
 )
 DEBIAN = Path("/usr/lib/postgresql")
 START_S = 60.0
@@ -73,7 +73,7 @@ class Postgres:
         # The user of PostgreSQL may have no access to the folder by its path.
         self._descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
         if not self._data.exists():
-            tell("Making a database …")
+            tell("Creating a database …")
             await self._make()
         await self._wait_for_another()
         tell("Starting PostgreSQL …")
@@ -121,7 +121,7 @@ class Postgres:
             how = await asyncio.wait_for(self.child.wait(), _INITDB_S)
         except TimeoutError:
             await self.child.end(signal.SIGTERM, _IMMEDIATE_S)
-            how = f"did not make a database within {_INITDB_S:.0f} s"
+            how = f"did not create a database within {_INITDB_S:.0f} s"
         if not (unfinished / "PG_VERSION").exists() or how != _SUCCESS:
             raise self.child.failed(how)
         unfinished.rename(self._data)
@@ -163,9 +163,7 @@ class Postgres:
         deadline = time.monotonic() + _BEFORE_S
         while (words := self._state()) and _is_postgres(words[0]):
             if time.monotonic() > deadline:
-                raise CliError(
-                    f"Another PostgreSQL runs on {self._data}: its process is {words[0]}."
-                )
+                raise CliError(f"Another PostgreSQL uses {self._data}: process {words[0]}.")
             await asyncio.sleep(_LOOK_S)
 
 
@@ -207,7 +205,7 @@ def _account() -> _Account:
         entry = pwd.getpwnam(ACCOUNT)
     except KeyError:
         raise CliError(
-            f"PostgreSQL does not run as root, and there is no user '{ACCOUNT}' here.",
+            f"PostgreSQL cannot run as root, and this machine has no user '{ACCOUNT}'.",
             hint=INSTALL_HINT,
         ) from None
     return _Account(entry.pw_uid, entry.pw_gid)

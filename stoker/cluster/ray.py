@@ -54,7 +54,7 @@ async def shared_token(settings: Settings, database_url: str, data_dir: Path) ->
         await secret.agree(database)
         return secret.sign("member of a Ray cluster")
     except OSError as error:
-        hint = "Look at STOKER_DATABASE_URL, and whether this machine may reach it."
+        hint = "Check STOKER_DATABASE_URL, and that this machine can reach the database."
         raise CliError(f"The database cannot be reached: {error}", hint=hint) from error
     finally:
         await database.close()
@@ -169,8 +169,8 @@ def _program(
     words = [*shlex.split(start), *shlex.split(added)]
     if words[:2] != ["ray", "start"] or "--block" not in words:
         raise CliError(
-            f"That does not start Ray: {start}",
-            hint="It is to be `ray start … --block`, as KubeRay's KUBERAY_GEN_RAY_START_CMD is.",
+            f"The command does not start Ray: {start}",
+            hint="Use `ray start … --block`, as in KubeRay's KUBERAY_GEN_RAY_START_CMD.",
         )
     command = ("-m", "ray.scripts.scripts", *words[1:])
     return Program(name=name, command=command, env=env, stale=stale, has_work=False)

@@ -71,7 +71,9 @@ async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Aske
         fields = _gathered(shape, *query, body_limits(request).json)
         content = await request.body()
         if not content:
-            raise InvalidRequestError(f"The body is empty: it must be the {shape.media[field]}.")
+            raise InvalidRequestError(
+                f"The body is empty. Send the {shape.media[field]} as the body."
+            )
         return _validated(shape, fields | {field: Media(shape.media[field], content=content)})
     raise UnsupportedMediaTypeError(
         f"This endpoint takes {' or '.join(accepted(shape))}, not "
@@ -122,7 +124,7 @@ class _FormParser(MultiPartParser):
         form = await super().parse()
         if not self.has_ended:
             await form.close()
-            raise MultiPartException("its last boundary is missing, so it is not all there.")
+            raise MultiPartException("its last boundary is missing, so it is incomplete.")
         return form
 
 
@@ -141,7 +143,7 @@ async def _form(request: Request, shape: Shape[Any], max_files: int) -> dict[str
         raise InvalidRequestError(f"The form could not be read: {error.message}") from error
     except ValueError as error:
         # Starlette passes any charset name to Python, including codecs that do not decode text.
-        message = "The form could not be read: its charset is none of texts; leave it out."
+        message = "The form's charset is not a text encoding. Leave the charset out."
         raise InvalidRequestError(message, param="Content-Type") from error
     try:
         items, lists = _unbracketed(form.multi_items())
@@ -157,7 +159,7 @@ async def _form_value(
     if isinstance(value, str):
         return value
     if field not in media:
-        message = f"'{field}' takes no file; files go into {', '.join(media)}."
+        message = f"'{field}' does not accept files. Send files in {', '.join(media)}."
         raise InvalidRequestError(message, param=field)
     return Media(media[field], content=await value.read())
 
@@ -252,5 +254,5 @@ def _structure(name: str, value: str, limit: int) -> Any:
     except ValueError as error:
         if "recursion" not in str(error):
             return value
-        message = f"'{name}': its brackets are nested too deeply."
+        message = f"'{name}' has brackets that are nested too deeply."
         raise InvalidRequestError(message, param=name) from error

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.base.errors import StokerError
 from stoker.inference.call import CallRoute
-from stoker.platform.web.http import error_response, on_http_exception
+from stoker.platform.web.error_handlers import error_response, on_http_exception
 
 
 class DirectCalls:

@@ -126,7 +126,9 @@ class Cutter:
     def end(self) -> bytearray:
         """Returns the text with placeholders for the cut-out values."""
         if self._open is not None:
-            raise InvalidRequestError("The body is not valid JSON: a text or a list has no end.")
+            raise InvalidRequestError(
+                "The body is not valid JSON: a string or a list is not closed."
+            )
         return self._text
 
     def claim(self, word: str) -> Inline | None:
@@ -215,8 +217,8 @@ class Cutter:
 
     def _too_large(self) -> PayloadTooLargeError:
         return PayloadTooLargeError(
-            f"The JSON is larger than {self._limit} bytes without its media, the limit of this "
-            "server."
+            f"The JSON without its media is larger than {self._limit} bytes, the limit of "
+            "this server."
         )
 
 

@@ -29,16 +29,16 @@ def find_adapter(
     if named != [lora.CONFIG] or any(path != lora.WEIGHTS for path in headers):
         raise InspectionError(
             FailureCode.ADAPTER_ONLY,
-            f"{named[0]} makes this a PEFT adapter, which is uploaded by itself: {lora.CONFIG} and "
-            f"{lora.WEIGHTS} in the top folder, without the weights of its base. Or merge it "
-            "(merge_and_unload, then save_pretrained) and upload the whole model without "
-            f"{lora.CONFIG}.",
+            f"{named[0]} marks the files as a PEFT adapter. Upload only {lora.CONFIG} and "
+            f"{lora.WEIGHTS} in the top folder, without the weights of the base. Or merge "
+            "the adapter (merge_and_unload, then save_pretrained) and upload the whole "
+            f"model without {lora.CONFIG}.",
             named[0],
         )
     if lora.WEIGHTS not in headers:
         raise InspectionError(
             FailureCode.MISSING_WEIGHTS,
-            f"There is no {lora.WEIGHTS}. Save the adapter with PEFT's save_pretrained, as "
+            f"{lora.WEIGHTS} is missing. Save the adapter with PEFT's save_pretrained, as "
             "safetensors.",
         )
     tensors = headers[lora.WEIGHTS].tensors
@@ -46,8 +46,8 @@ def find_adapter(
         if tensor.dtype not in _DTYPES:
             raise InspectionError(
                 FailureCode.UNSUPPORTED_MODEL,
-                f"{lora.WEIGHTS} has {name[:120]!a} in {tensor.dtype}: served are "
-                f"{', '.join(sorted(_DTYPES))}.",
+                f"{lora.WEIGHTS} stores {name[:120]!a} in {tensor.dtype}, which is not supported. "
+                f"Use one of: {', '.join(sorted(_DTYPES))}.",
                 lora.WEIGHTS,
             )
     try:

@@ -27,7 +27,7 @@ def load_adapter(adapter: Mapping[str, Path]) -> Lora:
     header = read_header(files, WEIGHTS)
     lora = find_adapter(files, {WEIGHTS: header}, {CONFIG: load_json(files, CONFIG)})
     if lora is None:
-        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, "It is no adapter.")
+        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, "The files are not an adapter.")
     return lora
 
 
@@ -55,17 +55,18 @@ def why_unfit(adapter: Lora, shapes: Mapping[str, tuple[int, ...]]) -> str | Non
     )
     if depth is None:
         lost = next((name for name in weight_names if name not in ends), weight_names[0])
-        return f"that has {lost[:120]!a}, which this one has not."
+        return f"the adapter changes {lost[:120]!a}, which the base lacks."
     for module, item in modules.items():
         shape = ends[_inner(f"{module}.weight", depth)]
         if shape not in ((item.outputs, item.inputs), (item.inputs, item.outputs)):
             return (
-                f"its matrices of {module[:120]!a} are for {item.inputs} inputs and "
-                f"{item.outputs} outputs, and this one's weights there are {[*shape]}."
+                f"the adapter's matrices of {module[:120]!a} are for {item.inputs} inputs and "
+                f"{item.outputs} outputs, but the base's weights have the shape "
+                f"{[*shape]}."
             )
     for name, (_, saved_shape) in adapter.saved.items():
         if (shape := ends[_inner(name, depth)]) != tuple(saved_shape):
-            return f"its own {name[:120]!a} is {[*saved_shape]}, and this one's {[*shape]}."
+            return f"{name[:120]!a} is {[*saved_shape]} in the adapter and {[*shape]} in the base."
     return None
 
 

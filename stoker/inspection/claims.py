@@ -63,7 +63,9 @@ def refuse_claims(documents: Mapping[str, Json], headers: Iterable[Header]) -> N
             _refuse_layers(name, part, layers, layers * times + more)
         for key, value in _numbers_of(part, _POSITIONS):
             if value > MAX_POSITIONS:
-                raise _refusal(name + key, value, f"at most {MAX_POSITIONS} positions are served")
+                raise _refusal(
+                    name + key, value, f"at most {MAX_POSITIONS} positions are supported"
+                )
     _refuse_tables(config, numbers)
 
 

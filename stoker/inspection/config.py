@@ -157,7 +157,7 @@ def find_pipeline(
     if len(best) > 1:
         raise InspectionError(
             FailureCode.AMBIGUOUS_PIPELINE,
-            f"{architecture} can serve: {_listed(ranks)}. Say which as the artifact's pipeline, or "
+            f"{architecture} can serve: {_listed(ranks)}. Set one as the artifact's pipeline, or "
             "as pipeline_tag in the model card.",
             CONFIG,
         )
@@ -224,8 +224,8 @@ def refuse_missing_tokenizer(
         return
     raise InspectionError(
         FailureCode.MISSING_TOKENIZER,
-        f"{reader} needs a tokenizer, and there is none. Upload tokenizer.json, or vocab.txt, "
-        "or the SentencePiece model, or vocab.json with merges.txt.",
+        f"{reader} needs a tokenizer, but the files contain none. Upload tokenizer.json, or "
+        "vocab.txt, or the SentencePiece model, or vocab.json with merges.txt.",
     )
 
 

@@ -14,10 +14,10 @@ MAX_TEXT_BYTES = 64 << 20
 
 _ADVICE = {
     FailureCode.PICKLE: "Pickles can run code. Save the weights as safetensors and upload those.",
-    FailureCode.ARCHIVE: "Unpack it and upload the files of the model themselves.",
+    FailureCode.ARCHIVE: "Unpack it and upload the model's files.",
     FailureCode.EXECUTABLE: "Programs are never run here. Leave it out.",
     FailureCode.UNSUPPORTED_FORMAT: "Save the weights as safetensors and leave this file out.",
-    FailureCode.LFS_POINTER: "Run 'git lfs pull' and upload the file that it stands for.",
+    FailureCode.LFS_POINTER: "Run 'git lfs pull' and upload the file that the pointer stands for.",
 }
 # Rejected regardless of content: a loader might import or run them because of their name.
 _PROGRAM_SUFFIXES = frozenset(
@@ -86,7 +86,7 @@ def check_content(files: FileSet, path: str) -> FileKind:
     if suffix in _PROGRAM_SUFFIXES:
         raise InspectionError(
             FailureCode.EXECUTABLE,
-            f"{path} is named as a program. {_ADVICE[FailureCode.EXECUTABLE]}",
+            f"{path} has the name of a program. {_ADVICE[FailureCode.EXECUTABLE]}",
             path,
         )
     kind = recognise(files, path)
@@ -120,8 +120,9 @@ def _check_as_named(files: FileSet, path: str, suffix: str, *, is_text: bool) ->
     else:
         raise _unknown(
             path,
-            "is of no known kind. Leave it out: a model is safetensors or GGUF weights, JSON, "
-            "SentencePiece models and UTF-8 text such as README.md, LICENSE and vocab.txt.",
+            "has an unknown format. Leave it out: a model consists of safetensors or GGUF "
+            "weights, JSON, SentencePiece models and UTF-8 text such as README.md, "
+            "LICENSE and vocab.txt.",
         )
     return kind
 
@@ -141,7 +142,7 @@ def _check_text(files: FileSet, path: str) -> None:
 
 def _not_text(code: FailureCode, path: str) -> InspectionError:
     return InspectionError(
-        code, f"{path} is named as text but holds something else. Save it as UTF-8 text.", path
+        code, f"{path} has the name of a text file but other content. Save it as UTF-8 text.", path
     )
 
 

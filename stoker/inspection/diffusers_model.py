@@ -72,7 +72,7 @@ def read_index(files: FileSet) -> tuple[str, tuple[Component, ...]]:
         raise _custom("names a custom pipeline (key 'custom_pipeline')")
     architecture = index.get("_class_name")
     if isinstance(architecture, list):
-        raise _custom("names a pipeline of a module of its own")
+        raise _custom("names a pipeline of a separate module")
     if not isinstance(architecture, str) or not _NAME.fullmatch(architecture):
         raise _bad_index(
             'does not name the pipeline\'s class, as in "_class_name": "StableDiffusionPipeline"'
@@ -108,7 +108,7 @@ def find_pipeline_weights(
                 code = FailureCode.MISSING_TOKENIZER
             raise _lacks(code, component, component.needed[0])
     warnings.extend(
-        f"{path} is not loaded: {MODEL_INDEX} lists nothing that would load it."
+        f"{path} is not loaded: {MODEL_INDEX} lists no component that loads it."
         for path in sorted(headers.keys() - used)
     )
     return summed([headers[path] for path in sorted(used)], tuple(warnings))
@@ -118,7 +118,7 @@ def _component(name: str, value: Json) -> Component | None:
     """Returns the component, or None if it is left out or is an option of the pipeline."""
     if not isinstance(value, list):
         if isinstance(value, dict):
-            raise _bad_index(f"has an object as {quoted(name)}, which no pipeline takes")
+            raise _bad_index(f"has an object as {quoted(name)}, which no pipeline accepts")
         return None
     if value == [None, None]:
         return None
@@ -126,13 +126,13 @@ def _component(name: str, value: Json) -> Component | None:
     if not isinstance(library, str) or not isinstance(cls, str) or not _NAME.fullmatch(cls):
         raise _bad_index(f"does not give [library, class] for {quoted(name)}")
     if not _NAME.fullmatch(name):
-        raise _bad_index(f"has a component named {quoted(name)}, which is no folder's name")
+        raise _bad_index(f"has a component named {quoted(name)}, which is not a folder name")
     if (library, cls) == _SAFETY_CHECKER:
         return Component(name, "transformers", cls)
     if library not in _NAMES:
         raise _custom(f"takes {quoted(name)} from {quoted(library)}")
     if _CHOOSING.fullmatch(cls) and not cls.startswith("Autoencoder"):
-        raise _bad_index(f"names {cls} for {quoted(name)} instead of a class of its own")
+        raise _bad_index(f"names {cls} for {quoted(name)} instead of a specific class")
     if cls.endswith("Pipeline"):
         raise _bad_index(f"names a pipeline, {cls}, as the component {quoted(name)}")
     return Component(name, library, cls)
@@ -152,7 +152,7 @@ def _weight_files(
     if config.get("quantization_config"):
         raise InspectionError(
             FailureCode.UNSUPPORTED_FORMAT,
-            f"{folder}{_CONFIG} describes quantized weights, which are not loaded here. Upload "
+            f"{folder}{_CONFIG} describes quantized weights, which are not supported. Upload "
             "the pipeline in full or half precision.",
             f"{folder}{_CONFIG}",
         )
@@ -188,8 +188,8 @@ def _lacks(code: FailureCode, component: Component, file: str) -> InspectionErro
 def _custom(what: str) -> InspectionError:
     return InspectionError(
         FailureCode.REMOTE_CODE,
-        f"{MODEL_INDEX} {what}. Only the classes of diffusers and transformers themselves are "
-        "loaded here. Save the pipeline with those.",
+        f"{MODEL_INDEX} {what}. Only classes of diffusers and transformers are loaded here. "
+        "Save the pipeline with those classes.",
         MODEL_INDEX,
     )
 

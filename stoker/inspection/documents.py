@@ -133,8 +133,9 @@ def _check_module_classes(path: str, document: Json) -> None:
         if not isinstance(kind, str) or not _MODULE_CLASS.fullmatch(kind):
             raise InspectionError(
                 FailureCode.REMOTE_CODE,
-                f"{path} names the module class {quoted(str(kind))}; only classes of "
-                "sentence_transformers and pylate are known. Save the model with those.",
+                f"{path} names the module class {quoted(str(kind))}. Only classes of "
+                "sentence_transformers and pylate are supported. Save the model with "
+                "those.",
                 path,
             )
 

@@ -47,8 +47,8 @@ class FileSet:
         if self._bytes_read > MAX_READ_BYTES:
             raise InspectionError(
                 FailureCode.FILE_TOO_LARGE,
-                f"The headers, JSON and text of all files have over {MAX_READ_BYTES} bytes "
-                "together. Leave out what the model does not need.",
+                f"The headers, JSON and text of all files exceed {MAX_READ_BYTES} bytes in "
+                "total. Leave out what the model does not need.",
             )
         data = self._reader.read(path, offset, length)
         if len(data) != length:

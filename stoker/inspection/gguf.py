@@ -173,7 +173,7 @@ class _Reader:
         for _ in range(count):
             key = self._string("a metadata key", MAX_KEY_BYTES)
             if key in metadata:
-                raise bad_gguf(self._path, f"gives the metadata {quoted(key)} twice")
+                raise bad_gguf(self._path, f"contains the metadata {quoted(key)} twice")
             kind = self._count(_UINT32, "a metadata type")
             metadata[key] = self._value(kind, key)
             if key == "general.alignment":
@@ -185,10 +185,12 @@ class _Reader:
         for _ in range(count):
             name = self._string("a tensor's name", MAX_NAME_BYTES)
             if name in tensors:
-                raise bad_gguf(self._path, f"holds two tensors {quoted(name)}")
+                raise bad_gguf(self._path, f"contains two tensors named {quoted(name)}")
             dimensions = self._count(_UINT32, "a count of dimensions")
             if not 1 <= dimensions <= MAX_DIMENSIONS:
-                raise bad_gguf(self._path, f"gives tensor {quoted(name)} {dimensions} dimensions")
+                raise bad_gguf(
+                    self._path, f"has tensor {quoted(name)} with {dimensions} dimensions"
+                )
             shape = tuple(self._count(_UINT64, "a dimension") for _ in range(dimensions))
             kind = self._count(_UINT32, "a tensor's type")
             offset = self._count(_UINT64, "a tensor's offset")
@@ -201,7 +203,7 @@ class _Reader:
         if kind == _ARRAY:
             return self._array(key)
         if kind not in _NUMBERS:
-            raise bad_gguf(self._path, f"gives {quoted(key)} a value of the unknown type {kind}")
+            raise bad_gguf(self._path, f"has {quoted(key)} with a value of the unknown type {kind}")
         number = struct.Struct(f"<{_NUMBERS[kind]}")
         return number.unpack(self._take(number.size, f"the value of {quoted(key)}"))[0]
 
@@ -209,13 +211,13 @@ class _Reader:
         kind = self._count(_UINT32, "an array's type")
         count = self._count(_UINT64, "an array's length")
         if kind == _ARRAY:
-            raise bad_gguf(self._path, f"has arrays in the array {quoted(key)}")
+            raise bad_gguf(self._path, f"has nested arrays in {quoted(key)}")
         if kind != _STRING and kind not in _NUMBERS:
             raise bad_gguf(self._path, f"has items of the unknown type {kind} in {quoted(key)}")
         self._items += count
         if self._items > MAX_ITEMS:
             raise bad_gguf(
-                self._path, f"claims over {MAX_ITEMS} items in its arrays, by {quoted(key)}"
+                self._path, f"declares over {MAX_ITEMS} items in its arrays, up to {quoted(key)}"
             )
         if kind == _STRING:
             for _ in range(count):
@@ -228,7 +230,7 @@ class _Reader:
     def _string(self, what: str, limit: int) -> str:
         length = self._count(_UINT64, f"the length of {what}")
         if length > limit:
-            raise bad_gguf(self._path, f"claims {length} bytes for {what}, more than {limit}")
+            raise bad_gguf(self._path, f"declares {length} bytes for {what}, more than {limit}")
         try:
             return self._take(length, what).decode("utf-8")
         except UnicodeDecodeError:
@@ -243,7 +245,9 @@ class _Reader:
         if end > len(self._data):
             rest = self._size - self.position
             if length > rest:
-                raise bad_gguf(self._path, f"ends within {what}: {length} bytes, and it has {rest}")
+                raise bad_gguf(
+                    self._path, f"ends within {what}: {length} bytes are needed, {rest} remain"
+                )
             if self.position + length > MAX_HEADER_BYTES:
                 raise bad_gguf(self._path, f"has a header of over {MAX_HEADER_BYTES} bytes")
             self._start, self._offset, end = self.position, 0, length
@@ -261,11 +265,13 @@ def _counts(path: str, head: bytes) -> tuple[int, int]:
         raise bad_gguf(path, "is too short for a GGUF header")
     magic, version, tensors, metadata = _HEADER.unpack(head)
     if magic != MAGIC:
-        raise bad_gguf(path, "does not begin as GGUF does")
+        raise bad_gguf(path, "does not begin with the magic number of GGUF")
     if version not in VERSIONS:
         raise bad_gguf(path, f"is of GGUF version {version}, not 2 or 3 in little-endian order")
     if not 1 <= tensors <= MAX_TENSORS or metadata > MAX_METADATA:
-        raise bad_gguf(path, f"claims {tensors} tensors and {metadata} metadata entries")
+        raise bad_gguf(
+            path, f"declares {tensors} tensors and {metadata} metadata entries, outside the limits"
+        )
     return tensors, metadata
 
 
@@ -274,7 +280,7 @@ def _alignment(path: str, given: tuple[int, Value] | None) -> int:
         return _DEFAULT_ALIGNMENT
     kind, value = given
     if kind != _U32 or not isinstance(value, int) or value.bit_count() != 1:
-        raise bad_gguf(path, "has a general.alignment that is no power of two")
+        raise bad_gguf(path, "has a general.alignment that is not a power of two")
     if value > MAX_ALIGNMENT:
         raise bad_gguf(path, f"has a general.alignment of {value}, more than {MAX_ALIGNMENT}")
     return value
@@ -286,7 +292,7 @@ def _checked_tensor(
     if kind not in BLOCKS:
         raise InspectionError(
             FailureCode.UNSUPPORTED_FORMAT,
-            f"{path} has tensor {quoted(name)} of the type {kind}, which cannot be read here. "
+            f"{path} has tensor {quoted(name)} of the type {kind}, which is not supported. "
             "Quantize the model again as one of: "
             f"{', '.join(item for item, *_ in BLOCKS.values())}.",
             path,
@@ -308,7 +314,11 @@ def _check_layout(
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         expected = -(-end // alignment) * alignment
         if tensor.begin != expected:
-            fault = "overlaps the one before" if tensor.begin < end else "is not where that ends"
+            fault = (
+                "overlaps the previous tensor"
+                if tensor.begin < end
+                else "is not where the previous tensor ends"
+            )
             raise bad_gguf(path, f"has tensor {quoted(name)} at byte {tensor.begin}, which {fault}")
         end = tensor.end
     if not end <= data_bytes < end + alignment:

@@ -199,8 +199,8 @@ def _refuse_tokenizer(path: str, metadata: dict[str, Value]) -> None:
         flaw = f"the kind {quoted(str(kind))}"
     raise InspectionError(
         FailureCode.MISSING_TOKENIZER,
-        f"{path} has a tokenizer with {flaw}, which would not be read as it was meant. Upload the "
-        f"original model's {TOKENIZER} and tokenizer_config.json beside it.",
+        f"{path} has a tokenizer with {flaw}, which would be read incorrectly. Upload the "
+        f"original model's {TOKENIZER} and tokenizer_config.json with it.",
         path,
     )
 
@@ -222,13 +222,13 @@ def _check_kinds(path: str, kind: str, metadata: dict[str, Value]) -> None:
     for name in _FLOATS:
         value = metadata.get(f"{kind}.{name}", 1.0)
         if not isinstance(value, float) or not 0 < value < math.inf:
-            raise bad_gguf(path, f"needs '{kind}.{name}' as a number over zero")
+            raise bad_gguf(path, f"needs '{kind}.{name}' as a number above zero")
     for name in _SAMPLING:
         value = metadata.get(f"general.sampling.{name}", 0)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise bad_gguf(path, f"needs 'general.sampling.{name}' as a number")
     if not isinstance(metadata.get("tokenizer.chat_template", ""), str):
-        raise bad_gguf(path, "needs 'tokenizer.chat_template' as a text")
+        raise bad_gguf(path, "needs 'tokenizer.chat_template' as a string")
 
 
 def _refuse_part_rotation(path: str, kind: str, metadata: dict[str, Value]) -> None:
@@ -287,8 +287,9 @@ def _whole(path: str, metadata: dict[str, Value], key: str, most: int, least: in
 def _unsupported(path: str, kind: object) -> InspectionError:
     return InspectionError(
         FailureCode.UNSUPPORTED_ARCHITECTURE,
-        f"{path} is GGUF of the architecture {quoted(str(kind))}. From GGUF these are served: "
-        f"{', '.join(ARCHITECTURES)}. Upload the model as safetensors instead.",
+        f"{path} is a GGUF file of the unsupported architecture {quoted(str(kind))}. "
+        f"Supported in GGUF files: {', '.join(ARCHITECTURES)}. "
+        "Upload the model as safetensors instead.",
         path,
     )
 
@@ -296,8 +297,8 @@ def _unsupported(path: str, kind: object) -> InspectionError:
 def _not_read(path: str, what: str) -> InspectionError:
     return InspectionError(
         FailureCode.UNSUPPORTED_FORMAT,
-        f"{path} {what}, which is not read from GGUF here. Upload the model as safetensors "
-        "instead.",
+        f"{path} {what}, which is not supported in GGUF files. Upload the model as "
+        "safetensors instead.",
         path,
     )
 
@@ -305,7 +306,7 @@ def _not_read(path: str, what: str) -> InspectionError:
 def _split(path: str) -> InspectionError:
     return InspectionError(
         FailureCode.UNSUPPORTED_FORMAT,
-        f"{path} is one part of a GGUF file that was split, which no engine here reads. Join the "
-        "parts (llama-gguf-split --merge) and upload the one file.",
+        f"{path} is one part of a split GGUF file, which no engine here reads. Join the "
+        "parts (llama-gguf-split --merge) and upload the single file.",
         path,
     )

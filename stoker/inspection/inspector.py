@@ -128,8 +128,8 @@ def inspect(
     if weights is None:
         raise InspectionError(
             FailureCode.MISSING_WEIGHTS,
-            "There are no weights in the top folder. Upload model.safetensors, or the shards of "
-            f"the model with {TRANSFORMERS.index}.",
+            "The top folder contains no weights. Upload model.safetensors, or the model's "
+            f"shards with {TRANSFORMERS.index}.",
         )
     hints = find_hints(file_set, documents)
     served = find_pipeline(config.architecture, pipeline, hints, pipelines)
@@ -148,7 +148,9 @@ def inspect(
     warnings = refuse_missing_packages(served, file_set, documents)
     warnings += warn_of_unused_layers(served, documents, loaded)
     refuse_missing_processor(served, config.architecture, file_set, documents)
-    warnings += tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
+    warnings += tuple(
+        f"{path} is not loaded: the safetensors files are used." for path in gguf_paths
+    )
     return _of_weights(
         weights, served, config.architecture, config.model_type, engine="torch", warnings=warnings
     )
@@ -193,8 +195,8 @@ def _check_names(files: FileSet) -> None:
     if len(files.sizes) > MAX_FILES:
         raise InspectionError(
             FailureCode.TOO_MANY_FILES,
-            f"There are {len(files.sizes)} files; a model may have at most {MAX_FILES}. "
-            "Leave out what it does not need.",
+            f"The model has {len(files.sizes)} files. A model may have at most {MAX_FILES}. "
+            "Leave out the files that it does not need.",
         )
     for path in files.sizes:
         validate_path(path)
@@ -217,7 +219,7 @@ def _read_files(files: FileSet) -> tuple[dict[str, Header], dict[str, Json], lis
             if tensors > MAX_TENSORS:
                 raise InspectionError(
                     FailureCode.TOO_MANY_TENSORS,
-                    f"The weight files hold over {MAX_TENSORS} tensors together. "
+                    f"The weight files contain more than {MAX_TENSORS} tensors in total. "
                     "Leave out weights that the model does not need.",
                     path,
                 )
@@ -237,8 +239,8 @@ def _inspect_adapter(found: Lora, headers: dict[str, Header], pipeline: str | No
     if pipeline not in {None, ADAPTER}:
         raise InspectionError(
             FailureCode.PIPELINE_MISMATCH,
-            f"This is an adapter, which serves what its base does: ask for '{ADAPTER}', or for "
-            "no pipeline.",
+            f"The files are an adapter, which serves the pipeline of its base. Request the "
+            f"pipeline '{ADAPTER}', or none.",
             CONFIG_OF_ADAPTER,
         )
     header = headers[WEIGHTS]
@@ -277,7 +279,7 @@ def _inspect_gguf(
     if len(paths) > 1:
         raise InspectionError(
             FailureCode.AMBIGUOUS_WEIGHTS,
-            f"There are {len(paths)} GGUF files. Upload the one that is to be served.",
+            f"The top folder contains {len(paths)} GGUF files. Upload only the one to serve.",
             paths[1],
         )
     header = read_gguf(files, paths[0])
@@ -290,8 +292,9 @@ def _inspect_gguf(
         warnings.append(f"{paths[0]} has no chat template: it completes texts, but does not chat.")
     if header.metadata.get("tokenizer.ggml.model") == "llama" and TOKENIZER not in files:
         warnings.append(
-            f"{paths[0]} has a SentencePiece tokenizer: a text that begins with a space gets other "
-            f"tokens than it was made for, unless {TOKENIZER} lies beside it."
+            f"{paths[0]} has a SentencePiece tokenizer. Texts that begin with a space get "
+            "other tokens than the model was made for. To avoid this, upload "
+            f"{TOKENIZER} with it."
         )
     return Inspection(
         pipeline=TEXT_GENERATION,

@@ -50,7 +50,7 @@ class Inspectors:
         root = str(blobs.root) if isinstance(blobs, Folder) else ""
         reply = await self._found(account, Ask(root, dict(files), pipeline), _Ahead(blobs, files))
         if reply.inspection is None:
-            raise InspectorError("the process answered nothing")
+            raise InspectorError("the process sent no answer")
         return reply.inspection
 
     async def fit(
@@ -66,7 +66,7 @@ class Inspectors:
         """
         reply = await self._found(account, AskFit(_named(adapter), str(base), why_unshared))
         if reply.fit is None:
-            raise InspectorError("the process answered nothing")
+            raise InspectorError("the process sent no answer")
         return reply.fit
 
     async def plan_merge(

@@ -20,8 +20,8 @@ def refuse_unserved_writer(
         return
     if model.model_type not in TEXT:
         unknown = (
-            f"is of the kind {model.model_type}, whose answers were never compared with those of "
-            "transformers. docs/tasks.md lists the kinds that are served."
+            f"has the model type {model.model_type}, which was never compared with "
+            "transformers. See docs/tasks.md for the supported model types."
         )
         raise InspectionError(
             FailureCode.UNSUPPORTED_ARCHITECTURE,
@@ -33,8 +33,8 @@ def refuse_unserved_writer(
     if model.model_type in ENCODERS and not decodes:
         raise InspectionError(
             FailureCode.UNSUPPORTED_MODEL,
-            f'{model.architecture} writes only where {CONFIG} has "is_decoder": true. This one '
-            "reads a text from both ends. To embed texts with it, name the pipeline "
-            "feature-extraction.",
+            f'{model.architecture} generates text only if {CONFIG} has "is_decoder": true. '
+            "This model reads texts in both directions. To embed texts with it, request "
+            "the pipeline feature-extraction.",
             CONFIG,
         )

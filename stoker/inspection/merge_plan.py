@@ -73,7 +73,9 @@ def _read(adapter: Mapping[str, Path], base: Path) -> tuple[Lora, Mapping[str, P
     stored = FileSet(FolderReader(base))
     names = [path for path in stored.sizes if path.endswith(".safetensors") and "/" not in path]
     if not names:
-        raise UnmergeableError("it has no safetensors files in its folder to merge it into.")
+        raise UnmergeableError(
+            "the base's folder has no safetensors files to merge the adapter into."
+        )
     config = load_json(stored, "config.json") if "config.json" in stored else None
     kind = str(config.get("model_type", "")) if isinstance(config, dict) else ""
     parts = {name: _parts(stored, name, base / name) for name in sorted(names)}
@@ -108,11 +110,13 @@ def _changes(adapter: Lora, own: Mapping[str, Part], base: _Stored) -> dict[str,
             if parameter.split(".")[-2] in _TIED:
                 # The layer is tied to the embeddings.
                 continue
-            raise UnmergeableError(f"that has {parameter[:120]!a}, which this one has not.")
+            raise UnmergeableError(
+                f"the adapter changes {parameter[:120]!a}, which the base lacks."
+            )
         if own[tensor].shape != parts[name].shape:
             raise UnmergeableError(
-                f"its own {parameter[:120]!a} is {[*own[tensor].shape]}, and this one's "
-                f"{[*parts[name].shape]}."
+                f"{parameter[:120]!a} is {[*own[tensor].shape]} in the adapter and "
+                f"{[*parts[name].shape]} in the base."
             )
         changes[name] = _Changed(own[tensor])
     for module, item in adapter.modules.items():
@@ -130,14 +134,16 @@ def _changes(adapter: Lora, own: Mapping[str, Part], base: _Stored) -> dict[str,
         if added := adapter.added_biases.get(module):
             bias = f"{name.removesuffix('weight')}bias"
             if bias not in parts or parts[bias].shape != own[added].shape:
-                raise UnmergeableError(f"that has a bias of {module[:120]!a}, this one has not.")
+                raise UnmergeableError(
+                    f"the adapter has a bias of {module[:120]!a}, which the base lacks."
+                )
             before = changes[bias].value if bias in changes else parts[bias]
             changes[bias] = _Changed(before, Change(scale=item.scale, added=own[added]))
     for name, item in changes.items():
         if item.value.dtype not in BYTES or parts[name].dtype not in BYTES:
             raise UnmergeableError(
-                f"this one's {name[:120]!a} is stored in {parts[name].dtype}: merged is into "
-                f"{', '.join(BYTES)}."
+                f"the base's {name[:120]!a} is stored in {parts[name].dtype}. Adapters are merged "
+                f"only into {', '.join(BYTES)}."
             )
     return changes
 
@@ -156,7 +162,7 @@ def _names(wanted: list[str], base: _Stored) -> dict[str, str]:
         if len(names) == len(matches):
             return names
     lost = next((name for name in wanted if not base.ends.get(name)), wanted[0])
-    raise UnmergeableError(f"that has {lost[:120]!a}, which this one has not.")
+    raise UnmergeableError(f"the adapter changes {lost[:120]!a}, which the base lacks.")
 
 
 def _is_transposed(adapter: Lora, module: str, shape: tuple[int, ...], kind: str) -> bool:
@@ -166,14 +172,14 @@ def _is_transposed(adapter: Lora, module: str, shape: tuple[int, ...], kind: str
     target = adapter.modules[module]
     if shape not in ((target.outputs, target.inputs), (target.inputs, target.outputs)):
         raise UnmergeableError(
-            f"its matrices of {module[:120]!a} are for {target.inputs} inputs and {target.outputs} "
-            f"outputs, and this one's weights there are {[*shape]}."
+            f"the adapter's matrices of {module[:120]!a} are for {target.inputs} inputs and "
+            f"{target.outputs} outputs, but the base's weights have the shape {[*shape]}."
         )
     if target.inputs != target.outputs:
         return shape == (target.inputs, target.outputs)
     is_known = kind in _TRANSPOSED_OF and module.rsplit(".", maxsplit=1)[-1] in _TRANSPOSED
     if adapter.fan_in_fan_out and not is_known:
-        raise UnmergeableError(f"which way the weights of {module[:120]!a} lie is not known.")
+        raise UnmergeableError(f"the orientation of the weights of {module[:120]!a} is unknown.")
     return is_known
 
 

@@ -61,7 +61,7 @@ def refuse_clashes(paths: Iterable[str]) -> None:
             name = "/".join(parts[:depth])
             other = spellings.setdefault(name.lower(), name)
             if other != name:
-                raise _clash(path, other, "differ by upper and lower case only")
+                raise _clash(path, other, "differ only in upper and lower case")
             if depth < len(parts) and name in files:
                 raise _clash(path, name, "cannot be both a file and a folder")
 

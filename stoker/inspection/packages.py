@@ -35,7 +35,7 @@ _TOKENIZER = "tokenizer.json"
 _EXTRACTING = "question-answering"
 # Words in the names of pipelines that accept images.
 _SEEING = ("image", "object", "depth", "mask-generation", "video", "visual", "document")
-_OWN_BACKBONE = "Save it with a backbone of transformers' own, described in 'backbone_config'."
+_OWN_BACKBONE = "Save it with a backbone of transformers that 'backbone_config' describes."
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Need:
     def error(self) -> InspectionError:
         extra = next((name for name, packages in EXTRAS.items() if self.package in packages), None)
         if extra is None:
-            need = f"{self.package}, which is not there and comes with no extra. {self.instead}"
+            need = f"{self.package}, which is not installed and is in no extra. {self.instead}"
         else:
             need = (
-                f"{self.package}: {install_command(extra)} where the server runs, start it "
-                "again and upload the model once more."
+                f"{self.package}. Run {install_command(extra)} on the server, restart "
+                "it and upload the model again."
             )
         message = f"{self.path}: {self.who} needs {need}".rstrip()
         return InspectionError(FailureCode.MISSING_PACKAGE, message, self.path)
@@ -112,15 +112,15 @@ def refuse_missing_packages(
         if pipeline == _EXTRACTING and cls in WITHOUT_PLACES:
             raise _unfit(
                 path,
-                f"names {cls}, which does not tell where in a text its tokens are: no answer could "
-                "be found there. Save the model with a tokenizer.json.",
+                f"names {cls}, which does not report the positions of tokens in a text, so no "
+                "answer could be located. Save the model with a tokenizer.json.",
             )
     quantized = [need for need in _of_weights(config) if need.missing]
     if pipeline != TEXT_GENERATION:
         _refuse_missing(quantized)
     return tuple(
-        f"{need.path}: {need.who} needs {need.package}, which is not there: only the engine 'vllm' "
-        "can load it."
+        f"{need.path}: {need.who} needs {need.package}, which is not installed. "
+        "Only the engine 'vllm' can load it."
         for need in quantized
     )
 
@@ -136,13 +136,13 @@ def refuse_components(components: Iterable[Component]) -> None:
         if cls in SCHEDULERS:
             raise _unfit(
                 MODEL_INDEX,
-                f"names {cls}, whose noise no request's seed decides. Save the pipeline with "
-                "another scheduler, such as DPMSolverMultistepScheduler with the algorithm_type "
-                "'sde-dpmsolver++'.",
+                f"names {cls}, which draws its noise without the request's seed. Save the "
+                "pipeline with another scheduler, such as DPMSolverMultistepScheduler "
+                "with the algorithm_type 'sde-dpmsolver++'.",
             )
         if cls.endswith("ImageProcessorFast"):
             plain = cls.removesuffix("Fast")
-            instead = f"Name {plain} there, which also reads images with Pillow."
+            instead = f"Use {plain} instead, which also reads images with Pillow."
             _refuse_missing([Need(cls, "torchvision", MODEL_INDEX, instead)])
         if package := TOKENIZERS.get(cls):
             _refuse_missing([Need(cls, package, MODEL_INDEX)])
@@ -166,7 +166,7 @@ def _of_model(config: Mapping[str, Json]) -> Iterator[Need]:
         yield from _of_backbone(part)
     kernel = _text(config, "attn_implementation") or _text(config, "_attn_implementation")
     if kernel.startswith("flash_attention"):
-        instead = "Remove 'attn_implementation': the engine chooses what the machine has."
+        instead = "Remove 'attn_implementation': the engine chooses an available one."
         yield Need(f"attention by {quoted(kernel)}", "flash-attn", CONFIG, instead)
 
 
@@ -184,7 +184,8 @@ def _of_backbone(config: Mapping[str, Json]) -> Iterator[Need]:
     elif "use_timm_backbone" in config and name:
         raise _unfit(
             CONFIG,
-            f"has {quoted(name)} fetched from the hub, which never happens here. {_OWN_BACKBONE}",
+            f"needs {quoted(name)} from the hub, but nothing is fetched from there. "
+            f"{_OWN_BACKBONE}",
         )
 
 
@@ -233,7 +234,7 @@ def _of_files(files: FileSet) -> Iterator[Need]:
         # A SentencePiece model is not text.
         is_model = "/" not in path and path.endswith(".model")
         if is_model and recognise(files, path) is FileKind.TEXT:
-            yield Need("a tokenizer of tiktoken", "tiktoken", path)
+            yield Need("a tiktoken tokenizer", "tiktoken", path)
 
 
 def _of_japanese(settings: Mapping[str, Json]) -> Iterator[Need]:
@@ -249,8 +250,8 @@ def _of_japanese(settings: Mapping[str, Json]) -> Iterator[Need]:
         # Options could name any file of the machine, including one to write.
         raise _unfit(
             TOKENIZER_CONFIG,
-            "has words split in a way that is not there. Splitting by 'mecab' with the 'mecab_dic' "
-            f"{' or '.join(DICTIONARIES)} is, without options of its own.",
+            "splits words in an unsupported way. Use 'mecab' with the 'mecab_dic' "
+            f"{' or '.join(DICTIONARIES)} and without 'mecab_option'.",
         )
     subject = f"BertJapaneseTokenizer with {dictionary}"
     yield Need(subject, "fugashi", TOKENIZER_CONFIG)

@@ -42,7 +42,8 @@ def refuse_missing_processor(
         return
     raise InspectionError(
         FailureCode.MISSING_PROCESSOR,
-        f"{PREPROCESSOR_CONFIG} is missing, which says how {kinds} are prepared for the model. "
-        f"Upload that of the original model, or {PROCESSOR_CONFIG} if that has '{part}'.",
+        f"{PREPROCESSOR_CONFIG} is missing. It describes how {kinds} are prepared for the "
+        "model. Upload the original model's file, or "
+        f"{PROCESSOR_CONFIG} if it has '{part}'.",
         PREPROCESSOR_CONFIG,
     )

@@ -178,7 +178,7 @@ class _Scanner:
                 raise _bad(self._path, f"holds more than {MAX_TENSORS} tensors")
             more = self._more("the header")
         if self._next():
-            raise _bad(self._path, "has something after the end of its header's JSON")
+            raise _bad(self._path, "has extra content after the end of its header's JSON")
         return tensors
 
     def _metadata(self) -> None:
@@ -187,7 +187,7 @@ class _Scanner:
         while more:
             key = self._key("a key of __metadata__")
             if key in keys:
-                raise _bad(self._path, f"gives {quoted(key)} twice in __metadata__")
+                raise _bad(self._path, f"contains {quoted(key)} twice in __metadata__")
             keys.add(key)
             if len(keys) > MAX_METADATA:
                 raise _bad(self._path, f"holds more than {MAX_METADATA} entries in __metadata__")
@@ -217,7 +217,7 @@ class _Scanner:
                 offsets = self._numbers("the data_offsets")
             else:
                 raise _bad(
-                    self._path, f"gives tensor {quoted(name)} a second or unknown {quoted(key)}"
+                    self._path, f"has a repeated or unknown {quoted(key)} in tensor {quoted(name)}"
                 )
             more = self._more("the description")
         if dtype is None or shape is None or offsets is None:
@@ -299,7 +299,9 @@ def _checked_tensor(
     if bits is None:
         raise _bad(path, f"has tensor {quoted(name)} of the unknown dtype {quoted(dtype)}")
     if len(offsets) != 2:
-        raise _bad(path, f"gives tensor {quoted(name)} {len(offsets)} data_offsets instead of two")
+        raise _bad(
+            path, f"has tensor {quoted(name)} with {len(offsets)} data_offsets instead of two"
+        )
     # Zeros count as ones here, so that an invalid dimension next to a zero is still detected.
     bound = bits
     for dimension in shape:

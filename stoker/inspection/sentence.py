@@ -90,7 +90,7 @@ def refuse_unfit_modules(
         if module.kind in WEIGHTED and path not in files:
             raise InspectionError(
                 FailureCode.MISSING_WEIGHTS,
-                f"{path} is missing, the weights of the module {module.kind}. Save the model with "
-                "sentence-transformers, as safetensors.",
+                f"{path} is missing. It holds the weights of the module {module.kind}. Save the "
+                "model with sentence-transformers, as safetensors.",
                 path,
             )

@@ -44,7 +44,7 @@ def check_sentencepiece(files: FileSet, path: str) -> None:
             raise _bad(path, "has a field that reaches past its end")
         counts[field] = counts.get(field, 0) + 1
         if counts[field] > (MAX_PIECES if field == _PIECES else 1):
-            raise _bad(path, f"holds over {MAX_PIECES} pieces or one of its other fields twice")
+            raise _bad(path, f"contains more than {MAX_PIECES} pieces, or repeats another field")
     if _PIECES not in counts or _TRAINER_SPEC not in counts:
         raise _bad(path, "lacks its pieces or its trainer_spec")
 

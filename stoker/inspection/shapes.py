@@ -96,9 +96,9 @@ def warn_of_unused_layers(
     if stored <= layers:
         return ()
     return (
-        f"{CONFIG} has 'num_hidden_layers': {layers}, and the weight files have {stored} layers: "
-        f"the last {stored - layers} are not used. If that is not meant, upload the config.json "
-        "that these weights were saved with.",
+        f"{CONFIG} has 'num_hidden_layers': {layers}, but the weight files have {stored} "
+        f"layers. The last {stored - layers} are not used. If this is unintended, "
+        "upload the config.json that these weights were saved with.",
     )
 
 
@@ -163,8 +163,8 @@ def _refusal(name: str, tensor: Tensor, *, rows: int, key: str, advice: str) -> 
     expected = [rows, *tensor.shape[1:]]
     return InspectionError(
         FailureCode.BAD_CONFIG,
-        f"{CONFIG} has {key}, for which {name} needs the shape {expected}; the weight files have "
-        f"{list(tensor.shape)}. {advice}, or upload the config.json that these weights were saved "
-        "with.",
+        f"{CONFIG} has {key}, for which {name} needs the shape {expected}, but the weight "
+        f"files have {list(tensor.shape)}. {advice}, or upload the config.json that "
+        "these weights were saved with.",
         CONFIG,
     )

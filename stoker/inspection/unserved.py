@@ -8,16 +8,16 @@ from stoker.inspection.failure import FailureCode, InspectionError
 
 # The first matching pattern applies.
 _REASONS = {
-    "EdgeTam*": "it needs timm, which is not there",
-    "Sam3*": "its image processor needs torchvision, which is not there",
-    "LayoutLMv2*": "it needs detectron2, which is not there",
-    "MarkupLM*": "it reads the nodes of HTML with their paths, which no endpoint takes",
-    "LayoutLM*": "it reads words with their places on a page, which an endpoint of texts lacks",
-    "Lilt*": "it reads words with their places on a page, which an endpoint of texts lacks",
-    "Bros*": "it reads words with their places on a page, which an endpoint of texts lacks",
-    "Bark*": "it speaks with three models in turn, in voices that are files beside them",
-    "ParlerTTS*": "its class is in a package of its own, parler-tts, and not in transformers",
-    "PixArt*": "its pipeline does not tell of its steps, which progress and giving up need",
+    "EdgeTam*": "it needs timm, which is not installed",
+    "Sam3*": "its image processor needs torchvision, which is not installed",
+    "LayoutLMv2*": "it needs detectron2, which is not installed",
+    "MarkupLM*": "it reads HTML nodes with their paths, which no endpoint accepts",
+    "LayoutLM*": "it reads words with their positions on a page, which text endpoints lack",
+    "Lilt*": "it reads words with their positions on a page, which text endpoints lack",
+    "Bros*": "it reads words with their positions on a page, which text endpoints lack",
+    "Bark*": "it uses three models in sequence, with voices in separate files",
+    "ParlerTTS*": "its class is in the separate package parler-tts, not in transformers",
+    "PixArt*": "its pipeline does not report its steps, which progress and cancellation need",
 }
 
 # Pipelines with patterns that match nearly any architecture, and thus also match by accident.
@@ -74,7 +74,7 @@ def refuse_other_senses(
             raise InspectionError(
                 FailureCode.UNSUPPORTED_ARCHITECTURE,
                 f"No pipeline here serves {architecture}: config.json describes {sense} "
-                f"('{key}'), and {pipeline} reads texts. Upload a model of texts.",
+                f"('{key}'), but {pipeline} reads texts. Upload a model for texts.",
                 "config.json",
             )
 
@@ -93,8 +93,8 @@ def refuse_drawn_questions(documents: Mapping[str, Json]) -> None:
         if isinstance(document, dict) and document.get("is_vqa"):
             raise InspectionError(
                 FailureCode.UNSUPPORTED_MODEL,
-                f"{path} has 'is_vqa': questions are drawn above the image, in a font that is "
-                "fetched from the hub, which never happens here. Upload a Pix2Struct that captions "
-                "images without a question.",
+                f"{path} has 'is_vqa', so questions are drawn above the image. Their font would "
+                "come from the hub, but nothing is fetched from there. Upload a "
+                "Pix2Struct that captions images without a question.",
                 path,
             )

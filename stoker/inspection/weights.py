@@ -80,7 +80,8 @@ def find_weights(headers: Mapping[str, Header], documents: Mapping[str, Json]) -
     used |= _module_files(headers, documents.get(MODULES))
     used |= headers.keys() & {*SPEECH_WEIGHTS}
     warnings.extend(
-        f"{path} is not loaded: neither {TRANSFORMERS.whole} nor named by {TRANSFORMERS.index}."
+        f"{path} is not loaded: it is neither {TRANSFORMERS.whole} nor named by "
+        f"{TRANSFORMERS.index}."
         for path in sorted(headers.keys() - used)
     )
     return summed([headers[path] for path in sorted(used)], tuple(warnings))
@@ -120,8 +121,8 @@ def _main_files(
         if names.whole in headers and names.whole not in shards:
             raise InspectionError(
                 FailureCode.AMBIGUOUS_WEIGHTS,
-                f"The weights are there twice, as {names.whole} and as the shards of "
-                f"{names.index}. Upload one of the two.",
+                f"The files contain the weights twice, as {names.whole} and as the shards of "
+                f"{names.index}. Upload only one of the two.",
                 names.whole,
             )
         return shards
@@ -130,7 +131,8 @@ def _main_files(
         if shards:
             raise InspectionError(
                 FailureCode.AMBIGUOUS_WEIGHTS,
-                f"There are shards ({_some(shards)}) beside {names.whole}. Upload one of the two.",
+                f"The files contain both shards ({_some(shards)}) and {names.whole}. "
+                "Upload only one of the two.",
                 names.whole,
             )
         return {names.whole}
@@ -148,8 +150,8 @@ def _missing_index(shards: set[str], names: WeightNames) -> InspectionError:
         missing |= {f"{match[1]}{n:05}{match[3]}{match[4]}{match[5]}" for n in numbers} - shards
     return InspectionError(
         FailureCode.MISSING_INDEX,
-        f"The weights are in shards ({_some(shards)}), which are not complete without "
-        f"{', '.join(sorted(missing))}. Upload what is missing, too.",
+        f"The shards ({_some(shards)}) are incomplete without "
+        f"{', '.join(sorted(missing))}. Upload the missing files, too.",
         names.index,
     )
 
@@ -165,13 +167,13 @@ def _indexed_files(
         if shard not in headers:
             raise InspectionError(
                 FailureCode.MISSING_SHARD,
-                f"{names.index} puts weights into {quoted(shard)}, which is missing. "
+                f"{names.index} assigns weights to {quoted(shard)}, which is missing. "
                 "Upload it, too.",
                 names.index,
             )
         stored = headers[shard].tensors.keys()
         if missing := tensors - stored:
-            problem = f"puts tensors into {shard} that are not in it: {_some(missing)}"
+            problem = f"assigns tensors to {shard} that are not in it: {_some(missing)}"
             raise _bad_index(names, problem)
         if extra := stored - tensors:
             raise _bad_index(names, f"does not mention tensors that {shard} holds: {_some(extra)}")
@@ -189,7 +191,7 @@ def _indexed_files(
 def _placed_tensors(index: Json, names: WeightNames) -> dict[str, set[str]]:
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
-        raise _bad_index(names, "has no object weight_map from tensors to files")
+        raise _bad_index(names, "has no object 'weight_map' that maps tensors to files")
     placed: dict[str, set[str]] = {}
     for tensor, shard in weight_map.items():
         if not isinstance(shard, str):
@@ -247,7 +249,7 @@ def summed(headers: list[Header], warnings: tuple[str, ...]) -> Weights:
 def _bad_index(names: WeightNames, what: str) -> InspectionError:
     return InspectionError(
         FailureCode.BAD_INDEX,
-        f"{names.index} {what}. Upload the index and the shards of one and the same save.",
+        f"{names.index} {what}. Upload the index and the shards from the same save.",
         names.index,
     )
 

@@ -115,7 +115,7 @@ def from_samples(
     with refusing("audio"):
         array = _as_array(samples)
         if array.ndim != 1:
-            raise MediaError("The audio must be one array of numbers, of one channel.")
+            raise MediaError("The audio must be a single array of numbers with one channel.")
         _check_length(array.size, rate, limits)
         return _finish(_chunks(array), rate, sampling_rate)
 
@@ -161,7 +161,7 @@ def _mono(frames: Iterable[Any], rate: int, limits: MediaLimits) -> Iterator[Sam
         values += frame.samples * channels
         _check_length(samples, rate, limits)
         if values > limits.audio_s * _VALUES_PER_SECOND:
-            raise MediaError("The audio has more samples than are served.")
+            raise MediaError("The audio has more samples than this server accepts.")
         for packed in packer.resample(frame):
             by_channel = packed.to_ndarray().reshape(-1, channels)
             # Values that are not finite are rejected when all chunks are joined.
@@ -176,7 +176,7 @@ def _finish(chunks: Iterable[Samples], rate: int, sampling_rate: int) -> Samples
         chunks = _resample(chunks, rate, sampling_rate)
     parts = [chunk for chunk in chunks if chunk.size]
     if not parts:
-        raise MediaError("The audio is empty, or shorter than can be resampled.")
+        raise MediaError("The audio is empty, or too short to be resampled.")
     joined = numpy.concatenate(parts)
     if not numpy.isfinite(joined).all():
         raise MediaError("The audio holds numbers that are not finite.")

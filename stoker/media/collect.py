@@ -57,8 +57,8 @@ class Collector:
             received += len(content)
             if received > self._request_bytes:
                 raise InvalidMediaError(
-                    f"The media of this request hold more than {self._request_bytes} bytes "
-                    "together, the limit of this server. Send fewer at once.",
+                    f"The media of this request exceed {self._request_bytes} bytes in total, "
+                    "the limit of this server. Send fewer at once.",
                     param=path,
                 )
             for _, media in places:

@@ -46,7 +46,7 @@ def container(data: bytes | memoryview, allowed: frozenset[str], kind: str) -> s
     name = _sniff(bytes(data[:64]), data)
     if name not in allowed:
         known = ", ".join(sorted(_NAMES[demuxer] for demuxer in allowed))
-        raise MediaError(f"The {kind} is of a format that is not served. These are: {known}.")
+        raise MediaError(f"The {kind} has an unsupported format. Supported formats: {known}.")
     if name == "mov":
         _check_tables(memoryview(data), kind)
     return name
@@ -115,7 +115,7 @@ def _check_tables(data: memoryview, kind: str) -> None:
             while at >= 0:
                 count = int.from_bytes(box[at + offset : at + offset + 4], "big")
                 if count > _MOST_TABLE_ENTRIES:
-                    raise MediaError(f"The {kind} claims more samples than are served.")
+                    raise MediaError(f"The {kind} declares more samples than are accepted.")
                 at = box.find(name, at + 4)
 
 

@@ -28,5 +28,5 @@ def refusing(kind: str) -> Generator[None]:
         raise MediaError(f"The {kind} is too large to be decoded.") from error
     except Exception as error:
         raise MediaError(
-            f"The {kind} could not be decoded: it is damaged, cut short or of a kind not served."
+            f"The {kind} could not be decoded: it is damaged, cut short or of an unsupported kind."
         ) from error

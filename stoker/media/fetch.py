@@ -97,18 +97,18 @@ class Fetcher:
         except TimeoutError as error:
             raise InvalidMediaError(
                 f"The URL was not fetched within {deadline_s:g} s. "
-                "Send the media itself, or give it more time."
+                "Send the media itself, or allow more time."
             ) from error
         except HostNotListedError as error:
             raise InvalidMediaError(
-                "The URL's host is not one that this server fetches from (STOKER_MEDIA_HOSTS). "
+                "The URL's host is not allowed on this server (STOKER_MEDIA_HOSTS). "
                 "Send the media itself, as a data URI or base64."
             ) from error
         except HostRefusedError as error:
             raise InvalidMediaError(
-                "The URL's host has no address, or one that is not public. Check its name; where "
-                "the server has no DNS or no internet, send the media itself. Its operator can "
-                "allow an internal host (STOKER_MEDIA_PRIVATE_HOSTS)."
+                "The URL's host has no public address. Check its name. If the server has no DNS "
+                "or no internet, send the media itself. The operator can allow an "
+                "internal host (STOKER_MEDIA_PRIVATE_HOSTS)."
             ) from error
         except ResolverSilentError as error:
             raise InvalidMediaError(
@@ -118,8 +118,9 @@ class Fetcher:
         except UNREACHABLE as error:
             log.info("media not fetched", extra={"host": target.host, "cause": repr(error)})
             raise InvalidMediaError(
-                "The URL could not be fetched: its host cannot be reached, has no valid "
-                "certificate, or broke off. Check the URL, or send the media itself."
+                "The URL could not be fetched: its host is unreachable, has no valid "
+                "certificate or closed the connection. Check the URL, or send the media "
+                "itself."
             ) from error
 
     async def close(self) -> None:
@@ -133,11 +134,11 @@ class Fetcher:
                 return answer
             if url.scheme == "https" and answer.scheme == "http":
                 raise InvalidMediaError(
-                    "The URL redirects from https to http. Give an https URL that stays https."
+                    "The URL redirects from https to http. Send an https URL that stays https."
                 )
             url = answer
         raise InvalidMediaError(
-            f"The URL redirects more than {self._max_redirects} times. Give the final one."
+            f"The URL redirects more than {self._max_redirects} times. Send the final URL."
         )
 
     async def _get(self, url: httpx2.URL, limit_bytes: int) -> bytes | httpx2.URL:
@@ -157,7 +158,7 @@ class Fetcher:
             if response.status != 200:
                 raise InvalidMediaError(
                     f"The URL answered with status {response.status}. "
-                    "It has to answer a plain GET with 200."
+                    "It must answer a plain GET with 200."
                 )
             return await _body(response, headers, limit_bytes)
 
@@ -172,7 +173,7 @@ def checked_url(url: str) -> httpx2.URL:
     # Parsers disagree about these, so one host could be checked and another one contacted.
     if "\\" in url or any(char.isspace() or not char.isprintable() for char in url):
         raise InvalidMediaError(
-            "The URL contains backslashes, blanks or control characters. Percent-encode them."
+            "The URL contains backslashes, spaces or control characters. Percent-encode them."
         )
     try:
         parsed = httpx2.URL(url)
@@ -181,13 +182,13 @@ def checked_url(url: str) -> httpx2.URL:
             raise ValueError("scheme or port")
         if parsed.userinfo:
             raise InvalidMediaError(
-                "The URL contains a user name or a password. Give one without them."
+                "The URL contains a user name or a password. Send a URL without them."
             )
         host = canonical_host(parsed.raw_host.decode("ascii"))
         return parsed.copy_with(host=host, fragment=None)
     except (httpx2.InvalidURL, ValueError) as error:
         raise InvalidMediaError(
-            "The URL is not valid. Give one as https://example.org/cat.jpg (http or https)."
+            "The URL is not valid. Send an http or https URL such as https://example.org/cat.jpg."
         ) from error
 
 
@@ -200,7 +201,7 @@ def redirected(url: httpx2.URL, location: bytes) -> httpx2.URL:
             raise ValueError("backslash")
         return checked_url(str(url.join(relative)))
     except (httpx2.InvalidURL, ValueError) as error:
-        raise InvalidMediaError("The URL redirects to one that is not valid.") from error
+        raise InvalidMediaError("The URL redirects to a URL that is not valid.") from error
 
 
 async def _body(

@@ -13,7 +13,7 @@ from stoker.base.errors import InvalidMediaError
 from stoker.media.fetch import Fetcher, shown_size
 from stoker.media.inline import Inline
 
-FORMS = "Give an http(s) URL, a data URI (data:image/png;base64,…) or base64."
+FORMS = "Send an http(s) URL, a data URI (data:image/png;base64,…) or base64."
 
 # Decoding more than this would delay the other requests of the event loop.
 INLINE_LIMIT_CHARS = 1024 * 1024
@@ -59,7 +59,7 @@ async def load(
     if scheme == "file" or _is_absolute_path(source):
         return await asyncio.to_thread(_read_path, source, folders, limit_bytes)
     if scheme not in ("", "data"):
-        raise InvalidMediaError(f"'{scheme[:32]}:' is not a form that media is taken in. {FORMS}")
+        raise InvalidMediaError(f"The scheme '{scheme[:32]}:' is not supported for media. {FORMS}")
     decode = _decode_data_uri if scheme else _decode_base64
     if len(source) > INLINE_LIMIT_CHARS:
         media = await asyncio.to_thread(decode, source, limit_bytes)
@@ -78,7 +78,7 @@ def _decode_inline(source: Inline, limit_bytes: int) -> bytes | str:
         text = source.text()
     except ValueError as error:
         form = "array of numbers" if source.is_numbers else "string"
-        raise InvalidMediaError(f"The media is no valid {form}.") from error
+        raise InvalidMediaError(f"The media is not a valid {form}.") from error
     begin = text[:PATH_LIMIT_CHARS].lstrip().decode("utf-8", "replace")
     scheme = _SCHEME.match(begin)
     if scheme is None and (len(text) > PATH_LIMIT_CHARS or not _is_absolute_path(begin)):

@@ -112,7 +112,7 @@ def _survey(data: bytes | memoryview, limits: MediaLimits) -> _Clip:
         stream = file.streams.video[0]
         width, height = stream.width, stream.height
         if width * height > limits.image_pixels:
-            raise MediaError(f"The video has more than {limits.image_pixels:,} pixels a frame.")
+            raise MediaError(f"The video has more than {limits.image_pixels:,} pixels per frame.")
         frames = 0
         start = end = None
         for packet in file.demux(stream):
@@ -155,7 +155,7 @@ def _pick(
         stream.codec_context.thread_count = min(_MOST_THREADS, os.cpu_count() or 1)
         for index, frame in enumerate(file.decode(stream)):
             if (frame.width, frame.height) != (clip.width, clip.height):
-                raise MediaError("The video changes its size.")
+                raise MediaError("The video changes its frame size.")
             decoded_count = index + 1
             if index in wanted_indices:
                 frames[index] = _upright(frame)
@@ -170,10 +170,10 @@ def _check_work(clip: _Clip, kept: int, decoded: int, limits: MediaLimits) -> No
         raise MediaError(f"The video has more than {limits.video_frames} frames.")
     if kept * pixels > limits.video_pixels:
         raise MediaError(
-            f"The frames wanted have more than {limits.video_pixels:,} pixels together."
+            f"The requested frames have more than {limits.video_pixels:,} pixels in total."
         )
     if decoded * pixels > limits.video_s * _PIXELS_PER_SECOND:
-        raise MediaError("The video has more frames of its size than are served.")
+        raise MediaError("The video has too many frames for its size.")
 
 
 def _upright(frame: Any) -> Frame:

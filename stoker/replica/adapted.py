@@ -13,7 +13,7 @@ def adapted(adapters: Adapters | None, name: str) -> Adapter | None:
     if not name:
         return None
     if adapters is None:
-        raise _unfit("what runs it takes none.")
+        raise _unfit("its engine does not support adapters.")
     try:
         return adapters.get(name)
     except (FormatError, UnfitError) as error:

@@ -70,7 +70,7 @@ def convert(job: Conversion) -> None:
         verdict = Verdict([], str(error))
     except Exception as error:
         log.exception("conversion failed")
-        verdict = Verdict([], f"{type(error).__name__} while it was converted.")
+        verdict = Verdict([], f"The conversion failed with {type(error).__name__}.")
     log.info("converted: %s", verdict)
     verdict.write(folder)
 
@@ -91,14 +91,14 @@ def _form(job: Conversion, folder: Path) -> Form:
     stages.attach(engine.load(model_dir, stages, lambda _fraction, _step: None))
     engine.enter_thread()
     if shortest_sparse(stages.config):
-        raise NotExportableError("What it computes depends on an input's length.")
+        raise NotExportableError("The model's computation depends on the length of an input.")
     if stages.steps:
         stages.steps.export(engine.model, folder)
         _round(job, engine, folder)
         return Form(IN_STEPS, "", {}, [])
     sample = stages.probe(EXPORTED_TOKENS)
     if sample is None:
-        raise NotExportableError("There is no sample to compare it by.")
+        raise NotExportableError("The model has no sample input for a comparison.")
     form = _exported(engine, sample, folder / _FILE)
     _round(job, engine, folder)
     return form
@@ -109,7 +109,7 @@ def _round(job: Conversion, engine: TorchEngine, folder: Path) -> None:
     if not is_rounding(job):
         return
     if find_spec("nncf") is None:
-        raise NotExportableError("NNCF, which rounds it, is not installed on the server.")
+        raise NotExportableError("NNCF, which rounds the model, is not installed on the server.")
     steps = engine.stages.steps
     batches = [batch_of(engine, item, 1) for item in examples(engine.stages, CALIBRATED_BY)]
     for path in sorted(folder.glob("*.xml")):
@@ -142,7 +142,9 @@ def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
     model = library.convert_model(program)
     outputs = list(tensors(engine.run(sample.call, batch)))
     if len(model.inputs) != len(batch) or len(model.outputs) != len(outputs):
-        raise NotExportableError("It takes or gives something else once it is converted.")
+        raise NotExportableError(
+            "The converted model has other inputs or outputs than the original."
+        )
     library.save_model(model, path, compress_to_fp16=False)
     log.info("written in %.1f s", time.perf_counter() - started)
     # An IR may accept any size even if only one was exported, and computes nonsense for the others.

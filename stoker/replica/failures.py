@@ -56,7 +56,7 @@ _LACKING: Sequence[tuple[re.Pattern[str], str]] = tuple(
         ),
         (
             r".*We couldn't connect to .*",
-            "the model's files refer to others on a hub, from which nothing is fetched here. "
+            "the model's files refer to others on a hub, but nothing is fetched from a hub. "
             "Save the model with all its parts in one folder.",
         ),
         (

@@ -146,8 +146,8 @@ def _check_scored(request: TextRequest) -> None:
     tokens = request.usage.prompt * generation.n
     if generation.sampling.prompt_logprobs is not None and tokens > MAX_SCORED:
         raise InputError(
-            f"'echo' with 'logprobs' tells of each of the prompts' tokens: here {tokens} or more. "
-            f"A request may have at most {MAX_SCORED}: send fewer prompts at once.",
+            f"'echo' with 'logprobs' scores every token of the prompts: here {tokens} or more. "
+            f"A request may have at most {MAX_SCORED}. Send fewer prompts at once.",
             field="prompt",
             of_item=False,
         )

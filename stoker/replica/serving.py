@@ -136,7 +136,7 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
     if spec.sharing:
         stages.sharing = spec.sharing
     elif isinstance(engine, TorchEngine):
-        progress(0.9, "looking what may share a batch")
+        progress(0.9, "checking which inputs can share a batch")
         engine.enter_thread()
         stages.sharing = sharing.find(engine, stages)
     adapters: Adapters | None = None

@@ -74,7 +74,9 @@ def try_out(job: Trial) -> None:
         verdict = TrialVerdict(passed=False, reason=str(error))
     except Exception as error:
         log.exception("trial failed")
-        verdict = TrialVerdict(passed=False, reason=f"{type(error).__name__} when it was tried.")
+        verdict = TrialVerdict(
+            passed=False, reason=f"The trial failed with {type(error).__name__}."
+        )
     log.info("tried %s: %s", job.execution, verdict)
     path = Path(job.verdict_path)
     part = path.with_suffix(".part")
@@ -137,7 +139,7 @@ def _stages(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
     lengths = PROBED_TOKENS if stages.padding else PROBED_TOKENS[:1]
     samples = [sample for sample in map(stages.probe, lengths) if sample is not None]
     if not samples:
-        raise FailedError("There is no sample to compare it by.")
+        raise FailedError("The model has no sample input for a comparison.")
     forms = opened(job.execution, stages, job.threads)
     alive()
     if Verdict.read(Path(job.execution.folder)).is_rounded:
@@ -170,23 +172,25 @@ def _agreed(
             for size in PROBED_BATCHES:
                 batch = batch_of(engine, sample, size)
                 if not form.fits(sample.call, batch):
-                    raise FailedError("It takes one size only once it is converted.")
+                    raise FailedError("The converted model accepts only one input size.")
                 ours, theirs = form.beside(engine, sample.call, batch)
                 if is_example:
                     agreement.add(*(_read(engine.stages, sample, one) for one in (ours, theirs)))
                 alive()
     least = LEAST_COSINE if precision == "i8" else LEAST_COSINE_OF_WEIGHTS
     if not math.isfinite(agreement.difference):
-        raise FailedError("Once rounded, it computes what is no number, or of another shape.")
+        raise FailedError(
+            "The rounded model computes values that are not numbers, or of another shape."
+        )
     if not agreement.cosine >= least:
         raise FailedError(
-            "Once rounded, its answers turn away from torch's: the least cosine is "
-            f"{agreement.cosine:.3f}, and has to be {least:g}."
+            "The rounded model's answers differ from torch's: the lowest cosine is "
+            f"{agreement.cosine:.3f}, and it must be at least {least:g}."
         )
     if agreement.labels < LEAST_LABELS:
         raise FailedError(
-            f"Once rounded, {agreement.labels:.1%} of the labels that led clearly stay on top, and "
-            f"{LEAST_LABELS:.0%} have to."
+            f"After rounding, {agreement.labels:.1%} of the labels that led clearly stay on "
+            f"top, but at least {LEAST_LABELS:.0%} must."
         )
     return TrialVerdict(
         passed=True,
@@ -221,7 +225,7 @@ def _differs(
         for size in sizes:
             batch = batch_of(engine, sample, size)
             if not form.fits(sample.call, batch):
-                raise FailedError("It takes one size only once it is converted.")
+                raise FailedError("The converted model accepts only one input size.")
             ours = tensors(form(sample.call, batch))
             worst = max(worst, difference(ours, tensors(engine.run(sample.call, batch))))
             alive()

@@ -47,16 +47,18 @@ def builder(name: str) -> Builder:
     place = RUNTIMES.get(name, name)
     if ":" not in place:
         raise UnknownRuntimeError(
-            f"There is no runtime '{name}'. There are: {', '.join(RUNTIMES)}; one of your own is "
-            "given as 'module:attribute'."
+            f"Unknown runtime '{name}'. Use one of {', '.join(RUNTIMES)}, or a custom runtime "
+            "as 'module:attribute'."
         )
     try:
         candidate: object = pkgutil.resolve_name(place)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnknownRuntimeError(
-            f"The runtime '{name}' cannot be imported: {error}. It is a module and what builds a "
-            f"runtime in it, as in '{RUNTIMES['local']}'."
+            f"The runtime '{name}' cannot be imported: {error}. Use a module and the attribute "
+            f"that builds the runtime, as in '{RUNTIMES['local']}'."
         ) from error
     if not callable(candidate):
-        raise UnknownRuntimeError(f"The runtime '{name}' is nothing that builds one.")
+        raise UnknownRuntimeError(
+            f"The runtime '{name}' is not callable, so it cannot build a runtime."
+        )
     return cast("Builder", candidate)

@@ -55,10 +55,6 @@ def scopes_signals() -> bool:
     return version() >= _SCOPES_SINCE
 
 
-def restricts_tcp() -> bool:
-    return version() >= _TCP_SINCE
-
-
 class Ruleset:
     """Landlock rules. After `enforce`, everything that was not allowed is forbidden."""
 

@@ -71,7 +71,7 @@ def _inside(
     problems = {name: missing.get(name) for name in names}
     for name, attempt in tried.items():
         if _succeeds(attempt) and not problems[name]:
-            problems[name] = "it was tried and did not hold"
+            problems[name] = "an attempt to get past it succeeded"
     return problems
 
 

@@ -96,7 +96,7 @@ def confine(walls: Walls) -> Standing:
     if is_alone:
         _lower(resource.RLIMIT_NPROC, most_processes())
     else:
-        standing.missing["processes"] = "the kernel counts all of the user's together"
+        standing.missing["processes"] = "the kernel counts all processes of the user together"
     # Called again because a change of the user resets the signal.
     die_with_parent()
     if ruleset:
@@ -108,9 +108,9 @@ def confine(walls: Walls) -> Standing:
     may_signal = is_scoped or (is_root and is_alone) or walls.has_child
     if not standing.put_up("system calls", lambda: _filter(walls, may_signal=may_signal)):
         if not has_left:
-            standing.missing["network"] = "there is no namespace for it and no filter"
+            standing.missing["network"] = "neither a namespace nor a filter is available"
         if not may_signal or (walls.has_child and not is_scoped and not (is_root and is_alone)):
-            standing.missing["signals"] = "Landlock is too old, and there is no filter"
+            standing.missing["signals"] = "Landlock is too old, and no filter is available"
     for name, why in standing.missing.items():
         log.warning("sandbox wall missing, %s: %s", name, why)
     return standing
@@ -163,7 +163,7 @@ def _change_user(walls: Walls, given: _Given, standing: Standing) -> None:
         if standing.put_up("user", lambda: identity.become(user, reads=given.are_readable)):
             return
     else:
-        standing.missing["user"] = "it is root, for want of users that it could be"
+        standing.missing["user"] = "it runs as root because no other user is available"
     standing.put_up("capabilities", lambda: identity.drop_capabilities(reads=given.are_readable))
 
 
@@ -181,7 +181,7 @@ def _hand_over(path: Path, user: int) -> None:
 
 def _filter(walls: Walls, *, may_signal: bool) -> None:
     if not seccomp.is_known():
-        raise OSError("there is no filter for this processor")
+        raise OSError("no filter exists for this processor")
     families = seccomp.LOOPBACK if walls.has_child else seccomp.LOCAL
     seccomp.restrict(
         families,

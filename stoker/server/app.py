@@ -16,13 +16,9 @@ from stoker.inference.openai.registry import ROUTERS as CONVENTIONS
 from stoker.inference.tasks import router as tasks
 from stoker.platform.web.context import install
 from stoker.platform.web.cors import CrossOrigin
+from stoker.platform.web.error_handlers import install_error_handlers
 from stoker.platform.web.head import HeadRequests
-from stoker.platform.web.http import (
-    AllowedHosts,
-    LastResort,
-    RequestContext,
-    install_error_handlers,
-)
+from stoker.platform.web.http import AllowedHosts, LastResort, RequestContext
 from stoker.platform.web.prefix import PathPrefix
 from stoker.registry.artifacts.endpoints import router as artifacts
 from stoker.registry.artifacts.imports.endpoints import router as imports
@@ -36,7 +32,8 @@ from stoker.server.console.endpoints import router as console
 from stoker.server.console.pages import router as pages
 from stoker.server.erasure.endpoints import router as erasure
 from stoker.server.events.endpoints import router as watching
-from stoker.server.services import Services, build_services, running
+from stoker.server.lifecycle import running
+from stoker.server.services import Services, build_services
 from stoker.server.telemetry.endpoints import router as metrics
 from stoker.tenancy.accounts.endpoints import quotas
 from stoker.tenancy.accounts.endpoints import router as accounts

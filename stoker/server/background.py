@@ -52,7 +52,7 @@ class Background:
         ended = self._ended | {name for name, task in self._tasks.items() if task.done()}
         if not ended:
             return None
-        return f"Background work has ended and is begun again: {', '.join(sorted(ended))}."
+        return f"Background tasks ended and are being restarted: {', '.join(sorted(ended))}."
 
     async def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:

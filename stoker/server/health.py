@@ -20,7 +20,9 @@ router = APIRouter(tags=["Health"])
 class Health(BaseModel):
     status: Literal["ok", "failing"]
     version: str
-    problem: str | None = Field(default=None, description="What keeps the server from working.")
+    problem: str | None = Field(
+        default=None, description="Problem that keeps the server from working."
+    )
     warning: str | None = Field(
         default=None, description="Problems that affect some models. Other models work."
     )
@@ -59,8 +61,8 @@ def _incomplete(folders: ModelFolders) -> tuple[str | None, str | None]:
     if not lost:
         return None, None
     message = (
-        f"Files are missing of {lost} of {all_models} models. Is the data folder whole, and the "
-        "right one? Each deployment's status names its files."
+        f"{lost} of {all_models} models have missing files. Check that the data folder is "
+        "complete and the right one. Each deployment's status names its files."
     )
     return message if lost == all_models else None, message
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from stoker.platform.web import idempotency
-from stoker.registry.artifacts import completion
-from stoker.registry.artifacts import service as artifacts
+from stoker.registry.artifacts import completion, upkeep
 from stoker.registry.deployments import versions
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.registry.files import service as files
@@ -86,15 +85,15 @@ class Janitor:
         database, blobs = self._platform.database, self._platform.blobs
         if not database.is_sqlite:
             # The server that noticed a lost server may have stopped, too.
-            await artifacts.reopen_lost(database)
+            await upkeep.reopen_lost(database)
         await idempotency.forget_old(database, now - idempotency.KEPT)
-        await artifacts.expire_uploads(database, blobs, now)
+        await upkeep.expire_uploads(database, blobs, now)
         await files.sweep(database, blobs, now)
         await console.forget_expired(self._browsers, now)
         if is_hourly:
             try:
                 await files.sweep_strays(database, blobs, now)
-                await artifacts.sweep_strays(database, blobs)
+                await upkeep.sweep_strays(database, blobs)
             except StoreUnavailableError as error:
                 log.warning("object store is swept later: %s", error)
                 self._strays_at = self._clock() + STRAYS_AGAIN_S

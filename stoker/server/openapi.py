@@ -124,8 +124,8 @@ def _describe_convention(document: dict[str, Any], convention: Convention[Any]) 
     operation["requestBody"] = _request_body(convention, schema)
     operation |= _extensions(convention.path, convention.media)
     operation["responses"]["200"] = {
-        "description": "The whole answer, or, asked for a stream, server-sent events as OpenAI's "
-        "clients read them."
+        "description": "The complete answer. If a stream is requested: server-sent events as "
+        "OpenAI's clients read them."
         if EVENTS in convention.answers
         else "The answer.",
         "content": {

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from stoker.platform.jobs.runner import Runner
-from stoker.registry.artifacts import service as artifacts
+from stoker.registry.artifacts import upkeep
 from stoker.store.waiting import repeated
 from stoker.workloads.agents import run_service
 from stoker.workloads.agents.context import AgentContext
@@ -16,7 +16,7 @@ class PeerSync:
     def __init__(self, agents: AgentContext, runners: Sequence[Runner[Any, Any]]) -> None:
         self._looks: list[Callable[[], Awaitable[None]]] = [
             lambda: run_service.catch_up(agents),
-            lambda: artifacts.end_closed(agents.database),
+            lambda: upkeep.end_closed(agents.database),
             *(runner.let_go for runner in runners),
         ]
 

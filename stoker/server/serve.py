@@ -129,7 +129,7 @@ def _listen(host: str, port: int) -> socket.socket:
         why = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
             why = f"it is in use{_user_of(port)}. Choose another port"
-        raise OSError(f"The address {shown} cannot be listened on: {why}.") from error
+        raise OSError(f"Cannot listen on {shown}: {why}.") from error
     return listener
 
 

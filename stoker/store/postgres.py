@@ -98,7 +98,9 @@ def _redact(context: ExceptionContext) -> None:
     state = str(getattr(raw, "sqlstate", None) or "")
     # Data errors, class 22, quote the data in their message.
     quotes_values = state.startswith("22") or isinstance(raw, ValueError)
-    shown_message = "its message is not shown: it quotes data" if quotes_values else _message(raw)
+    shown_message = (
+        "the message is hidden because it quotes data" if quotes_values else _message(raw)
+    )
     for name in ("detail", "hint", "context", "internal_query"):
         if hasattr(raw, name):
             setattr(raw, name, None)

@@ -101,30 +101,30 @@ class ServerSecret:
         file = self._path.read_bytes().strip() if self._path.exists() else None
         if self._given and file not in (None, self._given):
             raise OtherSecretError(
-                f"{self._path} is another secret than the one that is set ({_SET}), which cannot "
-                "open what was sealed with it: set the one of the file, or move the file away if "
-                "nothing is lost with it."
+                f"{self._path} differs from the configured secret ({_SET}), which cannot decrypt "
+                "data that was encrypted with the file. Set the secret of the file, or move the "
+                "file away if no such data is needed."
             )
         return self._given or file
 
     def _why_not_given(self, own: bytes | None) -> str:
         if own is None:
-            return f"The servers of this database are given their secret: set it here, by {_SET}."
+            return f"The servers of this database use a configured secret. Set it here in {_SET}."
         return (
-            f"{self._source} is another secret than the one that the servers of this database are "
-            f"given, which sealed what is in it: set theirs here, by {_SET}."
+            f"{self._source} differs from the configured secret of this database's servers, "
+            f"which encrypted its data. Set their secret here in {_SET}."
         )
 
     def _why_not_theirs(self) -> str:
         theirs = f"the row '{FILE}' of its table {SharedSecret.__tablename__}"
         what_to_do = (
-            f"set theirs, {theirs}, or none, to go on with it"
+            f"set theirs, {theirs}, or unset the secret to use theirs"
             if self._given
-            else "move the file away to go on with theirs"
+            else "move the file away to use theirs"
         )
         return (
-            f"{self._source} is another secret than the one that the servers of this database "
-            f"have, and cannot open what they have sealed: {what_to_do}."
+            f"{self._source} differs from the secret of this database's servers and cannot "
+            f"decrypt their data: {what_to_do}."
         )
 
     @property

@@ -75,5 +75,5 @@ class Packing(Generic[T]):
 
 def _content(frames: Sequence[Frame], place: int) -> bytes | memoryview:
     if not 0 <= place < len(frames) - 1:
-        raise msgspec.ValidationError("media that did not come")
+        raise msgspec.ValidationError("media is missing from the message")
     return frames[1 + place]  # type: ignore[return-value]

@@ -47,7 +47,7 @@ def excess(schema: Any, times: int = 1) -> str | None:
 
 def _odd_number(value: Any) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
-        return "has a number that JSON does not know"
+        return "has a number that JSON does not support"
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         return f"has a number of more than {MAX_BITS} bits"
     return None
@@ -57,7 +57,7 @@ def _odd_text(schema: Any, most: int) -> str | None:
     try:
         json.dumps(schema, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return "has half a surrogate pair, which is no text"
+        return "has half of a surrogate pair, which is not valid text"
     text = json.dumps(schema)
     return too_long(text, most) if len(text) > most else None
 

@@ -218,7 +218,7 @@ class TestEncoders:
 
     def test_where_nothing_takes_them(self, base: Path) -> None:
         local = Local("feature-extraction", base)
-        with pytest.raises(RefusedError, match="takes none"):
+        with pytest.raises(RefusedError, match="its engine does not support adapters"):
             local.answers([call("feature-extraction", TEXTS[0], "any")])
         local.close()
 

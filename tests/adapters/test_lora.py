@@ -56,18 +56,18 @@ def test_what_it_tells() -> None:
     ("more", "words"),
     [
         ({"peft_type": "IA3"}, "IA3"),
-        ({"peft_type": None}, "only LORA"),
-        ({"bias": "some"}, "known are all"),
-        ({"bias": ["all"]}, "known are all"),
+        ({"peft_type": None}, "only LoRA"),
+        ({"bias": "some"}, "unknown bias .* Use one of all"),
+        ({"bias": ["all"]}, "unknown bias .* Use one of all"),
         ({"layer_replication": [[0, 1]]}, "replicated"),
         ({"trainable_token_indices": [1]}, "tokens"),
         ({"init_lora_weights": "pissa_niter_4"}, "changed the base"),
-        ({"lora_alpha": "8"}, "no number"),
-        ({"lora_alpha": True}, "no number"),
-        ({"lora_alpha": float("inf")}, "lora_alpha of inf"),
-        ({"lora_alpha": 1e9}, "lora_alpha of"),
+        ({"lora_alpha": "8"}, "not a number"),
+        ({"lora_alpha": True}, "not a number"),
+        ({"lora_alpha": float("inf")}, "the value inf for lora_alpha"),
+        ({"lora_alpha": 1e9}, "the value 1000000000.0 for lora_alpha"),
         ({"alpha_pattern": {"(a+)+$": 1}}, "only names"),
-        ({"alpha_pattern": [1]}, "no object"),
+        ({"alpha_pattern": [1]}, "not an object"),
         ({"modules_to_save": "classifier"}, "list of names"),
     ],
 )
@@ -88,15 +88,15 @@ ONE, OTHER = SHAPES
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
-        ({}, "no matrices"),
+        ({}, "no LoRA matrices"),
         ({ONE: (4, 16)}, "one of the two"),
-        ({ONE: (4, 16), OTHER: (32, 5)}, "do not fit"),
+        ({ONE: (4, 16), OTHER: (32, 5)}, "do not match"),
         ({ONE: (4, 16, 1, 1), OTHER: (32, 4, 1, 1)}, "linear layers"),
         ({ONE: (0, 16), OTHER: (32, 0)}, "rank of 0"),
         ({ONE: (513, 16), OTHER: (32, 513)}, "rank of 513"),
-        ({**SHAPES, "model.embed.weight": (3, 3)}, "not LoRA's"),
-        ({**SHAPES, "base_model.model.classifier.weight": (3, 3)}, "not served"),
-        ({**SHAPES, f"base_model.model.{MODULE}.lora_magnitude_vector": (32,)}, "not served"),
+        ({**SHAPES, "model.embed.weight": (3, 3)}, "not a LoRA tensor"),
+        ({**SHAPES, "base_model.model.classifier.weight": (3, 3)}, "not supported"),
+        ({**SHAPES, f"base_model.model.{MODULE}.lora_magnitude_vector": (32,)}, "not supported"),
     ],
 )
 def test_tensors_that_are_not_served(shapes: dict[str, Any], words: str) -> None:
@@ -136,9 +136,9 @@ class TestAlone:
             (
                 DORA | {"base_model.model.other.lora_magnitude_vector": (32,)},
                 {"use_dora": True},
-                "just the modules",
+                "exactly the LoRA modules",
             ),
-            (BIAS, {}, "not served"),
+            (BIAS, {}, "not supported"),
         ],
     )
     def test_that_does_not_add_up(self, tensors: Any, more: dict[str, Any], words: str) -> None:
@@ -215,7 +215,7 @@ async def test_large_headers_are_read_elsewhere(tmp_path: Path) -> None:
     began = time.process_time()
     try:
         fit = await inspectors.fit("A", paths, base, "")
-        assert fit.why_unfit.startswith("that has 'm.0.weight'")
+        assert fit.why_unfit.startswith("the adapter changes 'm.0.weight'")
         with pytest.raises(UnmergeableError):
             await inspectors.plan_merge("A", paths, base, tmp_path / "to", is_single=False)
     finally:

@@ -152,7 +152,7 @@ def test_what_it_says_of_itself(account: httpx.Client, served: dict[str, dict[st
     assert deployments["dora"]["memory"]["bytes"] > 1 << 20
     path = f"/v1/deployments/{served['dora']['id']}"
     events = account.get(f"{path}/events").raise_for_status().json()["data"]
-    assert any("replicas of its own" in item["message"] for item in events)
+    assert any("has its own replicas" in item["message"] for item in events)
     assert account.patch(path, json={"max_queue": 41}).json()["max_queue"] == 41
     refused = account.patch(path, json={"dtype": "bfloat16"})
     assert refused.json()["error"]["code"] == "is_adapter"
@@ -211,7 +211,7 @@ def test_follows_its_base(
     second = account.post(path, json=body).raise_for_status().json()
     live(account, served["base"]["id"], second["number"])
     note = live(account, served["dora"]["id"], 2)["note"]
-    assert note == f"As version {second['number']} of its base."
+    assert note == f"Follows version {second['number']} of the base."
     assert completed(account, "dora") == expected(base, whole) != before
     adapter_path = f"/v1/deployments/{served['dora']['id']}"
     account.post(f"{adapter_path}/stop").raise_for_status()

@@ -119,7 +119,7 @@ class TestCalls:
         assert await turn(notes, history)._settle() == []
         ((name, data),) = notes.added
         assert (name, data["is_error"]) == (events.CALL_COMPLETED, True)
-        assert data["output"] == "The arguments are not the JSON of an object."
+        assert data["output"] == "The arguments are not a JSON object."
 
     @pytest.mark.parametrize("finish", ["length", "stop"])
     async def test_that_was_cut_off(self, finish: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from stoker.base.config import Settings
 from stoker.base.errors import ConflictError
 from stoker.platform.quotas.service import Quotas
-from stoker.registry.artifacts import completion, service
+from stoker.registry.artifacts import completion, service, upkeep
 from stoker.registry.artifacts.schemas import ArtifactCreate
 from stoker.registry.deployments import versions
 from stoker.store.blobs import Folder
@@ -349,10 +349,10 @@ class TestDeployedMeanwhile:
 class TestExpiry:
     async def test_expired(self, database: Database, blobs: Folder) -> None:
         artifact, upload = await _session(database, blobs)
-        await service.expire_uploads(database, blobs, upload.expires_at - timedelta(seconds=1))
+        await upkeep.expire_uploads(database, blobs, upload.expires_at - timedelta(seconds=1))
         assert (await _rows(database, artifact, upload))[1].status == "open"
         assert blobs.local_path(_key(upload)).exists()
-        await service.expire_uploads(database, blobs, upload.expires_at)
+        await upkeep.expire_uploads(database, blobs, upload.expires_at)
         artifact, upload = await _rows(database, artifact, upload)
         assert (artifact.status, artifact.open_upload_id, upload.status) == (
             "created",
@@ -363,11 +363,11 @@ class TestExpiry:
 
     async def test_forgotten(self, database: Database, blobs: Folder) -> None:
         artifact, upload = await _session(database, blobs)
-        await service.expire_uploads(database, blobs, upload.expires_at)
-        await service.expire_uploads(database, blobs, upload.expires_at + service.CLOSED_KEPT)
+        await upkeep.expire_uploads(database, blobs, upload.expires_at)
+        await upkeep.expire_uploads(database, blobs, upload.expires_at + upkeep.CLOSED_KEPT)
         assert (await _rows(database, artifact, upload))[1] is not None
-        later = upload.expires_at + service.CLOSED_KEPT + timedelta(seconds=1)
-        await service.expire_uploads(database, blobs, later)
+        later = upload.expires_at + upkeep.CLOSED_KEPT + timedelta(seconds=1)
+        await upkeep.expire_uploads(database, blobs, later)
         assert (await _rows(database, artifact, upload))[1] is None
 
 
@@ -377,7 +377,7 @@ class TestRecover:
         async with database.transaction() as session:
             for row in (artifact, upload):
                 (await session.merge(row)).status = "ingesting"
-        await service.recover(database, blobs)
+        await upkeep.recover(database, blobs)
         artifact, upload = await _rows(database, artifact, upload)
         assert (artifact.status, upload.status) == ("uploading", "open")
 
@@ -385,13 +385,13 @@ class TestRecover:
         _, upload = await _session(database, blobs)
         for key in ("artifacts/art_gone/upl_gone/1", f"{_key(upload)}.3"):
             _write(blobs, key)
-        await service.recover(database, blobs)
+        await upkeep.recover(database, blobs)
         assert await blobs.keys("artifacts") == [_key(upload)]
         assert not (blobs.root / "artifacts" / "art_gone").exists()
 
     async def test_wrong_database_costs_nothing(self, database: Database, blobs: Folder) -> None:
         _write(blobs, "artifacts/art_1/upl_1/1")
-        await service.recover(database, blobs)
+        await upkeep.recover(database, blobs)
         assert await blobs.keys("artifacts") == ["artifacts/art_1/upl_1/1"]
 
 

@@ -39,7 +39,7 @@ def test_top_labels() -> None:
     # Scores of the same label are compared, at any position.
     assert comparison.difference == pytest.approx(0.15)
     assert comparison.differs
-    assert comparison.in_words() == "1 of 2 top labels are others."
+    assert comparison.in_words() == "1 of 2 top labels differ."
 
 
 def test_labels_of_tokens_are_each_one_of_their_own() -> None:
@@ -102,7 +102,7 @@ def test_numbers_that_are_none() -> None:
     comparison = Comparison()
     comparison.add(b"[0.5, 0.5]", b"[NaN, 0.5]")
     assert comparison.differs
-    assert comparison.in_words() == "Some of its numbers are none."
+    assert comparison.in_words() == "Some numbers are NaN or infinite."
 
 
 @pytest.mark.parametrize("other", [None, {}, [], "x", 1, [[1]], [None], {"label": 3}])

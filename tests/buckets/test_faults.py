@@ -11,6 +11,7 @@ import pytest
 from obstore.store import S3Store
 
 from stoker.registry.artifacts import service as artifacts
+from stoker.registry.artifacts import upkeep
 from stoker.store.db import Database
 from tests.buckets.conftest import TIMEOUT_S, keys
 from tests.buckets.support import MIB, Uploading, code, eventually, pushed
@@ -134,7 +135,7 @@ class TestSweeping:
         """Makes blobs count as old immediately. The margin covers the store's clock, which has
         whole seconds.
         """
-        monkeypatch.setattr(artifacts, "STRAY_AFTER", timedelta(seconds=-60))
+        monkeypatch.setattr(upkeep, "STRAY_AFTER", timedelta(seconds=-60))
 
     async def test_what_no_row_stands_for_goes(
         self, app: App, client: httpx.AsyncClient, behind: S3Store, bert: Path
@@ -147,7 +148,7 @@ class TestSweeping:
         still = f"{is_open.prefix}/1/7-{'ab' * 32}"
         for key in (f"{ready.prefix}/1/9-{'cd' * 32}", "artifacts/art_x/upl_x/1/1-00", still):
             behind.put(key, b"stray")
-        await artifacts.sweep_strays(platform.database, platform.blobs)
+        await upkeep.sweep_strays(platform.database, platform.blobs)
         # A blob of an open upload stays, because another server may be about to record it.
         remaining = {key for key in keys(behind) if "art_x" in key or ready.artifact_id in key}
         assert remaining == {*known, still}
@@ -158,7 +159,7 @@ class TestSweeping:
         behind.put("artifacts/art_y/upl_y/1/1-00", b"somebody's")
         other = Database(f"sqlite+aiosqlite:///{tmp_path}/other.db")
         await other.migrate()
-        await artifacts.sweep_strays(other, app.services.platform.blobs)
+        await upkeep.sweep_strays(other, app.services.platform.blobs)
         await other.close()
         assert keys(behind, "artifacts/art_y") == ["artifacts/art_y/upl_y/1/1-00"]
 
@@ -176,7 +177,7 @@ class TestSweeping:
         assert code(await upload.put_part("a.txt", 2, CONTENT)) == (409, "upload_closed")
         assert len(keys(behind, upload.prefix)) == 1
         proxy.heal()
-        await artifacts.sweep_strays(platform.database, platform.blobs)
+        await upkeep.sweep_strays(platform.database, platform.blobs)
         assert keys(behind, upload.prefix) == []
 
 

@@ -409,7 +409,7 @@ class TestMalformedCalls:
         """Arguments are JSON for every parser, not only for Python's."""
 
         def refuse(constant: str) -> None:
-            raise AssertionError(f"{constant} is no JSON")
+            raise AssertionError(f"{constant} is not a valid JSON")
 
         text = f'[TOOL_CALLS] [{{"name": "get_time", "arguments": {{"a": {value}}}}}]'
         for tool_call in read("mistral", text).calls:

@@ -101,7 +101,9 @@ class TestForm:
         made = forms(tmp_path, CHATML, own=OWN)
         assert made.form(asked(tools=[GET_IT]), None) is None
         assert allowed(made, asked(OBJECT, [GET_IT], "none"), '{"a": 1}')
-        with pytest.raises(InputError, match=r"'response_format' cannot .* beside tools") as caught:
+        with pytest.raises(
+            InputError, match=r"'response_format' cannot .* together with tools"
+        ) as caught:
             made.form(asked(OBJECT, [GET_IT]), None)
         assert caught.value.field == "response_format"
         with pytest.raises(InputError) as caught:

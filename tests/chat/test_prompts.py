@@ -92,7 +92,8 @@ class TestPrepare:
         error = refusal(prompts, [5, token], "prompt[3]")
         assert error.field == "prompt[3]"
         assert error.message == (
-            f"'prompt[3]' has the token {token}; the model knows 0 to {VOCABULARY - 1}."
+            f"'prompt[3]' has the token {token}; the model's token ids are from 0 to "
+            f"{VOCABULARY - 1}."
         )
 
     @pytest.mark.parametrize("prompt", ["", []])
@@ -293,7 +294,7 @@ class TestLimited:
         assert error.code == "context_length_exceeded"
         assert error.message == (
             "This model's maximum context length is 64 tokens. However, your prompt resulted in "
-            f"{size} tokens, and the answer takes some, too. Please reduce the length of the "
+            f"{size} tokens, which leaves none for the answer. Please reduce the length of the "
             "prompt. (context_length_exceeded)"
         )
 

@@ -43,9 +43,9 @@ def chat(text: str) -> dict[str, Any]:
         ({"top_label": "x"}, {"text": "y"}, "no labels"),
         ({"equal": ENTITIES}, ENTITIES, ""),
         ({"equal": [{**ENTITIES[0], "score": 0.70005}, ENTITIES[1]]}, ENTITIES, ""),
-        ({"equal": [{**ENTITIES[0], "score": 0.71}, ENTITIES[1]]}, ENTITIES, "It is"),
-        ({"equal": [{**ENTITIES[0], "start": 1}, ENTITIES[1]]}, ENTITIES, "It is"),
-        ({"equal": ENTITIES[:1]}, ENTITIES, "It is"),
+        ({"equal": [{**ENTITIES[0], "score": 0.71}, ENTITIES[1]]}, ENTITIES, "The answer is"),
+        ({"equal": [{**ENTITIES[0], "start": 1}, ENTITIES[1]]}, ENTITIES, "The answer is"),
+        ({"equal": ENTITIES[:1]}, ENTITIES, "The answer is"),
         ({"equal": {**VECTORS, "usage": {}, "model": "other"}}, VECTORS, ""),
         ({"equal": None}, None, ""),
         ({"equal": None}, {}, "and not null"),
@@ -60,7 +60,7 @@ def chat(text: str) -> dict[str, Any]:
         ({"cosine_min": {"vector": [1.0, 0.0], "min": 1}}, [[[2.0, 0.0], [0.0, 1.0]]], ""),
         ({"json_schema": {"type": "array", "minItems": 2}}, LABELS, ""),
         ({"json_schema": {"items": {"required": ["x"]}}}, LABELS, "at 0"),
-        ({"top_label": "good", "contains": "z"}, LABELS, "No text of it contains 'z'"),
+        ({"top_label": "good", "contains": "z"}, LABELS, "No text of the answer contains 'z'"),
     ],
 )
 def test_of_an_answer(expect: dict[str, Any], answer: Any, said: str) -> None:
@@ -77,7 +77,7 @@ def test_of_an_answer(expect: dict[str, Any], answer: Any, said: str) -> None:
         ({"contains": "assistant"}, "Paris.", "No text"),
         ({"json_schema": {"required": ["city"]}}, '{"city": "Paris"}', ""),
         ({"json_schema": {"required": ["town"]}}, '{"city": "Paris"}', "at the whole"),
-        ({"json_schema": {}}, "Paris.", "no JSON"),
+        ({"json_schema": {}}, "Paris.", "not JSON"),
     ],
 )
 def test_of_a_written_text(expect: dict[str, Any], text: str, said: str) -> None:
@@ -94,7 +94,7 @@ def test_of_what_is_no_json() -> None:
     "schema", [{"type": "nothing"}, {"pattern": "("}, {"$ref": "http://127.0.0.1:9/schema.json"}]
 )
 def test_no_schema(schema: dict[str, Any]) -> None:
-    assert why_no_schema(schema).startswith("is no JSON schema: ")
+    assert why_no_schema(schema).startswith("is not a valid JSON schema: ")
 
 
 def test_a_pattern_ends() -> None:

@@ -128,8 +128,8 @@ def test_a_node_that_was_killed_comes_back_as_itself(cluster: Cluster, used: Use
     assert [entry["id"] for entry in after] == [entry["id"] for entry in before]
     assert sum(entry != other for entry, other in zip(after, before, strict=True)) == 1
     log = cluster.log.read_text()
-    assert "was ended by SIGKILL. It is started again in 0.5 s." in log
-    until(lambda: "is there again" in cluster.log.read_text())
+    assert "was ended by SIGKILL. It is restarted in 0.5 s." in log
+    until(lambda: "is running again" in cluster.log.read_text())
 
 
 def test_a_gateway_that_was_killed_comes_back_where_it_was(cluster: Cluster, used: Used) -> None:
@@ -243,7 +243,7 @@ class TestPostgres:
         await database.stop()
         assert not database.child.is_running
         starting = "Starting PostgreSQL …"
-        assert messages == ["Making a database …", starting, starting]
+        assert messages == ["Creating a database …", starting, starting]
 
 
 def test_all_ends_where_the_database_does(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ class TestSigningIn:
     async def test_nobody_is_signed_in_without_a_key(self, app: App) -> None:
         page = browser(app)
         for body, why in (
-            ({"key": "sk-nothing-at-all"}, "This key does not sign you in"),
-            ({"link": "nothing"}, "This link does not sign you in"),
+            ({"key": "sk-nothing-at-all"}, "You cannot sign in with this key"),
+            ({"link": "nothing"}, "You cannot sign in with this link"),
         ):
             answer = await page.post(SESSION, json=body)
             assert answer.status_code == 401

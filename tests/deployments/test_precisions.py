@@ -40,15 +40,25 @@ def test_what_is_converted_has_it(
             "text-generation",
             {"dtype": "int8"},
             "dtype",
-            "leave out 'dtype', or choose one of float32, bfloat16, float16. To keep the weights "
+            "Leave out 'dtype', or use one of float32, bfloat16, float16. To keep the weights "
             "in eight bits, set 'weight_format' to 'int8' in 'config'.",
         ),
         ("text-generation", {"dtype": "int8", "engine": "openvino"}, "dtype", "'weight_format'"),
-        ("image-text-to-text", {"dtype": "int8"}, "dtype", "is not computed in int8"),
-        ("text-to-speech", {"dtype": "int8"}, "dtype", "'text-to-speech' is not computed in int8"),
-        ("text-to-image", {"dtype": "int8"}, "dtype", "'text-to-image' is not computed in int8"),
+        ("image-text-to-text", {"dtype": "int8"}, "dtype", "does not support the dtype int8"),
+        (
+            "text-to-speech",
+            {"dtype": "int8"},
+            "dtype",
+            "'text-to-speech' does not support the dtype int8",
+        ),
+        (
+            "text-to-image",
+            {"dtype": "int8"},
+            "dtype",
+            "'text-to-image' does not support the dtype int8",
+        ),
         ("fill-mask", {"dtype": "int8", "engine": "torch"}, "engine", "choose 'openvino'"),
-        ("fill-mask", {"dtype": "int8", "device": "cuda"}, "dtype", "on OpenVINO and no GPU"),
+        ("fill-mask", {"dtype": "int8", "device": "cuda"}, "dtype", "on OpenVINO, not on a GPU"),
         ("fill-mask", {"dtype": "int8", "device": "cuda:1", "engine": "openvino"}, "engine", "CPU"),
         (
             "fill-mask",

@@ -246,7 +246,7 @@ class TestRefusals:
                 {"prompt": PROMPT, "image": media(PICTURE), "mask": media(mask((16, 32)))},
                 {},
                 "mask",
-                "has 16 by 32 pixels, the image 32 by 32",
+                "has 16 by 32 pixels, but the image has 32 by 32",
             ),
             (
                 {
@@ -256,7 +256,7 @@ class TestRefusals:
                 },
                 {},
                 "mask",
-                "marks nothing",
+                "selects no pixels",
             ),
             (
                 {"prompt": PROMPT, "image": Media("image", content=b"\x89PNG damaged")},
@@ -367,7 +367,7 @@ class TestInpaintingModels:
         diffusion.stable_diffusion(tmp_path, "StableDiffusionInpaintPipeline", in_channels=9)
         drawer = Drawer("image-to-image", tmp_path)
         item = {"prompt": PROMPT, "image": media(PICTURE)}
-        with pytest.raises(InputError, match="draws from an image with a mask") as refused:
+        with pytest.raises(InputError, match="accepts an image with a mask") as refused:
             drawer.samples(item)
         assert refused.value.field == "mask"
         with pytest.raises(InputError):

@@ -150,7 +150,7 @@ class TestImage:
     def test_refusals(self, maker: Callable[..., Maker]) -> None:
         spec = {"width": 64, "height": 32, "num_frames": 9}
         field, message = maker("ltx", "image-to-video").refused(PROMPT, **spec)
-        assert field == "input_reference" and "give one" in message
+        assert field == "input_reference" and "send one" in message
         field, message = maker("ltx").refused(PROMPT, picture(), **spec)
         assert field == "input_reference" and "leave the image out" in message
         broken = Media("image", content=b"no image")

@@ -49,7 +49,10 @@ class TestMissing:
         saved(tmp_path, "BertForTokenClassification", "BertConfig", "classifier.")
         with pytest.raises(MissingWeightsError) as refused:
             loaded(tmp_path, "AutoModelForTokenClassification")
-        assert "lack 2 of the weights that BertForTokenClassification has" in str(refused.value)
+        assert (
+            "lack 2 of the weights that the configuration of BertForTokenClassification requires"
+            in str(refused.value)
+        )
         assert "classifier.bias, classifier.weight" in str(refused.value)
 
     def test_h5_layers_that_the_configuration_claims(self, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ class TestGguf:
         assert "no chat template" in inspection.warnings[1]
         fields = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.0, 0.0, 0.0]}
         inspection = inspect(MemoryFiles({"m.gguf": gguf(fields=fields)}), None, PIPELINES)
-        assert "begins with a space" in inspection.warnings[0]
+        assert "begin with a space" in inspection.warnings[0]
 
     def test_where_text_generation_is_not_served(self) -> None:
         with pytest.raises(InspectionError) as caught:
@@ -374,7 +374,7 @@ class TestAdapter:
         ("files", "code", "words"),
         [
             (adapter(use_dora=True), FailureCode.UNSUPPORTED_MODEL, "use_dora"),
-            (adapter(auto_mapping={"x": 1}) | {"a/b.safetensors": weights()}, None, "by itself"),
+            (adapter(auto_mapping={"x": 1}) | {"a/b.safetensors": weights()}, None, "Upload only"),
             ({"adapter_config.json": dumps({})}, FailureCode.MISSING_WEIGHTS, "safetensors"),
         ],
     )

@@ -10,8 +10,8 @@ from stoker.inspection import FailureCode, InspectionError, inspect, packages
 from stoker.models.tasks.registry import PIPELINES
 from tests.inspection.builders import MemoryFiles, config, dumps, model, sentencepiece
 
-ON_THE_SERVER = "where the server runs, start it again and upload the model once more."
-ITS_OWN = "which is not there and comes with no extra."
+ON_THE_SERVER = "on the server, restart it and upload the model again."
+ITS_OWN = "which is not installed and is in no extra."
 TIKTOKEN = b"IQ== 0\nIg== 1\n"
 
 
@@ -115,7 +115,7 @@ BROUGHT = {
     ),
     "tiktoken": (
         {**model(tokenizer_json=None), "tokenizer.model": TIKTOKEN},
-        "a tokenizer of tiktoken",
+        "a tiktoken tokenizer",
         ["tiktoken"],
         "languages",
     ),
@@ -129,7 +129,7 @@ def test_an_extra_brings_it(case: str, installed: set[str]) -> None:
         error = refusal(files)
         assert error.code is FailureCode.MISSING_PACKAGE
         call = install_command(extra)
-        expected = f"{error.path}: {dependent} needs {package}: {call} {ON_THE_SERVER}"
+        expected = f"{error.path}: {dependent} needs {package}. Run {call} {ON_THE_SERVER}"
         assert error.message == expected
         assert error.path in files
         installed.add(package)
@@ -140,8 +140,8 @@ def detr(**backbone: Any) -> dict[str, bytes]:
     return seeing("detr", "DetrForObjectDetection", "DetrImageProcessor", **backbone)
 
 
-FLASH = "Remove 'attn_implementation': the engine chooses what the machine has."
-BACKBONE = "Save it with a backbone of transformers' own, described in 'backbone_config'."
+FLASH = "Remove 'attn_implementation': the engine chooses an available one."
+BACKBONE = "Save it with a backbone of transformers that 'backbone_config' describes."
 NOT_BROUGHT = {
     "a backbone of timm": (
         detr(use_timm_backbone=True, backbone="resnet50"),
@@ -242,7 +242,7 @@ def test_quantized_language_models_are_left_to_vllm() -> None:
     settings = {"quantization_config": {"quant_method": "awq"}, "model_type": "llama"}
     files = {**model(), "config.json": config("LlamaForCausalLM", **settings)}
     assert inspect(MemoryFiles(files), None, PIPELINES).warnings == (
-        "config.json: quantization by awq needs gptqmodel, which is not there: only the engine "
+        "config.json: quantization by awq needs gptqmodel, which is not installed. Only the engine "
         "'vllm' can load it.",
     )
 
@@ -268,7 +268,7 @@ def test_a_backbone_of_the_hub() -> None:
     error = refusal(detr(use_timm_backbone=False, backbone="microsoft/resnet-50"))
     assert error.code is FailureCode.UNSUPPORTED_MODEL
     assert error.message == (
-        f"config.json has 'microsoft/resnet-50' fetched from the hub, which never happens here. "
+        f"config.json needs 'microsoft/resnet-50' from the hub, but nothing is fetched from there. "
         f"{BACKBONE}"
     )
 
@@ -277,4 +277,4 @@ def test_a_backbone_of_the_hub() -> None:
 def test_answers_are_not_found_without_places(cls: str) -> None:
     error = refusal(with_tokenizer(cls, "BertForQuestionAnswering"))
     assert error.code is FailureCode.UNSUPPORTED_MODEL
-    assert f"names {cls}, which does not tell where in a text its tokens are" in error.message
+    assert f"names {cls}, which does not report the positions of tokens in a text" in error.message

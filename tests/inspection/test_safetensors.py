@@ -226,7 +226,7 @@ class TestGrammar:
         ],
     )
     def test_second_or_unknown_fields(self, fields: str) -> None:
-        assert "second or unknown" in refusal(raw_safetensors('{"a":{' + fields + "}}"))
+        assert "repeated or unknown" in refusal(raw_safetensors('{"a":{' + fields + "}}"))
 
 
 @pytest.mark.case(9)

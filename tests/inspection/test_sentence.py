@@ -62,9 +62,9 @@ class TestRefused:
             ([POOLING, ("CNN", {})], "modules.json", ["'CNN'", *SERVED]),
             ([("CNN", {})], "modules.json", ["'CNN'", *SERVED]),
             ([("Transformer", {}), POOLING], "modules.json", ["1_Transformer", "top folder"]),
-            ([("Normalize", {})], "modules.json", ["names 0 modules Pooling"]),
-            ([POOLING, POOLING], "modules.json", ["names 2 modules Pooling"]),
-            ([POOLING, ("WeightedLayerPooling", {})], "modules.json", ["directly behind"]),
+            ([("Normalize", {})], "modules.json", ["names 0 modules of Pooling"]),
+            ([POOLING, POOLING], "modules.json", ["names 2 modules of Pooling"]),
+            ([POOLING, ("WeightedLayerPooling", {})], "modules.json", ["directly after"]),
             ([("LayerNorm", {}), POOLING], "1_LayerNorm/config.json", ["before Pooling"]),
             ([POOLING, ("Dense", TOKENS)], "2_Dense/config.json", ["'token_embeddings'"]),
             (
@@ -90,7 +90,7 @@ class TestRefused:
         contents = model(config_json=None) | {"modules.json": dumps([{"path": "", "type": name}])}
         error = refused(contents)
         assert error.code is FailureCode.UNSUPPORTED_MODEL
-        assert "'StaticEmbedding', which is not served" in error.message
+        assert "'StaticEmbedding', which is not supported" in error.message
         assert "Transformer, Pooling, Dense, LayerNorm" in error.message
 
     @pytest.mark.parametrize("kind", ["Dense", "LayerNorm"])

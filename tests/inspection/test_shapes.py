@@ -97,7 +97,7 @@ def test_a_classifier_that_is_not_loaded() -> None:
 @pytest.mark.parametrize(
     ("settings", "stored", "words"),
     [
-        ({"num_hidden_layers": 2}, 4, "have 4 layers: the last 2 are not used"),
+        ({"num_hidden_layers": 2}, 4, "have 4 layers. The last 2 are not used"),
         ({"num_hidden_layers": 4}, 4, None),
         ({"num_hidden_layers": 2, "text_config": {"num_hidden_layers": 4}}, 4, None),
         ({}, 4, None),

@@ -49,10 +49,10 @@ class TestPages:
     @pytest.mark.parametrize(
         ("architecture", "why"),
         [
-            ("LayoutLMv3ForTokenClassification", "words with their places on a page"),
-            ("LiltForTokenClassification", "words with their places on a page"),
-            ("BrosForTokenClassification", "words with their places on a page"),
-            ("MarkupLMForTokenClassification", "nodes of HTML"),
+            ("LayoutLMv3ForTokenClassification", "words with their positions on a page"),
+            ("LiltForTokenClassification", "words with their positions on a page"),
+            ("BrosForTokenClassification", "words with their positions on a page"),
+            ("MarkupLMForTokenClassification", "HTML nodes"),
             ("LayoutLMv2ForTokenClassification", "detectron2"),
             ("LayoutLMv2ForQuestionAnswering", "detectron2"),
         ],

@@ -130,9 +130,9 @@ class TestShards:
             ({"a": ONE, "b": ONE, "c": 1}, "does not give a file name"),
             ({"a": ONE, "b": ONE, "c": None}, "does not give a file name"),
             ({"a": ONE, "b": ONE, "c": [TWO]}, "does not give a file name"),
-            ({}, "has no object weight_map"),
-            ([], "has no object weight_map"),
-            ("x", "has no object weight_map"),
+            ({}, "has no object 'weight_map'"),
+            ([], "has no object 'weight_map'"),
+            ("x", "has no object 'weight_map'"),
         ],
     )
     def test_inconsistent_index(self, weight_map: Any, fault: str) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import text
 
 from stoker.base.errors import StokerError
-from stoker.platform.jobs.runner import Outcome, Runner
+from stoker.platform.jobs.kind import Outcome
+from stoker.platform.jobs.runner import Runner
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.videos import Video

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import delete, select
 
 from stoker.base.errors import CapacityError, InferenceError, ModelLoadingError, StokerError
-from stoker.platform.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Outcome, Runner
+from stoker.platform.jobs.kind import Outcome
+from stoker.platform.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Runner
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.accounts import Account

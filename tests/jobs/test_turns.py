@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from stoker.base.fairness import GREED, FairShare
-from stoker.platform.jobs.runner import Runner, YieldedError
+from stoker.platform.jobs.kind import YieldedError
+from stoker.platform.jobs.runner import Runner
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.tables.accounts import Account

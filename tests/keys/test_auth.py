@@ -98,15 +98,15 @@ def bad_headers(server: Server) -> dict[str, list[tuple[bytes, bytes]]]:
 
 
 REASONS = {
-    "absent": "There is no API key",
-    "malformed JSON": "There is no API key",
+    "absent": "The request has no API key",
+    "malformed JSON": "The request has no API key",
     "empty": "The header Authorization has no API key",
     "no token": "The header Authorization has no API key",
     "another scheme": "The header Authorization has no API key",
     "malformed": "keys of this server begin with 'sk-'",
     "another prefix": "keys of this server begin with 'sk-'",
-    "deployment scope": "its scope is 'deployment': this needs a key of scope '",
-    "account scope": "its scope is 'account': this needs a key of scope 'operator'.",
+    "deployment scope": "its scope is 'deployment'. This request needs a key of scope '",
+    "account scope": "its scope is 'account'. This request needs a key of scope 'operator'.",
 }
 """Maps the reason of a refusal to a part of its message. All other reasons share one message."""
 

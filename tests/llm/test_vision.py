@@ -299,7 +299,7 @@ class TestPrompts:
         assert marks
         for mark in marks:
             for pictures in ((), (image(1),)):
-                with pytest.raises(InputError, match="stands for media") as caught:
+                with pytest.raises(InputError, match="reserve for media") as caught:
                     served.prepared(f"What is {mark}?", *pictures)
                 assert caught.value.field == "messages"
 

@@ -211,7 +211,7 @@ class TestRefused:
         size = WIDTH * HEIGHT
         data = encoded()
         message = self.refusal(data, MediaLimits(image_pixels=size - 1))
-        assert "more than 1,535 pixels a frame" in message
+        assert "more than 1,535 pixels per frame" in message
         for codec in ("libx264", "libvpx-vp9"):
             frames = decode(
                 encoded("matroska", codec),
@@ -231,7 +231,7 @@ class TestRefused:
         data[4:8] = struct.pack("<I", len(data) - 8)
         movi = data.index(b"movi") - 4
         data[movi : movi + 4] = struct.pack("<I", len(data) - movi - 4)
-        assert self.refusal(bytes(data)) == "The video changes its size."
+        assert self.refusal(bytes(data)) == "The video changes its frame size."
         self.refusal(bytes(data), MediaLimits(image_pixels=32 * 32))
 
     def test_more_frames_than_the_limit(self) -> None:
@@ -243,7 +243,7 @@ class TestRefused:
         limits = MediaLimits(video_pixels=3 * WIDTH * HEIGHT)
         data = encoded()
         assert len(decode(data, num_frames=3, frame_sampling_rate=None, limits=limits)) == 3
-        assert "4,608 pixels together" in self.refusal(data, limits, num_frames=4)
+        assert "4,608 pixels in total" in self.refusal(data, limits, num_frames=4)
 
     def test_longer_than_the_limit(self) -> None:
         data = encoded()
@@ -269,7 +269,7 @@ class TestRefused:
         # Ten frames of 2 megapixels within nine tenths of a second. One of them is kept.
         data = encoded("mp4", "mpeg4", size=(1600, 1280), times=range(10))
         message = self.refusal(data, MediaLimits(video_s=0.05), num_frames=8)
-        assert "more frames of its size" in message
+        assert "too many frames for its size" in message
 
     def test_countless_frames(self) -> None:
         data = encoded("gif", "gif", frames=1)
@@ -283,7 +283,7 @@ class TestRefused:
         data = bytearray(encoded(movflags="frag_keyframe+empty_moov"))
         at = data.index(b"trun") + 4
         data[at : at + 8] = struct.pack(">II", 0, 1 << 27)
-        assert "claims more samples" in self.refusal(bytes(data))
+        assert "declares more samples" in self.refusal(bytes(data))
 
     @pytest.mark.parametrize("numbers", [(0, None), (-1, None), (513, None), (4, 0), (4, -2)])
     def test_numbers_out_of_bounds(self, numbers: tuple[int, int | None]) -> None:
@@ -307,7 +307,7 @@ class TestRefused:
     @pytest.mark.parametrize("container", ["mpegts", "flv", "ogg"])
     def test_other_formats(self, container: str) -> None:
         codec = "libvpx" if container == "ogg" else "libx264"
-        assert "not served" in self.refusal(encoded(container, codec))
+        assert "unsupported format" in self.refusal(encoded(container, codec))
 
     def test_other_codecs(self) -> None:
         self.refusal(encoded("matroska", "ffv1"))
@@ -326,7 +326,7 @@ class TestRefused:
     )
     def test_what_is_no_video(self, data: bytes) -> None:
         assert self.refusal(data) == (
-            "The video is of a format that is not served. These are: AVI, GIF, MP4, M4A and MOV, "
+            "The video has an unsupported format. Supported formats: AVI, GIF, MP4, M4A and MOV, "
             "Matroska and WebM."
         )
 

@@ -81,5 +81,5 @@ def test_no_node_has_it(account: httpx.Client) -> None:
     refused = account.post("/v1/classifications/text", json=body, headers={"prefer": "wait=1"})
     assert refused.status_code == 503
     error = refused.json()["error"]
-    assert error["message"].startswith("'on-the-fourth' is to run on GPU 3, and no node has one")
+    assert error["message"].startswith("'on-the-fourth' requires GPU 3, but no node has it")
     assert error["code"] == "insufficient_memory"

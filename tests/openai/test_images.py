@@ -241,7 +241,7 @@ class TestInferenceClient:
     @pytest.mark.parametrize(
         ("parameters", "param", "message"),
         [
-            ({"scheduler": "DDIMScheduler"}, "scheduler", "no parameter of this endpoint"),
+            ({"scheduler": "DDIMScheduler"}, "scheduler", "not a parameter of this endpoint"),
             ({"width": 48}, "height", "both sides"),
             ({"width": 48, "height": 4}, "height", "from 8 to 2048"),
             ({"width": 48, "height": 16, "size": "48x16"}, "size", "given twice"),
@@ -378,13 +378,13 @@ class TestRefusals:
                 [("image", png(PICTURE)), ("mask", png(image(1, (32, 16))))],
                 {},
                 "mask",
-                "has 32 by 16 pixels, the image 32 by 32",
+                "has 32 by 16 pixels, but the image has 32 by 32",
             ),
             (
                 [("image", png(PICTURE)), ("mask", png(Image.new("L", (32, 32))))],
                 {},
                 "mask",
-                "marks nothing",
+                "selects no pixels",
             ),
             ([("image", png(PICTURE))], {"strength": "0"}, "strength", ""),
             ([("image", png(PICTURE))], {"strength": "1.1"}, "strength", ""),
@@ -415,7 +415,7 @@ class TestRefusals:
 
     def test_unconditional_models_take_no_prompt(self, account: httpx.Client) -> None:
         answer = account.post(GENERATIONS, json={"model": "dream", "prompt": PROMPT})
-        self.refused(answer, "prompt", "nothing but noise")
+        self.refused(answer, "prompt", "from noise only")
 
     def test_other_pipelines(self, client: openai.OpenAI) -> None:
         with pytest.raises(openai.BadRequestError, match="Endpoint not supported"):

@@ -148,7 +148,7 @@ class TestInferenceClient:
         [
             ({"return_timestamps": True}, "return_timestamps", "timestamp_granularities"),
             ({"language": 7}, "language", "string"),
-            ({"known_speaker_names": ["a"]}, "known_speaker_names", "told apart"),
+            ({"known_speaker_names": ["a"]}, "known_speaker_names", "not distinguished"),
         ],
     )
     def test_refused(

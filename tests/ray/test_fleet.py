@@ -242,7 +242,7 @@ def test_what_has_no_place_says_why(
     until(lambda: call(clients[1], "waiting", wait=0).status_code == 503)
     refused = call(clients[1], "waiting", wait=2)
     error = check_error(refused, 503, "CapacityError", "insufficient_memory")
-    assert "MiB of memory, and no node has more than 48 MiB that nobody uses" in error["message"]
+    assert "MiB of memory, but no node has more than 48 MiB free" in error["message"]
     shown = clients[0].get(f"{DEPLOYMENTS}/{made['id']}").json()
     assert shown["status"] == "starting"
     assert [reason in shown["message"] for reason in fleet.waits(made) if reason] == [True]
@@ -357,7 +357,7 @@ def test_what_needs_a_device_waits_for_a_machine_with_one(fleet: Fleet, tmp_path
     [node_id, *_] = fleet.nodes
     waiting = fleet.row(node_id, idle=False, mib=16, needs_device=True)
     [problem] = until(lambda: fleet.problem(waiting))
-    assert problem == "Ray has no node with a GPU that could run it, and has been asked for one."
+    assert problem == "Ray has no node with a GPU that could run it. A new one was requested."
     folder = tmp_path / "with-device"
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as files:
         options = ["--node-ip-address=127.0.0.1", "--num-cpus=0", "--num-gpus=1"]

@@ -149,7 +149,7 @@ def test_room_is_made_by_who_was_called_longest_ago() -> None:
     busy = [replace(lease_row, idle_s=None) for lease_row in rows]
     result = plan([*busy, row(5, units=2)], [*groups, group(5, None, 2)])
     assert result.evict == []
-    assert "no node has more than 0 MiB that nobody uses" in result.problems[5]
+    assert "no node has more than 0 MiB free" in result.problems[5]
 
 
 def test_as_few_go_as_can() -> None:
@@ -184,7 +184,7 @@ def test_what_is_kept_loaded_while_there_is_room_lets_nobody_go() -> None:
 def test_why_it_waits_is_told_once() -> None:
     waiting = [row(1, units=9)]
     result = plan(waiting, [group(1, None, 9)])
-    assert "needs about 144 MiB of memory, and the largest node has 64 MiB" in result.problems[1]
+    assert "needs about 144 MiB of memory, but the largest node has 64 MiB" in result.problems[1]
     reported = [replace(waiting[0], problem=result.problems[1])]
     assert plan(reported, [group(1, None, 9)]) == Plan()
     assert "Ray has no node" in plan(waiting, [group(1, None, 9)], []).problems[1]
@@ -227,5 +227,5 @@ class TestDevices:
         result = plan(rows, [group(1, "a", 4), group(2, None)], [A, B])
         assert result.evict == []
         assert result.problems == {
-            2: "Ray has no node with a GPU that could run it, and has been asked for one."
+            2: "Ray has no node with a GPU that could run it. A new one was requested."
         }

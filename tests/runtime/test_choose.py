@@ -26,14 +26,14 @@ def test_one_that_is_installed_beside_the_server():
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("cloud", "There is no runtime 'cloud'. There are: local, nodes, ray; one of your own"),
+        ("cloud", "Unknown runtime 'cloud'. Use one of local, nodes, ray, or a custom runtime"),
         ("no_such_module:Runtime", "cannot be imported: No module named 'no_such_module'"),
         (
             "stoker.base.config:Runtime",
             "cannot be imported: module 'stoker.base.config' has no attribute",
         ),
         ("no module:Runtime", "cannot be imported: invalid format"),
-        ("stoker.base.config:MIB", "is nothing that builds one"),
+        ("stoker.base.config:MIB", "is not callable, so it cannot build a runtime"),
     ],
 )
 def test_a_wrong_name_says_what_is_right(name: str, why: str):
@@ -43,7 +43,7 @@ def test_a_wrong_name_says_what_is_right(name: str, why: str):
 
 
 def test_no_server_starts_without_one(tmp_path):
-    with pytest.raises(UnknownRuntimeError, match="There are: local"):
+    with pytest.raises(UnknownRuntimeError, match="Use one of local"):
         create_app(Settings(data_dir=tmp_path / "data", runtime="cloud"))
     assert not (tmp_path / "data").exists(), "nothing was begun"
 
@@ -53,5 +53,5 @@ def test_the_command_says_so_in_a_line(tmp_path, command: str):
     cli = Cli("", settings={"STOKER_RUNTIME": "cloud", "STOKER_DATA_DIR": str(tmp_path)})
     done = cli.run(command, "--port", "0")
     assert done.returncode == 2
-    assert "STOKER_RUNTIME: There is no runtime 'cloud'. There are: local" in done.stderr
+    assert "STOKER_RUNTIME: Unknown runtime 'cloud'. Use one of local" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -96,7 +96,7 @@ def test_one_that_is_not_there_is_refused(client: httpx.Client):
     answer = client.post(PATH, json={"model": "missing", "inputs": TEXTS})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (503, "insufficient_memory")
-    assert error["message"].startswith("The model wants GPU 5, and this machine has GPU 0, 1.")
+    assert error["message"].startswith("The model requires GPU 5, but this machine has GPU 0, 1.")
 
 
 def test_a_hot_one_that_fits_no_device_is_refused(client: httpx.Client):

@@ -15,5 +15,5 @@ def test_address_in_use(tmp_path: Path) -> None:
         )
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert f"127.0.0.1:{port} cannot be listened on: it is in use" in errors
+    assert f"Cannot listen on 127.0.0.1:{port}: it is in use" in errors
     assert f"by process {os.getpid()}" in errors and "Traceback" not in errors

@@ -67,7 +67,7 @@ class TestAgree:
 
     @pytest.mark.parametrize(
         ("given", "why"),
-        [(None, "are given their secret: set it"), (OTHER, "set theirs here")],
+        [(None, "use a configured secret. Set it"), (OTHER, "Set their secret here")],
         ids=["none", "another"],
     )
     async def test_who_is_not_given_theirs_is_refused(
@@ -88,7 +88,9 @@ class TestAgree:
         assert set(await rows(databases[0])) == {CHECK}
         (tmp_path / FILE).write_bytes(OTHER)
         for setting in (None, ONE):
-            with pytest.raises(OtherSecretError, match=f"{FILE} is another secret"):
+            with pytest.raises(
+                OtherSecretError, match=f"{FILE} differs from the configured secret"
+            ):
                 await agreed(tmp_path, databases[1], setting)
 
     async def test_whoever_is_first_decides(
@@ -146,9 +148,9 @@ def test_servers_that_are_given_one(tmp_path: Path) -> None:
             settings = {"STOKER_SECRET": ONE.decode(), **WITHOUT_MODELS}
             with running(tmp_path / "c" / "data", **shared, **settings) as third:
                 assert third.operator_key == two.a.operator_key
-            assert "set it here, by STOKER_SECRET" in refused(tmp_path / "d" / "data", **shared)
+            assert "Set it here, by STOKER_SECRET" in refused(tmp_path / "d" / "data", **shared)
             wrong = refused(tmp_path / "e" / "data", STOKER_SECRET=OTHER.decode(), **shared)
-            assert "set theirs here, by STOKER_SECRET" in wrong
+            assert "Set their secret here, by STOKER_SECRET" in wrong
             assert repeated(on_b) == repeated(on_a)
             made = on_a.post("/v1/api-keys", json={"scope": "account"}).raise_for_status()
             operator_key, answer = two.a.operator_key, made.json()["key"]
@@ -188,6 +190,6 @@ async def test_from_the_database_to_the_setting(tmp_path: Path) -> None:
             assert set(await rows(database)) == {CHECK, "operator-key"}
         finally:
             await database.close()
-        assert "set it here" in refused(tmp_path / "other" / "data", **env)
+        assert "Set it here" in refused(tmp_path / "other" / "data", **env)
         with running(tmp_path / "third", STOKER_SECRET=theirs, **env) as third:
             assert third.operator_key == operator_key

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text, update
 
 from stoker.base.ids import Prefix, new_id
-from stoker.registry.artifacts import service as artifacts
+from stoker.registry.artifacts import upkeep
 from stoker.server import bootstrap
 from stoker.store import db
 from stoker.store.blobs import Folder
@@ -247,19 +247,19 @@ class TestRecovery:
         alive = await ingesting(a, blobs, "srv_a")
         lost = await ingesting(a, blobs, "srv_gone")
         before = await ingesting(a, blobs, None)
-        await artifacts.recover(b, blobs)
+        await upkeep.recover(b, blobs)
         assert await states(b, *alive) == ("ingesting", "ingesting")
         assert await states(b, *lost) == await states(b, *before) == ("uploading", "open")
         await silence(a, "srv_a", GONE_AFTER_S + 1)
         # Silence alone is not enough: another server must have declared it lost.
-        await artifacts.reopen_lost(b)
+        await upkeep.reopen_lost(b)
         assert await states(b, *alive) == ("ingesting", "ingesting")
         clock = Clock()
         servers = Servers(b, clock)
         for _ in range(int(GONE_AFTER_S) + 2):
             await servers.beat()
             clock.now += 1
-        await artifacts.reopen_lost(b)
+        await upkeep.reopen_lost(b)
         assert await states(b, *alive) == ("uploading", "open")
 
     async def test_bytes_on_their_way_stay(self, databases: list[Database], tmp_path: Path) -> None:
@@ -273,12 +273,12 @@ class TestRecovery:
         aside, stray = f"artifacts/{artifact_id}/{upload_id}/1.3", "artifacts/art_x/upl_x/1"
         for key in (aside, stray):
             blobs.write(key, b"data")
-        await artifacts.recover(b, blobs)
+        await upkeep.recover(b, blobs)
         assert blobs.local_path(aside).exists()
         assert not blobs.local_path(stray).exists()
         async with a.transaction() as session:
             await session.execute(text("DELETE FROM servers"))
-        await artifacts.recover(b, blobs)
+        await upkeep.recover(b, blobs)
         assert not blobs.local_path(aside).exists()
         assert blobs.local_path(f"artifacts/{artifact_id}/{upload_id}/1").exists()
 

@@ -69,12 +69,16 @@ class TestAgree:
     async def test_refuses_another_file(self, tmp_path: Path, database: Database) -> None:
         await agreed(tmp_path, database)
         content = (tmp_path / FILE).read_bytes()
-        with pytest.raises(OtherSecretError, match=f"{FILE} is another secret .* set the one of"):
+        with pytest.raises(
+            OtherSecretError,
+            match=f"{FILE} differs from the configured secret .* Set the secret of",
+        ):
             await agreed(tmp_path, database, ONE)
         assert (tmp_path / FILE).read_bytes() == content
 
     @pytest.mark.parametrize(
-        ("given", "why"), [(None, "are given their secret: set it"), (OTHER, "set theirs here")]
+        ("given", "why"),
+        [(None, "use a configured secret. Set it"), (OTHER, "Set their secret here")],
     )
     async def test_refuses_to_go_on_without(
         self, given: bytes | None, why: str, tmp_path: Path, database: Database
@@ -156,7 +160,7 @@ class TestSetting:
     def test_is_one_of_the_two(self, tmp_path: Path) -> None:
         file = tmp_path / "secret"
         file.write_bytes(ONE)
-        with pytest.raises(WrongUseError, match="STOKER_SECRET is set, too"):
+        with pytest.raises(WrongUseError, match="STOKER_SECRET is also set"):
             read_settings(secret=ONE.decode(), secret_file=file)
 
     def test_file_has_to_be_there(self, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from fastapi import FastAPI
 from stoker.base.config import Settings
 from stoker.platform.web.principal import Scope
 from stoker.server.app import create_app
-from stoker.server.services import Services, running
+from stoker.server.lifecycle import running
+from stoker.server.services import Services
 from stoker.tenancy.keys import service as keys
 from stoker.tenancy.keys.schemas import KeyCreate
 from tests.support.contract import check

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import tiers
+
 MISSING = "initdb was not found: install PostgreSQL's server (Debian: the package postgresql)"
 _TIMEOUT_S = 60
 
@@ -29,6 +31,7 @@ def running() -> Iterator[str]:
 @contextlib.contextmanager
 def cluster() -> Iterator["Cluster"]:
     """Yields a running cluster that tests may stop and restart. Skips the test like `running`."""
+    tiers.require(tiers.FLEET)
     initdb = _program("initdb")
     if initdb is None:
         pytest.skip(MISSING)

@@ -15,7 +15,7 @@ import httpx
 
 from stoker.base.config import Settings
 from stoker.server.telemetry.loop_watch import HELD
-from tests.support import contract
+from tests.support import contract, tiers
 
 if TYPE_CHECKING:
     from tests.support import on_nodes
@@ -93,6 +93,7 @@ class Server:
     def start(self, timeout: float = 180, port: int = 0) -> "Server":
         from tests.support import on_nodes
 
+        tiers.require(tiers.SYSTEM)
         if self._command[0] in ("serve", "demo") and on_nodes.is_asked_for(self._env):
             self._behind = self._behind or on_nodes.Behind(self.data_dir, self._env)
             self._behind.start()

@@ -173,7 +173,7 @@ def test_a_page_in_parts(case: Any) -> None:
 
 def test_refusals(case: Any) -> None:
     local, _ = case
-    with pytest.raises(RefusedError, match="give the page's words") as refused:
+    with pytest.raises(RefusedError, match="Send the page's words") as refused:
         local.ask({"image": MEDIA[0], "question": "a"})
     assert refused.value.failure.param == "word_boxes"
     with pytest.raises(RefusedError, match="which leaves none of the 96") as refused:

@@ -214,7 +214,9 @@ class TestRefused:
         batch of texts.
         """
         local, _ = case
-        with pytest.raises(RefusedError, match=r"has a '\.', which ends a label") as refused:
+        with pytest.raises(
+            RefusedError, match=r"must not contain a '\.', which ends a label"
+        ) as refused:
             local.ask(body(IMAGES[0], ["cat", "St. Bernard"]))
         assert refused.value.failure.param == "candidate_labels"
 

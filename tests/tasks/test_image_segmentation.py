@@ -194,7 +194,7 @@ class TestSubtask:
         with pytest.raises(RefusedError) as refused:
             local.ask({"inputs": image_media(IMAGES[0]), "subtask": "panoptic"})
         assert refused.value.failure.param == "subtask"
-        expected = "This model cannot do 'panoptic'; it can do semantic."
+        expected = "This model does not support 'panoptic'. Use one of semantic."
         assert refused.value.failure.message == expected
 
     def test_thresholds_are_not_for_semantic(self, case: Any) -> None:

@@ -218,6 +218,6 @@ def test_vectors_of_other_kinds(sdk: openai.OpenAI, account: httpx.Client, tmp_p
     indices = np.frombuffer(base64.b64decode(coded["indices"]), "<u4")
     first: Any = answer.data[0].embedding
     assert [*indices] == first["indices"]
-    with pytest.raises(openai.BadRequestError, match="one sparse vector a text") as caught:
+    with pytest.raises(openai.BadRequestError, match="one sparse vector per text") as caught:
         sdk.embeddings.create(**options, extra_body={"embedding_type": "dense"})
     assert caught.value.param == "embedding_type"

@@ -186,7 +186,7 @@ class TestSparse:
     def test_a_dense_model_makes_none(self, tmp_path: Path) -> None:
         with at_work(tiny_bert(tmp_path / "bert", "Model")) as served:
             assert len(served.embedded("a", embedding_type="dense")[0]) == WIDTH
-            with pytest.raises(RefusedError, match="one dense vector a text"):
+            with pytest.raises(RefusedError, match="one dense vector per text"):
                 served.embedded("a", embedding_type="sparse")
 
     def test_modules_that_are_none(self, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class TestBlip2Captions:
 
     def test_prompt_too_long(self, captioner: Any) -> None:
         local, _ = captioner
-        with pytest.raises(RefusedError, match="beside an image this model takes") as refused:
+        with pytest.raises(RefusedError, match="with an image, this model takes") as refused:
             local.ask({"inputs": MEDIA[0], "prompt": "a " * 200})
         assert refused.value.failure.param == "prompt"
 
@@ -144,7 +144,7 @@ class TestBlip2Answers:
 
     def test_question_too_long(self, answerer: Any) -> None:
         local, _ = answerer
-        with pytest.raises(RefusedError, match="beside an image") as refused:
+        with pytest.raises(RefusedError, match="with an image") as refused:
             local.ask({"image": MEDIA[0], "question": ["a", "a " * 200]})
         assert refused.value.failure.param == "question[1]"
 

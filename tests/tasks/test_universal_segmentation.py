@@ -256,7 +256,7 @@ class TestSubtasks:
     def test_one_that_the_model_lacks(self, case: Any) -> None:
         local, _, subtasks = case
         for subtask in {"panoptic", "instance", "semantic"} - set(subtasks):
-            with pytest.raises(RefusedError, match=f"cannot do '{subtask}'") as refused:
+            with pytest.raises(RefusedError, match=f"does not support '{subtask}'") as refused:
                 local.ask({"inputs": image_media(IMAGES[0]), "subtask": subtask})
             assert refused.value.failure.param == "subtask"
 

@@ -335,7 +335,7 @@ class TestEmbeddings:
 
     def test_tokens(self, case: Any) -> None:
         local, _ = case
-        with pytest.raises(RefusedError, match="no lists of tokens"):
+        with pytest.raises(RefusedError, match="not lists of tokens"):
             local.ask({"input": [[1, 2, 3]]}, "embeddings")
 
 

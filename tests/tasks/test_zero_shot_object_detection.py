@@ -111,7 +111,7 @@ def test_a_label_too_long(case: Any) -> None:
 
 def test_boxes_are_not_named_by_tokens(case: Any) -> None:
     local, _ = case
-    with pytest.raises(RefusedError, match="not for this model") as refused:
+    with pytest.raises(RefusedError, match="not supported by this model") as refused:
         local.ask(body(IMAGES[0], text_threshold=0.3))
     assert refused.value.failure.param == "text_threshold"
 

@@ -203,21 +203,21 @@ class TestSetting:
     @pytest.mark.parametrize(
         ("origin", "says"),
         [
-            ("https://chat.example/", "write 'https://chat.example'"),
-            ("https://chat.example/page?x#y", "write 'https://chat.example'"),
-            ("HTTPS://Chat.Example", "write 'https://chat.example'"),
-            ("https://chat.example:443", "write 'https://chat.example'"),
-            ("http://localhost:80", "write 'http://localhost'"),
-            ("https://user@chat.example", "write 'https://chat.example'"),
-            ("https://bücher.example", "write 'https://xn--bcher-kva.example'"),
-            ("chat.example", "no origin"),
-            ("localhost:3000", "no origin"),
-            ("http://localhost:99999", "no origin"),
-            ("https://", "no origin"),
-            ("null", "no origin"),
-            ("", "no origin"),
-            ("https://*.example", "only alone"),
-            ("https://a b", "no origin"),
+            ("https://chat.example/", "Use 'https://chat.example'"),
+            ("https://chat.example/page?x#y", "Use 'https://chat.example'"),
+            ("HTTPS://Chat.Example", "Use 'https://chat.example'"),
+            ("https://chat.example:443", "Use 'https://chat.example'"),
+            ("http://localhost:80", "Use 'http://localhost'"),
+            ("https://user@chat.example", "Use 'https://chat.example'"),
+            ("https://bücher.example", "Use 'https://xn--bcher-kva.example'"),
+            ("chat.example", "is not an origin"),
+            ("localhost:3000", "is not an origin"),
+            ("http://localhost:99999", "is not an origin"),
+            ("https://", "is not an origin"),
+            ("null", "is not an origin"),
+            ("", "is not an origin"),
+            ("https://*.example", "must stand alone"),
+            ("https://a b", "is not an origin"),
         ],
     )
     def test_bad(self, origin: str, says: str):
@@ -228,7 +228,7 @@ class TestSetting:
     @pytest.mark.parametrize(
         ("given", "says"),
         [
-            ('["https://chat.example/"]', "STOKER_CORS_ORIGINS[0]: 'https://chat.example/' is not"),
+            ('["https://chat.example/"]', "STOKER_CORS_ORIGINS[0]: 'https://chat.example/' differs"),
             ("https://chat.example", "STOKER_CORS_ORIGINS: must be a list in JSON"),
         ],
     )

@@ -79,7 +79,7 @@ class TestL1:
             data={"candidate_labels": DEEP},
         )
         error = check_error(response, 400, "InvalidRequestError", "invalid_request")
-        assert "objects and lists, the most that is taken" in error["message"]
+        assert "objects and lists than the limit of" in error["message"]
 
     @pytest.mark.parametrize("brackets", [25_000, 60_000])
     def test_l1_field_of_a_query(

@@ -35,7 +35,7 @@ def _schema(value: Any) -> Any:
 
 Schema = Annotated[
     dict[str, Any],
-    Field(max_length=4096, description="A JSON schema: an object, or its JSON as a text."),
+    Field(max_length=4096, description="A JSON schema: an object, or its JSON as a string."),
     BeforeValidator(_schema, json_schema_input_type=dict[str, Any] | str),
 ]
 
@@ -55,7 +55,7 @@ def check_schema_is_named(model: type[BaseModel], data: Any, member: str) -> Non
     for name, value in members.items():
         is_schema = isinstance(value, dict) and (member == "schema" or name in _OTHER_NAMES)
         if name not in known and is_schema:
-            raise refusal(f"is unknown: the schema is the member '{member}'", name)
+            raise refusal(f"is unknown. Send the schema as '{member}'", name)
 
 
 def only_default(why: str, *accepted: Any) -> BeforeValidator:
@@ -81,19 +81,21 @@ class StructuredOutputs(BaseModel):
         default=None, description="Not used: JSON is written on one line."
     )
     disable_additional_properties: bool = Field(
-        default=False, description="Objects take no members but those that the schema names."
+        default=False, description="Objects may have only the members that the schema names."
     )
     whitespace_pattern: Annotated[
-        None, only_default("is not served: JSON is written on one line")
+        None, only_default("is not supported. JSON is written on one line")
     ] = None
     structural_tag: Annotated[
-        None, only_default("is not served: use 'grammar', or send 'tools'")
+        None, only_default("is not supported. Use 'grammar', or send 'tools'")
     ] = None
 
     @model_validator(mode="after")
     def _one(self) -> "StructuredOutputs":
         if len(self._given()) != 1:
-            raise ValueError("give exactly one of regex, choice, grammar, json and json_object")
+            raise ValueError(
+                "must contain exactly one of regex, choice, grammar, json and json_object"
+            )
         return self
 
     def _given(self) -> dict[str, Any]:
@@ -120,7 +122,8 @@ class FormFields(BaseModel):
     """Fields of vLLM, SGLang and llama.cpp that constrain the form of the whole answer."""
 
     structured_outputs: StructuredOutputs | None = Field(
-        default=None, description="A form that the answer has to have, beside JSON's."
+        default=None,
+        description="Form that the answer must have: JSON, a regex, a choice or a grammar.",
     )
     guided_json: Schema | None = Field(default=None, description="As `structured_outputs.json`.")
     guided_regex: Regex | None = Field(default=None, description="As `structured_outputs.regex`.")
@@ -137,7 +140,7 @@ class FormFields(BaseModel):
     bad_words: list[Annotated[str, Field(min_length=1, max_length=256)]] | None = Field(
         default=None,
         max_length=128,
-        description="Texts that the answer must not contain; a form of their own.",
+        description="Texts that the answer must not contain. Excludes every other form.",
     )
 
     def asked_format(self) -> Guide | None:
@@ -150,7 +153,9 @@ class FormFields(BaseModel):
         for other in rest:
             if first and other:
                 name = _root(first.field)
-                raise refusal(f"and '{name}' exclude each other: send one", _root(other.field))
+                raise refusal(
+                    f"cannot be combined with '{name}'. Send only one of them", _root(other.field)
+                )
         return self
 
     def form(self) -> Guide | None:

@@ -37,7 +37,7 @@ def arguments_of(text: str, where: str) -> dict[str, Any] | str:
     # Half of a surrogate pair is not a character and cannot be encoded.
     stripped = _ESCAPE.sub(lambda escape: r"\ufffd" if escape["half"] else escape[0], stripped)
     if not stripped.startswith("{"):
-        raise InvalidRequestError(f"'{where}' is not the JSON of an object.", param=where)
+        raise InvalidRequestError(f"'{where}' does not contain a JSON object.", param=where)
     value = _parsed(stripped)
     return stripped if value is None or _is_deep(value) else value
 

@@ -48,7 +48,7 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
     )
     add_generation_prompt: bool | None = Field(
         default=None,
-        description="False: the prompt does not end with what begins an answer; default: it does.",
+        description="False: the prompt omits the tokens that begin an answer. Default: true.",
     )
     continue_final_message: bool = Field(
         default=False, description="The answer continues the text of the last message."
@@ -56,14 +56,16 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
     tools: list[Tool] | None = Field(default=None, max_length=MAX_TOOLS)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = Field(
-        default=None, description="False: at most one call an answer."
+        default=None, description="False: at most one call per answer."
     )
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
-        default=None, description="For models whose chat template knows it."
+        default=None, description="For models whose chat template supports it."
     )
     verbosity: Literal["low", "medium", "high"] | None = Field(
         default=None,
-        description="For models whose chat template has it; other models: `medium` only.",
+        description=(
+            "For models whose chat template supports it. Other models accept only `medium`."
+        ),
     )
     modalities: list[Literal["text"]] | None = Field(default=None, max_length=1)
     store: Literal[False] | None = Field(default=None, description="Nothing is stored.")
@@ -82,7 +84,9 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise refusal("means the same as 'max_tokens': give one", "max_completion_tokens")
+            raise refusal(
+                "means the same as 'max_tokens'. Send only one of them", "max_completion_tokens"
+            )
         if self.top_logprobs is not None and not self.logprobs:
             raise refusal('needs "logprobs": true', "top_logprobs")
         free = (None, "none", "auto") if self.tools is not None else (None, "none")
@@ -91,7 +95,7 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
         if self.bad_words and self.tools and self.tool_choice != "none":
             raise refusal(NOT_IN_CALLS, "bad_words")
         if self.continue_final_message and self.add_generation_prompt:
-            why = "must be false where 'continue_final_message' is true: no new message begins"
+            why = "must be false if 'continue_final_message' is true: no new message begins"
             raise refusal(why, "add_generation_prompt")
         return self
 

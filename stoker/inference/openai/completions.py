@@ -82,9 +82,11 @@ class CompletionRequest(PromptCutting, GenerationRequest):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.best_of is not None and self.best_of != (self.n or 1):
-            raise refusal("is not served: answers are not ranked; ask for 'n'", "best_of")
+            raise refusal("is not supported, because answers are not ranked. Use 'n'", "best_of")
         if self.echo and self.truncate_prompt_tokens is not None:
-            raise refusal("and 'echo' exclude each other: send one", "truncate_prompt_tokens")
+            raise refusal(
+                "cannot be combined with 'echo'. Send only one of them", "truncate_prompt_tokens"
+            )
         return self
 
     def asked_format(self) -> Guide | None:

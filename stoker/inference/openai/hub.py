@@ -30,10 +30,10 @@ def unnested(
         raise refusal("must be an object", "parameters")
     options = cast("dict[str, Any]", nested)
     if field in body or field in options:
-        raise refusal("is given twice: 'inputs' is the same", field)
+        raise refusal("is given twice: 'inputs' means the same", field)
     if twice := sorted(set(options) & set(body)):
-        raise refusal("is given twice, in 'parameters' and beside 'inputs'", twice[0])
+        raise refusal("is given twice, in 'parameters' and next to 'inputs'", twice[0])
     if unknown := sorted(set(options) - {*parameters, *refused}):
         known = ", ".join(sorted(set(parameters) - {field, "model"}))
-        raise refusal(f"is no parameter of this endpoint, which takes {known}", unknown[0])
+        raise refusal(f"is not a parameter of this endpoint, which accepts {known}", unknown[0])
     return body | options | {field: inputs}

@@ -48,8 +48,9 @@ Size = Annotated[
     WithJsonSchema(
         {
             "description": "`<width>x<height>` or `[width, height]` in pixels, such as `256x256`, "
-            "`512x512`, `1024x1024`, `1792x1024` or `1024x1792`; `auto`: the model's own, of an "
-            "edit the image's. A size that the model cannot draw is refused, naming the nearest.",
+            "`512x512`, `1024x1024`, `1792x1024` or `1024x1792`. `auto`: the model's own "
+            "size, or the image's size for an edit. A size that the model cannot draw is "
+            "rejected, and the error names the nearest one.",
             "anyOf": [
                 {"type": "string", "maxLength": 11, "pattern": r"^(auto|[0-9]{1,5}x[0-9]{1,5})$"},
                 {
@@ -86,7 +87,7 @@ def _sized(given: dict[str, Any]) -> dict[str, Any]:
     if all(side is None for side in sides.values()):
         return body
     if "size" in body:
-        raise refusal("is given twice: 'width' and 'height' are the same", "size")
+        raise refusal("is given twice: 'width' and 'height' mean the same", "size")
     for name in ("width", "height"):
         side = sides.get(name)
         if type(side) is not int or not MIN_SIDE <= side <= MAX_SIDE:
@@ -104,15 +105,20 @@ class ImageGenerationRequest(ModelRequest):
     prompt: str | None = Field(
         default=None,
         max_length=MAX_PROMPT_CHARS,
-        description="What to draw. Models that draw without a text take none.",
+        description="Description of the image. Models that draw without a text accept no prompt.",
     )
     negative_prompt: str | None = Field(
         default=None, max_length=MAX_PROMPT_CHARS, description="Content to avoid in the image."
     )
-    n: int | None = Field(default=None, ge=1, le=MAX_IMAGES, description="How many; default: 1.")
+    n: int | None = Field(
+        default=None, ge=1, le=MAX_IMAGES, description="Number of images. Default: 1."
+    )
     size: Size = None
     num_inference_steps: int | None = Field(
-        default=None, ge=1, le=1000, description="Steps of denoising: more take longer."
+        default=None,
+        ge=1,
+        le=1000,
+        description="Number of denoising steps. More steps take longer.",
     )
     guidance_scale: float | None = Field(
         default=None, ge=0, le=100, description="How closely the image follows the prompt."
@@ -121,42 +127,43 @@ class ImageGenerationRequest(ModelRequest):
         default=None,
         ge=0,
         le=2**63 - 1,
-        description="The same seed draws the same image again, on the same machine; of several "
-        "images each has the next number. Without one it is drawn at random.",
+        description="The same seed draws the same image again on the same machine. Of several "
+        "images, each uses the next number as its seed. Default: a random seed.",
     )
     output_format: ImageFormat | None = Field(default=None, description="Default: png.")
     output_compression: int | None = Field(
         default=None, ge=0, le=100, description="The quality of jpeg and webp; default: 100."
     )
     response_format: Literal["url", "b64_json"] | None = Field(
-        default=None, description="Default: `url`, a link that expires; of a stream `b64_json`."
+        default=None,
+        description="Default: `url`, a link that expires. Default for a stream: `b64_json`.",
     )
     stream: bool | None = Field(
         default=None, description="Answer in server-sent events, with `partial_images` among them."
     )
     partial_images: int | None = Field(
-        default=None, ge=0, le=3, description="Of a stream: how many unfinished images to show."
+        default=None, ge=0, le=3, description="Number of unfinished images to send in a stream."
     )
     background: Literal["opaque", "auto"] | None = None
     quality: Literal["auto", "standard"] | None = Field(
-        default=None, description="`num_inference_steps` is what tells the quality here."
+        default=None, description="`num_inference_steps` controls the quality instead."
     )
     moderation: Literal["auto", "low"] | None = Field(
-        default=None, description="Nothing is moderated but by a model's own safety checker."
+        default=None, description="Only a model's own safety checker moderates images."
     )
     user: str | None = Field(
         default=None,
         max_length=512,
-        description="On whose behalf; all calls of one may go to the same version.",
+        description="End user of the call. All calls of one user may go to the same version.",
     )
     safety_identifier: str | None = Field(default=None, max_length=512, description="Not used.")
 
     refused: ClassVar[dict[str, str]] = {
-        "style": "is not served: say it in the prompt",
-        "complexity": "is not served: set 'num_inference_steps'",
-        "frame_count": "is not served: images have one frame",
-        "frame_duration_ms": "is not served: images have one frame",
-        "svg": "is not served: images are png, jpeg or webp",
+        "style": "is not supported. Describe the style in the prompt",
+        "complexity": "is not supported. Set 'num_inference_steps'",
+        "frame_count": "is not supported. Images have one frame",
+        "frame_duration_ms": "is not supported. Images have one frame",
+        "svg": "is not supported. Images are png, jpeg or webp",
     }
     """Maps known fields that are not supported here to the reason."""
 
@@ -175,7 +182,9 @@ class ImageGenerationRequest(ModelRequest):
         made = handler(_sized(body))
         if made.response_format is None and not made.stream:
             if made.count > 1:
-                raise refusal("must be 1, or 'response_format' given: the answer is the image", "n")
+                raise refusal(
+                    "must be 1 without 'response_format', because the answer is the image", "n"
+                )
             made._is_file = True
         return made
 
@@ -194,9 +203,9 @@ class ImageGenerationRequest(ModelRequest):
         if self.output_compression is not None and self.output_format in (None, "png"):
             raise refusal("needs 'output_format': 'jpeg' or 'webp'", "output_compression")
         if self.stream and self.count > 1:
-            raise refusal("of a stream must be 1", "n")
+            raise refusal("must be 1 for a stream", "n")
         if self.stream and self.response_format == "url":
-            raise refusal("of a stream must be 'b64_json'", "response_format")
+            raise refusal("must be 'b64_json' for a stream", "response_format")
         if self.partial_images and not self.stream:
             raise refusal("needs 'stream': true", "partial_images")
         return self
@@ -242,8 +251,8 @@ class ImageEditRequest(ImageGenerationRequest):
     image: Annotated[Image, BeforeValidator(_only)] = Field(description="The image to change.")
     mask: Image | None = Field(
         default=None,
-        description="Where to change it, in the image's size: transparent pixels are drawn anew "
-        "or, in a mask without any, white ones. What is not marked stays as it is.",
+        description="Mask of the image's size that marks the area to change. Transparent pixels "
+        "are redrawn, or white pixels if none are transparent. The rest stays unchanged.",
     )
     strength: float | None = Field(
         default=None,
@@ -254,12 +263,12 @@ class ImageEditRequest(ImageGenerationRequest):
         ),
     )
     input_fidelity: Literal["low"] | None = Field(
-        default=None, description="`strength` is what tells the fidelity here."
+        default=None, description="`strength` controls the fidelity instead."
     )
 
     refused: ClassVar[dict[str, str]] = {
         **ImageGenerationRequest.refused,
-        "markup": "is not served: a 'mask' marks where the image is changed",
+        "markup": "is not supported. Use 'mask' to mark the area to change",
     }
 
     def media(self) -> Iterator[tuple[str, Media]]:

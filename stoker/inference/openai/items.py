@@ -41,21 +41,23 @@ def served_only(*taken: Any, why: str) -> BeforeValidator:
 
 
 def _other_part(value: str) -> str:
-    raise ValueError(f"'{value}' is not served: models here read texts and images")
+    raise ValueError(f"'{value}' is not supported. Models here read texts and images")
 
 
 def _other_item(value: str) -> str:
     if value == "item_reference":
-        raise ValueError("nothing is stored that an item could refer to: send the item itself")
+        raise ValueError(
+            "'item_reference' is not supported, because no items are stored. Send the item itself"
+        )
     raise ValueError(
-        f"'{value}' is not served; items are of the type 'message', 'function_call', "
+        f"'{value}' is not supported. Items have the type 'message', 'function_call', "
         "'function_call_output' or 'reasoning'"
     )
 
 
-_NO_TEMPLATE = "is not served: chat templates know nothing of it"
-_NO_FILES = "is not served: give the image itself, as 'image_url'"
-_ENCRYPTED = "is not served: what was encrypted elsewhere cannot be read here"
+_NO_TEMPLATE = "is not supported by chat templates"
+_NO_FILES = "is not supported. Send the image itself as 'image_url'"
+_ENCRYPTED = "is not supported: content encrypted elsewhere cannot be read here"
 
 
 class WrittenPart(OpenAIRequest):
@@ -112,7 +114,7 @@ class MessageItem(OpenAIRequest):
 class FunctionCallItem(OpenAIRequest):
     type: Literal["function_call"]
     call_id: Name
-    name: Text = Field(description="As the model wrote it, which may be no tool's name.")
+    name: Text = Field(description="As the model wrote it. It may differ from every tool's name.")
     arguments: Text
     namespace: Annotated[None, served_only(why=_NO_TEMPLATE)] = None
 
@@ -176,8 +178,8 @@ def for_template(given: Input, instructions: str | None) -> list[dict[str, Any]]
     if messages.open_calls:
         first = next(iter(messages.open_calls))
         raise _wrong(
-            f"The function call '{first}' has no output: an item of the type "
-            "'function_call_output' has to follow.",
+            f"The function call '{first}' has no output. Add an item of the type "
+            "'function_call_output' after it.",
             "input",
         )
     return messages.found
@@ -270,7 +272,7 @@ class _Messages:
         if item.call_id not in self.open_calls:
             raise _wrong(
                 f"'{place}' answers no function call: '{item.call_id}' is not the 'call_id' of "
-                "one before it that still waits.",
+                "an earlier call without an output.",
                 f"{place}.call_id",
             )
         del self.open_calls[item.call_id]
@@ -313,7 +315,9 @@ def _texts(content: _Content, place: str) -> list[str]:
                 texts.append(part.refusal)
             case InputImagePart():
                 where = f"{place}[{index}]"
-                raise _wrong(f"'{where}' is an image; only messages of the user have any.", where)
+                raise _wrong(
+                    f"'{where}' is an image. Only user messages may contain images.", where
+                )
             case OtherContent():  # Rejected by validation.
                 continue
     return texts

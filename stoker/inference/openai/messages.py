@@ -48,7 +48,7 @@ class RefusalPart(OpenAIRequest):
 
 def _image(value: Any, info: ValidationInfo) -> str | Inline:
     if not isinstance(value, str) or not value:
-        raise ValueError("must be a text: an http(s) URL, a data URI or base64")
+        raise ValueError("must be a string: an http(s) URL, a data URI or base64")
     if len(value) > MAX_IMAGE_CHARS:
         raise ValueError(f"must have at most {MAX_IMAGE_CHARS} characters")
     return claimed(value, info)
@@ -68,7 +68,7 @@ ImageSource = Annotated[
 ]
 Detail = Annotated[
     Literal["auto", "low", "high", "original"],
-    Field(description="Not used: the model's image processor settles the size."),
+    Field(description="Not used: the model's image processor sets the size."),
 ]
 
 
@@ -107,7 +107,7 @@ AnsweredContent = Annotated[
 
 
 class CalledFunction(OpenAIRequest):
-    name: Text = Field(description="As the model wrote it, which may be no tool's name.")
+    name: Text = Field(description="As the model wrote it. It may differ from every tool's name.")
     arguments: Text
 
 
@@ -136,7 +136,7 @@ class UserMessage(OpenAIRequest):
         return value
 
 
-_TO_CONTINUE = only_default('is not served: send "continue_final_message": true', False)
+_TO_CONTINUE = only_default('is not supported. Send "continue_final_message": true', False)
 """For fields with which other servers' clients continue the last message."""
 
 
@@ -185,7 +185,7 @@ class FunctionDefinition(OpenAIRequest):
         default=None, max_length=4096, description="A JSON schema of an object."
     )
     strict: bool | None = Field(
-        default=None, description="Refuse a schema that cannot be enforced as a whole."
+        default=None, description="Reject a schema that cannot be fully enforced."
     )
 
     checks_spelling = True
@@ -208,7 +208,8 @@ class NamedFunction(OpenAIRequest):
 
 class NamedTool(OpenAIRequest):
     type: Literal["function"] = Field(
-        default="function", description="huggingface_hub's own type of it has none."
+        default="function",
+        description="May be missing: huggingface_hub's own type has no such field.",
     )
     function: NamedFunction
 
@@ -250,14 +251,14 @@ def for_template(messages: Sequence[Message], field: str = "messages") -> list[d
             if message.tool_call_id not in open_calls:
                 raise _wrong(
                     f"'{place}' answers no tool call: '{message.tool_call_id}' is not the id of "
-                    "a call of the assistant's message before it that still waits.",
+                    "an unanswered call in the assistant's message before it.",
                     f"{place}.tool_call_id",
                 )
             open_calls.remove(message.tool_call_id)
         elif open_calls:
             raise _wrong(
-                f"'{place}' comes before the answer to the tool call '{open_calls[0]}': a message "
-                "of the role 'tool' has to follow for each of them.",
+                f"'{place}' comes before the answer to the tool call '{open_calls[0]}'. "
+                "Send a message of the role 'tool' for each call first.",
                 place,
             )
         if isinstance(message, AssistantMessage):
@@ -270,8 +271,8 @@ def for_template(messages: Sequence[Message], field: str = "messages") -> list[d
         converted.append(_for_template(message, place))
     if open_calls:
         raise _wrong(
-            f"The tool call '{open_calls[0]}' has no answer: a message of the role 'tool' has to "
-            "follow.",
+            f"The tool call '{open_calls[0]}' has no answer. Add a message of the role "
+            "'tool' after it.",
             field,
         )
     return converted
@@ -361,7 +362,7 @@ def checked_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     for index, name in enumerate(names):
         if name in names[:index]:
             raise _wrong(
-                f"'tools[{index}].function.name' is '{name}', as another tool's is.",
+                f"'tools[{index}].function.name' is '{name}', which another tool already has.",
                 f"tools[{index}].function.name",
             )
     return [tool.model_dump(exclude_none=True) for tool in tools]

@@ -18,7 +18,7 @@ _RESERVED = {
     "documents": "use the field of that name",
     "add_generation_prompt": "use the field of that name",
     "continue_final_message": "use the field of that name",
-    "chat_template": "the model's own is used",
+    "chat_template": "the model's own template is used",
     **dict.fromkeys(
         ("conversations", "conversation", "self", "tokenize", "tokenizer", "padding", "truncation"),
         "the server uses the name itself",
@@ -29,7 +29,7 @@ _RESERVED = {
     ),
     **dict.fromkeys(
         ("raise_exception", "strftime_now", "range", "dict", "lipsum", "cycler", "joiner"),
-        "templates know a function of that name",
+        "templates have a function of that name",
     ),
     **dict.fromkeys(("namespace", "loop", "caller", "varargs", "kwargs"), "Jinja uses the name"),
 }
@@ -46,7 +46,7 @@ def _bounded(given: dict[str, Any]) -> dict[str, Any]:
     try:
         size = len(json.dumps(given, allow_nan=False))
     except (ValueError, RecursionError):
-        raise ValueError("must hold values that JSON knows, and not nest them deeply") from None
+        raise ValueError("must contain only JSON values that are not nested too deeply") from None
     if size > MAX_VARIABLES_CHARS:
         raise ValueError(f"has {size} characters of JSON; the limit is {MAX_VARIABLES_CHARS}")
     return given
@@ -74,7 +74,7 @@ class TemplatedRequest(BaseModel):
     chat_template_kwargs: Variables | None = Field(
         default=None,
         description="Variables of the model's chat template, such as `enable_thinking`. "
-        "A variable that the template does not read is refused.",
+        "A variable that the template does not read is rejected.",
     )
 
 
@@ -85,10 +85,10 @@ class PromptCutting(BaseModel):
         default=None,
         ge=-1,
         le=1 << 20,
-        description="Most tokens of a prompt that are kept; -1: what the model has room for.",
+        description="Maximum tokens of a prompt to keep. -1: as many as the model has room for.",
     )
     truncation_side: Literal["left", "right"] | None = Field(
-        default=None, description="Where `truncate_prompt_tokens` cuts; default: `left`."
+        default=None, description="Side that `truncate_prompt_tokens` cuts. Default: `left`."
     )
 
     @model_validator(mode="after")

@@ -19,8 +19,8 @@ class JsonSchema(OpenAIRequest):
     schema_: dict[str, Any] | None = Field(default=None, alias="schema", max_length=4096)
     strict: bool | None = Field(
         default=None,
-        description="Objects take no members but those that the schema names, unless it says "
-        "`additionalProperties` of them. The schema is enforced either way.",
+        description="Objects may have only the members that the schema names, unless it sets "
+        "`additionalProperties` for them. The schema is enforced either way.",
     )
 
     checks_spelling = True
@@ -47,7 +47,7 @@ class JsonValueFormat(OpenAIRequest):
 
     type: Literal["json_object", "json"]
     value: Schema | None = Field(
-        default=None, description="A JSON schema. `json` needs it, or `schema`."
+        default=None, description="A JSON schema. The type `json` needs this field or `schema`."
     )
     schema_: Schema | None = Field(
         default=None, alias="schema", description="A JSON schema, as llama.cpp's clients send it."
@@ -58,9 +58,9 @@ class JsonValueFormat(OpenAIRequest):
     @model_validator(mode="after")
     def _has_a_schema(self) -> Self:
         if self.type == "json" and self.value is None and self.schema_ is None:
-            raise refusal("is required: a JSON schema", "value")
+            raise refusal("is required. Send a JSON schema", "value")
         if self.value is not None and self.schema_ is not None:
-            raise refusal("means the same as 'value': give one", "schema")
+            raise refusal("means the same as 'value'. Send only one of them", "schema")
         return self
 
 
@@ -68,10 +68,10 @@ class JsonSchemaFormat(OpenAIRequest):
     type: Literal["json_schema"]
     json_schema: JsonSchema | None = None
     schema_: Schema | None = Field(
-        default=None, alias="schema", description="In place of `json_schema`, as elsewhere."
+        default=None, alias="schema", description="Replaces `json_schema`, as in other APIs."
     )
     value: Schema | None = Field(
-        default=None, description="In place of `json_schema`, as elsewhere."
+        default=None, description="Replaces `json_schema`, as in other APIs."
     )
 
     checks_spelling = True

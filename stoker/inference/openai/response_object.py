@@ -12,7 +12,9 @@ from stoker.inference.openai.chat import TokenLogprob
 
 class InputTokens(BaseModel):
     object: Literal["response.input_tokens"]
-    input_tokens: int = Field(description="As `usage.input_tokens` of the response would say.")
+    input_tokens: int = Field(
+        description="The value that `usage.input_tokens` of the response would have."
+    )
 
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -37,7 +39,7 @@ class OutputCall(BaseModel):
     type: Literal["function_call"]
     id: str
     status: Status
-    call_id: str = Field(description="What its `function_call_output` has to repeat.")
+    call_id: str = Field(description="Id that the `function_call_output` must repeat.")
     name: str
     arguments: str = Field(description="JSON.")
 
@@ -67,8 +69,12 @@ class FailureDetails(BaseModel):
 
 
 class InputTokensDetails(BaseModel):
-    cached_tokens: int = Field(description="Found computed: the beginning was a known one.")
-    cache_write_tokens: int = Field(description="Always 0: keeping them costs nothing.")
+    cached_tokens: int = Field(
+        description="Tokens of a known beginning, which were already computed."
+    )
+    cache_write_tokens: int = Field(
+        description="Always 0: storing tokens in the cache costs nothing."
+    )
 
 
 class OutputTokensDetails(BaseModel):

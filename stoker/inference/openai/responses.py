@@ -35,12 +35,12 @@ LOGPROBS = "message.output_text.logprobs"
 
 def _own_function(value: Any) -> Any:
     if isinstance(value, str) and value != "function":
-        raise ValueError(f"'{value}' is not served: the tools here are functions of your own")
+        raise ValueError(f"'{value}' is not supported. Tools must be functions of your own")
     return value
 
 
-_NO_PROGRAMS = "is not served: models here call functions and run no programs that do"
-_NO_SEARCH = "is not served: no tools are searched for; send those that may be called"
+_NO_PROGRAMS = "is not supported: models call functions directly, not through programs"
+_NO_SEARCH = "is not supported: tools are not searched. Send all that may be called"
 
 
 class FunctionTool(OpenAIRequest):
@@ -51,14 +51,14 @@ class FunctionTool(OpenAIRequest):
         default=None, max_length=4096, description="A JSON schema of an object."
     )
     strict: bool | None = Field(
-        default=None, description="Refuse a schema that cannot be enforced as a whole."
+        default=None, description="Reject a schema that cannot be fully enforced."
     )
     allowed_callers: Annotated[
         list[Literal["direct"]] | None, served_only(["direct"], why=_NO_PROGRAMS)
     ] = Field(default=None, max_length=1)
     defer_loading: Annotated[Literal[False] | None, served_only(False, why=_NO_SEARCH)] = None
-    async_: Annotated[Literal[False] | None, served_only(False, why="is not served here")] = Field(
-        default=None, alias="async"
+    async_: Annotated[Literal[False] | None, served_only(False, why="is not supported here")] = (
+        Field(default=None, alias="async")
     )
     output_schema: Annotated[None, served_only(why=_NO_PROGRAMS)] = None
 
@@ -113,28 +113,30 @@ class TextConfig(OpenAIRequest):
     ) = None
     verbosity: Literal["low", "medium", "high"] | None = Field(
         default=None,
-        description="For models whose chat template has it; other models: `medium` only.",
+        description=(
+            "For models whose chat template supports it. Other models accept only `medium`."
+        ),
     )
 
 
-_UNSUMMARIZED = "is not served: the reasoning itself is in the answer, where the model writes it"
+_UNSUMMARIZED = "is not supported. The answer contains the reasoning that the model wrote"
 
 
 class ReasoningConfig(OpenAIRequest):
     checks_spelling = True
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        default=None, description="For models whose chat template knows `reasoning_effort`."
+        default=None, description="For models whose chat template supports `reasoning_effort`."
     )
     summary: Annotated[None, served_only(why=_UNSUMMARIZED)] = None
     generate_summary: Annotated[None, served_only(why=_UNSUMMARIZED)] = None
     context: Annotated[
         Literal["auto"] | None,
-        served_only("auto", why="is not served: the chat template settles it; leave it out"),
+        served_only("auto", why="is not supported: the chat template decides. Leave it out"),
     ] = None
     mode: Annotated[
         Literal["standard"] | None,
-        served_only("standard", why="is not served: models here have one mode; leave it out"),
+        served_only("standard", why="is not supported: models here have one mode. Leave it out"),
     ] = None
 
 
@@ -152,7 +154,7 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         Field(
             default=None,
             max_length=8,
-            description="Reasoning is in the answer as it was written, and never encrypted.",
+            description="Reasoning is in the answer as the model wrote it and is never encrypted.",
         )
     )
     tools: list[FunctionTool] | None = Field(default=None, max_length=MAX_TOOLS)
@@ -169,7 +171,7 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         | None
     ) = None
     parallel_tool_calls: bool | None = Field(
-        default=None, description="False: at most one call an answer."
+        default=None, description="False: at most one call per answer."
     )
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
@@ -181,15 +183,17 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         default=None,
         ge=1,
         le=MAX_TOKENS,
-        description="Of calls of hosted tools, which are not served here: it limits nothing.",
+        description=(
+            "Limits calls of hosted tools. No effect, because hosted tools are not supported."
+        ),
     )
     background: Annotated[
         Literal[False] | None,
-        served_only(False, why="is not served: nothing is stored to be fetched later; stream it"),
+        served_only(False, why="is not supported: responses are not stored. Use 'stream'"),
     ] = None
     store: Annotated[
         Literal[False] | None,
-        served_only(False, why="is not served: nothing is stored; leave it out or send false"),
+        served_only(False, why="is not supported: nothing is stored. Leave it out or send false"),
     ] = None
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
         default=None, max_length=16, description="Repeated in the answer."
@@ -200,7 +204,7 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         default=None, description="Prompt caches stay in memory only."
     )
     safety_identifier: Name | None = Field(default=None, description="Not used.")
-    n: int | None = Field(default=None, ge=1, le=1, description="One answer a request.")
+    n: int | None = Field(default=None, ge=1, le=1, description="One answer per request.")
     max_tokens: int | None = Field(
         default=None, ge=1, le=MAX_TOKENS, description="Refused: use `max_output_tokens`."
     )
@@ -215,7 +219,9 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
             raise refusal("needs 'tools'", "tool_choice")
         for index, tool in enumerate(self.tools or []):
             if any(tool.name == other.name for other in (self.tools or [])[:index]):
-                raise refusal(f"'{tool.name}' is another tool's, too", "tools", index, "name")
+                raise refusal(
+                    f"'{tool.name}' is also the name of another tool", "tools", index, "name"
+                )
         known = {tool.name for tool in self.tools or []}
         if isinstance(self.tool_choice, ChosenFunction) and self.tool_choice.name not in known:
             raise refusal("is not among the tools", "tool_choice", "name")

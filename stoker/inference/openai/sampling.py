@@ -13,7 +13,7 @@ from stoker.wire.generation_request import Sampling
 
 MAX_TOKENS = 1 << 20
 MAX_TEXT_CHARS = 1 << 20
-NOT_IN_CALLS = 'needs "tool_choice": "none": tool calls are not searched for words'
+NOT_IN_CALLS = 'needs "tool_choice": "none": tool calls are not checked for words'
 """Reason why `bad_words` are rejected together with tools."""
 
 StopString = Annotated[str, Field(min_length=1, max_length=512)]
@@ -42,13 +42,14 @@ class ModelRequest(OpenAIRequest):
 
 def _only_at_the_end(value: Any) -> Any:
     if value:
-        raise ValueError("is not served: 'include_usage' counts the tokens in a last chunk")
+        raise ValueError("is not supported. Use 'include_usage' for token counts in a last chunk")
     return value
 
 
 class StreamOptions(OpenAIRequest):
     include_usage: bool = Field(
-        default=False, description="A last chunk, without choices, counts the tokens."
+        default=False,
+        description="Adds a last chunk without choices that contains the token counts.",
     )
     include_obfuscation: bool = Field(default=False, description="Not used.")
     continuous_usage_stats: Annotated[Literal[False] | None, BeforeValidator(_only_at_the_end)] = (
@@ -75,18 +76,21 @@ class GenerationRequest(ModelRequest, FormFields):
     """Fields that chat and text completions share."""
 
     stream: bool | None = Field(
-        default=None, description="Answer in server-sent events, as the tokens are drawn."
+        default=None, description="Answer in server-sent events as the tokens are generated."
     )
     stream_options: StreamOptions | None = None
     n: int | None = Field(
-        default=None, ge=1, le=wire.MAX_CHOICES, description="Answers to each prompt; default: 1."
+        default=None,
+        ge=1,
+        le=wire.MAX_CHOICES,
+        description="Number of answers to each prompt. Default: 1.",
     )
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
     min_tokens: int | None = Field(
         default=None,
         ge=0,
         le=MAX_TOKENS,
-        description="Fewest tokens to draw; default: the model's own.",
+        description="Minimum number of tokens to generate. Default: the model's own.",
     )
     temperature: float | None = Field(
         default=None, ge=0, le=2, description="0: the likeliest token; default: the model's own."
@@ -105,8 +109,11 @@ class GenerationRequest(ModelRequest, FormFields):
         Annotated[list[int], PlainValidator(_allowed, json_schema_input_type=list[TokenId])] | None
     ) = Field(
         default=None,
-        description="The only tokens that may be drawn. The answer ends early only if they have "
-        "a token that ends it.",
+        description=(
+            "Only these tokens may be generated. The answer ends early only if they "
+            "include "
+            "a token that ends it."
+        ),
     )
     stop: (
         Annotated[
@@ -118,14 +125,17 @@ class GenerationRequest(ModelRequest, FormFields):
     ) = None
     stop_token_ids: list[TokenId] = Field(default=[], max_length=128)
     include_stop_str_in_output: bool = Field(
-        default=False, description="The text ends with the stop string that ended it."
+        default=False, description="The text includes the stop string that ended it."
     )
-    no_stop_trim: bool = Field(default=False, description="SGLang's name of the previous field.")
+    no_stop_trim: bool = Field(
+        default=False, description="SGLang's name for `include_stop_str_in_output`."
+    )
     ignore_eos: bool = Field(
-        default=False, description="Go on after the model's own end; for measuring."
+        default=False, description="Continue after the model's own end, for measurements."
     )
     skip_special_tokens: bool = Field(
-        default=True, description="False: special tokens that the model writes stand in the text."
+        default=True,
+        description="False: the text contains the special tokens that the model writes.",
     )
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
@@ -137,7 +147,7 @@ class GenerationRequest(ModelRequest, FormFields):
     user: str | None = Field(
         default=None,
         max_length=1024,
-        description="On whose behalf; all calls of one may go to the same version.",
+        description="End user of the call. All calls of one user may go to the same version.",
     )
 
     @model_validator(mode="after")
@@ -183,7 +193,9 @@ class GenerationRequest(ModelRequest, FormFields):
 
 
 class PromptTokensDetails(BaseModel):
-    cached_tokens: int = Field(description="Found computed: the beginning was a known one.")
+    cached_tokens: int = Field(
+        description="Tokens of a known beginning, which were already computed."
+    )
 
 
 class CompletionTokensDetails(BaseModel):

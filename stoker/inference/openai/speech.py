@@ -33,7 +33,7 @@ def _spoken(text: str) -> str:
 
 def _nothing(text: str) -> str:
     if text.strip():
-        raise ValueError("is not known to the models served here")
+        raise ValueError("is not supported by the models here")
     return text
 
 
@@ -52,18 +52,21 @@ class SpeechRequest(ModelRequest):
     )
     voice: VoiceName | VoiceId | None = Field(
         default=None,
-        description="One of the model's voices, by name or number. A model that has but one takes "
-        "`default` and the names of OpenAI's voices for it.",
+        description="One of the model's voices, by name or number. A model with only one voice "
+        "accepts `default` and the names of OpenAI's voices for it.",
     )
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None = Field(
         default=None,
         description="Default: mp3. `pcm` is signed 16-bit little-endian of one channel at 24 kHz.",
     )
     speed: float | None = Field(
-        default=None, ge=0.25, le=4, description="Faster or slower at the same pitch; default: 1."
+        default=None,
+        ge=0.25,
+        le=4,
+        description="Speed of the speech at the same pitch. Default: 1.",
     )
     instructions: Annotated[str, AfterValidator(_nothing)] | None = Field(
-        default=None, max_length=MAX_CHARACTERS, description="Not served: nothing may be given."
+        default=None, max_length=MAX_CHARACTERS, description="Not supported. Must be empty."
     )
     stream_format: Literal["audio", "sse"] | None = Field(
         default=None, description="`sse`: events with base64 instead of the file itself."

@@ -47,7 +47,10 @@ class AudioTranslationRequest(ModelRequest):
         default="json", description="`srt` and `vtt` are subtitles."
     )
     temperature: Annotated[float, AfterValidator(_temperature)] = Field(
-        default=0.0, ge=0, le=1, description="0: the likeliest words; above: drawn at random."
+        default=0.0,
+        ge=0,
+        le=1,
+        description="0: the likeliest words. Above 0: words drawn at random.",
     )
 
     endpoint = "translations"
@@ -93,7 +96,7 @@ class AudioTranslationRequest(ModelRequest):
         }
 
 
-_ONLY_AUTO = "must be 'auto': recordings are cut at silences, whose bounds cannot be set"
+_ONLY_AUTO = "must be 'auto': recordings are cut at silences, which cannot be configured"
 
 
 class TranscriptionRequest(AudioTranslationRequest):
@@ -107,7 +110,9 @@ class TranscriptionRequest(AudioTranslationRequest):
         default=None, description="Long recordings are always cut at silences."
     )
     include: list[Literal["logprobs"]] = Field(
-        default=[], max_length=8, description="`logprobs`: of each token; with `json` only."
+        default=[],
+        max_length=8,
+        description="`logprobs`: log probabilities of each token. With `json` only.",
     )
     timestamp_granularities: list[Granularity] = Field(
         default=["segment"], max_length=8, description="With `verbose_json` only."
@@ -119,10 +124,10 @@ class TranscriptionRequest(AudioTranslationRequest):
     endpoint = "transcriptions"
     task: ClassVar[Literal["transcribe", "translate"]] = "transcribe"
     refused: ClassVar[dict[str, str]] = {
-        "keywords": "is not served: put the words into 'prompt'",
-        "languages": "is not served: name one 'language', or none",
-        "known_speaker_names": "is not served: speakers are not told apart",
-        "known_speaker_references": "is not served: speakers are not told apart",
+        "keywords": "is not supported. Put the words into 'prompt'",
+        "languages": "is not supported. Name one 'language' or none",
+        "known_speaker_names": "is not supported. Speakers are not distinguished",
+        "known_speaker_references": "is not supported. Speakers are not distinguished",
     }
 
     @model_validator(mode="after")
@@ -133,7 +138,7 @@ class TranscriptionRequest(AudioTranslationRequest):
         if self.include and form != "json":
             raise refusal("needs 'response_format': 'json'", "include")
         if self.stream and form != "json":
-            raise refusal("of a stream must be 'json'", "response_format")
+            raise refusal("must be 'json' for a stream", "response_format")
         return self
 
     @property
@@ -190,7 +195,9 @@ class Transcription(BaseModel):
     usage: DurationUsage
     logprobs: list[TranscribedLogprob] | None = None
     task: Literal["transcribe", "translate"] | None = None
-    language: str | None = Field(default=None, description="Its English name, in lower case.")
+    language: str | None = Field(
+        default=None, description="English name of the language in lower case."
+    )
     duration: float | None = Field(
         default=None, description="Seconds from the file's start to the end of its sound."
     )

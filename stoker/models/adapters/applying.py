@@ -183,8 +183,8 @@ class Adapters:
         for name in (*one.modules, *one.saved):
             if name not in self._places:
                 raise UnfitError(
-                    f"OpenVINO's form of the base has no place for {name}: set the base's 'engine' "
-                    "to 'torch'."
+                    f"The base's OpenVINO conversion has no place for {name}. Set the base's "
+                    "'engine' to 'torch'."
                 )
         modules, constants = dict(one.modules), dict[str, torch.Tensor]()
         for name, (weight, bias) in one.saved.items():
@@ -220,7 +220,9 @@ class Adapters:
             return parameter
         stored = self._stored.get(name) if self._stored else None
         if stored is None or stored.shape != parameter.shape:
-            raise UnfitError(f"The base's own {name} cannot be read to compare the adapter's with.")
+            raise UnfitError(
+                f"The base's {name} cannot be read for a comparison with the adapter's."
+            )
         return stored
 
     def _pair(self, name: str, one: lora.Matrices, file: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,8 +230,8 @@ class Adapters:
         inputs, outputs = _size(layer)
         if (one.inputs, one.outputs) != (inputs, outputs):
             raise UnfitError(
-                f"Its matrices of {name} are for {one.inputs} inputs and {one.outputs} outputs; "
-                f"the base has {inputs} and {outputs} there."
+                f"The adapter's matrices of {name} are for {one.inputs} inputs and "
+                f"{one.outputs} outputs, but the base has {inputs} and {outputs}."
             )
         weight = layer.weight
         down = file.get_tensor(one.down).float()
@@ -246,10 +248,14 @@ class Adapters:
             layer = self._layer(name)
             target = getattr(layer, kind, None) if kind in ("weight", "bias") else None
             if type(layer) is not Linear or target is None:
-                raise UnfitError(f"Its own {name} takes the place of what is none here.")
+                raise UnfitError(
+                    f"The adapter replaces {name}, which is not a linear layer with this "
+                    "parameter in the base."
+                )
             if tuple(shape) != tuple(target.shape):
                 raise UnfitError(
-                    f"Its own {name} has the shape {[*shape]}; the base's has {[*target.shape]}."
+                    f"The adapter's {name} has the shape {[*shape]}, but the base's has "
+                    f"{[*target.shape]}."
                 )
             value = _placed(file.get_tensor(tensor), target)
             weight, bias = layers.get(name) or (
@@ -266,8 +272,8 @@ class Adapters:
             value = file.get_tensor(tensor).to(weight.device, weight.dtype)
             if value.shape != weight.shape or not torch.equal(value, weight):
                 raise UnfitError(
-                    f"It brings a {name} of its own, as where words were added to a vocabulary: "
-                    "merge it into the base."
+                    f"The adapter has its own {name}, for example because words were added to "
+                    "the vocabulary. Merge it into the base."
                 )
 
     def _layer(self, name: str) -> Any:
@@ -275,7 +281,8 @@ class Adapters:
         # A subclass may compute with its weights directly, without a call of the layer.
         if type(layer) is not Linear and type(layer).__name__ != _CONVOLUTION:
             raise UnfitError(
-                f"It adapts {name}, a {type(layer).__name__}: only linear layers are served."
+                f"The adapter changes {name}, a {type(layer).__name__}. Only linear layers "
+                "are supported."
             )
         return layer
 
@@ -324,7 +331,7 @@ class _Rows:
         # Some models concatenate the tokens of all rows.
         if value.dim() == 2 and value.shape[0] % self._size == 0:
             return value.view(self._size, -1, value.shape[1])
-        raise UnfitError(f"The base computes {name} for all rows at once: it cannot be adapted.")
+        raise UnfitError(f"The base computes {name} for all rows at once, so it cannot be adapted.")
 
 
 def _placed(value: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
@@ -358,4 +365,4 @@ def _own_names(model: Any, settings: Lora) -> dict[str, str]:
             if all(name and f"{prefix}{name}" in known for name in inner.values()):
                 return {name: f"{prefix}{part}" for name, part in inner.items()}
     lost = next((name for name in sorted(adapter_modules) if name not in known), "")
-    raise UnfitError(f"The base has no module {lost[:120]!a}: the adapter is for another one.")
+    raise UnfitError(f"The base has no module {lost[:120]!a}: the adapter is for another base.")

@@ -43,9 +43,9 @@ _OF_THE_BASE = frozenset({"corda", "loftq", "olora", "pissa"})
 _BIASES = frozenset({"all", "lora_only", "none"})
 _UNSERVED: Mapping[str, str] = {
     "layer_replication": "replicated layers",
-    "trainable_token_indices": "tokens that were trained",
+    "trainable_token_indices": "trained tokens",
     "alora_invocation_tokens": "invocation tokens",
-    "target_parameters": "parameters that are no modules",
+    "target_parameters": "parameters that are not modules",
     "megatron_config": "Megatron's layers",
 }
 
@@ -123,7 +123,7 @@ def read(config: Any, shapes: Mapping[str, Sequence[int]]) -> Lora:
     _check_kind(settings)
     tensors = _sorted(settings, shapes)
     if not tensors.pairs:
-        raise FormatError("has no matrices of LoRA.", WEIGHTS)
+        raise FormatError("has no LoRA matrices.", WEIGHTS)
     alpha = _number(settings.get("lora_alpha", 8), "lora_alpha")
     alphas = _Alphas.of(_patterns(settings, "alpha_pattern"), alpha)
     is_stabilised = bool(settings.get("use_rslora"))
@@ -168,7 +168,9 @@ def _sorted(settings: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) ->
     for tensor, shape in shapes.items():
         name = tensor.removeprefix(_PREFIX)
         if name == tensor:
-            raise FormatError(f"has the tensor {_shown(tensor)}, which is not LoRA's.", WEIGHTS)
+            raise FormatError(
+                f"has the tensor {_shown(tensor)}, which is not a LoRA tensor.", WEIGHTS
+            )
         if match := _MATRIX.fullmatch(name):
             tensors.pairs.setdefault(match["module"], {})[match["which"]] = tensor
         elif settings.get("use_dora") and (match := _MAGNITUDE.fullmatch(name)):
@@ -186,7 +188,7 @@ def _sorted(settings: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) ->
             tensors.saved[parameter] = (tensor, shape)
             tensors.biases.append(parameter)
         else:
-            raise FormatError(f"has the tensor {_shown(tensor)}: that is not served.", WEIGHTS)
+            raise FormatError(f"has the tensor {_shown(tensor)}, which is not supported.", WEIGHTS)
     return tensors
 
 
@@ -202,12 +204,12 @@ def _check_rows(
     kinds = (("use_dora", found.magnitudes), ("lora_bias", found.added_biases))
     for name, tensors in kinds:
         if bool(settings.get(name)) != bool(tensors) or (tensors and {*tensors} != {*modules}):
-            raise FormatError(f"has no tensors of {name} for just the modules of LoRA.", WEIGHTS)
+            raise FormatError(f"must have tensors of {name} for exactly the LoRA modules.", WEIGHTS)
         for module, tensor in tensors.items():
             if tuple(shapes[tensor]) != (modules[module].outputs,):
                 raise FormatError(
-                    f"has {_shown(tensor)} of the shape {[*shapes[tensor]]}; its matrices have "
-                    f"{modules[module].outputs} outputs.",
+                    f"has {_shown(tensor)} with the shape {[*shapes[tensor]]}, but its matrices "
+                    f"have {modules[module].outputs} outputs.",
                     WEIGHTS,
                 )
 
@@ -219,26 +221,32 @@ def _alone(found: _Tensors) -> str:
         ("biases of its matrices", found.added_biases),
     )
     named = [kind for kind, tensors in kinds if tensors]
-    return f"It has {' and '.join(named)}, which the rows of a batch cannot share." if named else ""
+    return (
+        f"The adapter has {' and '.join(named)}, which the rows of a batch cannot share."
+        if named
+        else ""
+    )
 
 
 def _check_kind(settings: Mapping[str, Any]) -> None:
     kind = str(settings.get("peft_type"))
     if kind.upper() != "LORA":
-        raise FormatError(f"is of the type {_shown(kind)}: only LORA is served.")
+        raise FormatError(f"has the type {_shown(kind)}: only LoRA is supported.")
     for name, description in _UNSERVED.items():
         if settings.get(name):
-            raise FormatError(f"has {name}: {description} are not served. Train without.")
+            raise FormatError(
+                f"has {name}: {description} are not supported. Train the adapter without them."
+            )
     bias: Any = settings.get("bias", "none")
     if not isinstance(bias, str) or bias not in _BIASES:
         raise FormatError(
-            f"has the bias {_shown(str(bias))}: known are {', '.join(sorted(_BIASES))}."
+            f"has the unknown bias {_shown(str(bias))}. Use one of {', '.join(sorted(_BIASES))}."
         )
     begun = str(settings.get("init_lora_weights", True)).lower()
     if begun.startswith(tuple(_OF_THE_BASE)):
         raise FormatError(
-            f"was begun by {_shown(begun)}, which changed the base's own weights: save it with "
-            "path_initial_model_for_weight_conversion, or merge it."
+            f"was initialized by {_shown(begun)}, which changed the base's weights. Save "
+            "the adapter with path_initial_model_for_weight_conversion, or merge it."
         )
 
 
@@ -251,18 +259,18 @@ def _matrices(
     is_stabilised: bool,
 ) -> Matrices:
     if len(found) != 2:
-        raise FormatError(f"has one of the two matrices of {_shown(module)} only.", WEIGHTS)
+        raise FormatError(f"has only one of the two matrices of {_shown(module)}.", WEIGHTS)
     down, up = shapes[found["A"]], shapes[found["B"]]
     if len(down) != 2 or len(up) != 2 or down[0] != up[1]:
         raise FormatError(
-            f"has matrices of {_shown(module)} that do not fit each other: {[*down]} and "
-            f"{[*up]}. Only those of linear layers are served.",
+            f"has matrices of {_shown(module)} that do not match: {[*down]} and {[*up]}. "
+            "Only matrices of linear layers are supported.",
             WEIGHTS,
         )
     rank = down[0]
     if not 1 <= rank <= MAX_RANK:
         raise FormatError(
-            f"has a rank of {rank} for {_shown(module)}: served are 1 to {MAX_RANK}.", WEIGHTS
+            f"has a rank of {rank} for {_shown(module)}; it must be from 1 to {MAX_RANK}.", WEIGHTS
         )
     scale = alpha / (math.sqrt(rank) if is_stabilised else rank)
     return Matrices(rank, down[1], up[0], scale, found["A"], found["B"])
@@ -273,7 +281,7 @@ def _saved_modules(settings: Mapping[str, Any]) -> frozenset[str]:
     if not isinstance(modules, list) or not all(
         isinstance(module, str) for module in cast("list[Any]", modules)
     ):
-        raise FormatError("has modules_to_save that are no list of names.")
+        raise FormatError("has a modules_to_save that is not a list of names.")
     return frozenset(cast("list[str]", modules))
 
 
@@ -283,12 +291,14 @@ def _patterns(settings: Mapping[str, Any], name: str) -> dict[str, float]:
     """
     patterns: Any = settings.get(name) or {}
     if not isinstance(patterns, dict):
-        raise FormatError(f"has a {name} that is no object.")
+        raise FormatError(f"has a value for {name} that is not an object.")
     numbers: dict[str, float] = {}
     for key, value in cast("dict[str, Any]", patterns).items():
         plain = key.replace("\\.", ".")
         if not _NAME.fullmatch(plain):
-            raise FormatError(f"has {_shown(key)} in its {name}: only names of modules are served.")
+            raise FormatError(
+                f"has {_shown(key)} in its {name}: only names of modules are supported."
+            )
         numbers[plain.removesuffix("$")] = _number(value, name)
     return numbers
 
@@ -324,9 +334,9 @@ class _Alphas:
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"has a {name} that is no number.")
+        raise FormatError(f"has a value for {name} that is not a number.")
     if not (math.isfinite(value) and abs(value) <= MAX_ALPHA):
-        raise FormatError(f"has a {name} of {value}.")
+        raise FormatError(f"has the value {value} for {name}, which is out of range.")
     return float(value)
 
 

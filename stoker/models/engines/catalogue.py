@@ -32,19 +32,20 @@ from stoker.wire.protocol import Speculation, WeightFormat
 class OpenVinoOptions(Strict):
     weight_format: WeightFormat | None = Field(
         default=None,
-        description="How a model's weights are kept on OpenVINO: rounded to eight bits, those of a "
-        "language model to eight or four, which takes less memory and time, and changes its "
-        "answers. Until the model is converted, and where it cannot be, it runs with the weights "
-        "as they are.",
+        description="How a model's weights are stored on OpenVINO: rounded to eight bits, or "
+        "for a language model to eight or four bits. Rounded weights take less "
+        "memory and time, and change the model's answers. Until the model is "
+        "converted, or if it cannot be converted, it runs with its original "
+        "weights.",
     )
 
 
 class SchedulingOptions(Strict):
     speculation: Speculation | None = Field(
         default=None,
-        description="How a language model on torch or OpenVINO writes several tokens in one pass. "
-        "`prompt_lookup`, the default: what stands in the text already is a guess of what comes "
-        "next, and is computed while that is faster. `off`: a token at a time.",
+        description="How a language model on torch or OpenVINO writes several tokens in one "
+        "pass. `prompt_lookup`, the default: guesses the next tokens from the text "
+        "so far, while that is faster. `off`: one token at a time.",
     )
 
 
@@ -54,7 +55,7 @@ OURS = (
     EngineRecord(
         name="openvino",
         title="OpenVINO",
-        meaning="`openvino`: without waiting for that, and `failed` where it cannot be;",
+        meaning="`openvino`: converts at once, and `failed` if that is not possible;",
         serves={
             ModelKind.PASSES: ("float32", "bfloat16", INT8),
             ModelKind.TEXT: ("float32", "bfloat16"),
@@ -81,7 +82,7 @@ OURS = (
     EngineRecord(
         name="torch",
         title="torch",
-        meaning="`torch`: never. A worker tells what runs it.",
+        meaning="`torch`: always torch. A worker reports the engine that runs it.",
         serves=dict.fromkeys(
             (ModelKind.PASSES, ModelKind.LOOPS, ModelKind.TEXT, ModelKind.VISION), DTYPES
         ),
@@ -94,7 +95,7 @@ OURS = (
     EngineRecord(
         name="vllm",
         title="vLLM",
-        meaning="`vllm`: text generation on vLLM, where the server's operator has installed it.",
+        meaning="`vllm`: text generation on vLLM, if the server's operator has installed it.",
         serves={ModelKind.TEXT: DTYPES},
         purpose="generates text",
         environment=OwnPython(
@@ -108,7 +109,7 @@ OURS = (
     EngineRecord(
         name="diffusers",
         title="diffusers",
-        meaning="`diffusers`: images and video, which nothing else runs.",
+        meaning="`diffusers`: images and video, which no other engine runs.",
         serves={ModelKind.DRAWING: DTYPES},
         for_stages="stoker.models.engines.diffusers:DiffusersEngine.of",
     ),
@@ -132,7 +133,7 @@ def _check_loaders(record: EngineRecord) -> None:
     if (kinds & LANGUAGE and not record.for_language) or (
         kinds - LANGUAGE and not record.for_stages
     ):
-        raise PluginError(f"the engine '{record.name}' does not say where it is loaded from")
+        raise PluginError(f"the engine '{record.name}' does not name its loader")
 
 
 def _check_options(records: Iterable[EngineRecord]) -> None:
@@ -141,7 +142,8 @@ def _check_options(records: Iterable[EngineRecord]) -> None:
         for option in record.options.model.model_fields if record.options else ():
             if option in owners:
                 raise PluginError(
-                    f"the engines '{owners[option]}' and '{record.name}' both take '{option}'"
+                    f"the engines '{owners[option]}' and '{record.name}' both have the option "
+                    f"'{option}'"
                 )
             owners[option] = record.name
 
@@ -174,7 +176,7 @@ def missing(engine: str, pipeline: str) -> str:
     """Returns the message for a deployment with an engine that is removed or does not serve it
     now.
     """
-    return f"This server has no engine '{engine}' any more that serves '{pipeline}'."
+    return f"This server no longer has an engine '{engine}' that serves '{pipeline}'."
 
 
 def may_convert(engine: str) -> bool:

@@ -71,15 +71,16 @@ def check_shapes(model: Any, mismatched: Collection[tuple[str, Any, Any]]) -> No
         return
     listed = sorted(mismatched, key=lambda entry: entry[0])
     shown = "; ".join(
-        f"{name} has the shape {list(stored)} in the files and {list(expected)} by config.json"
+        f"{name} has the shape {list(stored)} in the files, but {list(expected)} in config.json"
         for name, stored, expected in listed[:_SHOWN]
     )
     more = f" (and {len(listed) - _SHOWN} more)" if len(listed) > _SHOWN else ""
     key = next((key for name, *_ in listed for known, key in _KEYS if known.search(name)), None)
     advice = f"Correct '{key}' in config.json, or upload" if key else "Upload"
     raise UnfitWeightsError(
-        f"config.json describes another {type(model).__name__} than the weights are of: "
-        f"{shown}{more}. {advice} the config.json that these weights were saved with"
+        f"the weights do not match the {type(model).__name__} that config.json "
+        f"describes: {shown}{more}. {advice} the config.json that these weights were "
+        "saved with"
     )
 
 
@@ -99,8 +100,9 @@ def check(model: Any, missing: Collection[str]) -> None:
         shown = ", ".join(lacking[:_SHOWN])
         more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
         raise MissingWeightsError(
-            f"the files lack {len(lacking)} of the weights that {type(model).__name__} has by its "
-            f"configuration: {shown}{more}. Save the model with all its weights"
+            f"the files lack {len(lacking)} of the weights that the configuration of "
+            f"{type(model).__name__} requires: {shown}{more}. Save the model with all "
+            "its weights"
         )
 
 

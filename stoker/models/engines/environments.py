@@ -78,7 +78,7 @@ def installed(settings: Settings, name: str) -> Environment | None:
 def missing(name: str) -> str:
     """Returns the message for a request for an engine without its environment."""
     setting = _of(name).python_setting
-    hint = f", or name an interpreter that has it in STOKER_{setting.upper()}" if setting else ""
+    hint = f", or set STOKER_{setting.upper()} to an interpreter that has it" if setting else ""
     return (
         f"The engine '{name}' is not installed on this server: its operator can run "
         f"'stoker engines install {name}'{hint}."
@@ -190,7 +190,7 @@ def _alone(settings: Settings, name: str) -> Generator[Path]:
 def _of(name: str) -> OwnPython:
     environment = catalogue.ENGINES[name].environment
     if environment is None:
-        raise ValueError(f"the engine '{name}' has no environment of its own")
+        raise ValueError(f"the engine '{name}' has no separate Python environment")
     return environment
 
 

@@ -44,7 +44,7 @@ def tensors(outputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """
     present = {name: value for name, value in outputs.items() if value is not None}
     if not all(isinstance(value, torch.Tensor) for value in present.values()):
-        raise NotExportableError("Its outputs are more than tensors.")
+        raise NotExportableError("The model has outputs that are not tensors.")
     return present
 
 

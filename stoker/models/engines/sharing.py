@@ -105,11 +105,11 @@ def _refuse_without_numbers(
     lacking = [_without_numbers(*pair) for pair in zip(samples, outputs, strict=True)]
     if not lacking or not all(lacking):
         return
-    cause = "Its weights hold NaN or infinity: save it with sound weights"
+    cause = "Its weights contain NaN or infinity: save the model with valid weights"
     if engine.dtype != torch.float32:
-        cause += ". Or they are too large for this dtype: deploy it with 'dtype': 'float32'"
+        cause += ". Or the weights exceed this dtype's range: deploy with 'dtype': 'float32'"
     raise UnfitError(
-        f"the model gives no numbers (NaN) in {', '.join(lacking[0])}, computed in "
+        f"the model returns NaN in {', '.join(lacking[0])}, computed in "
         f"{str(engine.dtype).removeprefix('torch.')}. {cause}"
     )
 

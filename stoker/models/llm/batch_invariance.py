@@ -41,8 +41,8 @@ def find(runner: TorchRunner) -> Sharing:
         if worst <= tolerance:
             return sharing
     raise UnfitError(
-        f"the model gives other tokens when it is computed step by step: by {worst:.1e} of the "
-        "largest logit"
+        "the model's results differ when it is computed step by step: by "
+        f"{worst:.1e} of the largest logit"
     )
 
 

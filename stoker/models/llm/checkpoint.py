@@ -61,7 +61,7 @@ def architecture(folder: Path) -> str:
     config: Mapping[str, Any] = json.loads((folder / "config.json").read_bytes())
     (name, *_) = config.get("architectures") or [""]
     if name not in VISION:
-        raise UnservedModelError(f"{name} is not served; served are: {', '.join(VISION)}.")
+        raise UnservedModelError(f"{name} is not supported. Use one of {', '.join(VISION)}.")
     return name
 
 

@@ -15,9 +15,9 @@ from stoker.wire.notices import Notice, unserved
 
 _NO_END = Notice(
     "no_end_of_text",
-    "Nothing ends this model's answers: neither generation_config.json nor config.json has an "
-    "'eos_token_id', and the tokenizer has no end either. Answers go on until 'max_tokens', a "
-    "'stop', or the end of the context.",
+    "This model has no token that ends an answer: generation_config.json and "
+    "config.json have no 'eos_token_id', and the tokenizer has no end token. "
+    "Answers continue until 'max_tokens', a 'stop', or the end of the context.",
 )
 
 

@@ -94,7 +94,7 @@ def _strings(value: Any) -> list[str]:
     values = cast("list[Any]", value if isinstance(value, list) else [value])
     is_right = all(isinstance(text, str) and 0 < len(text) <= _STOP_CHARS for text in values)
     if not is_right or len(values) > MAX_STOPS:
-        raise FieldError(f"at most {MAX_STOPS} texts of at most {_STOP_CHARS} characters")
+        raise FieldError(f"up to {MAX_STOPS} texts of up to {_STOP_CHARS} characters each")
     return values
 
 
@@ -119,8 +119,8 @@ def _is_token(value: Any) -> bool:
 _SHARE = _number(0, 1)
 _PART = _number(1e-6, 1)
 _CUTOFF = _number(0, 0.999999)
-_NO_BEAMS = "answers are drawn token by token, without a search over beams"
-_NO_SUCH_SEARCH = "this way of searching is not served"
+_NO_BEAMS = "answers are generated token by token, without beam search"
+_NO_SUCH_SEARCH = "this search method is not supported"
 FIELDS: Mapping[str, Field] = {
     "eos_token_id": Field(_tokens),
     "do_sample": Field(_flag),
@@ -150,7 +150,8 @@ FIELDS: Mapping[str, Field] = {
     "watermarking_config": Field(_object),
     "stop_strings": Field(_strings),
     "max_length": Field(
-        _count, "answers without 'max_tokens' go on until their end, or until the context is full"
+        _count,
+        ("answers without 'max_tokens' continue until their end, or until the context is full"),
     ),
     "num_beams": Field(_any, _NO_BEAMS, (1,)),
     "num_return_sequences": Field(_any, "the request's 'n' is the number of answers", (1,)),
@@ -158,9 +159,9 @@ FIELDS: Mapping[str, Field] = {
     "dola_layers": Field(_any, _NO_SUCH_SEARCH),
     "constraints": Field(_any, _NO_SUCH_SEARCH),
     "force_words_ids": Field(_any, _NO_SUCH_SEARCH),
-    "guidance_scale": Field(_any, "there is no guidance by a second prompt", (1,)),
+    "guidance_scale": Field(_any, "guidance by a second prompt is not supported", (1,)),
     "token_healing": Field(_any, "prompts are not shortened", (False,)),
-    "max_time": Field(_any, "answers have no limit in seconds"),
+    "max_time": Field(_any, "answers have no time limit"),
 }
 
 
@@ -195,7 +196,7 @@ def parsed(given: Mapping[str, Any], file: str) -> tuple[dict[str, Any], list[No
         try:
             values[name] = field.parse(value)
         except FieldError as error:
-            notices.append(unserved(name, value, f"it has to be {error}", file))
+            notices.append(unserved(name, value, f"it must be {error}", file))
             continue
         if field.unserved:
             notices.append(unserved(name, value, field.unserved, file))

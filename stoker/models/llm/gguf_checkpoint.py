@@ -103,7 +103,9 @@ def load_model(folder: Path, name: str, **options: Any) -> Any:
         **options,
     )
     if missing := sorted(loading_info["missing_keys"]):
-        raise GgufError(f"{name} lacks {len(missing)} of the model's tensors, {missing[0]} first.")
+        raise GgufError(
+            f"{name} lacks {len(missing)} of the model's tensors, such as {missing[0]}."
+        )
     _, tensors = _read(folder / name)
     if _FREQUENCIES in tensors:
         _slow_down(model, folder / name)

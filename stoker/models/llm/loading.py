@@ -89,7 +89,7 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     if spec.sharing:
         runner.restrict(spec.sharing)
     else:
-        progress(0.9, "looking what may share a batch")
+        progress(0.9, "checking which inputs may share a batch")
         runner.enter_thread()
         sharing.find(runner)
     return runner

@@ -67,7 +67,7 @@ class Matcher:
         self._matcher.unsafe_compute_mask_ptr(self._bits.data_ptr(), self._bits.numel() * 4)
         if self._matcher.is_error():
             why = line(self._matcher.get_error())
-            raise FormError(f"The form of the answer could not be followed: {why}.")
+            raise FormError(f"The answer could not follow the requested form: {why}.")
         allowed = _unpacked(self._bits)[: logits.numel()].to(logits.device)
         logits[: allowed.numel()].masked_fill_(~allowed, -torch.inf)
         logits[allowed.numel() :] = -torch.inf

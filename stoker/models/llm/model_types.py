@@ -52,30 +52,27 @@ state between passes, and the effect of padding differ between kinds, so no othe
 """
 
 _DECODER = (
-    "is the decoder of a model that reads with an encoder, and knows nothing without it. "
-    "Upload the whole model."
+    "is the decoder of an encoder-decoder model, and does not work without the "
+    "encoder. Upload the whole model."
 )
-_HELPER = "drafts for another model, and answers nothing by itself."
-_PART = (
-    "is a part of a model for images, and transformers does not load it alone. "
-    "Upload a model that is for text."
-)
-_SOUND = "writes sound, not text."
+_HELPER = "drafts for another model, and generates no answers by itself."
+_PART = "is part of an image model, and transformers does not load it alone. Upload a text model."
+_SOUND = "generates sound, not text."
 _WITHOUT_CACHE = (
-    "keeps nothing of what it has read: each token would cost as much as the whole text."
+    "keeps no cache of earlier tokens: each token would cost as much as the whole text."
 )
 UNFIT: Mapping[str, str] = {
     "bart": _DECODER,
     "bigbird_pegasus": _DECODER,
     "blenderbot": _DECODER,
     "blenderbot-small": _DECODER,
-    "blt": "cannot go on with a text: `generate` of transformers fails on it, too.",
-    "cpmant": "puts tokens of its own before a text, which then cannot be read in pieces.",
+    "blt": "cannot continue a text: `generate` of transformers fails on it, too.",
+    "cpmant": "inserts its own tokens before a text, which then cannot be read in pieces.",
     "emu3": _PART,
     "emu3_text_model": _PART,
     "gemma4_assistant": _HELPER,
     "gemma4_unified_assistant": _HELPER,
-    "git": "describes images. Name the pipeline image-to-text.",
+    "git": "describes images. Use the pipeline image-to-text.",
     "marian": _DECODER,
     "mbart": _DECODER,
     "mllama": _PART,
@@ -88,8 +85,8 @@ UNFIT: Mapping[str, str] = {
     "pegasus": _DECODER,
     "plbart": _DECODER,
     "prophetnet": _DECODER,
-    "recurrent_gemma": "keeps its state in itself and not with each text: requests would change "
-    "one another's answers.",
+    "recurrent_gemma": "keeps its state in the model and not with each text: requests would change "
+    "each other's answers.",
     "trocr": _DECODER,
     "whisper": _DECODER,
     "xlm": _WITHOUT_CACHE,

@@ -83,7 +83,7 @@ def computed(
     """
     for number, one in enumerate(prompts):
         if runner.admit(number, one) is None or not runner.reserve(number, len(one)):
-            raise NotExportableError("Its cache has no room for the comparison.")
+            raise NotExportableError("The model's cache has no room for the comparison.")
     *shared, last = range(len(prompts))
     ends = [(len(prompts[one]) // 2, len(prompts[one]) - 1, len(prompts[one])) for one in shared]
     starts = [(0, *one[:-1]) for one in ends]

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from stoker.models.llm.logit_rules import LogitRules
     from stoker.models.llm.matcher import Matcher
 
-NOTHING = "The model gave no token that could be drawn."
+NOTHING = "The model returned no token that could be sampled."
 UNWRITABLE = (
-    "The form of the answer cannot be followed: the model's tokenizer, or its generation_config."
-    "json, has no token for what has to come next. Ask for a wider form, or none."
+    "The answer cannot follow the requested form: the model's tokenizer, or its "
+    "generation_config.json, has no token that may come next. Request a less "
+    "restrictive form, or none."
 )
 _COLDEST = 1e-6
 """Minimum temperature. Below it, logits would overflow, and the likeliest token has all of the

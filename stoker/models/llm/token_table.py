@@ -18,10 +18,10 @@ from tokenizers import decoders
 from stoker.models.llm.errors import FormError
 
 WITHOUT_BYTES = (
-    "this model's tokenizer joins its tokens by spaces, so that no token stands for certain "
-    "characters. Forms need a byte-level tokenizer, one with byte fallback, or one whose tokens "
-    "carry their spaces, such as Unigram and BPE with a suffix. Describe the form in the prompt "
-    "instead"
+    "this model's tokenizer joins its tokens with spaces, so a token does not "
+    "represent fixed characters. Forms need a byte-level tokenizer, one with "
+    "byte fallback, or one with spaces in its tokens, such as Unigram and BPE "
+    "with a suffix. Describe the form in the prompt instead"
 )
 _FRAME_CHARS, _FRAMES = 3, 24
 _TRIED, _TRIED_TOKENS = 200, 5

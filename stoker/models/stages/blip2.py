@@ -58,8 +58,8 @@ class Blip2Stages(ImageStages, GenerateStages):
         length, limit = tokens.shape[1], self._positions()
         if length > limit:
             raise InputError(
-                f"The text has {len(prompt_tokens)} tokens; beside an image this model takes at "
-                f"most {limit - len(places)}.",
+                f"The text has {len(prompt_tokens)} tokens; with an image, this model takes "
+                f"at most {limit - len(places)}.",
                 field=field,
                 of_item=False,
             )

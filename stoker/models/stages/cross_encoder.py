@@ -87,8 +87,8 @@ def described(read: Read) -> CrossEncoder:
     if activation not in ACTIVATIONS:
         raise UnfitError(
             file,
-            f"names the activation {ascii(path)[:_SHOWN_CHARACTERS]}, which is not served. "
-            f"Served are {', '.join(ACTIVATIONS)}, all of torch.nn.",
+            f"names the activation {ascii(path)[:_SHOWN_CHARACTERS]}, which is not "
+            f"supported. Use one of {', '.join(ACTIVATIONS)}, all of torch.nn.",
         )
     prompts = _object(about.get("prompts") if is_ours else None)
     return CrossEncoder(activation, str(prompts.get(str(about.get("default_prompt_name"))) or ""))
@@ -99,14 +99,15 @@ def _check_modules(modules: Any) -> None:
     if LOGIT_SCORE in kinds:
         raise UnfitError(
             MODULES,
-            f"names the module {LOGIT_SCORE}: this cross-encoder scores by a language model's "
-            "logits, which is not served. Upload it as a model for sequence classification.",
+            f"names the module {LOGIT_SCORE}: scores from a language model's logits are "
+            "not supported. Upload it as a model for sequence classification.",
         )
     if kinds != [TRANSFORMER]:
         raise UnfitError(
             MODULES,
-            f"names the modules {ascii(', '.join(kinds))[:_SHOWN_CHARACTERS]}. A cross-encoder "
-            f"that is served consists of one {TRANSFORMER} for sequence classification.",
+            f"names the modules {ascii(', '.join(kinds))[:_SHOWN_CHARACTERS]}. A "
+            f"supported cross-encoder consists of one {TRANSFORMER} for sequence "
+            "classification.",
         )
 
 
@@ -114,8 +115,8 @@ def _check_ways(settings: Mapping[str, Any]) -> None:
     if "message" in _object(settings.get("modality_config")):
         raise UnfitError(
             SETTINGS,
-            "has pairs of texts written as chat messages before they are scored: that is not "
-            "served.",
+            "formats pairs of texts as chat messages before they are scored, which is "
+            "not supported.",
         )
 
 

@@ -89,7 +89,7 @@ class EmbeddingStages(TextStages):
             return [self.embedded_text(item, self.prompt(parameters), parameters, field=field)]
         fields = cast("dict[str, Any]", item)
         if "image" in fields:
-            raise InputError("This model embeds texts, and no images.", field=field)
+            raise InputError("This model embeds texts, not images.", field=field)
         if "tokens" in fields:
             truncation = bool(parameters.get("truncation"))
             return [self.token_sample(fields["tokens"], truncation=truncation, field=field)]
@@ -199,17 +199,16 @@ class EmbeddingStages(TextStages):
         requested = parameters.get("embedding_type", self.vectors)
         if requested != self.vectors:
             raise InputError(
-                f"This model makes {_WORDS[self.vectors]}: ask for '{self.vectors}', or leave it "
-                "out.",
+                f"This model makes {_WORDS[self.vectors]}: send '{self.vectors}', or leave it out.",
                 field="embedding_type",
                 of_item=False,
             )
 
 
 _WORDS: Mapping[Kind, str] = {
-    "dense": "one dense vector a text",
-    "sparse": "one sparse vector a text",
-    "multi": "one vector a token",
+    "dense": "one dense vector per text",
+    "sparse": "one sparse vector per text",
+    "multi": "one vector per token",
 }
 
 

@@ -40,7 +40,7 @@ class FlorenceStages(ImageStages, GenerateStages):
         for task in self.processor.task_prompts_without_inputs:
             if task in prompt and prompt != task:
                 raise InputError(
-                    f"'prompt' must be {task} and nothing else: that task takes no text.",
+                    f"'prompt' must be {task} and nothing else: this task accepts no text.",
                     field="prompt",
                     of_item=False,
                 )
@@ -49,7 +49,7 @@ class FlorenceStages(ImageStages, GenerateStages):
         limit: int = self.config.text_config.max_position_embeddings
         if length > limit:
             raise InputError(
-                f"'prompt' makes {length} tokens with the image; this model takes at most {limit}.",
+                f"'prompt' and the image have {length} tokens; this model takes at most {limit}.",
                 field="prompt",
                 of_item=False,
             )

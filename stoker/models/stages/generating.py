@@ -37,44 +37,60 @@ class _Generation(BaseModel):
         default=None,
         ge=1,
         le=MAX_NEW_TOKENS,
-        description="Most tokens to generate; default: the model's own `max_new_tokens` or "
-        f"`max_length`, else {DEFAULT_NEW_TOKENS}, and never more than it can.",
+        description="Maximum number of tokens to generate. Default: the model's own "
+        f"`max_new_tokens` or `max_length`, else {DEFAULT_NEW_TOKENS}, within the "
+        "model's own limit.",
     )
     min_new_tokens: int | None = Field(
-        default=None, ge=0, le=MAX_NEW_TOKENS, description="Fewest tokens to generate."
+        default=None, ge=0, le=MAX_NEW_TOKENS, description="Minimum number of tokens to generate."
     )
     num_beams: int | None = Field(
-        default=None, ge=1, le=MAX_BEAMS, description="Beams of the search; 1: none."
+        default=None, ge=1, le=MAX_BEAMS, description="Number of beams. 1 means no beam search."
     )
     do_sample: bool | None = Field(
-        default=None, description="Draw tokens at random instead of taking the likeliest."
+        default=None, description="Sample tokens at random instead of choosing the likeliest."
     )
     temperature: float | None = Field(
         default=None,
         ge=MIN_TEMPERATURE,
         le=100,
-        description="Above 1 flattens the distribution drawn from.",
+        description="Values above 1 flatten the distribution to sample from.",
     )
     top_p: float | None = Field(
-        default=None, gt=0, le=1, description="Draw from the likeliest tokens of this total."
+        default=None,
+        gt=0,
+        le=1,
+        description="Sample from the likeliest tokens with this total probability.",
     )
     top_k: int | None = Field(
-        default=None, ge=0, le=1_000_000, description="Draw from this many likeliest; 0: from all."
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="Sample from this many likeliest tokens. 0 means all tokens.",
     )
     repetition_penalty: float | None = Field(
         default=None,
         ge=MIN_PENALTY,
         le=MAX_PENALTY,
-        description="Above 1 makes generated tokens less likely again.",
+        description="Values above 1 make repetitions of generated tokens less likely.",
     )
     length_penalty: float | None = Field(
-        default=None, ge=-10, le=10, description="Of beam search: above 0 favours longer texts."
+        default=None,
+        ge=-10,
+        le=10,
+        description="For beam search: values above 0 favour longer texts.",
     )
     no_repeat_ngram_size: int | None = Field(
-        default=None, ge=0, le=64, description="No sequence of so many tokens occurs twice; 0: any."
+        default=None,
+        ge=0,
+        le=64,
+        description="Length of token sequences that must not repeat. 0 means no limit.",
     )
     seed: int | None = Field(
-        default=None, ge=0, lt=2**63, description="Makes sampling repeatable, input by input."
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="Makes sampling repeatable, separately for each input.",
     )
 
 
@@ -84,13 +100,19 @@ class GenerateKwargs(_Generation):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     early_stopping: bool | Literal["never"] | None = Field(
-        default=None, description="When beam search ends, as transformers defines it."
+        default=None, description="Condition that ends beam search, as transformers defines it."
     )
     min_p: float | None = Field(
-        default=None, ge=0, le=1, description="Least share of the likeliest token's probability."
+        default=None,
+        ge=0,
+        le=1,
+        description="Minimum probability of a token, as a share of the likeliest token's.",
     )
     typical_p: float | None = Field(
-        default=None, gt=0, le=1, description="Draw from locally typical tokens of this total."
+        default=None,
+        gt=0,
+        le=1,
+        description="Sample from locally typical tokens with this total probability.",
     )
 
 
@@ -100,15 +122,15 @@ class GenerationOptions(_Generation):
     generate_kwargs: GenerateKwargs | None = Field(
         default=None,
         validation_alias=AliasChoices("generate_kwargs", "generate_parameters"),
-        description="Options of `generate` in an object, these and some rarer ones; also taken "
-        "as `generate_parameters`.",
+        description="Options of `generate` in an object: these and some rarer ones. "
+        "`generate_parameters` is accepted, too.",
     )
 
     @model_validator(mode="after")
     def _once(self) -> Self:
         further = self.generate_kwargs or GenerateKwargs()
         if twice := sorted(further.model_fields_set & self.model_fields_set):
-            raise ValueError(f"'{twice[0]}' is given twice: in 'generate_kwargs' and beside it")
+            raise ValueError(f"'{twice[0]}' is given twice: in 'generate_kwargs' and outside it")
         return self
 
 
@@ -263,15 +285,15 @@ _NOT_OURS: Mapping[str, Any] = {
 """Fields that do not change answers, only the return format of `generate` or its way of
 computing.
 """
-_NO_SUCH_SEARCH = "transformers has it no more without code from the hub"
+_NO_SUCH_SEARCH = "transformers supports it only with code from the hub"
 _UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "constraints": ((None,), _NO_SUCH_SEARCH),
     "diversity_penalty": ((None, 0, 0.0), _NO_SUCH_SEARCH),
     "dola_layers": ((None,), _NO_SUCH_SEARCH),
     "force_words_ids": ((None,), _NO_SUCH_SEARCH),
-    "guidance_scale": ((None, 1, 1.0), "there is no guidance by a second prompt"),
+    "guidance_scale": ((None, 1, 1.0), "guidance by a second prompt is not supported"),
     "num_beam_groups": ((None, 1), _NO_SUCH_SEARCH),
-    "num_return_sequences": ((None, 1), "an input has one answer"),
+    "num_return_sequences": ((None, 1), "each input has one answer"),
     "penalty_alpha": ((None, 0, 0.0), _NO_SUCH_SEARCH),
     "token_healing": ((None, False), "prompts are not shortened"),
 }

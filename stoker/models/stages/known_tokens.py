@@ -69,7 +69,7 @@ def check_special(tokenizer: Any, rows: int) -> None:
         log.debug("tokenizer rejects empty text", exc_info=True)
         return
     around = [token for token in around if isinstance(token, int)]
-    refuse_needed(tokenizer, around, rows, "the tokenizer puts it around every text")
+    refuse_needed(tokenizer, around, rows, "the tokenizer adds it to every text")
 
 
 def refuse_needed(tokenizer: Any, tokens: Iterable[int], rows: int, why: str) -> None:

@@ -107,7 +107,7 @@ def of_modules(
         mask: Settings of the module `MultiVectorMask`.
     """
     if mask.get("keep_only_token_ids"):
-        raise FormatError("keeps the vectors of some tokens only: that is not served.")
+        raise FormatError("keeps the vectors of only some tokens, which is not supported.")
     within = mask.get("skiplist_tasks")
     return Interaction(
         prompts={role: prompts.get(role, "") for role in ROLES},
@@ -123,14 +123,17 @@ def _expansion(given: Any) -> Expansion | None:
     if given is None:
         return None
     if not isinstance(given, dict):
-        raise FormatError("has a query_expansion that is no object.")
+        raise FormatError("has a query_expansion that is not an object.")
     settings = cast("dict[str, Any]", given)
     length = _length(settings, "length")
     if length is None:
         raise FormatError("has a query_expansion without a length.")
     strategy, token = settings.get("strategy"), settings.get("token")
     if strategy not in ("fixed", "min"):
-        raise FormatError(f"has the strategy {ascii(strategy)[:80]} to expand queries.")
+        raise FormatError(
+            f"has the unknown strategy {ascii(strategy)[:80]} to expand queries. Use "
+            "'fixed' or 'min'."
+        )
     return Expansion(
         length,
         strategy == "fixed",
@@ -144,7 +147,9 @@ def _length(settings: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if type(value) is not int or not 1 <= value <= MAX_EXPANDED:
-        raise FormatError(f"has the {name} {ascii(value)[:80]}; it is from 1 to {MAX_EXPANDED}.")
+        raise FormatError(
+            f"has the {name} {ascii(value)[:80]}; it must be from 1 to {MAX_EXPANDED}."
+        )
     return value
 
 
@@ -156,5 +161,5 @@ def _words(given: Any) -> Sequence[str]:
     if not isinstance(given, list) or not all(
         isinstance(word, str) for word in cast("list[Any]", given)
     ):
-        raise FormatError("has something else where a list of words belongs.")
+        raise FormatError("has another value in the place of a list of words.")
     return cast("list[str]", given)

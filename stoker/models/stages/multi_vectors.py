@@ -37,7 +37,7 @@ class MultiVectorStages(EmbeddingStages):
         self._head = SentenceHead.of(folder)
         self.about = self._head.about
         if self.about.interaction is None:
-            raise UnfitError("config.json", "is of a model that makes one vector a text.")
+            raise UnfitError("config.json", "describes a model that makes one vector per text.")
         self._interaction: Interaction = self.about.interaction
         if self._interaction.has_markers:
             self._know_markers()
@@ -70,7 +70,10 @@ class MultiVectorStages(EmbeddingStages):
         word = expansion.token or self.tokenizer.mask_token
         token = None if word is None else self.tokenizer.get_vocab().get(word)
         if token is None:
-            raise UnfitError("config_sentence_transformers.json", f"has queries expanded by {word}")
+            raise UnfitError(
+                "config_sentence_transformers.json",
+                f"expands queries by {word}, which is not a token of the model",
+            )
         return token
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:

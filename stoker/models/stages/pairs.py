@@ -58,8 +58,8 @@ class PairStages(TextStages):
             cut_tokens += 0 if cut == "first" else len(self._tokens(second))
             if cut_tokens <= whole - limit:
                 raise InputError(
-                    f"The model takes at most {limit} tokens, and what the {cuttable} is read "
-                    f"with leaves none for it: shorten that.",
+                    f"The model takes at most {limit} tokens, and the text next to the "
+                    f"{cuttable} leaves none for it. Shorten that text.",
                     field=field,
                 )
             encoded = self._cut(first, second, cut, limit)
@@ -134,9 +134,9 @@ class RelevanceStages(PairStages):
             )
         if (labels := getattr(self.config, "num_labels", 1)) > _MAX_LABELS:
             raise InputError(
-                f"This model gives {labels} labels, and none of them says how relevant a document "
-                "is: a reranker has one label, or two of which the last one is the positive one. "
-                "/v1/classifications/text gives the labels of a pair of texts.",
+                f"This model returns {labels} labels, and none of them states how relevant a "
+                "document is. A reranker has one label, or two labels with the positive one "
+                "last. Use /v1/classifications/text for the labels of a pair of texts.",
                 field="model",
                 of_item=False,
             )

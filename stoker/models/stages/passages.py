@@ -54,13 +54,13 @@ class ReadingStages(TextStages):
             raise _refusal(
                 "max_seq_len",
                 f"must be more than {special + len(question_tokens)}: the question alone has "
-                f"{len(question_tokens)} tokens. At most {limit}; 'max_question_len' cuts the "
-                "question.",
+                f"{len(question_tokens)} tokens. The maximum is {limit}; 'max_question_len' "
+                "truncates the question.",
             )
         if overlap is not None and overlap >= room:
             raise _refusal(
                 "doc_stride",
-                f"must be less than {room}, the tokens of the context that a window has.",
+                f"must be less than {room}, the number of context tokens in a window.",
             )
         stride = min(OVERLAP, size // 2, room // 2) if overlap is None else overlap
         # With padding on the left, the context is on the left too, as in the model's training.

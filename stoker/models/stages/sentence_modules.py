@@ -242,8 +242,9 @@ def _splade(module: Module) -> Splade:
     if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise UnfitError(
             file,
-            f"names the pooling {_shown(pooling)} and the activation {_shown(activation)}; served "
-            "are 'max' and 'sum', 'relu' and 'log1p_relu'.",
+            f"names the pooling {_shown(pooling)} and the activation "
+            f"{_shown(activation)}. Use the pooling 'max' or 'sum', and the activation "
+            "'relu' or 'log1p_relu'.",
         )
     return Splade(pooling, activation == "log1p_relu")
 
@@ -256,8 +257,8 @@ def _module(given: Mapping[str, Any], read: Read) -> Module:
     if kind not in SERVED:
         raise UnfitError(
             MODULES,
-            f"names the module {_shown(kind)}, which is not served. "
-            f"A model of sentence-transformers may consist of {', '.join(SERVED)}.",
+            f"names the module {_shown(kind)}, which is not supported. A model of "
+            f"sentence-transformers may consist of {', '.join(SERVED)}.",
         )
     path = str(given.get("path", ""))
     if kind == TRANSFORMER and path:
@@ -267,7 +268,9 @@ def _module(given: Mapping[str, Any], read: Read) -> Module:
             "release of sentence-transformers, which puts it into the top folder.",
         )
     if kind != TRANSFORMER and not _FOLDER.fullmatch(path):
-        raise UnfitError(MODULES, f"names the folder {_shown(path)}, which is none of a module.")
+        raise UnfitError(
+            MODULES, f"names the folder {_shown(path)}, which is not the folder of a module."
+        )
     file = f"{path}/config.json"
     return Module(kind, path, _object(file, read(file)) if path else {})
 
@@ -275,16 +278,18 @@ def _module(given: Mapping[str, Any], read: Read) -> Module:
 def _check_order(modules: Sequence[Module], *, needs_head: bool) -> None:
     kinds = [kind.kind for kind in modules]
     if not kinds or kinds[0] != TRANSFORMER or kinds.count(TRANSFORMER) > 1:
-        raise UnfitError(MODULES, f"has to begin with one {TRANSFORMER}.")
+        raise UnfitError(MODULES, f"must have exactly one {TRANSFORMER}, as its first module.")
     heads = sum(kind in _HEADS for kind in kinds)
     if heads > 1 or (needs_head and not heads):
         raise UnfitError(
             MODULES,
-            f"names {heads} modules {POOLING}, {SPLADE} or {MASK}; one is needed to make a text's "
-            "vector of its tokens'.",
+            f"names {heads} modules of {POOLING}, {SPLADE} or {MASK}; exactly one is "
+            "needed to make a text's vector from the vectors of its tokens.",
         )
     if LAYERS in kinds[2:]:
-        raise UnfitError(MODULES, f"has {LAYERS} elsewhere than directly behind {TRANSFORMER}.")
+        raise UnfitError(
+            MODULES, f"has {LAYERS} in another position than directly after {TRANSFORMER}."
+        )
 
 
 def _check(module: Module, works_on: str) -> None:
@@ -301,14 +306,14 @@ def _check(module: Module, works_on: str) -> None:
         raise UnfitError(
             file,
             f"has a {module.kind} {side} {POOLING} that reads {_shown(reads)} and writes "
-            f"{_shown(gives)}; served is one that does both with {works_on!r}.",
+            f"{_shown(gives)}; both must be {works_on!r}.",
         )
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     if module.kind == DENSE and activation not in ACTIVATIONS:
         raise UnfitError(
             file,
-            f"names the activation {_shown(activation)}, which is not served. "
-            f"Served are {', '.join(ACTIVATIONS)}.",
+            f"names the activation {_shown(activation)}, which is not supported. Use one "
+            f"of {', '.join(ACTIVATIONS)}.",
         )
 
 
@@ -321,8 +326,8 @@ def _pooling(module: Module) -> tuple[str, ...]:
     if unknown := [name for name in named if name not in POOLING_FLAGS]:
         raise UnfitError(
             file,
-            f"names the pooling {_shown(unknown[0])}, which is not served. "
-            f"Served are {', '.join(POOLING_FLAGS)}.",
+            f"names the pooling {_shown(unknown[0])}, which is not supported. Use one of "
+            f"{', '.join(POOLING_FLAGS)}.",
         )
     return tuple(named) or ("mean",)
 
@@ -337,19 +342,21 @@ def _settings(read: Read, task: str) -> tuple[Mapping[str, Any], bool]:
     named_task, call = settings.get("transformer_task", task), _CALLS[task]
     if named_task != task:
         raise UnfitError(
-            file, f"says that the transformer is for {_shown(named_task)}, not {task}."
+            file, f"states that the transformer is for {_shown(named_task)}, not {task}."
         )
     ways = _object(file, settings.get("modality_config", {"text": call}))
     if "message" in ways:
         raise UnfitError(
-            file, "has texts written as chat messages before they are embedded: that is not served."
+            file, "formats texts as chat messages before they are embedded, which is not supported."
         )
     if ways.get("text") != call or settings.get("module_output_name", _TOKENS) != _TOKENS:
         output_name = "last hidden states" if task == _FEATURES else "logits"
-        raise UnfitError(file, f"asks for something else than the {output_name} of texts.")
+        raise UnfitError(file, f"requests an output other than the {output_name} of texts.")
     longest = settings.get("max_seq_length")
     if longest is not None and not (type(longest) is int and longest > 0):
-        raise UnfitError(file, f"has the max_seq_length {_shown(longest)}, which is no number.")
+        raise UnfitError(
+            file, f"has the max_seq_length {_shown(longest)}, which is not a positive whole number."
+        )
     return settings, bool(settings.get("do_lower_case"))
 
 
@@ -359,13 +366,15 @@ def _name(value: Any) -> str | None:
 
 def _dimensions(value: Any) -> int | None:
     if value is not None and not (type(value) is int and value > 0):
-        raise UnfitError(PROMPTS, f"has the truncate_dim {_shown(value)}, which is no number.")
+        raise UnfitError(
+            PROMPTS, f"has the truncate_dim {_shown(value)}, which is not a positive whole number."
+        )
     return value
 
 
 def _object(file: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise UnfitError(file, "has something else where a JSON object belongs.")
+        raise UnfitError(file, "has another value in the place of a JSON object.")
     return cast("dict[str, Any]", value)
 
 

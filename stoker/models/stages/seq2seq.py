@@ -22,15 +22,14 @@ TruncationStrategy = Annotated[
     bool | _Strategy,
     AfterValidator(_truncates),
     Field(
-        description="Cut an input that is longer than the model takes; without it such an input "
-        "is refused with the numbers. `do_not_truncate` is false, any other strategy true."
+        description="Truncate inputs that are too long for the model. Otherwise they are "
+        "rejected, with the numbers. `do_not_truncate` means false, any other "
+        "strategy true."
     ),
 ]
 CleanUp = Annotated[
     bool | None,
-    Field(
-        description="Whether to remove spaces before punctuation; default: as the tokenizer does."
-    ),
+    Field(description="Remove spaces before punctuation. Default: the tokenizer's own setting."),
 ]
 
 _PROBE_NEW_TOKENS = 4

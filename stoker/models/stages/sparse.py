@@ -34,7 +34,9 @@ class SparseStages(EmbeddingStages):
         import torch
 
         if parameters.get("dimensions") is not None:
-            raise wrong_dimensions("This model's vectors have a number for each of its words.")
+            raise wrong_dimensions(
+                "This model's vectors have one number for each word of its vocabulary."
+            )
         logits = output["logits"][0].float()
         logits = logits[output["attention_mask"][0].bool()]
         splade = self.about.splade

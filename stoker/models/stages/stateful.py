@@ -51,7 +51,7 @@ def make_stateful(ir: Any, inputs: Sequence[str], layers: int, heads: int, size:
     inputs = [*inputs, *(f"past.{entry}" for entry in parts)]
     outputs = ["logits", *(f"present.{entry}" for entry in parts)]
     if len(ir.inputs) != len(inputs) or len(ir.outputs) != len(outputs):
-        raise NotExportableError("It takes or gives something else once it is converted.")
+        raise NotExportableError("The converted model has unexpected inputs or outputs.")
     for port, name in zip(ir.inputs, inputs, strict=True):
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)

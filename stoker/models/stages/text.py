@@ -107,7 +107,7 @@ class TextStages(Stages):
         limit, size = min(self.max_tokens(), limit or self.max_tokens()), self.config.vocab_size
         if (highest := max(tokens)) >= size:
             raise InputError(
-                f"There is no token {highest}: this model's token ids are below {size}.",
+                f"Token {highest} does not exist: this model's token ids are below {size}.",
                 field=field,
             )
         if len(tokens) > limit and not truncation:

@@ -105,9 +105,9 @@ class TextTowerStages(TextStages):
         widths = [output["embedding"].shape[-1] for output in outputs if "embedding" in output]
         if len(set(widths)) > 1:
             raise ValueError(
-                f"its texts become vectors of {widths[0]} numbers and its other inputs vectors of "
-                f"{widths[1]}, which cannot be compared: 'projection_dim' and the sizes of the "
-                "parts in config.json do not fit each other"
+                f"the model's text vectors have {widths[0]} numbers, its other vectors "
+                f"{widths[1]}. They cannot be compared: 'projection_dim' and the sizes of "
+                "the parts in config.json do not match"
             )
 
     def _missing(self, parameters: Mapping[str, Any]) -> list[Sample]:

@@ -50,7 +50,7 @@ class TaskRequest(Strict):
             raise ValueError("'parameters' must be an object")
         parameters = cast("dict[str, Any]", nested)
         if twice := sorted(set(parameters) & set(body)):
-            raise ValueError(f"'{twice[0]}' is given twice, in 'parameters' and beside 'inputs'")
+            raise ValueError(f"'{twice[0]}' is given twice: in 'parameters' and outside it")
         return {name: value for name, value in body.items() if name != "parameters"} | parameters
 
     input_fields: ClassVar[tuple[str, ...]] = ("inputs",)
@@ -108,7 +108,7 @@ class NestedRequest(TaskRequest):
         body = dict(cast("dict[str, Any]", data))
         inputs = body.pop("inputs")
         if twice := sorted(set(cls.input_fields) & set(body)):
-            raise refusal("is given twice, in 'inputs' and beside it", twice[0])
+            raise refusal("is given twice: in 'inputs' and outside it", twice[0])
         if not (cls.nested_lists and isinstance(inputs, list)):
             return body | cls._nested_fields(inputs)
         many = [
@@ -136,7 +136,9 @@ class MediaRequest(TaskRequest):
         default=None,
         gt=0,
         le=3600,
-        description="Longest time to fetch media from URLs, seconds; null: the server's own limit.",
+        description=(
+            "Maximum time in seconds to fetch media from URLs. null: the server's own limit."
+        ),
     )
 
 

@@ -32,7 +32,7 @@ class DepthEstimationRequest(MediaRequest):
     inputs: ImageInputs
     return_values: bool = Field(
         default=False,
-        description="Also answer `predicted_depth`: the depths as the model gives them, in rows.",
+        description="Also return `predicted_depth`: the depths as the model returns them, in rows.",
     )
 
 
@@ -44,8 +44,8 @@ class DepthEstimationStages(ImagePipelineStages):
         image = super().read(item, parameters)
         if parameters["return_values"] and image.width * image.height > MAX_VALUES:
             raise InputError(
-                f"The image has more than {MAX_VALUES:,} pixels, too many to answer each depth: "
-                "send a smaller one, or leave out 'return_values'."
+                f"The image has more than {MAX_VALUES:,} pixels, too many to return each "
+                "depth. Send a smaller one, or leave out 'return_values'."
             )
         return image
 

@@ -54,9 +54,10 @@ Pages = Annotated[
     Annotated[Page, Tag(ONE)] | Annotated[list[Page], Field(min_length=1), Tag(MANY)],
     Discriminator(_one_or_many_pages),
     Field(
-        description="The words of the page, from your own OCR, each with its box: "
-        "`[word, [left, top, right, bottom]]`, in thousandths of the page's width and height. "
-        "With a list of images: a list of such lists. Models that read pixels need none."
+        description="Words of the page from your own OCR, each with its box: `[word, [left, "
+        "top, right, bottom]]`, in thousandths of the page's width and height. For "
+        "a list of images, send a list of such lists. Models that read pixels need "
+        "none."
     ),
 ]
 
@@ -70,8 +71,11 @@ class DocumentQuestionAnsweringRequest(ImageQuestionRequest):
         Field(
             ge=16,
             le=8192,
-            description="Tokens that the model reads at once, the question's included; a longer "
-            "page is read in parts. Default: as many as the model takes.",
+            description=(
+                "Tokens that the model reads at once, including the question. A longer "
+                "page "
+                "is read in parts. Default: the model's maximum."
+            ),
         ),
     ] = None
     doc_stride: Annotated[
@@ -79,12 +83,12 @@ class DocumentQuestionAnsweringRequest(ImageQuestionRequest):
         Field(
             ge=0,
             le=4096,
-            description="Tokens that neighbouring parts of a page share; default: half a part, "
-            f"{_MAX_STRIDE} at most.",
+            description="Tokens that neighbouring parts of a page share. Default: half a part, at "
+            f"most {_MAX_STRIDE}.",
         ),
     ] = None
     handle_impossible_answer: Annotated[
-        bool, Field(description="Also give the score of there being no answer.")
+        bool, Field(description="Also return the score that the page has no answer.")
     ] = False
 
     input_fields: ClassVar[tuple[str, ...]] = ("image", "question", "word_boxes")
@@ -97,8 +101,8 @@ class DocumentQuestionAnsweringRequest(ImageQuestionRequest):
             count = len(cast("list[Any]", images)) if isinstance(images, list) else None
             if (len(pages) if _one_or_many_pages(pages) == MANY else None) != count:
                 raise ValueError(
-                    "must be the words of the image, or for a list of images a list of the words "
-                    "of each"
+                    "must be the words of the image or, for a list of images, a list with the "
+                    "words of each image"
                 )
         return pages
 
@@ -145,8 +149,8 @@ class LayoutStages(TextStages, ImageQuestionStages, PipelineStages):
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         if "words" not in item:
             raise InputError(
-                "This model reads words, not pixels, and no OCR is done here: give the page's "
-                "words as 'word_boxes', [[word, [left, top, right, bottom]], …].",
+                "This model reads words, not pixels, and the server performs no OCR. Send "
+                "the page's words as 'word_boxes', [[word, [left, top, right, bottom]], …].",
                 field="word_boxes",
                 of_item=False,
             )
@@ -179,15 +183,15 @@ class LayoutStages(TextStages, ImageQuestionStages, PipelineStages):
         room = longest - question - self.tokenizer.num_special_tokens_to_add(pair=True)
         if room < 1:
             raise InputError(
-                f"The question has {question} tokens, which leaves none of the {longest} for "
-                "the page.",
+                f"The question has {question} tokens, which leaves none of the {longest} "
+                "tokens for the page.",
                 field=item["question_at"],
                 of_item=False,
             )
         stride = parameters.get("doc_stride", min(longest // 2, _MAX_STRIDE, room - 1))
         if stride >= room:
             raise InputError(
-                f"'doc_stride' must be less than the {room} tokens of a part.",
+                f"'doc_stride' must be less than {room}, the number of page tokens in a part.",
                 field="doc_stride",
                 of_item=False,
             )
@@ -256,8 +260,8 @@ class DonutStages(ImageQuestionStages, GenerateStages, PipelineStages):
         length, positions = prompt.shape[1], self._decoder_positions()
         if length > positions:
             raise InputError(
-                f"The question has {length} tokens with those around it; this model takes at most "
-                f"{positions}.",
+                f"The question has {length} tokens, including the tokens around it; this "
+                f"model takes at most {positions}.",
                 field=item["question_at"],
                 of_item=False,
             )

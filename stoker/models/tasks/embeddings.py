@@ -97,8 +97,11 @@ class EmbeddingsRequest(MediaRequest, CheckedFields):
         list[Item],
         Field(
             max_length=MAX_INPUTS,
-            description="Texts, lists of the model's own token ids, or, of models that embed both, "
-            'images as `{"image": …}` beside texts.',
+            description=(
+                "Texts, or lists of the model's own token ids. Models that embed both "
+                "texts "
+                'and images also accept images as `{"image": …}`.'
+            ),
         ),
         BeforeValidator(
             _items,
@@ -111,24 +114,30 @@ class EmbeddingsRequest(MediaRequest, CheckedFields):
     ]
     encoding_format: Literal["float", "base64"] = Field(
         default="float",
-        description="`base64`: of little-endian float32, and of a sparse vector's places, uint32.",
+        description=(
+            "`base64` encodes little-endian float32 and, for a sparse vector's positions, uint32."
+        ),
     )
     dimensions: int | None = Field(
         default=None,
         ge=1,
         le=65_536,
-        description="Dimensions to return, for models trained for it.",
+        description="Number of dimensions to return, for models trained for it.",
     )
     user: str | None = Field(
         default=None,
         max_length=1024,
-        description="On whose behalf; all calls of one may go to the same version.",
+        description=(
+            "User on whose behalf the request is sent. All calls of one user may go to "
+            "the same version."
+        ),
     )
     embedding_type: Literal["dense", "sparse", "multi"] | None = Field(
         default=None,
-        description="What the model is to make of an input: one vector, one with a number for each "
-        "word of its vocabulary, of which those that are not zero are returned, or a vector a "
-        "token. Each model makes one of them, which is the default.",
+        description="Kind of result per input: one dense vector, one sparse vector with a "
+        "number for each word of the vocabulary, or one vector per token. Of a "
+        "sparse vector, only nonzero numbers are returned. Each model makes one "
+        "kind, which is the default.",
     )
     prompt_name: str | None = Field(
         default=None,

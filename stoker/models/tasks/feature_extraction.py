@@ -29,13 +29,13 @@ class FeatureExtractionRequest(TaskRequest):
 
     inputs: TextInputs
     truncation: Truncation = False
-    truncate: bool | None = Field(default=None, description="Another name of `truncation`.")
+    truncate: bool | None = Field(default=None, description="Another name for `truncation`.")
     truncation_direction: Literal["right"] | None = Field(
         default=None, description="Truncation removes the end."
     )
     normalize: bool | None = Field(
         default=None,
-        description="Whether vectors are made as long as one; default: as the model has it.",
+        description="Scale vectors to length one. Default: the model's own setting.",
     )
     prompt_name: str | None = Field(
         default=None,
@@ -49,16 +49,16 @@ class FeatureExtractionRequest(TaskRequest):
         default=None,
         ge=1,
         le=65_536,
-        description="Dimensions to return, for models trained for it.",
+        description="Number of dimensions to return, for models trained for it.",
     )
     encoding_format: Literal["float"] | None = Field(
-        default=None, description="`/v1/embeddings` gives base64, too."
+        default=None, description="Use `/v1/embeddings` for base64."
     )
 
     @model_validator(mode="after")
     def _named_once(self) -> Self:
         if self.truncate is not None and "truncation" in self.model_fields_set:
-            raise refusal("is given twice: 'truncation' is the same", "truncate")
+            raise refusal("is given twice: it is another name for 'truncation'", "truncate")
         return self
 
     def parameters(self) -> dict[str, Any]:

@@ -30,8 +30,8 @@ class FillMaskRequest(TaskRequest):
     inputs: TextInputs
     targets: Targets | None = Field(
         default=None,
-        description="Score only these words. Of a word that is not one token of the model, the "
-        "first of its tokens is scored, as `token_str` shows.",
+        description="Score only these words. If a word is not one token of the model, its first "
+        "token is scored, as `token_str` shows.",
     )
     top_k: TopK = 5
     truncation: Truncation = False
@@ -90,7 +90,7 @@ class FillMaskStages(SparseStages, TextPipelineStages):
             if target in vocabulary or self.tokenizer(target, add_special_tokens=False).input_ids:
                 continue
             raise InputError(
-                f"The target {target!r} has no token of this model: name a word.",
+                f"The target {target!r} has no token of this model. Use a word.",
                 field="targets" if isinstance(targets, str) else f"targets[{index}]",
                 of_item=False,
             )

@@ -42,20 +42,20 @@ class Segments(TypedDict):
 class ImageSegmentationRequest(MediaRequest):
     inputs: ImageInputs
     subtask: Literal["panoptic", "instance", "semantic"] | None = Field(
-        default=None, description="Default: the first of these three that the model can do."
+        default=None, description="Default: the first of these three that the model supports."
     )
     threshold: Fraction | None = Field(
-        default=None, description="Least score of a segment; default 0.9. Not for semantic."
+        default=None, description="Minimum score of a segment. Default: 0.9. Not for semantic."
     )
     mask_threshold: Fraction | None = Field(
         default=None,
-        description="Least probability of a pixel to count for a mask; default 0.5. "
-        "Not for semantic.",
+        description="Minimum probability at which a pixel counts for a mask. Default: 0.5. Not "
+        "for semantic.",
     )
     overlap_mask_area_threshold: Fraction | None = Field(
         default=None,
-        description="A segment of whose mask no more than this share is left uncovered by others "
-        "is dropped; default 0.5. Not for semantic.",
+        description="Segments are dropped if other segments leave at most this share of their "
+        "mask uncovered. Default: 0.5. Not for semantic.",
     )
 
 
@@ -91,7 +91,7 @@ class ImageSegmentationStages(ImagePipelineStages):
         subtask: str = parameters.get("subtask") or self._subtasks[0]
         if subtask not in self._subtasks:
             raise InputError(
-                f"This model cannot do '{subtask}'; it can do {', '.join(self._subtasks)}.",
+                f"This model does not support '{subtask}'. Use one of {', '.join(self._subtasks)}.",
                 field="subtask",
                 of_item=False,
             )

@@ -27,8 +27,11 @@ class ImageToTextRequest(GenerationOptions, MediaRequest):
         Field(
             min_length=1,
             max_length=10_000,
-            description="Florence-2: the task, `<CAPTION>` by default, and what belongs to it. "
-            "BLIP-2: a text to go on from. Other models take none.",
+            description=(
+                "Florence-2: the task, `<CAPTION>` by default, and its text. BLIP-2: a "
+                "text "
+                "to continue. Other models accept no prompt."
+            ),
         ),
     ] = None
 

@@ -43,7 +43,7 @@ TextInputs = Annotated[
     Discriminator(one_or_many),
     Field(description="A text, or a list of texts: one result each, in order."),
 ]
-TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="How many results, best first.")]
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="Number of results, best first.")]
 Truncation = Annotated[
     bool,
     Field(
@@ -54,7 +54,9 @@ Truncation = Annotated[
 ]
 FunctionToApply = Annotated[
     Literal["sigmoid", "softmax", "none"],
-    Field(description="How scores are made from logits; default: by the model's problem type."),
+    Field(
+        description="Function that converts logits to scores. Default: by the model's problem type."
+    ),
 ]
 
 
@@ -81,7 +83,8 @@ def checked_tokens(value: Any) -> list[int]:
 
 def not_texts_or_tokens() -> PydanticCustomError:
     return PydanticCustomError(
-        "value_error", "must be a text, a list of texts, a list of token ids or a list of such"
+        "value_error",
+        "must be a text, a list of texts, a list of token ids or a list of such lists",
     )
 
 
@@ -91,7 +94,7 @@ CandidateLabels = Annotated[
     Field(
         min_length=1,
         max_length=1000,
-        description="The labels to choose from: a list, or one string with commas between them.",
+        description="Labels to choose from: a list, or one comma-separated string.",
     ),
     BeforeValidator(_comma_separated, json_schema_input_type=list[str] | str),
 ]
@@ -99,7 +102,7 @@ CandidateLabels = Annotated[
 
 def _with_placeholder(template: str) -> str:
     if PLACEHOLDER not in template:
-        raise ValueError(f"must contain {PLACEHOLDER}, where each label is put")
+        raise ValueError(f"must contain {PLACEHOLDER}, the place of the label")
     return template
 
 
@@ -207,7 +210,7 @@ def _audio(value: Any, info: ValidationInfo) -> Media:
             if isinstance(samples, str) and (numbers := _numbers(samples, info)):
                 return Media("audio", source=numbers, sampling_rate=rate)
             if not isinstance(samples, list):
-                raise ValueError("must hold the samples as an array of numbers")
+                raise ValueError("must contain the samples as an array of numbers")
             return _samples(cast("list[Any]", samples), rate)
         if set(fields) != {"url"}:
             raise ValueError("must be {array, sampling_rate}, {raw, sampling_rate} or {url}")

@@ -41,8 +41,8 @@ class MaskGenerationRequest(MediaRequest):
         default=64,
         ge=1,
         le=1024,
-        description="Most points that go through the model at once; large images take fewer. "
-        "Masks do not depend on it.",
+        description="Maximum number of points that the model processes at once. Large images "
+        "use fewer. Masks do not depend on it.",
     )
     points_per_crop: int = Field(
         default=32, ge=1, le=64, description="Points along each side of the grid."
@@ -51,8 +51,8 @@ class MaskGenerationRequest(MediaRequest):
         default=0,
         ge=0,
         le=3,
-        description="Layers of crops that are gone through beside the whole image: "
-        "layer n has 4ⁿ of them.",
+        description="Layers of crops that are processed in addition to the whole image. Layer n "
+        "has 4ⁿ crops.",
     )
     crop_overlap_ratio: float = Field(
         default=512 / 1500,
@@ -61,22 +61,25 @@ class MaskGenerationRequest(MediaRequest):
         description="Share of the image's side by which crops of the first layer overlap.",
     )
     pred_iou_thresh: Fraction = Field(
-        default=0.88, description="Masks are kept whose predicted overlap is higher."
+        default=0.88, description="Masks with a higher predicted overlap are kept."
     )
     stability_score_thresh: Fraction = Field(
-        default=0.95, description="Masks are kept that are more stable than this."
+        default=0.95, description="Masks with a higher stability are kept."
     )
     stability_score_offset: float = Field(
         default=1,
         ge=0,
         le=100,
-        description="How far `mask_threshold` is moved to and fro to tell how stable a mask is.",
+        description=(
+            "Offset by which `mask_threshold` is raised and lowered to measure a mask's stability."
+        ),
     )
     mask_threshold: float = Field(
-        default=0, ge=-100, le=100, description="Pixels are in a mask whose logit is higher."
+        default=0, ge=-100, le=100, description="Pixels with a higher logit belong to a mask."
     )
     crops_nms_thresh: Fraction = Field(
-        default=0.7, description="Of two masks whose boxes overlap more, the better one is kept."
+        default=0.7,
+        description="If the boxes of two masks overlap more, only the better mask is kept.",
     )
 
 

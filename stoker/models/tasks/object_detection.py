@@ -13,7 +13,7 @@ from stoker.models.tasks.base import MediaRequest, Task
 from stoker.models.tasks.inputs import ImageInputs
 
 DetectionThreshold = Annotated[
-    float, Field(ge=0, le=1, description="Boxes are kept whose score is higher.")
+    float, Field(ge=0, le=1, description="Boxes with a higher score are kept.")
 ]
 
 

@@ -23,7 +23,7 @@ MAX_LENGTH = 1_000_000
 Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
 Text = Annotated[
     TextInputs,
-    Field(description="A text, or a list with as many items as the other field, or one."),
+    Field(description="A text, or a list with one item or with as many items as the other field."),
 ]
 
 
@@ -35,9 +35,10 @@ class QuestionAnsweringRequest(NestedRequest):
     question: Text
     context: Text
     top_k: TopK = Field(
-        default=1, description="1: the best answer as an object; more: a list, best first."
+        default=1,
+        description="1 returns the best answer as an object, a larger number a list, best first.",
     )
-    max_answer_len: Length = Field(default=15, description="Longest answer, in tokens.")
+    max_answer_len: Length = Field(default=15, description="Maximum length of an answer in tokens.")
     max_question_len: Length = Field(
         default=64, description="Questions are truncated to this many tokens."
     )
@@ -58,9 +59,9 @@ class QuestionAnsweringRequest(NestedRequest):
         ),
     )
     handle_impossible_answer: bool = Field(
-        default=False, description="Let the empty answer compete: the context may have none."
+        default=False, description="Allow the empty answer, because the context may have no answer."
     )
-    align_to_words: bool = Field(default=True, description="Widen an answer to whole words.")
+    align_to_words: bool = Field(default=True, description="Extend an answer to whole words.")
 
     input_fields: ClassVar[tuple[str, ...]] = ("question", "context")
     nested_lists = True
@@ -72,8 +73,8 @@ class QuestionAnsweringRequest(NestedRequest):
         ]
         if len(set(counts) - {1}) > 1:
             raise ValueError(
-                f"there are {counts[0]} of 'question' and {counts[1]} of 'context': "
-                "give as many of both, or one of either"
+                f"'question' has {counts[0]} items and 'context' has {counts[1]}: send the "
+                "same number of both, or one of either"
             )
         return self
 

@@ -27,7 +27,10 @@ Questions = Annotated[
     Annotated[Question, Tag(ONE)] | Annotated[list[Question], Field(min_length=1), Tag(MANY)],
     Discriminator(one_or_many),
     Field(
-        description="A question, or a list: one each for as many images, or all of them for one."
+        description=(
+            "A question, or a list: one question for each image, or several questions "
+            "about one image."
+        )
     ),
 ]
 
@@ -61,8 +64,8 @@ class ImageQuestionRequest(NestedRequest, MediaRequest):
         images, questions = _count(info.data.get("image")), _count(question)
         if images != questions and 1 not in (images, questions):
             raise ValueError(
-                f"there are {questions} for {images} images: give one question, one image, or as "
-                "many of both"
+                f"{questions} questions do not fit {images} images: send one question, one "
+                "image, or the same number of both"
             )
         return question
 

@@ -118,7 +118,7 @@ def _pipelines() -> Mapping[str, Pipeline]:
             stages=None if isinstance(entry, LanguagePipeline) else entry.stages,
         )
     if unserved := {name for task in TASKS.values() for name in task.pipelines} - set(pipelines):
-        raise PluginError(f"no task says how '{min(unserved)}' is served")
+        raise PluginError(f"no task defines how '{min(unserved)}' is served")
     return pipelines
 
 

@@ -39,7 +39,7 @@ Document = Annotated[
 class RerankRequest(TaskRequest, CheckedFields):
     endpoint = "rerank"
 
-    query: str = Field(min_length=1, description="What the documents are to be relevant to.")
+    query: str = Field(min_length=1, description="Query that the documents are ranked by.")
     documents: list[Document] = Field(
         min_length=1,
         max_length=MAX_DOCUMENTS,
@@ -63,8 +63,8 @@ class RerankRequest(TaskRequest, CheckedFields):
     truncation: bool = Field(
         default=False,
         description=(
-            "Truncate documents that are too long for the model with the query. Default: "
-            "they are rejected, with the numbers."
+            "Truncate documents that are too long for the model together with the "
+            "query. Default: they are rejected, with the numbers."
         ),
     )
 

@@ -77,7 +77,7 @@ class TableQuestionAnsweringRequest(NestedRequest):
         ),
     )
     padding: Literal["do_not_pad", "longest", "max_length"] | None = Field(
-        default=None, description="Taken from clients that send it; padding changes no answer."
+        default=None, description="Accepted because clients send it. Padding changes no answer."
     )
 
     input_fields: ClassVar[tuple[str, ...]] = ("query", "table")
@@ -127,15 +127,16 @@ class TapasStages(TextPipelineStages):
         except ValueError:
             # The text is too long even without rows.
             raise InputError(
-                f"The question and the column names alone have more than the {limit} tokens that "
+                f"The question and the column names alone exceed the {limit} tokens that "
                 "this model takes. Shorten them.",
                 field="query",
             ) from None
         length = encoded["input_ids"].shape[1]
         if length > limit:
             raise InputError(
-                f"The table has {length} tokens with the question; this model takes at most "
-                f"{limit}. Shorten it, or send 'truncation': true to leave out its last rows.",
+                f"The table and the question have {length} tokens; this model takes at most "
+                f"{limit}. Shorten the table, or send 'truncation': true to leave out its "
+                "last rows.",
                 field="table",
                 of_item=False,
             )

@@ -52,8 +52,9 @@ TextInputs = Annotated[
     Annotated[Text, Tag(ONE)] | Annotated[list[ListedText], SEVERAL, Tag(MANY)],
     Discriminator(one_or_many),
     Field(
-        description="A text, or a pair of texts as an object with `text` and `text_pair`, or a "
-        "list of both: one result each, in order. In a list, two texts in a list are a pair, too."
+        description="A text, a pair of texts as an object with `text` and `text_pair`, or a "
+        "list of these: one result each, in order. Within a list, a list of two "
+        "texts is a pair, too."
     ),
 ]
 
@@ -61,7 +62,7 @@ TextInputs = Annotated[
 class TextClassificationRequest(TaskRequest):
     inputs: TextInputs
     top_k: TopK | None = Field(
-        default=None, description="How many labels, best first; default: all."
+        default=None, description="Number of labels, best first. Default: all."
     )
     function_to_apply: FunctionToApply | None = None
     truncation: Truncation = False

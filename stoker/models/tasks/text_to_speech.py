@@ -81,7 +81,7 @@ class TextToSpeechStages(Stages):
             if features["input_ids"].shape[1] > self._framing
         ]
         if not samples:
-            raise _refusal("input", "holds no character that this model can speak.")
+            raise _refusal("input", "contains no character that this model can speak.")
         return samples
 
     def _tokens(self, text: str) -> "dict[str, torch.Tensor]":
@@ -90,8 +90,8 @@ class TextToSpeechStages(Stages):
         if limit and count > limit:
             raise _refusal(
                 "input",
-                f"has {count} tokens in a stretch of {len(text)} characters; this model takes at "
-                f"most {limit}: {text[:50]!r}.",
+                f"has {count} tokens in a section of {len(text)} characters; this model "
+                f"takes at most {limit}: {text[:50]!r}.",
             )
         return {name: encoded[name] for name in _FEATURES}
 

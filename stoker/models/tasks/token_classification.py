@@ -20,17 +20,17 @@ class TokenClassificationRequest(TaskRequest):
     inputs: TextInputs
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] = Field(
         default="none",
-        description="How tokens are grouped into entities; `none` returns the raw tokens.",
+        description="Strategy that groups tokens into entities. `none` returns the raw tokens.",
     )
     ignore_labels: (
         Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=1000)] | None
-    ) = Field(default=None, description="Labels whose tokens are left out; default: `O`.")
+    ) = Field(default=None, description="Labels of tokens to leave out. Default: `O`.")
     stride: int | None = Field(
         default=None,
         ge=0,
         le=1_000_000,
-        description="Read a text that is longer than the model takes in several windows, which "
-        "have so many tokens in common. It needs an `aggregation_strategy`.",
+        description="Read a text that is too long for the model in several windows, which share "
+        "this number of tokens. Requires an `aggregation_strategy`.",
     )
     truncation: Truncation = False
 
@@ -75,9 +75,9 @@ class TokenClassificationStages(TextPipelineStages):
         if strategy == "none":
             reason = "needs an 'aggregation_strategy' other than 'none': windows share tokens."
         elif not self.tokenizer.is_fast:
-            reason = "needs to know where in the text tokens are; this model's tokenizer does not."
+            reason = "needs token positions in the text, which this model's tokenizer lacks."
         elif stride >= room:
-            reason = f"must be less than {room}, the tokens of a text that a window has."
+            reason = f"must be less than {room}, the number of text tokens in a window."
         else:
             return
         raise InputError(f"'stride' {reason}", field="stride", of_item=False)

@@ -28,7 +28,7 @@ class TranslationRequest(GenerationOptions, TaskRequest):
         ),
     )
     tgt_lang: Language | None = Field(
-        default=None, description="The language to translate into, by the model's own code."
+        default=None, description="Language to translate into, as the model's code."
     )
     truncation: TruncationStrategy = False
     clean_up_tokenization_spaces: CleanUp = None
@@ -76,7 +76,7 @@ class TranslationStages(Seq2SeqStages):
         if not prefixes:
             field = "src_lang" if source is not None else "tgt_lang"
             raise InputError(
-                f"This model names no languages to choose from: leave out '{field}'.",
+                f"This model has no choice of languages: leave out '{field}'.",
                 field=field,
                 of_item=False,
             )

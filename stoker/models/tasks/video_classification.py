@@ -40,15 +40,20 @@ class VideoClassificationRequest(MediaRequest):
     top_k: TopK = 5
     num_frames: Annotated[
         int | None,
-        Field(ge=1, le=_MAX_FRAMES, description="Frames looked at; default: the model's own."),
+        Field(
+            ge=1, le=_MAX_FRAMES, description="Number of frames to read. Default: the model's own."
+        ),
     ] = None
     frame_sampling_rate: Annotated[
         int | None,
         Field(
             ge=1,
             le=_MAX_RATE,
-            description="Take every n-th frame from the start of the clip, the last one again "
-            "where it is shorter; default: frames spread over the whole clip.",
+            description=(
+                "Use every n-th frame from the start of the clip. If the clip is too "
+                "short, "
+                "its last frame is repeated. Default: frames spread over the whole clip."
+            ),
         ),
     ] = None
     function_to_apply: FunctionToApply | None = None

@@ -118,7 +118,7 @@ def _fixed_draws() -> Generator[None]:
 TASK = Task(
     pipeline="zero-shot-audio-classification",
     path="/v1/classifications/zero-shot/audio",
-    summary="Classify recordings by labels of your own",
+    summary="Classify recordings by your own labels",
     request=ZeroShotAudioClassificationRequest,
     media={"audio": "audio", "inputs": "audio"},
     result=list[Label],

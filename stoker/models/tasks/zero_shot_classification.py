@@ -30,7 +30,7 @@ def _separated(value: Any) -> Any:
 
 def _placed(template: str) -> str:
     if PLACE not in template:
-        raise ValueError("must hold {}, the place of the label")
+        raise ValueError("must contain {}, the place of the label")
     return template
 
 
@@ -39,8 +39,9 @@ CandidateLabels = Annotated[
     Field(min_length=1, max_length=MAX_LABELS),
     BeforeValidator(_separated, json_schema_input_type=list[str] | str),
     Field(
-        description=f"The labels to choose from, 1 to {MAX_LABELS}, or one text of them with "
-        "commas between."
+        description=(
+            f"Labels to choose from, 1 to {MAX_LABELS}: a list, or one comma-separated text."
+        )
     ),
 ]
 
@@ -51,12 +52,12 @@ class ZeroShotClassificationRequest(TaskRequest):
     hypothesis_template: Annotated[str, AfterValidator(_placed)] = Field(
         default="This example is {}.",
         max_length=1024,
-        description="A sentence that each label completes in the place of `{}`.",
+        description="Sentence in which each label replaces `{}`.",
     )
     multi_label: bool = Field(
         default=False,
-        description="Judge each label by itself, so that several may hold; "
-        "otherwise the scores add up to 1.",
+        description="Score each label separately, so that several may apply. Otherwise the "
+        "scores add up to 1.",
     )
     truncation: Truncation = False
 
@@ -94,7 +95,7 @@ class ZeroShotClassificationStages(PairStages, TextPipelineStages):
 TASK = Task(
     pipeline="zero-shot-classification",
     path="/v1/classifications/zero-shot/text",
-    summary="Classify texts by labels of your own",
+    summary="Classify texts by your own labels",
     request=ZeroShotClassificationRequest,
     result=Classification,
     # Less specific than the pattern of text classification, the main purpose of most such models.

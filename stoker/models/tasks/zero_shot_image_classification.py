@@ -58,7 +58,7 @@ class ZeroShotImageClassificationStages(TowerStages):
         fields = cast("dict[str, Any]", item)
         if "image" not in fields:
             raise InputError(
-                "This model embeds texts and images, no lists of tokens.", field="input"
+                "This model embeds texts and images, not lists of tokens.", field="input"
             )
         sample = self.item_sample(fields["image"])
         sample.call = ITEM
@@ -120,7 +120,7 @@ class ZeroShotImageClassificationStages(TowerStages):
 TASK = Task(
     pipeline="zero-shot-image-classification",
     path="/v1/classifications/zero-shot/image",
-    summary="Classify images by labels of your own",
+    summary="Classify images by your own labels",
     request=ZeroShotImageClassificationRequest,
     media={"image": "image", "inputs": "image"},
     result=list[Label],

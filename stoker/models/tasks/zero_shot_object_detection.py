@@ -33,8 +33,8 @@ class ZeroShotObjectDetectionRequest(MediaRequest):
         Field(
             ge=0,
             le=1,
-            description="Grounding DINO: tokens of the labels name a box whose score is higher; "
-            "default: 0.25, or `threshold` where that is less.",
+            description="Grounding DINO: tokens of the labels name a box if their score is higher. "
+            "Default: 0.25, or `threshold` if that is less.",
         ),
     ] = None
 
@@ -52,7 +52,9 @@ class ZeroShotObjectDetectionStages(TowerStages):
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         if "text_threshold" in parameters:
-            raise _refusal("text_threshold", "is not for this model, which names boxes by labels.")
+            raise _refusal(
+                "text_threshold", "is not supported by this model, which names boxes by labels."
+            )
         return super().preprocess(item, parameters)
 
     def texts(self, parameters: Mapping[str, Any]) -> list[str]:
@@ -143,7 +145,9 @@ class GroundedDetectionStages(TextStages, ImageStages):
 
     def _sample(self, picture: Any, labels: Sequence[str]) -> Sample:
         if stopped := [label for label in labels if "." in label]:
-            raise _refusal("candidate_labels", f"{stopped[0]!r} has a '.', which ends a label.")
+            raise _refusal(
+                "candidate_labels", f"must not contain a '.', which ends a label: {stopped[0]!r}."
+            )
         # Same format as the processor's.
         text = ". ".join(label.strip().lower() for label in labels) + "."
         encoded = self.tokenizer(text, return_tensors="pt", return_token_type_ids=True)
@@ -151,14 +155,14 @@ class GroundedDetectionStages(TextStages, ImageStages):
         if length > limit:
             raise _refusal(
                 "candidate_labels",
-                f"are {length} tokens together; this model takes at most {limit}.",
+                f"have {length} tokens in total; this model takes at most {limit}.",
             )
         pixels = self._images(images=[picture], return_tensors="pt")
         _, _, height, width = pixels["pixel_values"].shape
         if self._places(height, width) < self.config.num_queries:
             raise InputError(
-                f"The image is {picture.width}x{picture.height}: that is too narrow for this model "
-                f"to choose {self.config.num_queries} places of it.",
+                f"The image is {picture.width}x{picture.height}, which is too narrow: this "
+                f"model must choose {self.config.num_queries} places of it.",
                 field="image",
             )
         return Sample({**encoded, **pixels}, {"target_size": (picture.height, picture.width)})
@@ -236,7 +240,7 @@ def _refusal(field: str, what: str) -> InputError:
 TASK = Task(
     pipeline="zero-shot-object-detection",
     path="/v1/detections/zero-shot/object",
-    summary="Detect objects by labels of your own",
+    summary="Detect objects by your own labels",
     request=ZeroShotObjectDetectionRequest,
     media={"image": "image", "inputs": "image"},
     result=list[Detection],

@@ -5,10 +5,9 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic
 
 from stoker.base.errors import (
     CapacityError,
@@ -19,15 +18,13 @@ from stoker.base.errors import (
 )
 from stoker.base.fairness import FairShare
 from stoker.platform.jobs import repository
-from stoker.runtime.interface import OnProgress
+from stoker.platform.jobs.kind import Kind, Made, Row, YieldedError
 from stoker.store import db
 from stoker.store.db import Database, Session
-from stoker.store.tables.jobs import Job, JobStatus
+from stoker.store.tables.jobs import JobStatus
 
 log = logging.getLogger(__name__)
 
-Row = TypeVar("Row", bound=Job)
-Made = TypeVar("Made")
 
 MOST_LOSSES = 5
 """Maximum number of lost attempts. A job that crashes its worker every time must end."""
@@ -43,50 +40,6 @@ _RENEWALS = 4
 """Renewals per lease duration, so that one late renewal does no harm."""
 _POLL_S = 2.0
 """Seconds between polls for other servers' jobs. Jobs of this server wake the runner."""
-
-
-class YieldedError(Exception):
-    """Raised by `Kind.perform` to yield the job's place to another account: see `should_yield`."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """State of a row after its work was done."""
-
-    values: Mapping[str, Any]
-    """Values of the kind's own columns."""
-    waits_as: str | None = None
-    """Status in which the row waits until it is made due again. `Kind.ended` is then not called.
-    None means that the row is completed.
-    """
-
-
-class Kind(Protocol[Row, Made]):
-    """A kind of job."""
-
-    table: type[Row]
-
-    async def perform(self, row: Row, on_progress: OnProgress) -> Made:
-        """Does the work, outside the database. May be called again for the same row, on any
-        server.
-        """
-        ...
-
-    def outcome(self, row: Row, made: Made) -> Outcome: ...
-
-    async def keep(self, session: Session, row: Row, made: Made) -> None:
-        """Stores the result next to the row, in the transaction that completes or parks it."""
-        ...
-
-    async def ended(self, session: Session, row: Row, error: StokerError | None) -> None:
-        """Cleans up what only the work needed, in the transaction that ends the row with success or
-        an error.
-        """
-        ...
-
-    async def discard(self, made: Made) -> None:
-        """Drops the result, because the job was deleted or another server holds it."""
-        ...
 
 
 class Runner(Generic[Row, Made]):
@@ -442,6 +395,6 @@ class _Working(Generic[Row, Made]):
 
 def _lost_too_often() -> StokerError:
     return CapacityError(
-        f"The job was begun {MOST_TRIES} times and lost its server every time.",
+        f"The job was started {MOST_TRIES} times, and its server was lost every time.",
         code="worker_lost",
     )

@@ -93,9 +93,9 @@ class Quotas:
         reserve = min(self._disk_reserve, disk.total // _RESERVED_PART)
         if disk.free - more_bytes < reserve:
             raise CapacityError(
-                f"The server's disk has {disk.free} bytes left, of which {reserve} stay free, and "
-                f"{more_bytes} are asked for. What was acknowledged before is safe; go on when the "
-                "operator has made room.",
+                f"The server's disk has {disk.free} bytes left, of which {reserve} stay "
+                f"free, but this request needs {more_bytes}. Acknowledged data is safe. "
+                "Continue when the operator has freed space.",
                 code="insufficient_storage",
             )
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from stoker.base.cors_origins import ANY
 from stoker.base.errors import InvalidRequestError
-from stoker.platform.web.http import error_response
+from stoker.platform.web.error_handlers import error_response
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 EXPOSED = (

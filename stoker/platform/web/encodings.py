@@ -118,8 +118,8 @@ def decoded(scope: Scope, receive: Receive) -> Receive:
         nonlocal is_over, is_done
         if decoder is None:
             raise UnsupportedMediaTypeError(
-                f"The Content-Encoding {encoding[:64]!a} is not known here. Accepted are "
-                f"{', '.join(ACCEPTED)}; or send the body as it is.",
+                f"The Content-Encoding {encoding[:64]!a} is not supported. Use "
+                f"{', '.join(ACCEPTED)}, or send the body without encoding.",
                 param="Content-Encoding",
             )
         while not is_done:
@@ -142,6 +142,6 @@ def decoded(scope: Scope, receive: Receive) -> Receive:
 
 def _damaged() -> InvalidRequestError:
     return InvalidRequestError(
-        "The body is not what its Content-Encoding says, or it is cut off.",
+        "The body does not match its Content-Encoding, or is cut off.",
         param="Content-Encoding",
     )

@@ -7,37 +7,28 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Protocol
 
-import orjson
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import RouteContext, iter_route_contexts
+from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.base.errors import (
-    MOST_ERRORS,
     CapacityError,
     InternalError,
     InvalidRequestError,
-    MethodNotAllowedError,
-    NotFoundError,
     PayloadTooLargeError,
     StokerError,
     UnsupportedMediaTypeError,
-    from_validation,
 )
 from stoker.base.ids import Prefix, new_id
 from stoker.base.logs import request_id
 from stoker.platform.web.disk import full_disk
 from stoker.platform.web.encodings import decoded
+from stoker.platform.web.error_handlers import BodyRefusedError, error_response, no_such_path
 from stoker.platform.web.outage import lost_database, lost_store
 from stoker.platform.web.structure import FREE_BYTES, Structure
 
@@ -47,7 +38,6 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _BODY_LIMITS = "stoker.body_limits"
 _HEADERS = "stoker.headers"
 _MAX_LENGTH_DIGITS = 18
-_METHODS = "methods_of_paths"
 _RETRY_AFTER_STOP_S = 5
 
 
@@ -187,7 +177,7 @@ class LastResort:
 
         try:
             # Databases and file systems do not accept NUL, so no resource has such a path.
-            app = self.app if "\0" not in scope["path"] else error_response(_no_such_path(scope))
+            app = self.app if "\0" not in scope["path"] else error_response(no_such_path(scope))
             await app(scope, receive, send_on)
         except (ClientGoneError, ClientDisconnect):
             # No client reads this response. The log shows why the request ended.
@@ -208,8 +198,8 @@ class LastResort:
 
 def _stopping() -> CapacityError:
     return CapacityError(
-        "The server stops, and this was not done when the time for that was over. Send it again "
-        "when it is back.",
+        "The server is stopping and could not finish this request in time. Send it "
+        "again when the server is back.",
         code="server_stopping",
         retry_after_s=_RETRY_AFTER_STOP_S,
     )
@@ -323,7 +313,7 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
         try:
             message = await receive()
         except StokerError as error:
-            raise _BodyRefused(error) from error
+            raise BodyRefusedError(error) from error
         body = message.get("body", b"")
         received += len(body)
         if limits.now is not None and received > limits.now:
@@ -333,100 +323,12 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
             try:
                 structure.add(body)
             except InvalidRequestError as error:
-                raise _BodyRefused(error) from error
+                raise BodyRefusedError(error) from error
         return message
 
     return limited_receive
 
 
-class _BodyRefused(HTTPException):
-    """Carries a Stoker error through FastAPI, which turns any other exception while reading a body
-    into its own 400.
-    """
-
-    def __init__(self, error: StokerError) -> None:
-        super().__init__(error.status)
-        self.error = error
-
-
-def _too_large(limit: int) -> _BodyRefused:
+def _too_large(limit: int) -> BodyRefusedError:
     message = f"The request body is larger than {limit} bytes, the limit of this server."
-    return _BodyRefused(PayloadTooLargeError(message))
-
-
-def error_response(error: StokerError) -> Response:
-    return Response(
-        orjson.dumps(error.body()),
-        status_code=error.status,
-        headers=error.headers,
-        media_type="application/json",
-    )
-
-
-def install_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(StokerError, _on_stoker_error)
-    app.add_exception_handler(HTTPException, on_http_exception)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
-
-
-async def _on_stoker_error(_request: Request, error: Exception) -> Response:
-    return error_response(error if isinstance(error, StokerError) else InternalError())
-
-
-async def on_http_exception(request: Request, error: Exception) -> Response:
-    if isinstance(error, _BodyRefused):
-        return error_response(error.error)
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    if status == HTTPStatus.NOT_FOUND:
-        return error_response(_no_such_path(request.scope))
-    if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = _methods(request.app, request.scope["path"])
-        message = f"{request.method} is not allowed on {request.scope['path']}."
-        response = error_response(MethodNotAllowedError(message))
-        response.headers["allow"] = ", ".join(sorted(allowed))
-        return response
-    if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return error_response(InvalidRequestError("The request could not be read."))
-    return error_response(InternalError())
-
-
-def _methods(app: FastAPI, path: str) -> set[str]:
-    """Returns all methods that a path accepts. The router reports only those of the first matching
-    route.
-    """
-    if not hasattr(app.state, _METHODS):
-        setattr(app.state, _METHODS, [_served(route) for route in iter_route_contexts(app.routes)])
-    table: list[tuple[re.Pattern[str], set[str]]] = getattr(app.state, _METHODS)
-    methods_of_path = {
-        method for pattern, methods in table if pattern.match(path) for method in methods
-    }
-    return methods_of_path | {"HEAD"} if "GET" in methods_of_path else methods_of_path
-
-
-def _served(route: RouteContext) -> tuple[re.Pattern[str], set[str]]:
-    path = str(route.path)
-    if route.methods is None:
-        # The route serves a folder of files.
-        return re.compile(f"{re.escape(path)}(/|$)"), {"GET", "HEAD"}
-    return compile_path(path)[0], set(route.methods)
-
-
-async def _on_validation_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, RequestValidationError):
-        return error_response(InternalError())
-    # The first part names the field's location: the body, the query or a header.
-    errors: list[Mapping[str, Any]] = [
-        {**item, "loc": item["loc"][1:]} for item in error.errors()[:MOST_ERRORS]
-    ]
-    return error_response(from_validation(errors, _known_fields(request)))
-
-
-def _no_such_path(scope: Scope) -> NotFoundError:
-    return NotFoundError(f"No such path: {scope['path']}", code="not_found")
-
-
-def _known_fields(request: Request) -> list[str]:
-    """Returns the body fields that the matched route accepts."""
-    body = getattr(request.scope.get("route"), "body_field", None)
-    model = getattr(getattr(body, "field_info", None), "annotation", None)
-    return list(getattr(model, "model_fields", {}))
+    return BodyRefusedError(PayloadTooLargeError(message))

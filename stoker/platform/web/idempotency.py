@@ -124,14 +124,14 @@ class Idempotency:
         content = self._secret.unseal(record.response)
         if record.body_sha256 != body_sha256 or content is None:
             raise ConflictError(
-                "This Idempotency-Key was used with another body; take a new key.",
+                "This Idempotency-Key was used with another body. Use a new key.",
                 code="idempotency_mismatch",
                 param="Idempotency-Key",
             )
         if not content:
             raise ConflictError(
-                "The answer to the first request with this Idempotency-Key works once, and is not "
-                "repeated. Ask again with a new Idempotency-Key.",
+                "The answer to the first request with this Idempotency-Key is usable only "
+                "once and is not repeated. Send the request with a new Idempotency-Key.",
                 code="idempotency_secret",
                 param="Idempotency-Key",
             )

@@ -59,4 +59,4 @@ def check(text: bytes | bytearray) -> None:
 
 
 def _refusal(what: str, most: int) -> InvalidRequestError:
-    return InvalidRequestError(f"The JSON has more than {most} {what}, the most that is taken.")
+    return InvalidRequestError(f"The JSON has more {what} than the limit of {most}.")

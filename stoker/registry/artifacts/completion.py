@@ -268,8 +268,9 @@ async def _frozen_rows(session: Session, frozen: _Frozen) -> tuple[Artifact, Upl
 def _incomplete(path: str, state: layout.FileState) -> ConflictError:
     of = "" if state.size is None else f" of {state.size}"
     return ConflictError(
-        f"{path} is not complete: {state.received}{of} bytes are there without a gap, and part "
-        f"{state.missing} is missing. Send the rest and complete again.",
+        f"{path} is incomplete: {state.received}{of} bytes are stored without a "
+        f"gap, and part {state.missing} is missing. Send the rest, then complete "
+        "the upload again.",
         code="upload_incomplete",
         param=path,
     )

@@ -72,7 +72,10 @@ _RAW_BODY: dict[str, Any] = {
         }
         for name, description in (
             ("Content-Range", "`bytes FIRST-LAST/TOTAL`: the byte range of the file in this body."),
-            ("Content-Digest", "`sha-256=:BASE64:` of this body (RFC 9530); it is checked."),
+            (
+                "Content-Digest",
+                ("Digest of this body as `sha-256=:BASE64:` (RFC 9530). The server checks it."),
+            ),
         )
     ],
 }

@@ -67,7 +67,7 @@ class Message:
         given_range = _content_range(request.headers.get("content-range"))
         if given_range and length is not None and length != given_range.length:
             raise InvalidRequestError(
-                f"Content-Range names {given_range.length} bytes, the body has {length}.",
+                f"Content-Range covers {given_range.length} bytes, but the body has {length}.",
                 param="Content-Range",
             )
         digest = _content_digest(request.headers.get("content-digest"))
@@ -86,7 +86,8 @@ def _refuse_wrapped(request: Request) -> None:
     media_type = request.headers.get("content-type", "").lower()
     if encoding != "identity" or media_type.startswith("multipart/"):
         raise UnsupportedMediaTypeError(
-            "The body must be the file's bytes as they are: no multipart form, no Content-Encoding."
+            "The body must be the raw bytes of the file, without a multipart form or "
+            "Content-Encoding."
         )
 
 
@@ -115,6 +116,6 @@ def _content_digest(value: str | None) -> bytes | None:
             if len(digest) == _SHA256_BYTES:
                 return digest
     raise InvalidRequestError(
-        "Content-Digest must read 'sha-256=:BASE64:', the only digest that is checked here.",
+        "Content-Digest must read 'sha-256=:BASE64:'. The server checks no other digest.",
         param="Content-Digest",
     )

@@ -160,7 +160,7 @@ class PartReception:
         place, number = self._place, self.number
         if file.size is not None:
             if self.size != min(place.part_size, file.size - self.offset):
-                raise _misfit(f"It has {self.size} bytes and the file {file.size}")
+                raise _misfit(f"It has {self.size} bytes, and the file has {file.size}")
             return
         if self.size < place.part_size and await repository.part_after(
             session, place.upload_id, place.path, number
@@ -169,7 +169,7 @@ class PartReception:
         if await repository.short_part_before(
             session, place.upload_id, place.path, number, place.part_size
         ):
-            raise _misfit("An earlier part was shorter, and so it was the last one")
+            raise _misfit("An earlier, shorter part already ended the file")
 
 
 async def open_file(session: Session, place: Place) -> tuple[Upload, UploadFile]:
@@ -207,8 +207,9 @@ def too_large(limit: int) -> PayloadTooLargeError:
 
 def size_mismatch(told: int, known: int) -> ConflictError:
     return ConflictError(
-        f"The file has {known} bytes, as was told before, and now it has {told}. "
-        "To replace it, send it whole and without Content-Range.",
+        f"The file has {known} bytes according to earlier requests, but this "
+        f"request says {told}. To replace the file, send it whole and without "
+        "Content-Range.",
         code="size_mismatch",
     )
 
@@ -220,7 +221,7 @@ async def _check_limit(session: Session, place: Place) -> None:
 
 def _misfit(what: str) -> ConflictError:
     return ConflictError(
-        f"The part does not fit its file: {what}. Every part but the last has the session's "
-        "part_size.",
+        f"The part does not fit its file: {what}. Every part except the last must "
+        "have the session's part_size.",
         code="size_mismatch",
     )

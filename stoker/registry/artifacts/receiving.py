@@ -318,8 +318,8 @@ async def _check_start(
         raise _wrong_offset(state.received - state.received % upload.part_size)
     if given.end % upload.part_size and given.end != given.total:
         raise InvalidRequestError(
-            f"A message ends at a multiple of part_size ({upload.part_size} bytes) or at the end "
-            f"of the file, not at {given.end}.",
+            f"The body must end at a multiple of part_size ({upload.part_size} bytes) "
+            f"or at the end of the file, not at offset {given.end}.",
             param="Content-Range",
         )
 
@@ -388,14 +388,14 @@ def _larger_part(part_size: int) -> PayloadTooLargeError:
 
 def _empty(number: int) -> InvalidRequestError:
     return InvalidRequestError(
-        f"Part {number} has no bytes: it is empty, or lies behind the end of the file.",
+        f"Part {number} has no bytes: it is empty, or begins after the end of the file.",
         param="number",
     )
 
 
 def _wrong_offset(right: int) -> ConflictError:
     return ConflictError(
-        f"The bytes of this message must begin at offset {right}.",
+        f"The body of this request must begin at offset {right}.",
         code="offset_mismatch",
         param="Content-Range",
     )

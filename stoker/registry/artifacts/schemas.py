@@ -37,20 +37,20 @@ class UploadCreate(RequestModel):
         None,
         ge=0,
         le=1 << 60,
-        description="What the files will have together: kept for this session from now on, or "
-        "refused now.",
+        description="Total size of the files, bytes. The server reserves it for this session, "
+        "or rejects the request.",
     )
 
 
 class Failure(ResponseModel):
     code: str
-    message: str = Field(description="What is wrong with the files, and how to correct it.")
+    message: str = Field(description="Problem with the files and how to correct it.")
 
 
 class Adapter(ResponseModel):
     """Weights that are added to those of another model."""
 
-    rank: int = Field(description="The largest of its matrices.")
+    rank: int = Field(description="Largest rank of the adapter's matrices.")
     modules: list[str] = Field(description="Names of the modules that it adapts.")
     base: str = Field(description="Base model named in its configuration.")
 
@@ -64,7 +64,7 @@ class Inspection(ResponseModel):
     dtype: str
     engines: list[str]
     warnings: list[str]
-    adapter: Adapter | None = Field(default=None, description="Null: it is a whole model.")
+    adapter: Adapter | None = Field(default=None, description="Null for a whole model.")
 
 
 class Origin(ResponseModel):
@@ -72,7 +72,7 @@ class Origin(ResponseModel):
 
     hub: str
     repo_id: str
-    revision: str = Field(description="As it was asked for.")
+    revision: str = Field(description="Revision as requested.")
     commit: str = Field(description="What that was.")
 
 
@@ -86,7 +86,7 @@ class Import(ResponseModel):
     commit: str
     status: JobStatus
     files: int
-    bytes: int = Field(description="What has been received, durably.")
+    bytes: int = Field(description="Bytes received and stored durably.")
     bytes_total: int
     error: Failure | None
     created_at: UtcString
@@ -130,7 +130,7 @@ class Artifact(ResponseModel):
     size_gb: float = Field(description="Size of the live files, 10^9 bytes.")
     size_bytes: int
     failure: Failure | None
-    inspection: Inspection | None = Field(description="What the live files are.")
+    inspection: Inspection | None = Field(description="Result of the inspection of the live files.")
     upload_id: str | None = Field(description="The open upload session.")
     origin: Origin | None = Field(description="The hub that the live files were imported from.")
     import_: Import | None = Field(
@@ -181,7 +181,7 @@ class ReceivedFile(ResponseModel):
     path: str
     size: int | None = Field(description="Size of the complete file, bytes, if known.")
     received: int = Field(description="Contiguous bytes stored from the start of the file.")
-    complete: bool = Field(description="Nothing of it is missing, as far as its size is known.")
+    complete: bool = Field(description="True if no bytes of the file are known to be missing.")
     sha256: Sha256 | None = Field(
         description="Known for files of one part, and for files sent whole with a Content-Digest."
     )

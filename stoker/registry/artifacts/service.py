@@ -6,10 +6,9 @@ session is ready.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from stoker.base.config import MIB
 from stoker.base.errors import ConflictError, InvalidRequestError, NotFoundError, nearest
@@ -20,13 +19,12 @@ from stoker.models.tasks.registry import PIPELINES
 from stoker.platform.quotas.limits import Quota
 from stoker.platform.quotas.service import Quotas
 from stoker.platform.web.context import Platform
-from stoker.registry.artifacts import layout, repository, schemas
+from stoker.registry.artifacts import repository, schemas
 from stoker.registry.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.registry.artifacts.streaming import transfers
 from stoker.store import db
-from stoker.store.blobs import BlobLostError, Blobs, StoreUnavailableError, list_key, part_key
-from stoker.store.db import Database, Session
-from stoker.store.servers import others_alive
+from stoker.store.blobs import BlobLostError, Blobs, StoreUnavailableError
+from stoker.store.db import Session
 from stoker.store.tables.artifacts import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
 
 log = logging.getLogger(__name__)
@@ -34,14 +32,6 @@ log = logging.getLogger(__name__)
 BLOBS = "artifacts"
 CARD, CARD_BYTES = "README.md", 1 << 20
 """File name of the model card, and the maximum bytes of it that are returned."""
-STRAY_AFTER = timedelta(hours=1)
-"""Minimum age of an unreferenced blob before it counts as a stray. Such a blob was not written a
-moment ago.
-"""
-_UPLOAD_AT = 2
-"""Index of the upload id among the segments of a blob's key."""
-CLOSED_KEPT = timedelta(days=7)
-"""Time for which a closed session's id still reports why the session was closed."""
 
 _CLOSED_BECAUSE = {
     UploadStatus.SUPERSEDED: "was superseded by a newer one",
@@ -62,7 +52,7 @@ async def create(
         close = nearest(request.pipeline, PIPELINES)
         hint = f" Did you mean '{close}'?" if close else ""
         raise InvalidRequestError(
-            f"No such pipeline.{hint} Those served are: {', '.join(sorted(PIPELINES))}.",
+            f"Unknown pipeline.{hint} Use one of: {', '.join(sorted(PIPELINES))}.",
             param="pipeline",
         )
     await quotas.take(session, account_id, Quota.ARTIFACTS)
@@ -139,7 +129,7 @@ async def open_upload(
     await refuse_used(session, artifact)
     earlier = await repository.uploads(session, artifact.id, UploadStatus.OPEN, UploadStatus.FAILED)
     for other in earlier:
-        await _close(session, other, UploadStatus.SUPERSEDED)
+        await mark_closed(session, other, UploadStatus.SUPERSEDED)
     await session.flush()
     await platform.quotas.take(session, account_id, Quota.UPLOAD_SESSIONS)
     await reserve(session, platform, account_id, declared_bytes or 0)
@@ -193,138 +183,10 @@ async def abandon(
     refuse_ingesting(artifact)
     if upload.status == UploadStatus.READY:
         raise upload_closed(UploadStatus.READY)
-    await _close(session, upload, UploadStatus.ABANDONED)
-    _restore(artifact)
+    await mark_closed(session, upload, UploadStatus.ABANDONED)
+    restore_status(artifact)
     _clear_after_commit(session, blobs, [upload], UploadStatus.ABANDONED)
     return upload
-
-
-async def expire_uploads(database: Database, blobs: Blobs, now: datetime) -> None:
-    """Ends the sessions that have expired at `now`, and deletes the rows of those closed long
-    ago.
-    """
-    async with database.transaction() as session:
-        expired = await repository.expired(session, now)
-        for upload, artifact in expired:
-            await _close(session, upload, UploadStatus.EXPIRED)
-            if artifact.status == ArtifactStatus.FAILED:
-                # The artifact still reports why its files were refused.
-                artifact.open_upload_id = None
-            else:
-                _restore(artifact)
-        await repository.forget_closed(session, now - CLOSED_KEPT)
-    await clear(blobs, [upload for upload, _ in expired], UploadStatus.EXPIRED)
-
-
-async def recover(database: Database, blobs: Blobs) -> None:
-    """Cleans up after a crash, before requests are served.
-
-    Reopens sessions that were being inspected, and deletes blobs without a file row. Leaves the
-    sessions and blobs of other active servers alone.
-    """
-    await reopen_lost(database)
-    if blobs.is_shared:
-        # Another server may be about to record an unknown blob: see `sweep_strays`.
-        return
-    # List the blobs before the rows: a file's row is written before its bytes.
-    keys = await blobs.keys(BLOBS)
-    async with database.reading() as session:
-        known = await repository.blob_keys(session)
-        any_artifact = await repository.any_artifact(session)
-        is_alone = database.is_sqlite or not await others_alive(session, database.server_id)
-        # New parts are stored next to the parts that they replace until they are complete.
-        writing = set[tuple[str, str]]() if is_alone else await repository.open_folders(session)
-    orphans = [key for key in keys if key not in known and _ids_of(key) not in writing]
-    if orphans and not any_artifact:
-        # A wrong database is more likely than that many crashes: these may be a user's models.
-        log.warning("data folder holds files of artifacts that the database does not have: kept")
-        return
-    if is_alone:
-        await blobs.delete(orphans)
-        return
-    for key in orphans:
-        # Another server may delete the blob at the same time.
-        with contextlib.suppress(FileNotFoundError):
-            await blobs.delete([key])
-
-
-async def reopen_lost(database: Database) -> None:
-    """Reopens the sessions with an inspection that ended with its server, so that they can be
-    completed again.
-    """
-    async with database.transaction() as session:
-        await repository.reopen_ingesting(session, whosever=database.is_sqlite)
-
-
-async def end_closed(database: Database) -> None:
-    """Ends the transfers into sessions that another server has closed or is completing."""
-    active = transfers.uploads()
-    if not active:
-        return
-    async with database.reading() as session:
-        states = await repository.states(session, active)
-    for upload_id in active:
-        status = states.get(upload_id, UploadStatus.ABANDONED)
-        if status != UploadStatus.OPEN:
-            await transfers.end(upload_id, upload_closed(status))
-
-
-def _ids_of(key: str) -> tuple[str, str]:
-    """Returns the artifact id and the upload id in a blob key made by `folder`."""
-    _, artifact, upload, *_ = [*key.split("/"), "", ""]
-    return artifact, upload
-
-
-async def sweep_strays(database: Database, blobs: Blobs) -> None:
-    """Removes blobs without a row from a store that several servers share.
-
-    Checks only uploads that accept no more parts. In other uploads, a blob's row may be written at
-    this moment.
-    """
-    if not blobs.is_shared:
-        return
-    before = await blobs.now() - STRAY_AFTER
-    async for some in blobs.listed(BLOBS):
-        keys = [blob.key for blob in some if blob.modified_at < before]
-        if keys and (strays := await _strays(database, keys)):
-            async with database.reading() as session:
-                any_artifact = await repository.any_artifact(session)
-            if not any_artifact:
-                # As in `recover`: the database is probably the wrong one.
-                log.warning(
-                    "object store holds files of artifacts that the database does not have: kept"
-                )
-                return
-            log.warning("objects without a database row removed", extra={"objects": len(strays)})
-            await blobs.delete(strays)
-
-
-async def _strays(database: Database, keys: Sequence[str]) -> Sequence[str]:
-    by_upload: dict[str, list[str]] = {}
-    for key in keys:
-        segments = key.split("/")
-        # Keys of artifact blobs always have more segments.
-        if len(segments) > _UPLOAD_AT + 1:
-            by_upload.setdefault(segments[_UPLOAD_AT], []).append(key)
-    strays: list[str] = []
-    async with database.reading() as session:
-        for upload_id, upload_keys in by_upload.items():
-            upload = await session.get(Upload, upload_id)
-            if upload is None or upload.status in (*CLOSED, UploadStatus.FAILED):
-                strays += upload_keys
-            elif upload.status == UploadStatus.READY:
-                known = await _objects_of(session, upload)
-                strays += [key for key in upload_keys if key not in known]
-    return strays
-
-
-async def _objects_of(session: Session, upload: Upload) -> set[str]:
-    files = await repository.files(session, upload.id)
-    parts = await repository.parts(session, upload.id)
-    known = {list_key(folder(upload.artifact_id, upload.id))}
-    for file, file_parts, _ in layout.by_file(files, parts, upload.part_size):
-        known |= {part_key(file.blob_key, part.number, part.sha256) for part in file_parts}
-    return known
 
 
 async def files_of(session: Session, upload_id: str) -> dict[str, tuple[str, int]]:
@@ -393,8 +255,8 @@ def refuse_clients_of_import(upload: Upload) -> None:
     """
     if upload.status == UploadStatus.OPEN and upload.origin is not None:
         raise ConflictError(
-            "An import fills this upload session. Wait for its end, or cancel the import and open "
-            "a session to upload files.",
+            "An import writes to this upload session. Wait until it ends, or cancel it "
+            "and open a session to upload files.",
             code="upload_of_import",
         )
 
@@ -418,7 +280,7 @@ async def clear(blobs: Blobs, uploads: Iterable[Upload], status: UploadStatus) -
         try:
             await blobs.delete_prefix(folder(upload.artifact_id, upload.id))
         except StoreUnavailableError as error:
-            # `sweep_strays` removes the bytes later.
+            # `upkeep.sweep_strays` removes the bytes later.
             log.warning("upload's bytes could not be deleted yet: %s", error)
 
 
@@ -439,12 +301,12 @@ def _cleared(task: asyncio.Task[None]) -> None:
         log.error("upload's bytes stay until the next start", exc_info=error)
 
 
-async def _close(session: Session, upload: Upload, status: UploadStatus) -> None:
+async def mark_closed(session: Session, upload: Upload, status: UploadStatus) -> None:
     upload.status = status
     await repository.drop_files(session, upload.id)
 
 
-def _restore(artifact: Artifact) -> None:
+def restore_status(artifact: Artifact) -> None:
     """Restores an artifact's state from before its last session."""
     artifact.status = ArtifactStatus.READY if artifact.live_upload_id else ArtifactStatus.CREATED
     artifact.open_upload_id = None

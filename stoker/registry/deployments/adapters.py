@@ -81,7 +81,7 @@ async def examined(
             return Examined(base.id, base.live_version_id)
         if artifact.pipeline != ADAPTER:
             raise InvalidRequestError(
-                "The artifact is no adapter but a whole model: leave out 'adapter_of'.",
+                "The artifact is a whole model, not an adapter. Leave out 'adapter_of'.",
                 param="adapter_of",
             )
         upload_id = artifact.live_upload_id
@@ -105,7 +105,8 @@ async def examined(
     why, why_alone = fit.why_unfit, fit.why_alone
     if why and why_alone:
         raise InvalidRequestError(
-            f"{why_alone} Nor can it be merged into the base: {why}", param="artifact_id"
+            f"{why_alone} The adapter cannot be merged into the base either: {why}",
+            param="artifact_id",
         )
     if why:
         raise InvalidRequestError(f"The adapter is for another base: {why}", param="artifact_id")
@@ -117,7 +118,7 @@ async def examined(
 def _check_given(request: schemas.DeploymentCreate, names: frozenset[str]) -> None:
     if fields := sorted(names & request.model_fields_set):
         raise InvalidRequestError(
-            f"'{fields[0]}' is the base's, as which an adapter runs: leave it out.",
+            f"'{fields[0]}' cannot be set for an adapter, which runs like its base. Leave it out.",
             param=fields[0],
         )
 
@@ -134,7 +135,7 @@ async def _base(session: Session, account_id: str, model: str) -> Deployment:
         )
     if row.adapter_of:
         raise InvalidRequestError(
-            f"'{model}' is an adapter itself: name its base.", param="adapter_of"
+            f"'{model}' is an adapter itself. Use the model id of its base.", param="adapter_of"
         )
     return row
 
@@ -144,12 +145,12 @@ def _why_unshared(row: Deployment) -> str:
     adapters.
     """
     if row.pipeline not in PIPELINES:
-        return f"The base serves {row.pipeline}, whose batches have no rows of adapters."
+        return f"The base serves {row.pipeline}, and batches of that pipeline cannot mix adapters."
     is_shared = row.engine in (AUTO, "torch", "vllm") or is_conversion(row.engine)
     if not is_shared:
-        return f"The base runs on {row.engine}, which takes no adapters."
+        return f"The base runs on {row.engine}, which does not support adapters."
     if row.dtype == INT8:
-        return "The base runs in int8, to which no adapter can be added."
+        return "The base runs in int8, which does not support adapters."
     return ""
 
 
@@ -161,7 +162,7 @@ async def base_of(session: Session, account_id: str, found: Examined) -> Deploym
     is_other = row is None or row.live_version_id != found.version_id
     if row is None or is_other or (_why_unshared(row) and not found.why_alone):
         raise ConflictError(
-            "The base was changed meanwhile: try again.", code="base_changed", retry_after_s=1
+            "The base changed during the request. Try again.", code="base_changed", retry_after_s=1
         )
     return row
 
@@ -188,7 +189,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
     except UnreachableError:
         raise store_unavailable() from None
     except LoadError as error:
-        raise ConflictError(f"It cannot be read: {error}", code="adapter_misfit") from None
+        raise ConflictError(f"The version cannot be read: {error}", code="adapter_misfit") from None
     for model, (upload_id, files) in files_by_model.items():
         try:
             paths = await context.folders.paths(upload_id, files)
@@ -201,8 +202,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
         if fit.why_unfit:
             raise ConflictError(
                 f"The adapter '{model}' of this deployment does not fit the version: "
-                f"{fit.why_unfit} Delete "
-                "the adapter, or train it anew.",
+                f"{fit.why_unfit} Delete the adapter, or train it again.",
                 code="adapter_misfit",
             )
 
@@ -277,5 +277,7 @@ def check_base(row: Deployment, changed: Deployment) -> None:
     """
     if row.has_adapters and (why := _why_unshared(changed)):
         raise InvalidRequestError(
-            f"It has adapters that share its replicas. {why} Delete those first.", param="engine"
+            f"The deployment has adapters that share its replicas. {why} Delete the "
+            "adapters first.",
+            param="engine",
         )

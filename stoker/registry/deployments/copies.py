@@ -144,7 +144,7 @@ class Copies:
                 log.info("model fetched", extra={"folder": name, "bytes": size})
             except (StoreUnavailableError, BlobLostError) as error:
                 raise UnreachableError(
-                    "the object store that has the model's files does not answer as it should."
+                    "the object store did not return the model's files."
                 ) from error
             except OSError as error:
                 if full_disk(error) is None:
@@ -179,8 +179,9 @@ class Copies:
             total -= copy.size
         if total > self._limit:
             raise LoadError(
-                f"the copies of models on this machine may take {self._limit} bytes, of which "
-                f"{total - size} are in use, and this one has {size} (STOKER_MODEL_CACHE_GIB)."
+                f"the model needs {size} bytes, but model copies on this machine may use "
+                f"{self._limit} bytes, of which {total - size} are in use "
+                "(STOKER_MODEL_CACHE_GIB)."
             )
         try:
             self._check_disk(sum(self._coming.values()) + size)

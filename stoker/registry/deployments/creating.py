@@ -145,14 +145,15 @@ def _created(row: Deployment, version: DeploymentVersion) -> DeploymentEvent:
     message = "Created."
     if row.merged_because:
         message = (
-            "It is merged into its base's weights, in replicas of its own. " + row.merged_because
+            "The adapter is merged into its base's weights and has its own replicas. "
+            + row.merged_because
         )
     return event_of(row.id, version.id, Status.IDLE, Reason.CREATED, message)
 
 
 def _model_exists(model: str) -> ConflictError:
     return ConflictError(
-        f"The account has a deployment with the model id '{model}' already.",
+        f"The account already has a deployment with the model id '{model}'.",
         code="model_exists",
         param="model",
     )

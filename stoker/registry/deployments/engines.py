@@ -21,7 +21,7 @@ def check(settings: Settings, row: Deployment) -> None:
     pipeline = SERVED.get(row.pipeline)
     if pipeline is None:
         raise InvalidRequestError(
-            f"Nothing on this server serves '{row.pipeline}' any more.", param="pipeline"
+            f"This server no longer serves '{row.pipeline}'.", param="pipeline"
         )
     served = engines(row.pipeline)
     _check_served(pipeline, row)
@@ -54,8 +54,8 @@ def _check_served(pipeline: Pipeline, row: Deployment) -> None:
         else ""
     )
     raise InvalidRequestError(
-        f"'{row.pipeline}' is not computed in {row.dtype}: leave out 'dtype', or choose one of "
-        f"{', '.join(DTYPES)}.{instead}",
+        f"'{row.pipeline}' does not support the dtype {row.dtype}. Leave out "
+        f"'dtype', or use one of {', '.join(DTYPES)}.{instead}",
         param="dtype",
     )
 
@@ -72,8 +72,8 @@ def _check_dtype(pipeline: Pipeline, row: Deployment) -> None:
     if record is None:
         titles = " or ".join(engine.title for engine in able)
         raise InvalidRequestError(
-            f"'{row.dtype}' is computed on {titles} and no GPU: leave out 'device', or choose "
-            f"another 'dtype'.",
+            f"'{row.dtype}' is supported only on {titles}, not on a GPU. Leave out "
+            "'device', or use another 'dtype'.",
             param="dtype",
         )
     if needs := record.dtype_needs.get(row.dtype):

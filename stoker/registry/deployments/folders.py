@@ -155,7 +155,9 @@ class ModelFolders:
         if source.startswith(FOLDER):
             path = Path(source.removeprefix(FOLDER))
             if not await asyncio.to_thread(_has_model, path):
-                raise FilesMissingError(f"its source folder {path} is gone, or has no model in it.")
+                raise FilesMissingError(
+                    f"its source folder {path} does not exist, or contains no model."
+                )
             return path
         target = self._root / _name(source)
         if self._blobs.is_shared and not is_ahead:
@@ -346,14 +348,14 @@ def _check_whole(paths: Mapping[str, Path], sizes: Mapping[str, int]) -> None:
         except OSError as error:
             why = "is missing" if isinstance(error, FileNotFoundError) else error.strerror
             raise FilesMissingError(
-                f"{name!a} {why} in the server's data folder. Its operator can restore the folder "
-                "'blobs' from a copy; or upload the model again."
+                f"{name!a} {why} in the server's data folder. The operator can restore the "
+                "folder 'blobs' from a backup. Otherwise upload the model again."
             ) from error
         if size != sizes[name]:
             raise FilesMissingError(
-                f"{name!a} has {size} bytes in the server's data folder and was uploaded with "
-                f"{sizes[name]}. Its operator can restore it from a copy; or upload the model "
-                "again."
+                f"{name!a} has {size} bytes in the server's data folder, but was uploaded "
+                f"with {sizes[name]}. The operator can restore it from a backup. Otherwise "
+                "upload the model again."
             )
 
 
@@ -383,7 +385,8 @@ def source_folder(settings: Settings, given: str) -> Path:
     except (OSError, ValueError):
         inside = False
     raise InvalidRequestError(
-        "'source' must be a folder with a config.json or model_index.json, below one that the "
-        "operator has named (STOKER_SOURCE_DIRS). Or upload an artifact and give its id.",
+        "'source' must be a folder with a config.json or model_index.json, below a "
+        "folder that the operator allows (STOKER_SOURCE_DIRS). Otherwise upload an "
+        "artifact and send its id.",
         param="source",
     )

@@ -200,8 +200,10 @@ async def _run(task: Task, limit_s: float) -> None:
             process.kill()
         await process.wait()
         if isinstance(error, TimeoutError):
-            raise UnmergeableError(f"merging it takes longer than {limit_s:.0f} s.") from None
+            raise UnmergeableError(f"the merge takes longer than {limit_s:.0f} s.") from None
         raise
     if process.returncode:
         lines = stderr.decode(errors="replace").strip().splitlines()
-        raise UnmergeableError(f"merging it ended: {lines[-1] if lines else process.returncode}")
+        raise UnmergeableError(
+            f"the merge process failed: {lines[-1] if lines else process.returncode}"
+        )

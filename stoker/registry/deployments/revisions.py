@@ -36,7 +36,7 @@ async def _count(session: Session, server_id: str) -> None:
         .returning(Revision.value)
     )
     if revision is None:
-        raise LookupError("the database counts no revisions of deployments")
+        raise LookupError("the database has no revision counter for deployments")
     row = insert(DeploymentChange).values(
         [
             {"deployment_id": deployment_id, "server_id": server_id, "revision": revision}

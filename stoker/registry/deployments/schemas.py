@@ -22,8 +22,8 @@ ModelId = Annotated[
     ),
 ]
 _AUTO = (
-    "`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a while, was "
-    "converted and was found right on this machine;"
+    "`auto`: torch at first; on a CPU, OpenVINO once the model has been in use "
+    "for a while, was converted and gave correct answers on this machine;"
 )
 # The catalogue's content is known at import time, but not to a type checker.
 _EngineName = str if TYPE_CHECKING else Literal[(AUTO, *ENGINES)]
@@ -38,9 +38,9 @@ Device = Annotated[
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16", "int8"],
     Field(
-        description="What is computed in. `int8`: weights and activations, on OpenVINO, for all "
-        "but language models, image makers and what loops by itself; until the model is converted "
-        "it is float32."
+        description="Precision of the computation. `int8`: weights and activations, on "
+        "OpenVINO, except for language models, image generators and models with "
+        "their own loop. Until the model is converted, it runs in float32."
     ),
 ]
 IdleTimeout = Annotated[
@@ -52,7 +52,12 @@ IdleTimeout = Annotated[
     ),
 ]
 MaxQueue = Annotated[
-    int, Field(ge=1, le=100_000, description="Most requests waiting or running; then 429.")
+    int,
+    Field(
+        ge=1,
+        le=100_000,
+        description="Maximum number of requests that wait or run. More are rejected with 429.",
+    ),
 ]
 
 
@@ -107,7 +112,10 @@ class DeploymentCreate(RequestModel):
         default=None,
         min_length=1,
         max_length=1024,
-        description="Instead of an artifact: a folder below one that the operator has named.",
+        description=(
+            "Model folder, instead of an artifact. It must be below a folder that the "
+            "operator allows."
+        ),
     )
     adapter_of: str | None = Field(
         default=None,
@@ -122,7 +130,7 @@ class DeploymentCreate(RequestModel):
     pipeline: str | None = Field(
         default=None,
         max_length=64,
-        description="The task, as the hub names it; default: the artifact's.",
+        description="Task of the model by its name on the hub. Default: the artifact's.",
     )
     readiness: Readiness = Readiness.COLD
     engine: Engine = AUTO
@@ -159,7 +167,7 @@ class DeploymentUpdate(RequestModel):
     keep_s: KeepS | None = None
     config: Config | None = Field(
         default=None,
-        description="Options that are not given stay unchanged; null resets an option.",
+        description="Omitted options stay unchanged. Null resets an option.",
     )
 
 
@@ -171,14 +179,15 @@ class Traffic(RequestModel):
     weights: dict[VersionId, Percent] = Field(
         min_length=1,
         max_length=16,
-        description="Share of the calls for each version, whole percents that add up to 100.",
+        description=("Share of the calls for each version, in whole percents that add up to 100."),
     )
     sticky: str = Field(
         "none",
         max_length=80,
         pattern=r"^(none|key|user|header:[A-Za-z0-9-]{1,64})$",
-        description="Whose calls all go to the same version: `key`, of an API key; `user`, of a "
-        "request's `user`; `header:<name>`, of that header's value. `none`: chance decides.",
+        description="Value that keeps calls on the same version. `key`: the API key. `user`: "
+        "the request's `user`. `header:<name>`: that header's value. `none`: the "
+        "version is chosen at random.",
     )
     mirror: dict[VersionId, Percent] = Field(
         default_factory=dict,
@@ -190,8 +199,8 @@ class Traffic(RequestModel):
     )
     examples: bool = Field(
         False,
-        description="Whether calls that a mirror answers otherwise are kept, the last ten and "
-        "encrypted: the comparison shows them.",
+        description="True keeps the last ten calls that a mirror answers differently, "
+        "encrypted. The comparison shows them.",
     )
 
     @model_validator(mode="after")
@@ -208,9 +217,11 @@ class Worker(ResponseModel):
     outstanding: int = Field(description="Requests sent and not yet answered.")
     memory_bytes: int | None = Field(description="Proportional set size, bytes.")
     progress: float = Field(description="Progress of loading, 0 to 1.")
-    engine: str = Field(description="What runs the model now; empty before it is loaded.")
+    engine: str = Field(
+        description="Engine that runs the model now. Empty before the model is loaded."
+    )
     cache_usage: float | None = Field(
-        description="Share of the KV cache in use, 0 to 1; null: the model has none."
+        description="Share of the KV cache in use, 0 to 1. Null if the model has no KV cache."
     )
 
 
@@ -218,7 +229,7 @@ class Memory(ResponseModel):
     """Memory that one replica needs."""
 
     bytes: int
-    is_measured: bool = Field(description="False: estimated from the headers of its weights.")
+    is_measured: bool = Field(description="False if estimated from the headers of the weights.")
 
 
 class Notice(ResponseModel):
@@ -238,7 +249,7 @@ class Adapter(ResponseModel):
             "adapter has replicas of its own, with merged weights."
         )
     )
-    reason: str = Field(description="Why it is merged; empty: it is not.")
+    reason: str = Field(description="Reason for the merge. Empty if the adapter is not merged.")
 
 
 class Deployment(ResponseModel):
@@ -249,7 +260,7 @@ class Deployment(ResponseModel):
     artifact_id: str | None
     source: str | None
     adapter_of: str | None = Field(description="For an adapter: model id of its base deployment.")
-    adapter: Adapter | None = Field(description="Null: it is no adapter.")
+    adapter: Adapter | None = Field(description="Null if the deployment is not an adapter.")
     readiness: Readiness
     engine: str
     device: str
@@ -259,9 +270,11 @@ class Deployment(ResponseModel):
     max_queue: int
     keep_s: float
     config: dict[str, Any]
-    version_id: str = Field(description="The live one, whose artifact, engine and so on these are.")
-    traffic: Traffic | None = Field(description="Null: all calls are the live version's.")
-    desired: Desired = Field(description="What its owner wants.")
+    version_id: str = Field(
+        description="Live version, whose artifact, engine and other options this object shows."
+    )
+    traffic: Traffic | None = Field(description="Null if the live version receives all calls.")
+    desired: Desired = Field(description="State that the owner requested.")
     status: Status = Field(description="Observed status.")
     reason: Reason
     message: str

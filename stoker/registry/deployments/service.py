@@ -60,7 +60,7 @@ async def update(
     """
     row = await get(session, account_id, deployment_id, lock=True)
     if row.shares or request.model_fields_set & {*versions.FOLLOWED_BY_MERGED}:
-        adapters.refuse(row, "It runs as its base does: change that one.")
+        adapters.refuse(row, "It runs like its base. Change the base instead.")
     for name in ("readiness", "idle_timeout_s", "max_queue", "keep_s"):
         if (value := getattr(request, name)) is not None:
             setattr(row, name, value)
@@ -139,7 +139,8 @@ async def delete(
     if shared := await adapters.of_base(session, row.id):
         names = ", ".join(item.model for item in shared[:5]) + (" …" if len(shared) > 5 else "")
         raise ConflictError(
-            f"It is the base of {len(shared)} adapters ({names}): delete those first.",
+            f"The deployment is the base of {len(shared)} adapters ({names}). Delete "
+            "the adapters first.",
             code="has_adapters",
         )
     removed = await versions.all_of(session, row.id)

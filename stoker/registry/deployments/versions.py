@@ -81,7 +81,8 @@ async def add(
     earlier = await all_of(session, row.id)
     if len(earlier) >= MOST:
         raise ConflictError(
-            f"The deployment has {MOST} versions: delete some.", code="too_many_versions"
+            f"The deployment has the maximum of {MOST} versions. Delete some first.",
+            code="too_many_versions",
         )
     version = DeploymentVersion(
         **{name: getattr(variant, name) for name in VARIANT},
@@ -127,7 +128,7 @@ async def remove(session: Session, context: DeploymentContext, version: Deployme
     """Deletes a version that is not live. The caller must call `end` after the commit."""
     if version.state == VersionStatus.LIVE:
         raise ConflictError(
-            "The version is live: let another one take over first.", code="version_live"
+            "The version is live. Promote another version first.", code="version_live"
         )
     await session.delete(version)
     revisions.note(session, context.database, version.deployment_id)
@@ -176,7 +177,7 @@ async def _follow(
     }
     changed = applied(row, base_values | unmeasured)
     number = (await get(session, base.id, base.live_version_id)).number
-    await begin(session, context, row, changed, note=f"As version {number} of its base.")
+    await begin(session, context, row, changed, note=f"Follows version {number} of the base.")
     row.updated_at = db.now()
     await publish(session, context, row)
 

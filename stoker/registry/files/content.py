@@ -21,7 +21,7 @@ from stoker.base.errors import (
     StokerError,
     responses,
 )
-from stoker.platform.web.http import error_response
+from stoker.platform.web.error_handlers import error_response
 from stoker.store.blobs import Blobs
 
 _RANGES = re.compile("bytes=(.+)", re.IGNORECASE | re.DOTALL)
@@ -40,7 +40,7 @@ def documented(*kinds: str) -> dict[int | str, dict[str, Any]]:
         307: {"description": "Signed URL of the object store (setting `blob_redirects`)."},
         200: {"description": "The file.", "content": dict.fromkeys(kinds, _FILE)},
         206: {
-            "description": "What `Range` asked for.",
+            "description": "The byte range that `Range` requested.",
             "content": dict.fromkeys((*kinds, "multipart/byteranges"), _FILE),
         },
     }
@@ -146,7 +146,7 @@ def _refusal(message: Message) -> StokerError | None:
     if message["status"] == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         size = Headers(raw=message["headers"])["content-range"].rpartition("/")[2]
         error = RangeNotSatisfiableError(
-            f"The range begins behind the end of the file, which has {size} bytes.", param="range"
+            f"The range begins after the end of the file, which has {size} bytes.", param="range"
         )
         error.size = int(size)
         return error

@@ -53,9 +53,11 @@ async def _opened(
     platform: PlatformDep,
     *,
     expires: Annotated[
-        int | None, Query(ge=0, le=1 << 40, description="Of a signed link: unix seconds.")
+        int | None, Query(ge=0, le=1 << 40, description="Expiry of a signed link, unix seconds.")
     ] = None,
-    signature: Annotated[str | None, Query(max_length=64, description="Of a signed link.")] = None,
+    signature: Annotated[
+        str | None, Query(max_length=64, description="Signature of a signed link.")
+    ] = None,
     _scheme: Annotated[object, Security(bearer)] = None,
     x_stoker_account: ActingFor = None,
 ) -> models.File:

@@ -188,12 +188,14 @@ class Hub:
         if passing := _passing(answer):
             return passing
         if code == _NO_FILE:
-            return HubError("The hub has no longer a file that was on its list. Import again.")
+            return HubError(
+                "The hub no longer has a file that was in its list. Start the import again."
+            )
         if code == _GATED or status == 403:
             how = (
-                "The token given has no right to it: accept its terms as the token's owner"
+                "The token has no access to it. Accept its terms as the token's owner"
                 if has_token
-                else "Accept its terms, and give a token of who has"
+                else "Accept its terms, and send a token of an account that accepted them"
             )
             return ForbiddenError(
                 f"The repository {repo_id} is gated. {how} ({self.endpoint}/{repo_id})."
@@ -207,12 +209,12 @@ class Hub:
             )
         if status in (401, 404):
             hint = (
-                "or its token is not valid, or has no right to it"
+                "or the token is invalid or has no access to it"
                 if has_token
-                else "or it is private and wants a token"
+                else "or it is private and needs a token"
             )
             return NotFoundError(
-                f"{self.endpoint} has no repository of models {repo_id}, {hint}.",
+                f"{self.endpoint} has no model repository {repo_id}, {hint}.",
                 code="repository_not_found",
                 param="repo_id",
             )
@@ -260,7 +262,7 @@ def _check_range(answer: Answer, file: HubFile, start: int, end: int) -> None:
         if headers.get(b"content-range") != expected:
             raise _lied(file.path)
     elif (start, end) != (0, file.size):
-        raise HubError("The hub, or a host that it redirects to, does not answer ranges of files.")
+        raise HubError("The hub, or a host that it redirects to, does not support range requests.")
     length = headers.get(b"content-length")
     if length is not None and length != str(end - start).encode():
         raise _lied(file.path)
@@ -274,13 +276,13 @@ async def _counted(response: httpcore2.Response, path: str, expected: int) -> As
             raise _lied(path)
         yield chunk
     if received < expected:
-        raise unavailable(f"broke off in {_shown(path)}")
+        raise unavailable(f"stopped before the end of {_shown(path)}")
 
 
 def _lied(path: str) -> HubError:
     return HubError(
-        f"The hub says another size of {_shown(path)} than its list of files. "
-        "Begin the import again.",
+        f"The size of {_shown(path)} on the hub differs from its list of files. "
+        "Start the import again.",
         code="hub_mismatch",
     )
 

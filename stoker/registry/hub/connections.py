@@ -176,12 +176,13 @@ class Connections:
         except HostRefusedError as error:
             raise HubError(
                 f"The host '{error}'{_from_hub(is_own=is_own)} has an address that is not "
-                "public. If that is meant, the operator names it in STOKER_HUB_PRIVATE_HOSTS."
+                "public. If this is intended, the operator can add the host to "
+                "STOKER_HUB_PRIVATE_HOSTS."
             ) from error
         except UNREACHABLE as error:
             log.info("hub could not be reached", extra={"cause": repr(error)})
             raise unavailable(
-                "cannot be reached, has no valid certificate, or broke off"
+                "cannot be reached, has no valid certificate, or closed the connection"
             ) from error
 
     async def close(self) -> None:
@@ -216,9 +217,10 @@ class Connections:
 
 def _no_address(host: str, *, is_own: bool) -> str:
     return (
-        f"cannot be reached: the name '{host}'{_from_hub(is_own=is_own)} has no address. This "
-        "server has no DNS or no internet, or the name is wrong. A hub elsewhere is named in "
-        "STOKER_HUB_ENDPOINT; without a hub, upload the files"
+        f"cannot be reached: the name '{host}'{_from_hub(is_own=is_own)} has no "
+        "address. This server has no DNS or no internet access, or the name is "
+        "wrong. Set STOKER_HUB_ENDPOINT to use another hub. Without a hub, upload "
+        "the files"
     )
 
 
@@ -240,8 +242,8 @@ def _check_commit(answer: Answer, commit: str) -> None:
     answered_commit = answer.headers.get(b"x-repo-commit", b"")
     if answered_commit and answered_commit != commit.encode():
         raise HubError(
-            f"The hub was asked for the commit {commit} and answers with another one. "
-            "Begin the import again."
+            f"The hub answered with another commit than the requested {commit}. Start "
+            "the import again."
         )
 
 

@@ -257,7 +257,7 @@ class ForkingLauncher:
         return self._settings.data_dir.resolve() / "cache" / "compiled"
 
 
-_FAULT = "a fault of the server, which is in its own log."
+_FAULT = "an internal error occurred. See the server's log."
 
 
 def _need(spec: DeploymentSpec) -> Need:
@@ -279,6 +279,8 @@ def _begins_converted(spec: DeploymentSpec, folder: Path) -> bool:
 def _check_served(spec: DeploymentSpec) -> None:
     """Raises `LoadError` if the package that provided the engine or the pipeline was removed."""
     if spec.pipeline not in SERVED:
-        raise LoadError(f"Nothing on this server serves '{spec.pipeline}' any more.", lasting=True)
+        raise LoadError(
+            f"This server no longer supports the pipeline '{spec.pipeline}'.", lasting=True
+        )
     if spec.engine not in (AUTO, *engines(spec.pipeline)):
         raise LoadError(catalogue.missing(spec.engine, spec.pipeline), lasting=True)

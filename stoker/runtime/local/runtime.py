@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from stoker.base.config import Settings
@@ -78,11 +77,9 @@ class LocalRuntime:
             stall_timeout_s=settings.stall_timeout_s,
             stop_grace_s=settings.stop_grace_s,
         )
-        self._listeners = Listeners()
-        self._meter = Meter()
+        self._listeners, self._meter = Listeners(), Meter()
         self._logs = LogFiles(data_dir / "logs")
-        self._pools = PoolRegistry()
-        self._residents = ReplicaTable()
+        self._pools, self._residents = PoolRegistry(), ReplicaTable()
         self._devices = devices or DriverDevices()
         self._memory = Memory(
             budget_bytes(settings.memory_budget_mib),
@@ -380,26 +377,10 @@ class LocalRuntime:
 
     def _cut_logs(self) -> None:
         """Cuts the long log files of all running replicas and of the host."""
-        written = {
-            self._logs.path(resident.spec.deployment) for resident in self._residents.values()
-        }
-        long = [
-            path
-            for path in (*written, self._logs.host, self._logs.conversions)
-            if self._logs.is_long(path)
-        ]
+        deployments = {resident.spec.deployment for resident in self._residents.values()}
+        long = self._logs.long(deployments)
         if long and (self._cutting is None or self._cutting.done()):
-            self._cutting = self._spawn(self._cut(long))
-
-    async def _cut(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            try:
-                await asyncio.to_thread(self._logs.cut, path)
-            except FileNotFoundError:
-                # The deployment was deleted just now.
-                continue
-            except OSError:
-                log.exception("log file could not be truncated; retrying")
+            self._cutting = self._spawn(self._logs.cut_all(long))
 
     def _lacks_files(self, source: str, problem: LoadError) -> None:
         """Reports a failed start for each deployment of a source with missing files."""
@@ -426,8 +407,7 @@ class LocalRuntime:
         await asyncio.to_thread(shutil.rmtree, compiled, ignore_errors=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.create_task(work)
-        self._background.add(task)
+        self._background.add(task := asyncio.create_task(work))
         task.add_done_callback(self._background.discard)
         return task
 

@@ -124,7 +124,7 @@ class Fleet:
         try:
             records, node_leases = await self._watch.look()
         except Exception:
-            self.problem = "The database does not tell which nodes there are."
+            self.problem = "The nodes cannot be read from the database."
             raise
         self.problem = None
         records_by_id = {record.id: record for record in records}

@@ -264,7 +264,7 @@ class NodeHost(RuntimeListener):
             case Tail():
                 self._run(gateway, message.id, self._tail(gateway, message))
             case Hello():
-                raise ValueError("a gateway has said so before")
+                raise ValueError("a gateway has already sent its hello")
 
     def _run(self, gateway: _Gateway, number: int, work: Coroutine[Any, Any, None]) -> None:
         task = gateway.tasks[number] = self._spawn(work)

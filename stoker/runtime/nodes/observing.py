@@ -74,7 +74,7 @@ def _unplaced(*, running: bool, is_awaited: bool, problem: str) -> tuple[Status,
     if problem:
         return Status.FAILED, Reason.INSUFFICIENT_MEMORY, problem
     if is_awaited:
-        return Status.STARTING, Reason.KEPT_LOADED, "It waits for a node."
+        return Status.STARTING, Reason.KEPT_LOADED, "Waiting for a node."
     return Status.IDLE, Reason.CREATED, "Waiting for its first request."
 
 

@@ -80,11 +80,11 @@ def why_none(need_bytes: int, places: Collection[Place], graphics: Graphics | No
     """
     if graphics is None or graphics.is_optional or any(place.suits(graphics) for place in places):
         most = in_words(max(place.budget_bytes for place in places))
-        return f"needs about {in_words(need_bytes)} of memory, and the largest node has {most}"
+        return f"needs about {in_words(need_bytes)} of memory, but the largest node has {most}"
     if graphics.index is not None:
-        return f"is to run on GPU {graphics.index}, and no node has one of that number"
+        return f"requires GPU {graphics.index}, but no node has it"
     which = "a GPU" if graphics.count == 1 else f"{graphics.count} GPUs"
-    return f"is to run on {which}, and no node has {'one' if graphics.count == 1 else 'so many'}"
+    return f"requires {which}, but no node has {'one' if graphics.count == 1 else 'so many'}"
 
 
 @dataclass(frozen=True, kw_only=True)

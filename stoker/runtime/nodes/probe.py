@@ -72,10 +72,10 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
     except TimeoutError as error:
         raise UnreachableError(Why.NO_ANSWER, f"no answer in {TIMEOUT_S:g} s") from error
     except ssl.SSLError as error:
-        issue = "what answers there is not this node"
+        issue = "another server answers at this address"
         raise UnreachableError(Why.ANOTHER, issue) from error
     except ConnectionResetError as error:
-        issue = "what answers there is not this node, or has too many connections"
+        issue = "another server answers at this address, or the node has too many connections"
         raise UnreachableError(Why.ANOTHER, issue) from error
     except OSError as error:
         issue = error.strerror or str(error) or type(error).__name__
@@ -83,8 +83,8 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
     finally:
         link.abort()
     if welcome is None:
-        raise UnreachableError(Why.REFUSED, "it ends the connection once it was greeted")
+        raise UnreachableError(Why.REFUSED, "it closes the connection after the greeting")
     if welcome.version != messages.VERSION:
-        issue = f"it speaks version {welcome.version} of the protocol, and this {messages.VERSION}"
+        issue = f"it uses protocol version {welcome.version}, and this machine {messages.VERSION}"
         raise UnreachableError(Why.VERSION, issue)
     return took_s

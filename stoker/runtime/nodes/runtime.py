@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 
 from stoker.base.config import Settings
-from stoker.base.errors import CapacityError, ConflictError, ModelLoadingError, NotFoundError
+from stoker.base.errors import CapacityError, ConflictError, ModelLoadingError
 from stoker.base.ids import Prefix, new_id
 from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter
+from stoker.runtime.nodes.errors import node_lost, unknown_deployment
 from stoker.runtime.nodes.fleet import Fleet, TrackedSpec
 from stoker.runtime.nodes.in_flight import NodeLostError, RefusedError
 from stoker.runtime.nodes.leases import NodeLease
@@ -109,8 +110,9 @@ class NodesRuntime:
         need = spec.memory_bytes * max(1, spec.min_replicas)
         if rooms[-parts] * parts < need:
             raise CapacityError(
-                f"A 'hot' deployment of this model needs about {in_words(need)} of memory kept for "
-                f"it, and the node with most room has {in_words(max(0, rooms[-1]))} for such.",
+                f"A 'hot' deployment of this model needs about {in_words(need)} of reserved "
+                "memory, but the node with the most room can reserve "
+                f"{in_words(max(0, rooms[-1]))}.",
                 code="insufficient_memory",
                 retry_after_s=60,
             )
@@ -124,8 +126,8 @@ class NodesRuntime:
         if spec.memory_bytes + live.spec.memory_bytes > budget:
             raise CapacityError(
                 f"The version needs about {in_words(spec.memory_bytes)} of memory and cannot be "
-                f"loaded beside the live one: the only node has {in_words(budget)}. With the "
-                "strategy 'in_place', the live one makes room for it first.",
+                f"loaded next to the live version. The only node has {in_words(budget)}. Use the "
+                "strategy 'in_place' to unload the live version first.",
                 code="insufficient_memory",
                 retry_after_s=60,
             )
@@ -174,7 +176,7 @@ class NodesRuntime:
                 await self._refused(lease, error)
             except NodeLostError as error:
                 may_repeat = self._after_loss(error, may_repeat)
-        raise _lost()
+        raise node_lost()
 
     def stream(
         self,
@@ -219,7 +221,7 @@ class NodesRuntime:
                 await self._refused(lease, error)
             except NodeLostError as error:
                 may_repeat = self._after_loss(error, may_repeat)
-        raise _lost()
+        raise node_lost()
 
     async def _node_for(
         self, known: TrackedSpec, call: Call | Generation, deadline: float
@@ -232,7 +234,7 @@ class NodesRuntime:
         while True:
             if fleet.known.get(spec_id) is not known:
                 # The deployment was deleted while the call waited.
-                raise _unknown()
+                raise unknown_deployment()
             if not known.running:
                 raise ConflictError(
                     f"The deployment '{known.spec.model}' is stopped: start it first.",
@@ -283,12 +285,12 @@ class NodesRuntime:
                 return False
             self.on_served(error.waited)
         # A call that may have been worked on is not repeated, because it may have crashed the node.
-        raise _lost() from None
+        raise node_lost() from None
 
     def _why_nowhere(self, known: TrackedSpec) -> CapacityError | ModelLoadingError:
         if not self._connected():
             return CapacityError(
-                "No node is there to run it: start one with "
+                "No node is available to run it. Start one with "
                 f"`stoker node {'host' if self._places else 'join'}`.",
                 code="no_node",
                 retry_after_s=_RETRY_AFTER_S,
@@ -371,7 +373,7 @@ class NodesRuntime:
     def why_not_ready(self) -> str | None:
         nodes = self._connected()
         if not nodes:
-            return "No node is connected that could run replicas."
+            return "No node is connected, so no replica can run."
         if not any(node.is_ready for node in nodes):
             return "The nodes' engine hosts are still importing their libraries."
         return None
@@ -387,7 +389,7 @@ class NodesRuntime:
     def _find(self, spec_id: str) -> TrackedSpec:
         known = self._fleet.known.get(spec_id)
         if known is None:
-            raise _unknown()
+            raise unknown_deployment()
         return known
 
     def _now(self) -> float:
@@ -402,18 +404,6 @@ def _load(node: NodeClient, spec_id: str) -> Load:
         outstanding=node.calls(spec_id),
         ready=ready,
         has_failed=stats is not None and stats.status is Status.FAILED,
-    )
-
-
-def _unknown() -> NotFoundError:
-    return NotFoundError("Deployment not found", code="deployment_not_found")
-
-
-def _lost() -> CapacityError:
-    return CapacityError(
-        "The node that worked on this request was lost. Others are unaffected.",
-        code="worker_lost",
-        retry_after_s=1,
     )
 
 

@@ -78,7 +78,7 @@ class Backoff:
         if self.problem.lasting:
             raise ModelLoadingError(
                 f"The model could not be loaded: {self.problem} It is tried again once the "
-                "deployment is changed or started anew.",
+                "deployment is changed or started again.",
                 progress=0.0,
                 is_lasting=True,
             )

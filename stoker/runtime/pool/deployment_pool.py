@@ -179,7 +179,7 @@ class DeploymentPool:
         how = how_it_ended(status)
         if out_of_memory:
             held_size = in_words(replica.vitals.own_bytes)
-            how = f"the kernel ended it for want of memory, it held {held_size}"
+            how = f"the kernel killed it for lack of memory; it held {held_size}"
         # An end by anyone else is not the replica's fault.
         is_faulty = is_crash(status) or replica.kill_reason is not None
         is_quarantined = is_faulty and self._quarantine(replica, how)
@@ -216,10 +216,10 @@ class DeploymentPool:
             return False
         event = f"ended by {how}"
         if replica.kill_reason is Reason.MEMORY_EXCEEDED:
-            event = "took too much memory and was ended"
+            event = "used too much memory and was ended"
         elif replica.kill_reason:
             event = "hung and was ended"
-        reason = f"A replica {event} soon after it began to use it."
+        reason = f"A replica {event} soon after it began to use OpenVINO."
         message = self._launcher.quarantine(replica.execution, reason)
         self._state.add_event(Reason.ENGINE_SET_ASIDE, message)
         return True
@@ -231,7 +231,7 @@ class DeploymentPool:
         if not is_faulty or replica.has_proved_itself or not self._state.backoff.ended_soon():
             return None
         return LoadError(
-            f"replica after replica ended soon after its start, the last one by {how}."
+            f"replica after replica ended soon after its start, the last one with {how}."
         )
 
     def _is_fresh(self, replica: ReplicaHandle) -> bool:

@@ -69,7 +69,7 @@ class Draining:
             if why := replica.why_unhealthy(limits.heartbeat_timeout_s, limits.stall_timeout_s):
                 self.kill(replica, Reason.STALLED, why)
             elif now > replica.stop_deadline:
-                why = f"it had not ended {limits.stop_grace_s:g} s after it was told to"
+                why = f"it did not stop within {limits.stop_grace_s:g} s"
                 self.kill(replica, None, why)
 
     def kill(self, replica: ReplicaHandle, reason: Reason | None, why: str) -> None:

@@ -138,8 +138,9 @@ class CallQueue:
             return
         expected_s = self.pace.median_s(ahead)
         raise RateLimitError(
-            f"This deployment's queue is too long: with the {ahead} requests before it, this one "
-            f"would take about {expected_s:.0f} s, and it has {within_s:g} s. Try again later.",
+            f"This deployment's queue is too long. With the {ahead} requests before it, this "
+            f"request would take about {expected_s:.0f} s, but its limit is {within_s:g} s. "
+            "Try again later.",
             code="queue_full",
             retry_after_s=max(1.0, expected_s - within_s),
         )

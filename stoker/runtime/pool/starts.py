@@ -61,13 +61,13 @@ class Starts:
         state = self._state
         if state.starts and all(start.is_claiming for start in state.starts):
             return CapacityError(
-                f"{self._launcher.shortage(state.spec)} Ask again, or wait longer with "
+                f"{self._launcher.shortage(state.spec)} Try again, or wait longer with "
                 "'Prefer: wait=N'.",
                 code="insufficient_memory",
                 retry_after_s=5,
             )
         return ModelLoadingError(
-            "The model is still loading. Ask again, or wait longer with 'Prefer: wait=N'.",
+            "The model is still loading. Try again, or wait longer with 'Prefer: wait=N'.",
             retry_after_s=2,
             progress=max((replica.progress for replica in state.replicas.values()), default=0.0),
         )
@@ -87,7 +87,7 @@ class Starts:
             general = Reason.OUT_OF_MEMORY if error.out_of_memory else Reason.LOAD_FAILED
             self.failed(error.reason or general, error)
         except TimeoutError:
-            problem = LoadError(f"not loaded in {self._limits.load_timeout_s:g} s.")
+            problem = LoadError(f"it was not loaded in {self._limits.load_timeout_s:g} s.")
             for starting in state.of_status(Status.STARTING):
                 starting.kill_reason = Reason.LOAD_TIMEOUT
             self.failed(Reason.LOAD_TIMEOUT, problem)
@@ -98,7 +98,7 @@ class Starts:
             state.listener.loaded(state.spec, state.clock() - requested_at)
             self._loaded(replica)
         elif not state.backoff.problem:
-            state.notify(start.reason, "Nobody waits for it any more.")
+            state.notify(start.reason, "No request waits for it any more.")
         state.changes.notify_all()
 
     async def _start(self, start: Start) -> ReplicaHandle | None:

@@ -289,15 +289,15 @@ def _why(row: Row, possible: Sequence[Place], free: Mapping[str, int]) -> str:
     need = in_words(row.size)
     node = "node with a GPU" if row.needs_device else "node"
     if not possible:
-        return f"Ray has no {node} that could run it, and has been asked for one."
+        return f"Ray has no {node} that could run it. A new one was requested."
     largest = max(place.memory_bytes for place in possible)
     if largest < row.size:
         return (
-            f"It needs about {need} of memory, and the largest {node} has {in_words(largest)}. Ray "
-            "has been asked for a larger one."
+            f"It needs about {need} of memory, but the largest {node} has {in_words(largest)}. "
+            "A larger one was requested from Ray."
         )
     most = max(free[place.node_id] for place in possible)
     return (
-        f"It needs about {need} of memory, and no {node} has more than {in_words(max(0, most))} "
-        "that nobody uses. Ray has been asked for more."
+        f"It needs about {need} of memory, but no {node} has more than "
+        f"{in_words(max(0, most))} free. More was requested from Ray."
     )

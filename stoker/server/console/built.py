@@ -75,8 +75,8 @@ class Pages:
             built = (self._folder / INDEX).stat().st_mtime_ns
         except OSError:
             raise NotFoundError(
-                "The console's pages are not part of this installation: 'make console' builds "
-                "them in a checkout (it needs Node), and releases bring them.",
+                "This installation does not contain the console's pages. Releases contain them. "
+                "In a checkout, build them with 'make console' (needs Node).",
                 code="console_not_built",
             ) from None
         if built != self._built:

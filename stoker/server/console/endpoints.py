@@ -36,7 +36,9 @@ async def _from_ours(request: Request) -> None:
 
 
 # Declared only for the OpenAPI document, like the header of keys.
-cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="Of a browser that signed in.")
+cookie = APIKeyCookie(
+    name=COOKIE, auto_error=False, description="Session of a browser that is signed in."
+)
 
 
 async def _signed_in(
@@ -54,12 +56,12 @@ async def _signed_in(
 
 
 _BAD_KEY = (
-    "This key does not sign you in: it is unknown, has expired or was revoked. Paste all of it, "
-    "from 'sk-' to its end."
+    "You cannot sign in with this key: it is unknown, has expired or was revoked. "
+    "Paste the whole key, from 'sk-' to its end."
 )
 _BAD_LINK = (
-    "This link does not sign you in: it was used before, or is older than a minute. Open another "
-    "with 'stoker open', or paste a key."
+    "You cannot sign in with this link: it was used before, or is older than a minute. "
+    "Open a new one with 'stoker open', or paste a key."
 )
 
 SignedIn = Annotated[BrowserSession, Depends(_signed_in)]

@@ -16,7 +16,7 @@ class SessionCreate(RequestModel):
         min_length=1,
         max_length=256,
         pattern=NO_CONTROL,
-        description="Instead of a key: what follows `#link=` in a link of POST /v1/console/links.",
+        description="Replaces a key: the text after `#link=` in a link of POST /v1/console/links.",
     )
 
     @model_validator(mode="after")
@@ -28,7 +28,7 @@ class SessionCreate(RequestModel):
 
 class ConsoleSession(ResponseModel):
     object: Literal["console.session"] = "console.session"
-    scope: Scope = Field(description="Name of the key that the browser signed in with.")
+    scope: Scope = Field(description="Scope of the key that the browser signed in with.")
     account_id: str | None
     deployments: list[str] | None = Field(
         description=(
@@ -42,5 +42,5 @@ class ConsoleSession(ResponseModel):
 
 class ConsoleLink(ResponseModel):
     object: Literal["console.link"] = "console.link"
-    url: str = Field(description="Signs the browser in that opens it first.")
+    url: str = Field(description="Link that signs in the first browser that opens it.")
     expires_at: UtcString

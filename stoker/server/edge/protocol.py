@@ -132,7 +132,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             cause = error.__context__
             if not isinstance(cause, _RefusedError):
-                message = "The request is not HTTP/1.1 as RFC 9112 has it."
+                message = "The request is not valid HTTP/1.1 (RFC 9112)."
                 cause = _RefusedError(InvalidRequestError(message), Ended.INVALID)
             self._refuse(cause.error, cause.reason)
         else:
@@ -151,7 +151,7 @@ class Connection(HttpToolsProtocol):
         super().on_url(url)
         self._head_bytes += len(url)
         if self._head_bytes > TARGET_BYTES:
-            message = f"The path and query have more than {TARGET_BYTES} bytes, the limit here."
+            message = f"The path and query exceed the limit of {TARGET_BYTES} bytes."
             raise _RefusedError(URITooLongError(message), Ended.TOO_LARGE)
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -169,8 +169,8 @@ class Connection(HttpToolsProtocol):
             raise _RefusedError(InvalidRequestError(message), Ended.TOO_LARGE)
         if self.parser and self.parser.should_upgrade() and self._has_body():
             message = (
-                "This server does not upgrade connections: a request that asks for it "
-                "(header Upgrade) cannot have a body. Speak HTTP/1.1."
+                "This server does not upgrade connections, so a request with the header Upgrade "
+                "cannot have a body. Use HTTP/1.1."
             )
             raise _RefusedError(InvalidRequestError(message, param="upgrade"), Ended.INVALID)
         self._check_headers()
@@ -223,13 +223,13 @@ class Connection(HttpToolsProtocol):
         elif self._phase is _Phase.REQUEST:
             if self._is_body_late(now):
                 message = (
-                    f"Less than {PROGRESS_BYTES} bytes of the body came in "
-                    f"{self._limits.body_s:g} s, and it has not ended."
+                    f"Less than {PROGRESS_BYTES} bytes of the body arrived in "
+                    f"{self._limits.body_s:g} s, and the body is not complete."
                 )
                 self._refuse(RequestTimeoutError(message), Ended.BODY_TIMEOUT)
         elif self._phase is _Phase.HEAD:
             if now - self._since > self._limits.head_s:
-                message = f"No whole request head came within {self._limits.head_s:g} s."
+                message = f"No complete request head arrived within {self._limits.head_s:g} s."
                 self._refuse(RequestTimeoutError(message), Ended.HEAD_TIMEOUT)
         elif self._phase is _Phase.IDLE:
             if now - self._since > IDLE_S:
@@ -292,11 +292,11 @@ class Connection(HttpToolsProtocol):
         """
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts != 1:
-            message = f"A request has exactly one Host header; this one has {hosts}."
+            message = f"A request must have exactly one Host header. This request has {hosts}."
             raise _RefusedError(InvalidRequestError(message, param="host"), Ended.INVALID)
         codings = [value for name, value in self.headers if name == b"transfer-encoding"]
         if codings and [coding.strip().lower() for coding in codings] != [b"chunked"]:
-            message = "The only Transfer-Encoding that this server reads is 'chunked', once."
+            message = "The only supported Transfer-Encoding is 'chunked', applied once."
             error = InvalidRequestError(message, param="transfer-encoding")
             raise _RefusedError(error, Ended.INVALID)
 
@@ -337,7 +337,7 @@ class Connection(HttpToolsProtocol):
     def _turn_away(self, refused: Refused) -> None:
         origin = "from this address" if refused is Refused.ADDRESS else "to this server"
         error = CapacityError(
-            f"There are as many connections {origin} as it takes. Close idle ones, or try again.",
+            f"Too many connections {origin} are open. Close idle ones, or try again.",
             code="too_many_connections",
             retry_after_s=_RETRY_AFTER_S,
         )
@@ -384,6 +384,6 @@ class Connection(HttpToolsProtocol):
 
 def _too_large() -> HeadersTooLargeError:
     return HeadersTooLargeError(
-        f"The request's head, or what surrounds its body, has more than {HEAD_BYTES} bytes or "
-        f"{HEADERS} headers, the limits here."
+        "The request's head, or the framing of its body, exceeds the limit of "
+        f"{HEAD_BYTES} bytes or {HEADERS} headers."
     )

@@ -83,12 +83,12 @@ class Broadcast:
     def _check_room(self, account_id: str | None, key_id: str) -> None:
         of_key = sum(listener.key_id == key_id for listener in self._listeners)
         if of_key >= MOST_OF_KEY:
-            message = f"This key has {of_key} event streams open, which is the most."
+            message = f"This key has {of_key} open event streams, which is the maximum."
         elif account_id is None and len(self._listeners) >= MOST:
-            message = f"{MOST} event streams are open, which is the most this server has."
+            message = f"This server has {MOST} open event streams, which is the maximum."
         elif account_id is not None and not self._has_room(account_id):
             message = (
-                "This account may open no more event streams: accounts share "
+                "This account may open no more event streams. All accounts together share "
                 f"{MOST - OF_OPERATORS} of them."
             )
         else:

@@ -40,7 +40,8 @@ def _reach(caller: Principal, accounts: str | None, acting_for: str | None) -> V
     if caller.scope is Scope.ACCOUNT:
         if accounts is not None:
             raise InvalidRequestError(
-                "Only an operator's key chooses 'accounts'; this one hears of its own.",
+                "Only an operator's key may set 'accounts'. This key receives the events of its "
+                "own account.",
                 param="accounts",
             )
         return Visibility(frozenset({caller.account_id or ""}))
@@ -61,7 +62,7 @@ async def follow_events(
         Query(
             max_length=4096,
             pattern=NO_CONTROL,
-            description="Operators only: ids of accounts, with commas between them; all if absent.",
+            description="Operators only: account ids, separated by commas. Default: all.",
         ),
     ] = None,
     x_stoker_account: ActingFor = None,
@@ -103,7 +104,7 @@ async def deployment_metrics(
         Query(
             ge=60,
             le=MOST_WINDOW_S,
-            description="How far back, seconds; beyond an hour in steps of a minute.",
+            description="Time range until now, seconds. Beyond an hour, steps are one minute.",
         ),
     ] = 900,
 ) -> schemas.DeploymentMetrics:

@@ -33,16 +33,16 @@ class DeploymentMetrics(ResponseModel):
     step_s: int
     requests: RequestCounts
     latency_ms: Latencies
-    queue: Counts = Field(description="Calls that waited or were worked on, at most.")
-    batch_size: Numbers = Field(description="Samples or sequences a forward pass.")
+    queue: Counts = Field(description="Maximum number of waiting and running calls.")
+    batch_size: Numbers = Field(description="Samples or sequences per forward pass.")
     tokens: Counts = Field(description="Read and written.")
-    replicas: Counts = Field(description="Most replicas that answered.")
+    replicas: Counts = Field(description="Maximum number of replicas that answered.")
     memory_bytes: Counts
 
 
 class MachineMemory(ResponseModel):
     total_bytes: int
-    budget_bytes: int = Field(description="What all replicas together may hold.")
+    budget_bytes: int = Field(description="Memory that all replicas together may hold.")
     held_bytes: int = Field(
         description=(
             "Memory that loaded replicas claim from the budget. Claims exclude libraries,"
@@ -57,19 +57,21 @@ class MachineMemory(ResponseModel):
 
 
 class MachineDevice(ResponseModel):
-    index: int = Field(description="As `device` of a deployment names it, `cuda:N`.")
+    index: int = Field(
+        description="Number N of the device `cuda:N`, as in `device` of a deployment."
+    )
     name: str
     total_bytes: int
     budget_bytes: int = Field(
-        description="Memory that all replicas together may use; 0 if the device is gone."
+        description="Memory that all replicas together may use; 0 if the device is missing."
     )
-    held_bytes: int = Field(description="What they have claimed.")
+    held_bytes: int = Field(description="Memory that replicas have claimed.")
 
 
 class Engine(ResponseModel):
     engine: str
     available: bool
-    detail: str = Field(description="Its version, or how to get it.")
+    detail: str = Field(description="Version of the engine, or how to install it.")
 
 
 class MachineReplica(ResponseModel):
@@ -85,7 +87,7 @@ class MachineReplica(ResponseModel):
 class Waiting(ResponseModel):
     deployment_id: str
     model: str
-    bytes: int = Field(description="What its next replica needs.")
+    bytes: int = Field(description="Memory that the next replica needs.")
     reason: str
 
 
@@ -97,14 +99,16 @@ class Machine(ResponseModel):
     devices: list[MachineDevice] = Field(description="Graphics devices that models may run on.")
     engines: list[Engine]
     replicas: list[MachineReplica]
-    waiting: list[Waiting] = Field(description="What waits for memory, in turn.")
+    waiting: list[Waiting] = Field(description="Deployments that wait for memory, in order.")
 
 
 class NodeReplica(ResponseModel):
     id: str
     status: Status
-    engine: str = Field(description="What runs the model now; empty before it is loaded.")
-    pid: int | None = Field(description="Of its process, on the node's machine.")
+    engine: str = Field(
+        description="Engine that runs the model now; empty before the model is loaded."
+    )
+    pid: int | None = Field(description="Process id on the node's machine.")
     outstanding: int = Field(description="Calls sent to it and not yet answered.")
     memory_bytes: int | None
     started_at: UtcString | None
@@ -114,9 +118,9 @@ class Lease(ResponseModel):
     """A node's permission to run one version of a deployment."""
 
     spec_id: str = Field(
-        description="The version's id; of a deployment without versions, and of a trial, its own."
+        description="Id of the version. Deployments without versions and trials: their own id."
     )
-    deployment_id: str = Field(description="Or the trial's id.")
+    deployment_id: str = Field(description="Id of the deployment or of the trial.")
     account_id: str | None = Field(
         description=(
             "Null, like `model`, if this server does not know the deployment, such as "
@@ -124,7 +128,7 @@ class Lease(ResponseModel):
         )
     )
     model: str | None
-    generation: int = Field(description="Grows with each lease there ever was.")
+    generation: int = Field(description="Number of the lease. Each new lease gets a higher one.")
     replicas: list[NodeReplica] = Field(description="Empty while the node is unreachable.")
 
 
@@ -136,21 +140,23 @@ class Node(ResponseModel):
     name: str
     address: str = Field(description="`host:port` at which servers reach the node.")
     status: NodeStatus = Field(
-        description="`starting`: its engines' libraries are being imported; `draining`: it is "
-        "about to end and gets nothing new; `unreachable`: the server that was asked has no "
-        "connection to it."
+        description="`starting`: the engines' libraries are being imported; `draining`: the node "
+        "is about to stop and gets no new work; `unreachable`: the server that answers has "
+        "no connection to the node."
     )
-    pid: int = Field(description="Of `stoker node host`, on its machine.")
+    pid: int = Field(description="Process id of `stoker node host` on its machine.")
     version: str = Field(description="Of Stoker.")
     python: str
     started_at: UtcString
-    seen_at: UtcString = Field(description="Its last sign of life, by the database's clock.")
+    seen_at: UtcString = Field(description="Last heartbeat of the node, by the database's clock.")
     cores: int
     processor: str
     memory: MachineMemory
     devices: list[MachineDevice] = Field(description="Graphics devices that models may run on.")
     leases: list[Lease] = Field(description="Leases of the node, oldest first.")
-    waiting: list[Waiting] = Field(description="What waits for its memory, in turn.")
+    waiting: list[Waiting] = Field(
+        description="Deployments that wait for the node's memory, in order."
+    )
 
 
 class RunState(ResponseModel):

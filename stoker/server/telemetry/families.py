@@ -38,7 +38,7 @@ def of_calls(rows: Sequence[Row]) -> Iterable[Metric]:
     )
     yield _histogram(
         "stoker_request_wait_seconds",
-        "How long calls waited for a replica that was ready.",
+        "Time that calls waited for a ready replica.",
         ((row, row.tally.waited.buckets, row.tally.waited.total) for row in rows),
     )
     yield from _of_versions(rows)
@@ -57,13 +57,13 @@ def of_replicas(rows: Sequence[Row]) -> Iterable[Metric]:
     )
     yield _histogram(
         "stoker_cold_start_seconds",
-        "From asking for a replica to its being ready.",
+        "Time from the request for a replica until it is ready.",
         ((row, row.tally.loads.buckets, row.tally.loads.total) for row in rows),
     )
     yield _by(
         CounterMetricFamily(
             "stoker_speculated_tokens",
-            "Tokens of answers that were guessed and computed, and those of them that were right.",
+            "Guessed tokens of answers: `drafted` were computed, `accepted` were right.",
             labels=[*MODEL, "outcome"],
         ),
         rows,
@@ -159,16 +159,16 @@ def _worked_on(rows: Sequence[Row]) -> Iterable[Metric]:
             "output": row.tally.counts["output_tokens"],
         },
     )
-    yield counted("stoker_images", "Images that models read or made.", "images")
-    yield counted("stoker_audio_seconds", "Sound heard or made.", "audio_ms", 1e-3)
-    yield counted("stoker_video_seconds", "Video seen or made.", "video_ms", 1e-3)
+    yield counted("stoker_images", "Images that models read or generated.", "images")
+    yield counted("stoker_audio_seconds", "Audio that models read or generated.", "audio_ms", 1e-3)
+    yield counted("stoker_video_seconds", "Video that models read or generated.", "video_ms", 1e-3)
 
 
 def _lives(rows: Sequence[Row]) -> Iterable[Metric]:
     yield _by(
         CounterMetricFamily(
             "stoker_cold_starts",
-            "Replicas that were started, by outcome: `loaded` or why not.",
+            "Replica starts, by outcome: `loaded` or the reason of the failure.",
             labels=[*MODEL, "outcome"],
         ),
         rows,
@@ -177,7 +177,7 @@ def _lives(rows: Sequence[Row]) -> Iterable[Metric]:
     yield _by(
         CounterMetricFamily(
             "stoker_evictions",
-            "How often a deployment's last replica was let go, by reason.",
+            "Unloads of a deployment's last replica, by reason.",
             labels=[*MODEL, "reason"],
         ),
         rows,
@@ -186,7 +186,7 @@ def _lives(rows: Sequence[Row]) -> Iterable[Metric]:
     yield _by(
         CounterMetricFamily(
             "stoker_workers_lost",
-            "How often a deployment lost a replica that was at work, by reason.",
+            "Replicas that a deployment lost while they worked, by reason.",
             labels=[*MODEL, "reason"],
         ),
         rows,
@@ -203,13 +203,13 @@ def _lives(rows: Sequence[Row]) -> Iterable[Metric]:
 def _now(rows: Sequence[Row]) -> Iterable[Metric]:
     yield _gauge(
         "stoker_requests_outstanding",
-        "Calls that wait or are worked on.",
+        "Waiting and running calls.",
         rows,
         lambda row: row.stats.calls,
     )
     yield _gauge(
         "stoker_requests_waiting",
-        "Calls that wait for a replica to be ready.",
+        "Calls that wait for a ready replica.",
         rows,
         lambda row: max(
             0, row.stats.calls - sum(replica.outstanding for replica in row.stats.replicas)
@@ -222,7 +222,7 @@ def _now(rows: Sequence[Row]) -> Iterable[Metric]:
     )
     yield _gauge(
         "stoker_replica_memory_bytes",
-        "Memory of a deployment's replicas; what they share counts by its share.",
+        "Memory of a deployment's replicas, as the sum of their proportional set sizes.",
         rows,
         lambda row: sum(replica.memory_bytes or 0 for replica in row.stats.replicas),
     )

@@ -19,7 +19,9 @@ def quotas_used(database: Database, quotas: Quotas) -> Source:
             labels=["account", "quota"],
         )
         refused = CounterMetricFamily(
-            "stoker_quota_refusals", "Requests refused for an account's limit.", labels=["quota"]
+            "stoker_quota_refusals",
+            "Requests rejected because of an account's limit.",
+            labels=["quota"],
         )
         for quota in Quota:
             async with database.reading() as session:

@@ -23,8 +23,8 @@ from typing import IO, Any
 import msgspec
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import AzureStore, GCSStore, S3Store, from_url
 
+from stoker.store.blobs.bucket_client import bucket_store
 from stoker.store.blobs.interface import (
     BlobLostError,
     Blobs,
@@ -55,7 +55,6 @@ completion is completed again, possibly by another server. Loads always read the
 _TRIES = 3
 """Number of attempts for a part that arrives with other bytes than were written."""
 _CLOCK = "clock"
-_FROM_ENVIRONMENT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 class _PartSaid(msgspec.Struct, frozen=True, array_like=True):
@@ -83,7 +82,7 @@ class Bucket(Blobs):
         spool.mkdir(parents=True, exist_ok=True)
         self._spool = spool
         self._timeout_s = timeout_s
-        self._store = _store(url, timeout_s)
+        self._store = bucket_store(url, timeout_s)
         self._lists: OrderedDict[str, tuple[float, _Said]] = OrderedDict()
         self._clearing: set[asyncio.Task[None]] = set()
 
@@ -211,7 +210,9 @@ class Bucket(Blobs):
                 target = folder / path
                 parts = await self._parts(key, lists)
                 if sum(part.size for _, _, part in parts) != size:
-                    raise StoreUnavailableError(f"the list of {key} has another size than its row")
+                    raise StoreUnavailableError(
+                        f"the total size of the parts of {key} differs from its database row"
+                    )
                 await asyncio.to_thread(_allot, target, size)
                 for name, begin, part in parts:
                     await places.acquire()
@@ -235,7 +236,7 @@ class Bucket(Blobs):
             if digest.hexdigest() == part.sha256:
                 return
             log.warning("part read back differs from what was written", extra={"key": key})
-        raise StoreUnavailableError(f"{key} is not what was written")
+        raise StoreUnavailableError(f"{key} differs from the content that was written")
 
     # --- maintenance ---
 
@@ -375,32 +376,6 @@ class _Bridge:
         key, size = self._files[path]
         reading = self._bucket.read(key, size, offset, length)
         return asyncio.run_coroutine_threadsafe(reading, self._loop).result()
-
-
-def _store(url: str, timeout_s: float) -> S3Store | GCSStore | AzureStore:
-    endpoint = next((os.environ[name] for name in _FROM_ENVIRONMENT if os.environ.get(name)), "")
-    store = from_url(
-        url,
-        client_options={
-            "allow_http": endpoint.startswith("http://"),
-            "connect_timeout": timedelta(seconds=min(5.0, timeout_s)),
-            # Per request. A block is transferred within this time on any network that serves
-            # models.
-            "timeout": timedelta(seconds=max(1.0, timeout_s / 2)),
-        },
-        retry_config={
-            "max_retries": 10,
-            "retry_timeout": timedelta(seconds=timeout_s),
-            "backoff": {
-                "init_backoff": timedelta(milliseconds=200),
-                "max_backoff": timedelta(seconds=5),
-                "base": 2,
-            },
-        },
-    )
-    if not isinstance(store, S3Store | GCSStore | AzureStore):
-        raise ValueError(f"no bucket: {url}")
-    return store
 
 
 def _name(key: str) -> str:

@@ -20,14 +20,16 @@ async def tried(blobs: Blobs) -> AsyncIterator[tuple[str, float]]:
     await blobs.put(key, content, "application/octet-stream")
     yield "write", 0.0
     if await blobs.get(key) != content:
-        raise StoreUnavailableError("what is read is not what was written")
+        raise StoreUnavailableError(
+            "the content that was read differs from the content that was written"
+        )
     yield "read", 0.0
     if key not in await blobs.keys(_FOLDER):
-        raise StoreUnavailableError("what was written is not listed")
+        raise StoreUnavailableError("a written object is missing in the list")
     yield "list", 0.0
     await blobs.delete([key])
     if key in await blobs.keys(_FOLDER):
-        raise StoreUnavailableError("what was deleted is listed")
+        raise StoreUnavailableError("a deleted object is still in the list")
     yield "delete", 0.0
     asked_at = datetime.now(UTC)
     store_time = await blobs.now()

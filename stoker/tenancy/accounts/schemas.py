@@ -29,7 +29,9 @@ class AccountUpdate(RequestModel):
     quotas: dict[Quota, Annotated[int, Field(ge=0, le=MOST)] | None] = Field(
         default={},
         max_length=len(Quota),
-        description="Limits for this account alone; 0: none, null: the server's again.",
+        description=(
+            "Limits for this account only. 0 means no limit; null restores the server's limit."
+        ),
     )
 
 

@@ -84,15 +84,15 @@ def _why_refused(request: Request, token: str) -> str | None:
         return None if is_ours else f"Invalid API key: keys of this server begin with '{PREFIX}-'."
     if "authorization" in request.headers:
         return "The header Authorization has no API key: send it as 'Authorization: Bearer sk-…'."
-    return "There is no API key: send one as 'Authorization: Bearer sk-…'."
+    return "The request has no API key: send one as 'Authorization: Bearer sk-…'."
 
 
 def lacks_scope(caller: Principal, *needed: Scope) -> InvalidAPIKeyError:
     """Returns the error for a valid key without the needed scope."""
     scopes = " or ".join(f"'{scope}'" for scope in needed)
     return InvalidAPIKeyError(
-        f"The API key is valid, but its scope is '{caller.scope}': this needs a key of scope "
-        f"{scopes}."
+        f"The API key is valid, but its scope is '{caller.scope}'. This request "
+        f"needs a key of scope {scopes}."
     )
 
 
@@ -108,8 +108,8 @@ def _count(request: Request, caller: Principal) -> None:
     if verdict.exhausted:
         limit = caller.limits[verdict.exhausted]
         raise RateLimitError(
-            f"This key's limit of {limit} {verdict.exhausted} a minute is reached. "
-            f"There is room again in {math.ceil(verdict.retry_after_s)} s.",
+            f"This key has reached its limit of {limit} {verdict.exhausted} per minute. "
+            f"Retry in {math.ceil(verdict.retry_after_s)} s.",
             retry_after_s=verdict.retry_after_s,
         )
 

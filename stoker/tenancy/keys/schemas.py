@@ -13,7 +13,7 @@ MAX_TOKENS = 1_000_000_000
 
 
 class KeyCreate(RequestModel):
-    scope: Scope = Field(default=Scope.DEPLOYMENT, description="What the key may do.")
+    scope: Scope = Field(default=Scope.DEPLOYMENT, description="Rights of the key.")
     deployment_ids: list[Annotated[str, Field(max_length=64, pattern=NO_CONTROL)]] = Field(
         default=[],
         max_length=100,
@@ -27,17 +27,21 @@ class KeyCreate(RequestModel):
     )
     name: str | None = Field(default=None, min_length=1, max_length=128, pattern=NO_CONTROL)
     expires_at: datetime | None = Field(
-        default=None, description="ISO 8601 with a zone; never if absent."
+        default=None,
+        description="Expiry, ISO 8601 with a time zone. Default: the key never expires.",
     )
     requests_per_minute: int | None = Field(
-        default=None, ge=1, le=MAX_REQUESTS, description="Requests that it may make; any if absent."
+        default=None,
+        ge=1,
+        le=MAX_REQUESTS,
+        description="Maximum requests per minute. Default: unlimited.",
     )
     tokens_per_minute: int | None = Field(
         default=None,
         ge=1,
         le=MAX_TOKENS,
-        description="Tokens that its calls may read and write, counted when they end; any if "
-        "absent.",
+        description="Maximum tokens per minute that its calls may read and write, counted when "
+        "they end. Default: unlimited.",
     )
 
 
@@ -46,14 +50,14 @@ class KeyRotate(RequestModel):
         default=24 * 3600,
         ge=0,
         le=MAX_GRACE_S,
-        description="How long the old secret lives on, seconds.",
+        description="Time for which the old secret stays valid, seconds.",
     )
 
 
 class Key(ResponseModel):
     id: str
     object: Literal["api_key"] = "api_key"
-    public_id: str = Field(description="The key's middle part, fit for logs.")
+    public_id: str = Field(description="Middle part of the key, safe to log.")
     scope: Scope
     account_id: str | None
     deployment_ids: list[str]
@@ -66,4 +70,4 @@ class Key(ResponseModel):
 
 
 class KeyWithSecret(Key):
-    key: str = Field(description="The whole key. Shown this once.", examples=["sk-…"])
+    key: str = Field(description="The complete key. It is shown only once.", examples=["sk-…"])

@@ -32,19 +32,19 @@ async def create(
         await _check_deployments(session, account_id, request.deployment_ids)
     elif request.deployment_ids:
         raise InvalidRequestError(
-            f"A key of scope '{request.scope}' takes no deployment_ids.", param="deployment_ids"
+            f"A key of scope '{request.scope}' cannot have deployment_ids.", param="deployment_ids"
         )
     if request.expires_at is not None:
         if request.expires_at.tzinfo is None:
             raise InvalidRequestError(
-                "'expires_at' needs a zone, such as 2030-01-01T00:00:00Z.", param="expires_at"
+                "'expires_at' needs a time zone, such as 2030-01-01T00:00:00Z.", param="expires_at"
             )
         if request.expires_at <= db.now():
-            raise InvalidRequestError("'expires_at' lies in the past.", param="expires_at")
+            raise InvalidRequestError("'expires_at' is in the past.", param="expires_at")
         if request.expires_at - db.now() > MAX_LIFE:
             raise InvalidRequestError(
-                "'expires_at' lies more than a century ahead; leave it out for a key that never "
-                "expires.",
+                "'expires_at' is more than a century ahead. Leave it out for a key that "
+                "never expires.",
                 param="expires_at",
             )
     await quotas.take(session, account_id, Quota.KEYS)
@@ -133,8 +133,8 @@ async def _account_for(session: Session, caller: Principal, request: KeyCreate) 
     if caller.scope is Scope.ACCOUNT:
         if request.scope is Scope.OPERATOR:
             raise InvalidAPIKeyError(
-                "The API key is valid, but its scope is 'account': only a key of scope 'operator' "
-                "makes keys of scope 'operator'."
+                "The API key is valid, but its scope is 'account'. Only a key of scope "
+                "'operator' can create keys of scope 'operator'."
             )
         if request.account_id not in (None, caller.account_id):
             raise NotFoundError("Account not found", code="account_not_found", param="account_id")
@@ -150,7 +150,7 @@ async def _account_for(session: Session, caller: Principal, request: KeyCreate) 
         )
     if caller.account_id not in (None, account_id):
         raise InvalidRequestError(
-            "'account_id' is another account than the one that the request acts for: leave it out.",
+            "'account_id' differs from the account that the request acts for. Leave it out.",
             param="account_id",
         )
     if not await repository.account_exists(session, account_id):

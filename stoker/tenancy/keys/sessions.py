@@ -104,7 +104,9 @@ class Sessions:
 
 def signed_out() -> InvalidAPIKeyError:
     """Returns the error for a browser without a session. Its key may have ended too."""
-    return InvalidAPIKeyError("This browser is not signed in, or no longer: sign in again.")
+    return InvalidAPIKeyError(
+        "This browser is not signed in, or its session has ended. Sign in again."
+    )
 
 
 def digest(token: str) -> bytes:
@@ -135,8 +137,8 @@ def check_csrf(request: Request, token: str) -> None:
     ):
         return
     raise ForbiddenError(
-        f"A change by a signed-in browser needs the header {CSRF_HEADER} with the token of "
-        "GET /console/session.",
+        f"A change by a signed-in browser needs the header {CSRF_HEADER} with the "
+        "token from GET /console/session.",
         code="csrf_token_missing",
     )
 
@@ -155,6 +157,7 @@ def refuse_other_sites(request: Request) -> None:
         is_ours = origin is None or urlsplit(origin).netloc == request.headers.get("host")
     if not is_ours:
         raise ForbiddenError(
-            "A page of another site may not use a signed-in browser: it needs a key of its own.",
+            "Pages of other sites cannot use a browser's sign-in. Such a page needs "
+            "its own API key.",
             code="other_site",
         )

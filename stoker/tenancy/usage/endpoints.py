@@ -46,15 +46,16 @@ async def get_usage(
     group_by: Annotated[
         str,
         Query(
-            description="What to sum up by: one of "
-            f"{', '.join(GROUPS)}, or several with commas between, as in `day,deployment`; rows "
-            "are sorted by them.",
+            description=f"Groups to sum by: one of {', '.join(GROUPS)}, or several separated by "
+            "commas, as in `day,deployment`. Rows are sorted by them.",
             json_schema_extra={"pattern": PATTERN, "maxLength": MOST_TEXT},
         ),
     ] = "deployment",
     deployment_id: Annotated[
         list[Annotated[str, Field(max_length=64, pattern=NO_CONTROL)]] | None,
-        Query(max_length=20, description="Of these only; given once for each."),
+        Query(
+            max_length=20, description="Only these deployments. Repeat the parameter for each one."
+        ),
     ] = None,
     limit: Annotated[
         int, Query(ge=1, le=reports.MOST_ROWS, description="Most rows returned.")
@@ -101,10 +102,11 @@ async def list_usage_events(
     start: Moment = None,
     end: Moment = None,
     deployment_id: Annotated[
-        str | None, Query(max_length=64, pattern=NO_CONTROL, description="Of this one only.")
+        str | None,
+        Query(max_length=64, pattern=NO_CONTROL, description="Only events of this deployment."),
     ] = None,
     kind: Annotated[
-        schemas.EventType | None, Query(alias="type", description="Of this kind only.")
+        schemas.EventType | None, Query(alias="type", description="Only events of this type.")
     ] = None,
 ) -> ListResponse[schemas.UsageEvent]:
     """List the events behind the sums. Each covers an hour of a worker, an artifact or a

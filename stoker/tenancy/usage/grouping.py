@@ -40,8 +40,8 @@ class Grouping:
         requested = tuple(text.split(","))
         if len(text) > MOST_TEXT or not set(requested) <= set(GROUPS):
             raise InvalidRequestError(
-                f"'group_by' is made of {', '.join(GROUPS)}, with commas between, as in "
-                "day,deployment.",
+                f"'group_by' must be one or more of {', '.join(GROUPS)}, separated by "
+                "commas, as in day,deployment.",
                 param="group_by",
             )
         for names in _EITHER:

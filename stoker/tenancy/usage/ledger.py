@@ -73,7 +73,8 @@ class Ledger:
             book = await self.book(name, account_id)
             if abs(book.microcredits + amount) > money.LARGEST:
                 raise InvalidRequestError(
-                    f"The ledger holds at most {money.in_credits(money.LARGEST)} credits a book.",
+                    f"A book of the ledger holds at most {money.in_credits(money.LARGEST)} "
+                    "credits.",
                     param="amount_microcredits",
                 )
             book.microcredits += amount

@@ -5,7 +5,6 @@ from datetime import datetime
 
 from stoker.base.errors import InvalidRequestError
 from stoker.base.ids import Prefix, new_id
-from stoker.runtime.metering import HOUR_MS
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.usage import Price
@@ -46,9 +45,6 @@ class PriceList:
         """
         begun = [price for price in self._versions.values() if price.hour <= hour]
         return max(begun, key=lambda price: (price.hour, price.version), default=self.first)
-
-    def at_ms(self, moment_ms: int) -> Price:
-        return self.at(moment_ms // HOUR_MS)
 
 
 async def post(session: Session, request: schemas.PriceCreate) -> Price:

@@ -55,8 +55,8 @@ def span(
         raise InvalidRequestError("'start' must be before 'end'.", param="start")
     if last - first > longest:
         raise InvalidRequestError(
-            f"At most {longest // HOURS_A_DAY} days can be asked for by {grouping}; these are "
-            f"{-(-(last - first) // HOURS_A_DAY)}.",
+            f"A report by {grouping} covers at most {longest // HOURS_A_DAY} days; this "
+            f"request covers {-(-(last - first) // HOURS_A_DAY)}.",
             param="start",
         )
     return Span(account_id=account_id, first=first, end=last, deployment_ids=deployment_ids)
@@ -190,8 +190,7 @@ def _moment(text: str, field: str) -> datetime:
         moment = None
     if moment is None or moment.year not in _YEARS:
         raise InvalidRequestError(
-            f"'{field}' must be a moment as ISO 8601 has it, such as 2026-11-21 or "
-            "2026-11-21T10:00:00Z.",
+            f"'{field}' must be an ISO 8601 time, such as 2026-11-21 or 2026-11-21T10:00:00Z.",
             param=field,
         )
     return moment

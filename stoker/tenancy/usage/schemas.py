@@ -58,7 +58,7 @@ class Credits(ResponseModel):
     balance_microcredits: int = Field(
         description="Balance after all charges; a million is one credit."
     )
-    balance: str = Field(description="The same in credits.", examples=["999998.250000"])
+    balance: str = Field(description="Balance in credits.", examples=["999998.250000"])
     pending_microcredits: int = Field(
         description="Usage that is not charged yet. The balance does not include it."
     )
@@ -69,10 +69,10 @@ class GrantCreate(RequestModel):
     amount_microcredits: int = Field(
         ge=-MOST_MICROCREDITS,
         le=MOST_MICROCREDITS,
-        description="A million is one credit; below zero with `correction` only.",
+        description="A million is one credit. Negative only with `correction`.",
     )
     correction: bool = Field(
-        default=False, description="Take credit back; the amount is below zero then."
+        default=False, description="True takes credit back. The amount must then be negative."
     )
     note: str | None = Field(default=None, min_length=1, max_length=500, pattern=NO_CONTROL)
 
@@ -93,8 +93,8 @@ class Transfer(ResponseModel):
     object: Literal["credit.transfer"] = "credit.transfer"
     account_id: str
     kind: models.TransferKind
-    microcredits: int = Field(description="Into the account; below zero: out of it.")
-    event_id: str | None = Field(description="Of a charge: the usage event that it is for.")
+    microcredits: int = Field(description="Amount added to the account. Negative if taken from it.")
+    event_id: str | None = Field(description="Usage event that a charge is for.")
     note: str | None
     created_at: UtcString
 
@@ -113,12 +113,12 @@ class Transfer(ResponseModel):
 
 
 class Amounts(ResponseModel):
-    microcredits: int = Field(default=0, description="Charged, and accrued until now.")
+    microcredits: int = Field(default=0, description="Amount charged, and accrued until now.")
     memory_mib_ms: int = Field(default=0, description="MiB of memory times milliseconds.")
-    memory_gib_hours: float = Field(default=0, description="The same, rounded for reading.")
+    memory_gib_hours: float = Field(default=0, description="Rounded value in GiB hours.")
     memory_microcredits: int = 0
     storage_mib_ms: int = Field(default=0, description="MiB of storage times milliseconds.")
-    storage_gib_hours: float = Field(default=0, description="The same, rounded for reading.")
+    storage_gib_hours: float = Field(default=0, description="Rounded value in GiB hours.")
     storage_microcredits: int = 0
     requests: int = 0
     errors: int = Field(default=0, description="Requests that failed.")
@@ -140,7 +140,10 @@ class UsageRow(Amounts):
         "and calls of that trial. Null: storage, or not grouped by deployment."
     )
     version_id: str | None = Field(
-        description="Grouped by version; null: of none, or from before that was noted."
+        description=(
+            "With `group_by=version`; null for usage of no version, or recorded before "
+            "versions were tracked."
+        )
     )
     model: str | None
     key_id: str | None = Field(
@@ -149,17 +152,19 @@ class UsageRow(Amounts):
             "for calls recorded before keys were tracked."
         )
     )
-    key_name: str | None = Field(description="As it is now; null: it has none, or is forgotten.")
+    key_name: str | None = Field(
+        description="Current name of the key. Null if it has no name or no longer exists."
+    )
 
 
 class UsageReport(ResponseModel):
     object: Literal["usage"] = "usage"
-    start: UtcString = Field(description="As asked for, or the full hour before.")
-    end: UtcString = Field(description="As asked for, or the full hour after; not included.")
+    start: UtcString = Field(description="Requested start, rounded down to a full hour.")
+    end: UtcString = Field(description="Requested end, rounded up to a full hour. Not included.")
     group_by: str = Field(description="As asked for.")
     data: list[UsageRow]
-    has_more: bool = Field(description="There are more rows than `limit`.")
-    next_page: str | None = Field(description="The `page` that has them.")
+    has_more: bool = Field(description="True if there are more rows than `limit`.")
+    next_page: str | None = Field(description="Value of `page` for the next rows.")
     total: Amounts = Field(description="Total over all rows of all pages.")
 
 
@@ -171,15 +176,15 @@ class HoldingEvent(ResponseModel):
     type: models.Kind
     deployment_id: str | None
     version_id: str | None
-    name: str = Field(description="The model's or the artifact's, as it was then.")
-    subject_id: str = Field(description="The worker or the artifact.")
+    name: str = Field(description="Name of the model or artifact at that time.")
+    subject_id: str = Field(description="Id of the worker or artifact.")
     hour: UtcString
     started_at: UtcString
     ended_at: UtcString
     mib_ms: int
     peak_mib: int
     price_version: int
-    microcredits: int = Field(description="Charged, and accrued until now.")
+    microcredits: int = Field(description="Amount charged, and accrued until now.")
     is_final: bool
 
     @classmethod
@@ -211,7 +216,10 @@ class CountEvent(ResponseModel):
     deployment_id: str
     version_id: str | None
     key_id: str | None = Field(
-        description="Whose calls; null: the server's own, or from before that was noted."
+        description=(
+            "Key that made the calls. Null for the server's own calls, and for calls "
+            "recorded before keys were tracked."
+        )
     )
     name: str = Field(description="The model's.")
     hour: UtcString

@@ -165,7 +165,7 @@ async def list_events(
     paging: Paging,
     last_event_id: Annotated[
         str | None,
-        Header(max_length=32, description="Of a stream: go on after this event."),
+        Header(max_length=32, description="For a stream: continue after this event."),
     ] = None,
 ) -> Response:
     """List the events of a run, or stream them as they happen."""

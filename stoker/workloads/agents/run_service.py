@@ -120,7 +120,7 @@ async def submit(
     """
     if row.status != RunStatus.REQUIRES_ACTION or row.waiting_for is None:
         raise ConflictError(
-            f"The run is {row.status}: it waits for no tool outputs.", code="run_not_waiting"
+            f"The run is {row.status} and does not wait for tool outputs.", code="run_not_waiting"
         )
     sealer = _sealer(context, row)
     waiting: list[dict[str, Any]] = sealer.unseal(row.waiting_for)
@@ -130,8 +130,9 @@ async def submit(
         if call is None:
             field = f"tool_outputs[{index}].tool_call_id"
             raise InvalidRequestError(
-                f"'{field}' is '{output.tool_call_id}', which is none of the calls that this run "
-                f"waits for: {', '.join(item['id'] for item in waiting) or 'they have outputs'}.",
+                f"'{field}' is '{output.tool_call_id}', which is not one of the calls that "
+                "this run waits for: "
+                f"{', '.join(item['id'] for item in waiting) or 'they have outputs'}.",
                 param=field,
             )
         waiting.remove(call)
@@ -156,7 +157,7 @@ async def cancel(session: Session, context: AgentContext, row: Run) -> None:
     if row.status == RunStatus.CANCELLED:
         return
     if row.status in ENDED:
-        raise ConflictError(f"The run is {row.status} already.", code="run_ended")
+        raise ConflictError(f"The run is already {row.status}.", code="run_ended")
     row.status = RunStatus.CANCELLED.value
     row.completed_at = db.now()
     row.waiting_for = row.lock_token = row.lock_expires_at = None

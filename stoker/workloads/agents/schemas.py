@@ -73,7 +73,7 @@ class McpTool(RequestModel):
     """All or some tools of a server of the Model Context Protocol."""
 
     type: Literal["mcp"]
-    server_label: Label = Field(description="Unique in the agent.")
+    server_label: Label = Field(description="Label of the tool server, unique in the agent.")
     server_url: str = Field(
         min_length=1, max_length=2048, description="URL of the server's streamable HTTP endpoint."
     )
@@ -91,9 +91,9 @@ class McpTool(RequestModel):
     def _free(cls, value: dict[str, str]) -> dict[str, str]:
         for name, content in value.items():
             if name.lower() in _OURS:
-                raise ValueError(f"'{name}' is the protocol's own")
+                raise ValueError(f"'{name}' is reserved by the protocol")
             if content == HIDDEN:
-                raise ValueError(f"'{name}' has to be given itself: '{HIDDEN}' only stands for it")
+                raise ValueError(f"'{name}' needs its real value: '{HIDDEN}' is only a placeholder")
         return value
 
 
@@ -127,7 +127,7 @@ class AgentConfig(RequestModel):
         | None
     ) = None
     max_tokens: int | None = Field(
-        default=None, ge=1, le=MAX_TOKENS, description="Most tokens of one step."
+        default=None, ge=1, le=MAX_TOKENS, description="Maximum number of tokens per step."
     )
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
         default=None, description="Tool choice of the first step. Later steps choose freely."
@@ -136,19 +136,22 @@ class AgentConfig(RequestModel):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     response_format: ResponseFormat | None = None
     max_total_tokens: int | None = Field(
-        default=None, ge=1, le=2**53, description="Of all steps' prompts and answers together."
+        default=None,
+        ge=1,
+        le=2**53,
+        description="Maximum number of tokens in all steps' prompts and answers together.",
     )
     timeout_s: float | None = Field(
         default=None,
         gt=0,
         le=30 * 24 * 3600,
-        description="Time at work; waiting for tool outputs is none.",
+        description="Maximum working time, seconds. Waiting for tool outputs does not count.",
     )
     max_credits: float | None = Field(
         default=None,
         gt=0,
         le=MAX_CONFIG_CREDITS,
-        description="Most that the model's memory may cost while the run's steps take it.",
+        description="Maximum cost of the model's memory during the run's steps.",
     )
 
 
@@ -160,7 +163,7 @@ Instructions = Annotated[
     Field(pattern=r"^[^\x00]*$", description="A system message before every input."),
 ]
 Steps = Annotated[
-    int, Field(ge=1, le=MAX_STEPS, description="Most times that a run asks the model.")
+    int, Field(ge=1, le=MAX_STEPS, description="Maximum number of model calls per run.")
 ]
 
 
@@ -212,7 +215,11 @@ class RunCreate(RequestModel):
         Annotated[Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)], Tag("<str>")]
         | Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES), Tag("<list>")],
         one_of(must_be="a text or a list of messages"),
-    ] = Field(description="What to do: a text, or a conversation as chat completions take it.")
+    ] = Field(
+        description=(
+            "Task for the agent: a text, or a conversation in the format of chat completions."
+        )
+    )
 
     @field_validator("input", mode="wrap")
     @classmethod
@@ -233,7 +240,7 @@ class RunUsage(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    seconds: float = Field(description="At work: in steps and tools.")
+    seconds: float = Field(description="Working time in steps and tools.")
     microcredits: int = Field(
         description=(
             "Cost of one replica for the duration of the steps, rounded up. Bills are by "
@@ -273,7 +280,9 @@ class Run(ResponseModel):
     usage: RunUsage
     error: RunError | None
     created_at: UtcString
-    completed_at: UtcString | None = Field(description="When it ended, in any way.")
+    completed_at: UtcString | None = Field(
+        description="Time when the run ended, with or without success."
+    )
 
 
 class ToolOutput(RequestModel):
@@ -284,12 +293,12 @@ class ToolOutput(RequestModel):
 
 class ToolOutputs(RequestModel):
     tool_outputs: Annotated[list[ToolOutput], Field(min_length=1, max_length=MAX_OUTPUTS)] = Field(
-        description="Of all calls that the run waits for, or of some of them."
+        description="Outputs of all or some of the calls that the run waits for."
     )
 
 
 class RunEvent(ResponseModel):
-    id: str = Field(description="The sequence number: what `after` and `Last-Event-ID` take.")
+    id: str = Field(description="Sequence number, for `after` and `Last-Event-ID`.")
     object: Literal["agent.run.event"] = "agent.run.event"
     run_id: str
     sequence: int

@@ -134,7 +134,7 @@ def _stored(context: AgentContext, tools: Sequence[schemas.Tool]) -> list[dict[s
             name, field = f"mcp {tool.server_label}", f"tools[{index}].server_label"
             _check_url(tool.server_url, f"tools[{index}].server_url")
         if name in names:
-            raise InvalidRequestError(f"'{field}' is another tool's already.", param=field)
+            raise InvalidRequestError(f"'{field}' is already used by another tool.", param=field)
         names.add(name)
         stored = tool.model_dump(mode="json", exclude_none=True)
         if isinstance(tool, schemas.McpTool):
@@ -155,7 +155,7 @@ def _check_url(url: str, field: str) -> None:
         checked_url(url)
     except InvalidMediaError as error:
         raise InvalidRequestError(
-            f"'{field}' must be an http or https URL without user name, password and blanks.",
+            f"'{field}' must be an http or https URL without user name, password or spaces.",
             param=field,
         ) from error
 
@@ -173,7 +173,7 @@ def server_of(context: AgentContext, tool: dict[str, Any]) -> McpServer:
     """
     opened = context.secret.unseal(base64.b64decode(tool["sealed_headers"]))
     if opened is None:
-        raise InternalError("This agent's headers were sealed by a server with another secret.")
+        raise InternalError("This agent's headers were encrypted by a server with another secret.")
     return McpServer(
         label=tool["server_label"],
         url=tool["server_url"],

@@ -92,7 +92,7 @@ class ToolServers:
                 raise _unusable(
                     server,
                     f"the schemas of the run's tools have more than {MAX_SCHEMAS_CHARS} "
-                    "characters together; 'allowed_tools' can choose some",
+                    "characters together; use 'allowed_tools' to select fewer tools",
                 )
             # Checking a schema may take a millisecond. Yields to other tasks.
             await asyncio.sleep(0)
@@ -232,8 +232,8 @@ def _unreachable(server: McpServer, error: BaseException) -> StokerError:
     if isinstance(_cause(error), RefusedError):
         return _unusable(
             server,
-            "its host has no address or one that is not public, or is not among those that are "
-            "allowed. The server's operator allows hosts in STOKER_TOOL_PRIVATE_HOSTS and "
+            "its host has no address, has one that is not public, or is not allowed. "
+            "The operator can allow hosts in STOKER_TOOL_PRIVATE_HOSTS and "
             "STOKER_TOOL_HOSTS",
         )
     return CapacityError(
@@ -255,7 +255,7 @@ def _reason(error: BaseException) -> str:
         return "it did not answer in time"
     if _is_answer(cause):
         return "it answered with an error"
-    return "it cannot be reached, broke off, or does not speak the protocol"
+    return "it cannot be reached, closed the connection, or does not speak the protocol"
 
 
 def _cause(error: BaseException) -> BaseException:

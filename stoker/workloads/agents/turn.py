@@ -87,7 +87,8 @@ class Turn:
                 raise
             self._set_counted()
             raise RunLimitError(
-                f"The run has worked for {limit_s:g} s, its limit.", code="time_limit_exceeded"
+                f"The run has reached its limit of {limit_s:g} s of work.",
+                code="time_limit_exceeded",
             ) from None
 
     async def _steps(self) -> list[ToolCall]:
@@ -111,7 +112,7 @@ class Turn:
         limit = self.transcript.asked.max_steps
         if self.transcript.steps >= limit:
             raise RunLimitError(
-                f"The run has taken {limit} steps, the most it may, and has no answer.",
+                f"The run has reached its limit of {limit} steps and has no answer.",
                 code="step_limit_exceeded",
             )
         tokens, limit = row.prompt_tokens + row.completion_tokens, config.get("max_total_tokens")
@@ -233,7 +234,7 @@ class Turn:
         server, tool = server_tool
         arguments = call.parsed()
         if arguments is None:
-            self._completed(call, "The arguments are not the JSON of an object.", is_error=True)
+            self._completed(call, "The arguments are not a JSON object.", is_error=True)
             return
         self._started(call, server.label)
         # Must be durable before the tool can have an effect.

@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.base.errors import StokerError
 from stoker.base.fairness import CURRENT_CALLER, Party
-from stoker.platform.jobs.runner import Outcome
+from stoker.platform.jobs.kind import Outcome
 from stoker.runtime.interface import OnProgress
 from stoker.store import db
 from stoker.store.db import Session

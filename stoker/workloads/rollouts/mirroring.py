@@ -17,7 +17,7 @@ import msgspec
 from stoker.base.errors import StokerError
 from stoker.base.fairness import CURRENT_CALLER, FairQueue, Party
 from stoker.base.ids import Prefix, new_id
-from stoker.inference.call import LONGEST_COPIED
+from stoker.inference.calls import LONGEST_COPIED
 from stoker.registry.deployments.directory import Entry
 from stoker.runtime.interface import Call, Runtime
 from stoker.store.db import Database

@@ -21,14 +21,17 @@ class VersionCreate(RequestModel):
         default=None,
         min_length=1,
         max_length=1024,
-        description="Instead of an artifact: a folder below one that the operator has named.",
+        description=(
+            "Model folder, instead of an artifact. It must be below a folder that the "
+            "operator allows."
+        ),
     )
     engine: Engine | None = None
     device: Device | None = None
     dtype: Dtype | None = None
     config: Config | None = Field(
         default=None,
-        description="Options that are not given stay unchanged; null resets an option.",
+        description="Omitted options stay unchanged. Null resets an option.",
     )
     note: str = Field(default="", max_length=1024, description="Note for people: what changed.")
     promote: Promote = Field(
@@ -52,7 +55,9 @@ class VersionCreate(RequestModel):
             raise ValueError("give either artifact_id or source")
         changes = (self.artifact_id, self.source, self.engine, self.device, self.dtype, self.config)
         if all(change is None for change in changes):
-            raise ValueError("give what is new: artifact_id, source, engine, device, dtype, config")
+            raise ValueError(
+                "send at least one change: artifact_id, source, engine, device, dtype, config"
+            )
         return self
 
 
@@ -64,7 +69,7 @@ class Rollback(RequestModel):
 
 class Latency(ResponseModel):
     calls: int
-    mean_ms: float | None = Field(description="Null: there were none.")
+    mean_ms: float | None = Field(description="Null if there were no calls.")
     longest_ms: float
 
 
@@ -84,28 +89,30 @@ class VersionComparison(ResponseModel):
     deployment_id: str
     version_id: str
     live_version_id: str
-    compared: int = Field(description="Calls that both have answered.")
+    compared: int = Field(description="Calls that both versions answered.")
     failed: int = Field(description="Copies that ended with an error.")
-    dropped: int = Field(description="Copies for which there was no moment.")
-    differing: int = Field(description="Answers that differ, as a trial's rows do.")
+    dropped: int = Field(description="Copies that were dropped for lack of an idle moment.")
+    differing: int = Field(description="Answers that differ, by the criteria of a trial.")
     measure: Literal["top_labels", "cosine", "texts"] = Field(
-        description="What tells most of these answers."
+        description="Measure that applies to most of these answers."
     )
     equal_top_labels: float | None = Field(
-        description="Share of equal labels; null: the answers have no labels."
+        description="Share of equal labels. Null if the answers have no labels."
     )
     equal_texts: float | None = Field(
-        description="Share of equal texts; null: the answers have no texts."
+        description="Share of equal texts. Null if the answers have no texts."
     )
-    mean_cosine: float | None = Field(description="Of two vectors; null: there are none.")
+    mean_cosine: float | None = Field(
+        description="Mean cosine of two vectors. Null if the answers have no vectors."
+    )
     least_cosine: float | None
     difference: float | None = Field(
-        description="The largest of any number; null: it is not finite."
+        description="Largest difference of any number. Null if it is not finite."
     )
     live: Latency
     mirror: Latency
     examples: list[Example] = Field(
-        description="The last calls that were answered otherwise, if the traffic says `examples`."
+        description="Last calls that were answered differently, if the traffic has `examples`."
     )
 
 
@@ -121,14 +128,14 @@ class Version(ResponseModel):
     dtype: str
     config: dict[str, Any]
     status: VersionStatus
-    reason: str = Field(description="Error code of the failure; empty: no failure.")
+    reason: str = Field(description="Error code of the failure. Empty if the version did not fail.")
     message: str
     note: str
     promote: Promote
     strategy: Strategy
     progress: float = Field(description="Progress of the preparation, 0 to 1.")
     memory: Memory
-    is_loaded: bool = Field(description="Whether it could answer at once.")
+    is_loaded: bool = Field(description="True if the version can answer at once.")
     created_at: UtcString
     promoted_at: UtcString | None
     retired_at: UtcString | None

@@ -85,7 +85,7 @@ async def create(
     Raises the errors of deploying, `CapacityError` if the version cannot be loaded with its
     strategy, and `ConflictError`. Nothing has changed in that case.
     """
-    adapters.refuse(row, "Deploy the new one beside it.")
+    adapters.refuse(row, "Deploy the new adapter as a separate deployment.")
     changed = deployments.changed_variant(row, body)
     adapters.check_base(row, changed)
     if body.artifact_id is not None:
@@ -132,7 +132,7 @@ async def promote(
     version = await versions.get(session, deployment_id, version_id)
     if version.state == VersionStatus.FAILED:
         raise ConflictError(
-            f"Version {version.number} has failed ({version.reason}): make another one.",
+            f"Version {version.number} has failed ({version.reason}). Create another version.",
             code="version_failed",
         )
     if version.state not in CALLABLE:
@@ -212,7 +212,7 @@ async def direct(
 ) -> Deployment:
     """Distributes calls among versions. Raises for a version that cannot accept calls."""
     row = await deployments.get(session, account_id, deployment_id, lock=True)
-    adapters.refuse(row, "Its calls go where its base's go.")
+    adapters.refuse(row, "Its calls follow the traffic of its base.")
     by_id = {version.id: version for version in await versions.all_of(session, deployment_id)}
     named = [("weights", name) for name in traffic.weights]
     for field, name in [*named, *(("mirror", name) for name in traffic.mirror)]:
@@ -224,7 +224,7 @@ async def direct(
             )
         if by_id[name].state not in CALLABLE:
             raise ConflictError(
-                f"Version {by_id[name].number} is {by_id[name].state}: it can take no calls.",
+                f"Version {by_id[name].number} is {by_id[name].state} and cannot receive calls.",
                 code="version_not_ready",
                 param=f"{field}.{name}",
             )

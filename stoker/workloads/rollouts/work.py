@@ -14,7 +14,7 @@ from stoker.base.errors import (
     StokerError,
 )
 from stoker.base.fairness import CURRENT_CALLER, Party
-from stoker.platform.jobs.runner import Outcome
+from stoker.platform.jobs.kind import Outcome
 from stoker.registry.deployments import adapters, versions
 from stoker.registry.deployments import service as deployments
 from stoker.registry.deployments.directory import Entry
@@ -131,7 +131,7 @@ class RolloutJob:
             if ready >= least:
                 return
             if time.monotonic() > deadline:
-                raise InferenceError("It was not loaded in time.", code="load_timeout")
+                raise InferenceError("The version was not loaded in time.", code="load_timeout")
             on_progress(0.8 * max((replica.progress for replica in stats.replicas), default=0.0))
             await asyncio.sleep(_LOOK_S)
 

@@ -10,7 +10,8 @@ from stoker.base.errors import (
     responses,
 )
 from stoker.inference import bodies
-from stoker.inference.call import Calling, CallsDep
+from stoker.inference.call import Calling
+from stoker.inference.calls import CallsDep
 from stoker.inference.convention import Convention
 from stoker.models.tasks.registry import VIDEO
 from stoker.platform.web.context import ReadSession, WriteSession

@@ -39,11 +39,11 @@ class VideoCreate(OpenAIRequest):
     checks_spelling = True
 
     model: str = Field(min_length=1, max_length=128, description="The deployment's model id.")
-    prompt: str = Field(min_length=1, max_length=32_000, description="What the video shows.")
+    prompt: str = Field(min_length=1, max_length=32_000, description="Description of the video.")
     input_reference: Image | None = Field(
         default=None,
-        description="The image that the video begins with: a file, a URL, a data URI, base64, an "
-        'allowed path, or {"image_url": …}. Of a video, its first frame.',
+        description="Image that the video begins with: a file, a URL, a data URI, base64, an "
+        'allowed path, or {"image_url": …}. If a video is sent, its first frame is used.',
     )
     seconds: float | None = Field(
         default=None,
@@ -88,7 +88,9 @@ class VideoCreate(OpenAIRequest):
             if (nested := body.pop(f"input_reference[{name}]", None)) is not None:
                 inner = {**inner, name: nested}
         if "file_id" in inner:
-            raise refusal("names a file, which is not served: send the image", "input_reference")
+            raise refusal(
+                "names a file id, which is not supported: send the image", "input_reference"
+            )
         if inner:
             body["input_reference"] = inner.get("image_url")
         return body
@@ -118,7 +120,9 @@ class Video(ResponseModel):
     id: str
     object: Literal["video"] = "video"
     created_at: int = Field(description="Unix seconds.")
-    completed_at: int | None = Field(description="When it ended, either way. Unix seconds.")
+    completed_at: int | None = Field(
+        description="Time when the job ended, with or without success. Unix seconds."
+    )
     expires_at: int | None = Field(description="When its content is removed. Unix seconds.")
     model: str
     prompt: str

@@ -23,7 +23,7 @@ from stoker.media.media import Media
 from stoker.models.diffusion.video.rules import Shape
 from stoker.models.tasks.registry import IMAGE_TO_VIDEO
 from stoker.platform.jobs import repository as jobs
-from stoker.platform.jobs.runner import Outcome
+from stoker.platform.jobs.kind import Outcome
 from stoker.platform.quotas.limits import Quota
 from stoker.platform.web.context import Platform
 from stoker.registry.deployments.directory import Entry
@@ -64,7 +64,7 @@ def check_reference(entry: Entry, body: schemas.VideoCreate) -> None:
     needed = entry.pipeline == IMAGE_TO_VIDEO
     if needed and body.input_reference is None:
         raise InvalidRequestError(
-            f"'{entry.model}' makes a video out of an image: give one in 'input_reference'.",
+            f"'{entry.model}' makes videos from an image. Send one in 'input_reference'.",
             param="input_reference",
         )
     if not needed and body.input_reference is not None:

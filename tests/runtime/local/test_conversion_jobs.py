@@ -160,7 +160,7 @@ def test_m8_one_that_computes_for_ever(world: World, monkeypatch: pytest.MonkeyP
     world.passes(1)
     assert world.host.killed
     world.exits(-9)
-    assert world.events == [(SPEC.id, "It had not ended after 3600 s.")]
+    assert world.events == [(SPEC.id, "It did not finish within 3600 s.")]
 
 
 def test_m8_one_that_takes_far_more_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_m8_one_that_takes_far_more_memory(world: World, monkeypatch: pytest.Mon
     world.passes(1)
     assert world.host.killed
     world.exits(-9)
-    assert "It held 4.0 GiB of memory, where it had claimed 168 MiB" in world.events[0][1]
+    assert "It held 4.0 GiB of memory, with a claim of 168 MiB" in world.events[0][1]
 
 
 def test_m8_it_waits_for_memory_and_makes_room_for_replicas(world: World) -> None:

@@ -269,8 +269,8 @@ class TestWaiting:
             (
                 "dep-new",
                 2 * GIB,
-                "The model needs about 3.0 GiB of the memory of GPU 1 and 2.0 GiB of 8.0 GiB are "
-                "free: the rest is held by models that are busy.",
+                "The model needs about 3.0 GiB of the memory of GPU 1, but only 2.0 GiB of 8.0 GiB "
+                "is free. Busy models hold the rest.",
             )
         ]
 
@@ -334,7 +334,7 @@ class TestSeveral:
         assert sorted(world.evicted) == ["on0", "on2"]
 
     async def test_more_than_there_are(self, world: World):
-        with pytest.raises(CapacityError, match="wants 3 GPUs, and this machine has GPU 0, 1"):
+        with pytest.raises(CapacityError, match="requires 3 GPUs, but this machine has GPU 0, 1"):
             await world.wants("wide", Wanted(size=10, count=3))
 
 
@@ -353,7 +353,7 @@ class TestNeverFits:
         assert not world.memory.has_room(Need("dep-a", GIB), Wanted(size=20 * GIB))
 
     async def test_one_that_is_not_there(self, world: World):
-        with pytest.raises(CapacityError, match="wants GPU 7, and this machine has GPU 0, 1"):
+        with pytest.raises(CapacityError, match="requires GPU 7, but this machine has GPU 0, 1"):
             await world.wants("a", Wanted(size=10, index=7))
 
     async def test_on_the_cpu_where_that_will_do(self, world: World):
@@ -399,7 +399,7 @@ class TestHot:
     async def test_beside_others_an_account_keeps_its_share_of_a_device(self, world: World):
         need = Need("dep-one", 10, "A")
         world.memory.check_hot(need, Wanted(size=80), is_alone=False)
-        with pytest.raises(CapacityError, match="which cannot be kept for it"):
+        with pytest.raises(CapacityError, match="which cannot be reserved for it"):
             world.memory.check_hot(need, Wanted(size=81), is_alone=False)
         world.memory.check_hot(need, Wanted(size=100), is_alone=True)
 
@@ -419,7 +419,7 @@ class TestGone:
         assert not world.memory.found([world.devices[1]])
         await world.runs("a")
         assert world.on("a") == [1]
-        with pytest.raises(CapacityError, match="wants GPU 0, and this machine has GPU 1"):
+        with pytest.raises(CapacityError, match="requires GPU 0, but this machine has GPU 1"):
             await world.wants("b", Wanted(size=10, index=0))
         assert world.memory.found(world.devices)
         await world.runs("b")
@@ -442,7 +442,7 @@ class TestGone:
         on_cpu = world.wants("c", Wanted(size=60, index=0, is_optional=True))
         await settle()
         world.memory.found([world.devices[1]])
-        with pytest.raises(CapacityError, match="wants GPU 0"):
+        with pytest.raises(CapacityError, match="requires GPU 0"):
             await refused
         await on_cpu
         assert world.on("c") == []
@@ -453,7 +453,7 @@ class TestGone:
 
     async def test_all_of_them(self, world: World):
         world.memory.found([device(9, 100)])
-        with pytest.raises(CapacityError, match="wants a GPU, and this machine has none now"):
+        with pytest.raises(CapacityError, match="requires a GPU, but this machine has none now"):
             await world.wants("a")
 
 

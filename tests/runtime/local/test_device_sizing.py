@@ -265,7 +265,7 @@ async def test_a_device_that_vanishes(world: World):
     assert [gpu.budget_bytes for gpu in world.runtime.machine().devices] == [9 * GIB, 0]
     assert (small.reserved, large.reserved) == (ESTIMATE, 0), "it is kept elsewhere now"
     assert await world.told_of(replace(MODEL, id="dep_2")) == ("auto", SMALL)
-    with pytest.raises(CapacityError, match="wants GPU 1, and this machine has GPU 0"):
+    with pytest.raises(CapacityError, match="requires GPU 1, but this machine has GPU 0"):
         await world.runtime._memory.claim(
             "rep",
             Need("dep_3", 1),

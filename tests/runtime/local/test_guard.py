@@ -91,9 +91,7 @@ async def test_h5_the_budget_binds(watched: Watched) -> None:
     watched.holds(1536)
     ((reason, why),) = watched.ended
     assert reason is Reason.MEMORY_EXCEEDED
-    assert why == (
-        "it held 1.5 GiB of memory, where it had claimed 1.0 GiB and may take 1.0 GiB at most"
-    )
+    assert why == ("it held 1.5 GiB of memory, with a claim of 1.0 GiB and a limit of 1.0 GiB")
 
 
 async def test_h5_what_others_work_with_is_not_its_own(watched: Watched) -> None:

@@ -198,13 +198,13 @@ def test_one_that_cannot_bear_it(client: httpx.Client, tmp_path: Path, way: str,
     while not (events := _of_reason(client, path, "engine_set_aside")):
         assert time.monotonic() < deadline, deployment(client, made["id"])
         time.sleep(0.1)
-    why = f"OpenVINO in {name} is not used on this machine. Once rounded, its answers turn away"
+    why = f"OpenVINO in {name} is not used on this machine. The rounded model's answers differ"
     assert events[0].startswith(why)
     body = {"model": f"frail-{way}", "inputs": "my name is clara"}
     if way == "int8":
         failed = wait_for(client, made["id"], "failed")
         assert failed["reason"] == "engine_failed"
-        assert "In int8: Once rounded, its answers turn away from torch's" in failed["message"]
+        assert "In int8: The rounded model's answers differ from torch's" in failed["message"]
         assert client.post("/v1/classifications/text", json=body).status_code == 503
     else:
         client.post("/v1/classifications/text", json=body).raise_for_status()

@@ -194,7 +194,7 @@ class TestKernel:
         assert answer.json()["error"]["code"] in ("worker_lost", "insufficient_memory")
         shown = deployment(account, ids["a"])
         assert (shown["status"], shown["reason"]) == ("failed", "out_of_memory")
-        assert "want of memory" in shown["message"]
+        assert "lack of memory" in shown["message"]
         again = embed(account, "a")
         assert again.status_code == 503
         assert again.json()["error"]["code"] == "insufficient_memory"

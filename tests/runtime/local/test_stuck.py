@@ -185,11 +185,11 @@ class TestH5Growing:
         assert answer.status_code == 503
         error = answer.json()["error"]
         assert error["code"] == "worker_lost"
-        assert "of memory, where it had claimed" in error["message"]
+        assert "of memory, with a claim of" in error["message"]
         assert not psutil.pid_exists(pid)
         shown = world.one.seen
         assert (shown["status"], shown["reason"]) == ("failed", "memory_exceeded")
-        assert world.one.event("may take")["reason"] == "memory_exceeded"
+        assert world.one.event("a limit of")["reason"] == "memory_exceeded"
         again = world.one.ask()
         assert again.status_code == 503, "not at once"
         assert 0 < int(again.headers["retry-after"]) <= 10

@@ -213,7 +213,7 @@ class TestAtTheTrial:
         assert world.client.post(FEATURES, json=body).json() == pytest.approx(before, abs=1e-6)
         assert world.engines(made["id"]) == ["torch"]
 
-    @pytest.mark.parametrize(("how", "why"), [("wrong", "turn away"), ("sigsegv", "SIGSEGV")])
+    @pytest.mark.parametrize(("how", "why"), [("wrong", "differ"), ("sigsegv", "SIGSEGV")])
     def test_who_wants_int8_is_told(self, world: World, how: str, why: str) -> None:
         """No other engine supports int8, so the deployment fails with a reason."""
         world.goes_wrong("trial", ["encoder"], how)
@@ -270,7 +270,7 @@ class TestInService:
         assert [error["code"] for error in asking.failed] == ["worker_lost"]
         assert asking.texts == {ANSWER}
         (event,) = world.events(made["id"], "engine_set_aside")
-        assert "soon after it began to use it. OpenVINO in bfloat16 is set aside" in event
+        assert "soon after it began to use OpenVINO. OpenVINO in bfloat16 is set aside" in event
         verdicts = world.verdicts()
         assert (verdicts["bf16"]["passed"], verdicts["f32"]["passed"]) == (False, True)
 

@@ -69,7 +69,7 @@ class TestLimits:
             await world.call()
         assert caught.value.code == "queue_full"
         assert "with the 59 requests before it" in caught.value.message
-        assert "about 60 s, and it has 60 s" in caught.value.message
+        assert "about 60 s, but its limit is 60 s" in caught.value.message
         assert caught.value.headers["retry-after"] == "1"
         await world.answer_first(replica)
         calls.append(world.call())

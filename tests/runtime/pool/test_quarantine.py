@@ -31,7 +31,7 @@ class TestConverted:
         await self.ended(world, -8)
         ((execution, reason),) = world.launcher.quarantined
         assert execution is EXECUTION
-        assert reason == "A replica ended by signal 8 (SIGFPE) soon after it began to use it."
+        assert reason == "A replica ended by signal 8 (SIGFPE) soon after it began to use OpenVINO."
         assert Reason.ENGINE_SET_ASIDE in [reason for _, reason in world.recorder.changes]
         # The next replica starts at once.
         call = world.call()

@@ -117,13 +117,15 @@ class Dialect:
 
 
 _NOT_READ = (
-    "No reader for this model's tool calls was identified: its chat template takes tools, but "
-    "writes no calls in a known format. With 'tool_choice': 'auto' calls stay text in the content; "
-    "'required' and a named function are refused."
+    "No reader for this model's tool calls was identified: its chat template "
+    "accepts tools, but renders no calls in a known format. With 'tool_choice': "
+    "'auto', calls remain text in the content. 'required' and a named function "
+    "are rejected."
 )
 _NOT_TRIED = (
-    "Tool calls are read in the format '{}', which could not be tried: the chat template renders "
-    "no calls of the assistant. With 'tool_choice': 'auto' the format is not enforced."
+    "Tool calls are read in the format '{}', which could not be tested: the "
+    "chat template renders no calls of the assistant. With 'tool_choice': "
+    "'auto', the format is not enforced."
 )
 
 

@@ -77,8 +77,8 @@ def _typed_object(schema: Schema) -> Schema:
         return schema
     if "object" not in types:
         raise UnwritableCallError(
-            f"the arguments of a call are an object, and the schema's 'type' is {declared!r}; "
-            "make it a property of an object"
+            f"the schema's 'type' is {declared!r}, but the arguments of a call are an "
+            "object; make it a property of an object"
         )
     return {**schema, "type": "object"}
 
@@ -112,7 +112,9 @@ def fields(
     """
     combined = [key for key in (*_COMBINED, "$ref") if key in schema]
     if strict and combined:
-        raise UnwritableCallError(f"this model's notation has no '{combined[0]}' of all arguments")
+        raise UnwritableCallError(
+            f"this model's notation does not support '{combined[0]}' for the arguments as a whole"
+        )
     properties: dict[str, Any] = dict(property_schemas(schema))
     declared: Any = schema.get("required")
     required = (
@@ -129,7 +131,8 @@ def refuse_unquoted_limits(schema: Any) -> None:
     keywords = object_of(schema)
     if unsupported := [key for key in _QUOTED_ONLY if key in keywords]:
         raise UnwritableCallError(
-            f"this model writes texts without quotes, which cannot be held to a '{unsupported[0]}'"
+            "this model writes strings without quotes, which cannot be limited by "
+            f"'{unsupported[0]}'"
         )
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.models.chat.answers.call_formats.arguments import (
-    GemmaArguments,
     JsonArguments,
     KeywordArguments,
     NestedArguments,
@@ -18,6 +17,7 @@ from stoker.models.chat.answers.call_formats.arguments import (
 )
 from stoker.models.chat.answers.call_formats.calls import UnwritableCallError
 from stoker.models.chat.answers.call_formats.format import Format, behind
+from stoker.models.chat.answers.call_formats.gemma_arguments import GemmaArguments
 from stoker.models.chat.forms.argument_schemas import moved
 from stoker.models.chat.forms.element_rules import Elements, first_word
 from stoker.models.chat.forms.lark import Rules, literal, not_beginning, quoted, spelt
@@ -121,7 +121,9 @@ class Lark(Rules):
                     raise UnwritableCallError("this model's notation of arguments has no types")
                 return self._nested(arguments, first_word(after)[0])
             case _:
-                raise UnwritableCallError("this model's notation of arguments is not enforced")
+                raise UnwritableCallError(
+                    "this model's notation of arguments does not support enforcement"
+                )
 
     def _nested(self, arguments: NestedArguments, word: str) -> str:
         """Returns the expression of any elements up to and including the word after them."""

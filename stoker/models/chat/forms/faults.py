@@ -104,7 +104,7 @@ def of_grammar(text: str) -> str:
 
 
 _LARK_WORDS: Mapping[str, str] = {
-    "lexer error": "what stands here is no name, text or expression of the notation",
+    "lexer error": "expected a name, text or expression of the notation",
 }
 
 
@@ -125,7 +125,7 @@ def of_regex(message: str) -> str:
 
 
 _WAYS: Mapping[str, str] = {
-    "look-around": "; write what may come, and not what may not",
+    "look-around": "; describe the allowed text instead of the excluded text",
     "backreferences are not supported": "; write the text out",
 }
 """Maps an error of a regular expression to an alternative that works."""
@@ -279,7 +279,8 @@ def _unknown_keywords(listed: str) -> str:
     names = [f"'{name}'" for name in re.findall(r'"([^"]+)"', listed)]
     are = "is" if len(names) == 1 else "are"
     return (
-        f"{short(', '.join(names))} {are} not served; leave it out, and check the answer yourself"
+        f"{short(', '.join(names))} {are} not supported; leave it out, and check the "
+        "answer yourself"
     )
 
 
@@ -289,7 +290,7 @@ _SCHEMA_WORDS: tuple[tuple[str, str, str | Callable[[str], str]], ...] = (
     (
         r"Unknown format: (.*)",
         "format",
-        f"the format '{{}}' is not known; use one of {_FORMATS}, or leave it out",
+        f"the format '{{}}' is unknown; use one of {_FORMATS}, or leave it out",
     ),
     (r"Unimplemented keys: (\[.*)", "-", _unknown_keywords),
     (
@@ -308,7 +309,7 @@ _SCHEMA_WORDS: tuple[tuple[str, str, str | Callable[[str], str]], ...] = (
     (
         r"Expected positive integer for '(.*?)', got (.*)",
         "",
-        "'{}' must be a whole number from 0, not {}",
+        "'{}' must be a whole number of at least 0, not {}",
     ),
     (r"Expected array for '(.*?)', got (.*)", "", "'{}' must be a list, not {}"),
     (r"Expected string for '(.*?)', got (.*)", "", "'{}' must be a text, not {}"),

@@ -162,14 +162,17 @@ class Forms:
 
 
 def _unenforceable(text: Form | None, form: Format | None) -> InputError:
-    why = "it is not known how this model writes calls."
+    why = "the format of this model's tool calls is unknown."
     if form is not None and form.why_free:
         why = f"{form.why_free[0].lower()}{form.why_free[1:]}"
     elif form is not None:
-        why = "it is not certain how this model writes calls."
+        why = "the format of this model's tool calls is uncertain."
     if text is None:
         message, field = f"'tool_choice' cannot be enforced: {why}", "tool_choice"
     else:
-        way = 'Send "tool_choice": "none", or leave one of the two out.'
-        message, field = f"'{text.field}' cannot be enforced beside tools: {why} {way}", text.field
+        way = 'Send "tool_choice": "none", or leave out one of the two.'
+        message, field = (
+            f"'{text.field}' cannot be enforced together with tools: {why} {way}",
+            text.field,
+        )
     return InputError(message, field=field, of_item=False)

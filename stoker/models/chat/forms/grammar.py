@@ -272,7 +272,9 @@ def compiled(guide: Guide, field: str) -> str:
             except ValueError as error:
                 raise _refusal(f"cannot be enforced: {of_grammar(value)}", field) from error
         case "without":
-            raise ValueError("the form of texts to avoid needs the tokenizer: see Grammars.without")
+            raise ValueError(
+                "a form of the kind 'without' needs the tokenizer: use Grammars.without"
+            )
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
@@ -295,7 +297,7 @@ def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[s
         return schema
     schema = closed(schema)
     if problem := limits.excess(schema, _CLOSED_TIMES):
-        raise _refusal(f"{problem} once its objects take no further members", field)
+        raise _refusal(f"{problem} once its objects allow no further members", field)
     return schema
 
 

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import llguidance
 
 from stoker.models.chat.forms import json_text
+from stoker.models.chat.forms.schema_references import references_in
 
 Schema = Mapping[str, Any]
 
@@ -360,7 +361,7 @@ class _Compiler:
 
     def _complete(self, schema: Any) -> Any:
         """Returns a part of the schema with all definitions."""
-        references = list(_references(schema))
+        references = list(references_in(schema))
         if schema is self._root or not references or not isinstance(self._root, dict):
             return schema
         self._left += 1
@@ -404,19 +405,3 @@ def _is_of(value: Any, types: Sequence[str]) -> bool:
         return "integer" in types or "number" in types
     names = {float: "number", str: "string", list: "array", dict: "object"}
     return names[type(value)] in types
-
-
-def _references(schema: Any) -> list[str]:
-    references: list[str] = []
-    waiting: list[Any] = [schema]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            members = cast("dict[str, Any]", part)
-            reference = members.get("$ref")
-            if isinstance(reference, str):
-                references.append(reference)
-            waiting += members.values()
-        elif isinstance(part, list):
-            waiting += cast("list[Any]", part)
-    return references

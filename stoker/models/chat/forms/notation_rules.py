@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.models.chat.answers.call_formats.arguments import GemmaArguments
 from stoker.models.chat.answers.call_formats.calls import UnwritableCallError
+from stoker.models.chat.answers.call_formats.gemma_arguments import GemmaArguments
 from stoker.models.chat.answers.call_formats.values import types
 from stoker.models.chat.forms.argument_schemas import (
     TEXT_ONLY,
@@ -74,7 +74,7 @@ def gemma(lark: Rules, way: GemmaArguments, schema: Mapping[str, Any], *, strict
         elif kinds & {"string", "array", "object"}:
             if strict:
                 raise UnwritableCallError(
-                    "this model's notation of lists and objects cannot be held to a schema"
+                    "a schema cannot be enforced on this model's notation of lists and objects"
                 )
             value = anything
         else:

@@ -106,7 +106,7 @@ class ImagePrompts:
             inputs = self._processor(text=[text], images=images, return_tensors="pt", **special)
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             field = pictures[0].field if len(pictures) == 1 else place
-            message = f"'{field}': the model's image processor cannot take the image."
+            message = f"'{field}': the model's image processor cannot process the image."
             raise InputError(message, field=field, of_item=False, code="invalid_media") from error
         features = {name: value for name, value in inputs.items() if name not in _TOKENS}
         return inputs["input_ids"][0].tolist(), features
@@ -134,7 +134,7 @@ class ImagePrompts:
         pixels = sum(earlier.image.width * earlier.image.height for earlier in before)
         if pixels + picture.width * picture.height > self._limits.video_pixels:
             most = f"{self._limits.video_pixels:,}"
-            why = f"The images of this request have more than {most} pixels together."
+            why = f"The images of this request have more than {most} pixels in total."
             raise _refusal(why, field, "invalid_media")
         return Picture(picture, field)
 
@@ -147,12 +147,13 @@ class ImagePrompts:
             marks.append(self._placeholder)
         if marks:
             raise _refusal(
-                f"'{place}' contains '{marks[0]}', which stands for media in this model's prompts.",
+                f"'{place}' contains '{marks[0]}', which this model's prompts reserve for media.",
                 place,
             )
         if text.count(self._placeholder) < images:
             raise _refusal(
-                f"'{place}' has images where this model's chat template takes none.", place
+                f"'{place}' has images in places where this model's chat template accepts none.",
+                place,
             )
 
 

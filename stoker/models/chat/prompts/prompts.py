@@ -114,7 +114,7 @@ class Prompts:
         else:
             text, tokens = "", prompt
         if not tokens:
-            raise _refusal("is empty: the model needs at least one token to go on from.", place)
+            raise _refusal("is empty: the model needs at least one token to continue.", place)
         self._known(tokens, place)
         prepared = Prepared(tokens, text[-64:], media)
         return prepared if cut is None else self._cut(prepared, cut, wished)
@@ -125,7 +125,7 @@ class Prompts:
         if len(prompt.tokens) <= limit:
             return prompt
         if prompt.media is not None:
-            raise _refusal("cannot cut a prompt that has images: leave it out.", _CUT_FIELD)
+            raise _refusal("cannot truncate a prompt that has images: leave it out.", _CUT_FIELD)
         if cut.side == "left":
             return Prepared(prompt.tokens[-limit:], prompt.text)
         tokens = prompt.tokens[:limit]
@@ -143,8 +143,8 @@ class Prompts:
         if size >= most:
             raise ContextLengthError(
                 most,
-                f"your {name} resulted in {size} tokens, and the answer takes some, too. Please "
-                f"reduce the length of the {name}.",
+                f"your {name} resulted in {size} tokens, which leaves none for the answer. "
+                f"Please reduce the length of the {name}.",
                 field=place,
             )
         if wished is not None and size + wished > most:
@@ -208,7 +208,9 @@ class Prompts:
                 name = self.tokenizer.convert_ids_to_tokens(token) if token >= 0 else None
                 description = f"the token '{name}' ({token})" if name else f"the token {token}"
                 raise _refusal(
-                    f"has {description}; the model knows 0 to {self._vocabulary - 1}.", place
+                    f"has {description}; the model's token ids are from 0 to "
+                    f"{self._vocabulary - 1}.",
+                    place,
                 )
 
     def _encoded(self, text: str, *, special: bool) -> list[int]:
@@ -268,8 +270,7 @@ class Prompts:
             raise _refusal(f"cannot be rendered: {error}", place) from error
         except TemplateLimitError as error:
             raise InputError(
-                f"'{place}' cannot be rendered: {error}. Another template, or shorter {place}, may "
-                "do.",
+                f"'{place}' cannot be rendered: {error}. Use another template or shorter {place}.",
                 field=place,
                 of_item=False,
                 code="template_failed",
@@ -368,7 +369,7 @@ def _check_continued(messages: Sequence[Mapping[str, Any]], place: str) -> None:
     """Raises `InputError` if the last message of a conversation has no text to continue."""
     last = messages[-1]
     if last.get("tool_calls") or not as_text(last["content"]):
-        problem = "must end with a text: 'continue_final_message' goes on from the last message's."
+        problem = "must end with a message that has text: 'continue_final_message' continues it."
         raise _refusal(problem, place)
 
 

@@ -157,7 +157,7 @@ class Renderer:
 
 _TOO_LONG = f"takes longer than {CPU_S:g} s"
 _TOO_MUCH = f"takes more than {MEMORY_BYTES >> 20} MiB of memory"
-_TOO_DEEP = "calls itself too deep"
+_TOO_DEEP = "calls itself too deeply"
 
 
 def _placeholder(value: Any) -> str:
@@ -258,7 +258,7 @@ def _rendered(template: str, arguments: Mapping[str, Any], longest: int) -> _Rep
         (text,), _ = library.render_jinja_template(chat_template=template, **arguments)
         text.encode()
         if len(text) > longest:
-            limit = f"makes more than {longest} characters of it"
+            limit = f"produces more than {longest} characters"
     except MemoryError:
         limit = _TOO_MUCH
     except RecursionError:

@@ -108,8 +108,8 @@ class ImageGenerationStages(DiffusionStages):
         """Returns the finished image of a sample's output as a PIL image. Raises `InputError`."""
         if output.get("flagged"):
             raise InputError(
-                "The model's own safety checker has withheld an image. Change the prompt, or draw "
-                "with another seed.",
+                "The model's own safety checker has withheld an image. Change the prompt, "
+                "or use another seed.",
                 field="prompt",
             )
         return to_picture(output["pixels"])
@@ -137,7 +137,7 @@ def refuse_given(
     for field in fields:
         value = item.get(field) if field in item else getattr(options, field, None)
         if value is not None:
-            raise InputError(f"'{field}' cannot be taken: {why}", field=field)
+            raise InputError(f"'{field}' is not accepted: {why}", field=field)
 
 
 def generators(samples: Sequence[Sample]) -> Any:

@@ -100,7 +100,7 @@ class DrawingStages(ImageGenerationStages):
         if drawing not in self._drawings:
             served = ", or ".join(_NEEDS[kind] for kind in self._drawings)
             raise InputError(
-                f"This model does not draw from {_NEEDS[drawing]}. It draws from {served}.",
+                f"This model cannot generate images from {_NEEDS[drawing]}. It accepts {served}.",
                 field="mask" if drawing == "image" else "image",
             )
         return drawing
@@ -110,7 +110,7 @@ class DrawingStages(ImageGenerationStages):
         negative: str | None = item.get("negative_prompt")
         if not prompt.strip():
             raise InputError(
-                "This model draws from a text: 'prompt' must not be empty.", field="prompt"
+                "'prompt' must not be empty: this model generates images from text.", field="prompt"
             )
         texts: dict[str, Any] = {"prompt": prompt, "tokens": self._count(prompt, "prompt")}
         if negative is not None:
@@ -138,11 +138,11 @@ class DrawingStages(ImageGenerationStages):
         self, item: Mapping[str, Any], options: DrawingOptions, drawing: Drawing
     ) -> None:
         if self.family.ignores_guidance(self.pipe):
-            refuse_given({}, options, ["guidance_scale"], "this model was made to do without.")
+            refuse_given({}, options, ["guidance_scale"], "this model was made to work without it.")
         if item.get("negative_prompt") is None:
             return
         if not self.family.takes_negative:
-            why = "guidance is part of this model, which leaves no place for it."
+            why = "this model has built-in guidance, which leaves no place for it."
             refuse_given(item, options, ["negative_prompt"], why)
         scale = self._given_or_default(options.guidance_scale, drawing, "guidance_scale")
         if not self.family.guides(self.pipe, scale):
@@ -156,8 +156,8 @@ class DrawingStages(ImageGenerationStages):
         strength = self._given_or_default(options.strength, drawing, "strength")
         if int(steps * strength) < 1:
             raise InputError(
-                f"A 'strength' of {strength:g} of {steps} steps is less than one step. Use more of "
-                "either.",
+                f"A 'strength' of {strength:g} with {steps} steps results in less than one "
+                "step. Increase the strength or the number of steps.",
                 field="strength",
             )
 
@@ -194,14 +194,14 @@ class DrawingStages(ImageGenerationStages):
         mask: Any = self.decoded(given_mask, lambda data: decode_mask(data, self.limits), "mask")
         if mask.size != image.size:
             raise InputError(
-                f"The mask has {mask.width} by {mask.height} pixels, the image {image.width} by "
-                f"{image.height}: they must agree.",
+                f"The mask has {mask.width} by {mask.height} pixels, but the image has "
+                f"{image.width} by {image.height}: both must have the same size.",
                 field="mask",
             )
         if mask.getbbox() is None:
             raise InputError(
-                "The mask marks nothing: transparent pixels are drawn anew or, in a mask without "
-                "any, white ones.",
+                "The mask selects no pixels. Make the pixels to redraw transparent or, in a "
+                "mask without transparent pixels, white.",
                 field="mask",
             )
         return image, mask

@@ -23,8 +23,8 @@ class Bounds:
             return
         near = " or ".join(f"{size[0]}x{size[1]}" for size in dict.fromkeys((below, above)))
         raise InputError(
-            f"This model does not draw {width}x{height}: width and height must be multiples of "
-            f"{self.multiple} up to {self.largest}. The nearest are {near}.",
+            f"This model cannot generate {width}x{height}: width and height must be "
+            f"multiples of {self.multiple} up to {self.largest}. The nearest are {near}.",
             field="size",
         )
 

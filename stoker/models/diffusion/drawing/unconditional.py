@@ -38,11 +38,11 @@ class UnconditionalStages(ImageGenerationStages):
         self.check_steps(options)
         if not (item.get("prompt") or "").strip():
             item = {**item, "prompt": None}
-        why = "this model draws from nothing but noise."
+        why = "this model generates images from noise only."
         refuse_given(item, options, ["prompt", "negative_prompt", "guidance_scale"], why)
         width, height = self.native
         if options.size and options.size != self.native:
-            raise InputError(f"This model draws images of {width}x{height} only.", field="size")
+            raise InputError(f"This model generates images of {width}x{height} only.", field="size")
         return self.samples(options, DrawCall("text", width, height, steps=options.steps), {})
 
     def probe_call(self, side: int) -> DrawCall:

@@ -91,5 +91,5 @@ class Pipeline:
     def _object(self, path: str) -> dict[str, Any]:
         content: Any = json.loads(self._read(path))
         if not isinstance(content, dict):
-            raise ValueError(f"{path} holds no object")
+            raise ValueError(f"{path} does not contain an object")
         return cast("dict[str, Any]", content)

@@ -58,7 +58,7 @@ class Rules:
         if spec.width is None and spec.height is None:
             return self.own.width, self.own.height
         if spec.width is None or spec.height is None:
-            raise _refusal("size", "Give both the width and the height, or neither.")
+            raise _refusal("size", "Send both the width and the height, or neither.")
         size = spec.width, spec.height
         if self.fixed and size != (self.own.width, self.own.height):
             raise _refusal(
@@ -70,10 +70,10 @@ class Rules:
         if size not in nearest:
             raise _refusal(
                 "size",
-                f"This model makes videos whose width is a multiple of {self.multiple[0]} up to "
-                f"{self.largest[0]} and whose height is one of {self.multiple[1]} up to "
-                f"{self.largest[1]}, not {_written(size)}. "
-                f"Nearest: {' or '.join(map(_written, nearest))}.",
+                f"This model cannot make videos of {_written(size)}. The width must be a "
+                f"multiple of {self.multiple[0]} up to {self.largest[0]}, and the height a "
+                f"multiple of {self.multiple[1]} up to {self.largest[1]}. Nearest: "
+                f"{' or '.join(map(_written, nearest))}.",
             )
         return size
 
@@ -105,13 +105,13 @@ class Rules:
             raise _refusal(
                 field,
                 f"This model makes videos of {self.own.frames} frames only: "
-                f"{self.own.frames / fps:g} seconds at {fps} frames a second.",
+                f"{self.own.frames / fps:g} seconds at {fps} frames per second.",
             )
         if allowed > self.most_frames:
             raise _refusal(
                 field,
                 f"This model makes at most {self.most_frames} frames: "
-                f"{self.most_frames / fps:g} seconds at {fps} frames a second.",
+                f"{self.most_frames / fps:g} seconds at {fps} frames per second.",
             )
         return allowed
 
@@ -122,8 +122,9 @@ def check_amount(shape: Shape) -> None:
     if pixels > MAX_PIXELS:
         raise _refusal(
             "seconds",
-            f"{shape.frames} frames of {shape.width}x{shape.height} are {pixels:,} pixels, more "
-            f"than the {MAX_PIXELS:,} that are served: ask for fewer seconds or a smaller size.",
+            f"{shape.frames} frames of {shape.width}x{shape.height} have {pixels:,} "
+            f"pixels; the limit is {MAX_PIXELS:,}. Request fewer seconds or a smaller "
+            "size.",
         )
 
 

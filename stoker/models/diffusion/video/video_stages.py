@@ -67,7 +67,7 @@ class VideoGenerationStages(DiffusionStages):
         if not self.from_image:
             raise _wrong_image("This model makes videos from text alone: leave the image out.")
         if image is None:
-            raise _wrong_image("This model makes a video out of an image: give one.")
+            raise _wrong_image("This model makes videos from an image: send one.")
         import numpy
         import torch
         from PIL import ImageOps
@@ -93,7 +93,7 @@ class VideoGenerationStages(DiffusionStages):
             **self._arguments(sample), callback_on_step_end=stepped, output_type="np"
         ).frames[0]
         if not numpy.isfinite(drawn).all():
-            raise ValueError("the model made frames that are not numbers")
+            raise ValueError("the model produced frames with NaN or infinity")
         return (drawn * 255).round().astype(numpy.uint8)
 
     def _arguments(self, sample: Sample) -> dict[str, Any]:

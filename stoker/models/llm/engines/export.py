@@ -70,17 +70,21 @@ def check(config: Any) -> None:
     library: Any = transformers
     model_class = library.AutoModelForCausalLM._model_mapping[type(config)]
     if not {"position_ids", "past_key_values"} <= set(signature(model_class.forward).parameters):
-        raise NotExportableError("It takes no positions, or keeps no keys and values.")
+        raise NotExportableError("The model accepts no positions, or keeps no keys and values.")
     text = config.get_text_config(decoder=True)
     kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
-        raise NotExportableError(f"Its layers are not all of full attention: {sorted(kinds)}.")
+        raise NotExportableError(
+            f"The model's layers do not all use full attention: {sorted(kinds)}."
+        )
     if getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True):
-        raise NotExportableError("Its attention has a sliding window.")
+        raise NotExportableError("The model's attention has a sliding window.")
     if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
-        raise NotExportableError("It keeps more of a sequence than keys and values.")
+        raise NotExportableError("The model keeps more state per sequence than keys and values.")
     if long_borders(text):
-        raise NotExportableError("Its positions depend on a sequence's whole length (LongRoPE).")
+        raise NotExportableError(
+            "The model's positions depend on a sequence's whole length (LongRoPE)."
+        )
 
 
 @torch.no_grad()
@@ -120,13 +124,13 @@ def export(
     known = Probes(prompts, torch.stack([_logits(model, prompt) for prompt in prompts]))
     difference = known.difference(_computed(folder, prompts, threads))
     if not difference <= TOLERANCE:
-        raise NotExportableError(f"It differs from torch by {difference:.1e}.")
+        raise NotExportableError(f"The converted model differs from torch by {difference:.1e}.")
     if weight_format:
         round_weights(folder / IR, weight_format)
         rounded = _computed(folder, prompts, threads)
         difference = known.difference(rounded)
         if not math.isfinite(difference):
-            raise NotExportableError(f"Its weights cannot be kept in {weight_format}.")
+            raise NotExportableError(f"The model's weights cannot be stored in {weight_format}.")
         # A trial must reproduce the logits of the rounded weights, not those of the original
         # weights.
         known = Probes(prompts, rounded)

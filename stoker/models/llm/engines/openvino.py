@@ -99,11 +99,11 @@ class OpenVinoRunner:
         adapter: "Adapter | None" = None,
     ) -> int | None:
         if media is not None:
-            raise ValueError("a converted model takes no images")
+            raise ValueError("a converted model accepts no images")
         if adapter is None:
             return self._cache.admit(identifier, tokens, anew=anew)
         if self.adapters is None:
-            raise ValueError("a model that was converted for itself takes no adapters")
+            raise ValueError("a model that was converted without adapters accepts none")
         if adapter.saved:
             # The adapter was loaded for torch before the model was switched.
             adapter = self.adapters.get(adapter.name)

@@ -293,7 +293,7 @@ class TorchRunner:
         """
         new_tokens = {chunk.id: chunk.tokens for chunk in chunks}
         if set(new_tokens) != set(group.ids):
-            raise RuntimeError("a step leaves out a sequence that is drawing")
+            raise RuntimeError("a step must contain every sequence of its group")
         group.align()
         device = self.model.device
         counts = [len(new_tokens[identifier]) for identifier in group.ids]

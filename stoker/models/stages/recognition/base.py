@@ -51,9 +51,9 @@ class RecognitionStages(AudioPipelineStages):
     OPTIONAL: ClassVar[Mapping[str, str]] = {
         "language": "chooses no language",
         "prompt": "takes no prompt",
-        "temperature": "draws nothing at random: it must be 0",
-        "logprobs": "does not report them",
-        "words": "does not tell when words are spoken",
+        "temperature": "does not sample at random: 'temperature' must be 0",
+        "logprobs": "does not report log probabilities",
+        "words": "does not report the times of words",
     }
     """Maps parameters that some models do not support to their error messages."""
 

@@ -69,7 +69,7 @@ class WhisperStages(RecognitionStages):
 
         task = parameters.get("task", "transcribe")
         if task not in self._tasks and task != "transcribe":
-            refuse("model", "This model does not translate: it knows one language only.")
+            refuse("model", "This model does not translate: it supports only one language.")
         is_timed = bool(parameters.get("timed")) and self._first_timestamp is not None
         if parameters.get("words") and not (is_timed and self._aligning):
             refuse("timestamp_granularities", f"This model {self.OPTIONAL['words']}.")
@@ -106,11 +106,11 @@ class WhisperStages(RecognitionStages):
         if name is None:
             return None
         if not self._languages:
-            refuse("language", "This model knows one language only: leave 'language' out.")
+            refuse("language", "This model supports only one language: leave 'language' out.")
         code = TO_LANGUAGE_CODE.get(name.lower(), name.lower())
         if f"<|{code}|>" not in self._languages:
             known = ", ".join(sorted(token.strip("<|>") for token in self._languages))
-            refuse("language", f"This model does not know the language; it knows {known}.")
+            refuse("language", f"This model does not support the language; it supports {known}.")
         return self._languages[f"<|{code}|>"]
 
     def _prompt(self, text: str | None) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ class WhisperStages(RecognitionStages):
         try:
             tokens: list[int] = self._parts["tokenizer"].get_prompt_ids(text).tolist()
         except ValueError:
-            refuse("prompt", "'prompt' must not hold the model's special tokens.")
+            refuse("prompt", "'prompt' must not contain the model's special tokens.")
         most = self.config.max_target_positions // 2 - 1
         return (tokens[0], *tokens[1:][-(most - 1) :])
 

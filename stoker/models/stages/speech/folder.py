@@ -28,24 +28,27 @@ def unfit(
     settings, kind = "tokenizer_config.json", tokenizer.get("tokenizer_class")
     if architecture == "VitsModel" and tokenizer.get("phonemize", True):
         return settings, (
-            "has the tokenizer turn text into phonemes with espeak, which is not there. Upload a "
-            'model that was trained on letters, with "phonemize": false.'
+            "makes the tokenizer turn text into phonemes with espeak, which is not "
+            'available. Upload a model that was trained on letters, with "phonemize": '
+            "false."
         )
     if kind == "FastSpeech2ConformerTokenizer":
         return settings, (
-            "names FastSpeech2ConformerTokenizer, which needs g2p_en, and that is not there. "
-            "Upload the model with a tokenizer that needs no other library."
+            "names FastSpeech2ConformerTokenizer, which needs g2p_en. That library is "
+            "not available. Upload the model with a tokenizer that needs no other "
+            "library."
         )
     if architecture != "SpeechT5ForTextToSpeech":
         return None
     if not {f"{VOCODER}/config.json", WEIGHTS[0]} <= set(names):
         return WEIGHTS[0], (
-            "is missing: the model makes spectrograms. Save a SpeechT5HifiGan into its folder "
-            f"'{VOCODER}' with save_pretrained."
+            "is missing: the model outputs spectrograms. Save a SpeechT5HifiGan into "
+            f"its folder '{VOCODER}' with save_pretrained."
         )
     if VOICES not in names:
         return VOICES, (
-            "is missing: the model speaks with the voice of a vector. Save one or more there, each "
-            "by its voice's name, of shape (speaker_embedding_dim,)."
+            "is missing: the model needs a vector for its voice. Save one or more "
+            "vectors of shape (speaker_embedding_dim,) in this file, each under its "
+            "voice's name."
         )
     return None

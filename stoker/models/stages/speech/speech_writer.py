@@ -36,7 +36,7 @@ class SpeechWriter:
 
         waveform = output["waveform"][0].numpy()
         if not numpy.isfinite(waveform).all():
-            raise ValueError("the model made a sound that is not finite")
+            raise ValueError("the model produced a sound with NaN or infinity")
         self._left -= 1
         self._sounds = self._sounds or waveform.size > 0
         if not (self._left or self._sounds):

@@ -88,8 +88,8 @@ class FastSpeech2(Synthesizer):
         config = model.config.model_config
         if config.speaker_embed_dim or config.num_languages:
             raise ValueError(
-                "FastSpeech2Conformer is served with one voice or numbered ones, and without "
-                "languages: speaker_embed_dim and num_languages must not be set"
+                "FastSpeech2Conformer is supported with one voice or numbered voices, and "
+                "without languages: speaker_embed_dim and num_languages must not be set"
             )
         self.rate = int(model.config.vocoder_config.sampling_rate)
         self.voices = _numbered(config.num_speakers or 1)
@@ -124,5 +124,5 @@ def _embeddings(path: Path, model: Any) -> "dict[str, torch.Tensor]":
     if wrong := [name for name, vector in vectors.items() if vector.shape != shape]:
         raise ValueError(f"the voice {wrong[0][:100]!r} is not a vector of {shape[0]} numbers")
     if not vectors:
-        raise ValueError("there is no voice in the file of voices")
+        raise ValueError("the file of voices contains no voice")
     return {name: vectors[name].to(model.device, model.dtype) for name in sorted(vectors)}

@@ -85,10 +85,14 @@ def _one_gguf(paths: Sequence[str], files: Sequence[HubFile], wanted: str | None
     if len(matches) == 1:
         return matches[0]
     shown = ", ".join(models[:_SHOWN]) + (", …" if len(models) > _SHOWN else "")
-    issue = "has several GGUF files" if wanted is None else f"has {len(matches)} of '{wanted}'"
+    issue = (
+        "has several GGUF files"
+        if wanted is None
+        else f"has {len(matches)} GGUF files that match '{wanted}'"
+    )
     raise InvalidRequestError(
-        f"The repository {issue}. Name one by 'gguf', its name or a part of that, as in 'Q4_K_M': "
-        f"{shown}.",
+        f"The repository {issue}. Name one in 'gguf' by its file name or a part of "
+        f"it, such as 'Q4_K_M': {shown}.",
         param="gguf",
     )
 
@@ -104,9 +108,10 @@ def _is_meant(path: str, wanted: str | None) -> bool:
 def _no_weights(files: Sequence[HubFile]) -> InvalidRequestError:
     if any(why_left_out(file.path) == PICKLED for file in files):
         return InvalidRequestError(
-            "The repository has its weights as pickles only, which can run code and are never "
-            "read here. Many have a revision with safetensors, made by the hub's own converter "
-            "(refs/pr/…): name that, or convert the model and push it.",
+            "The repository has its weights only as pickles, which can run code and "
+            "are never read here. Many repositories have a revision with safetensors, "
+            "made by the hub's own converter (refs/pr/…). Name that revision, or "
+            "convert the model and push it.",
             code="no_safe_weights",
             param="repo_id",
         )

@@ -46,8 +46,8 @@ class Digest:
         )
         if self._read_to != file.size or is_wrong:
             raise HubError(
-                f"The bytes that the hub sent of {file.path} are not those that its list of files "
-                "names by their digest. Begin the import again.",
+                f"The bytes that the hub sent for {file.path} do not match the digest in "
+                "its list of files. Start the import again.",
                 code="hub_mismatch",
             )
         return self._sha256.digest()

@@ -67,8 +67,8 @@ async def start_import(
             session, context, account_id, artifact_id, body, snapshot=snapshot
         )
         return ArtifactAnswer(
-            message=f"{len(snapshot.files)} files of the commit {snapshot.commit} are being "
-            f"fetched; GET /v1/model-artifacts/{artifact_id} tells how far that is.",
+            message=f"{len(snapshot.files)} files of commit {snapshot.commit} are being "
+            f"fetched. GET /v1/model-artifacts/{artifact_id} reports the progress.",
             artifact=imported,
         )
 

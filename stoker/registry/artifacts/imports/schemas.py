@@ -9,14 +9,16 @@ class ImportCreate(RequestModel):
     repo_id: str = Field(
         max_length=200,
         pattern=REPO_ID,
-        description="The repository of models, as in `org/name`.",
+        description="Model repository on the hub, such as `org/name`.",
     )
     revision: str = Field(
         "main",
         min_length=1,
         max_length=255,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]*$",
-        description="A branch, tag or commit; it is resolved to a commit now.",
+        description=(
+            "Branch, tag or commit. It is resolved to a commit when the import is created."
+        ),
     )
     token: SecretStr | None = Field(
         None,

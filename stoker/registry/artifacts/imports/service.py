@@ -23,7 +23,8 @@ from stoker.store.tables.jobs import JobStatus
 def refuse_off(context: ImportContext) -> None:
     if not context.settings.hub_imports:
         raise ForbiddenError(
-            "This server imports nothing from a hub (STOKER_HUB_IMPORTS). Upload the files.",
+            "Imports from a hub are disabled on this server (STOKER_HUB_IMPORTS). "
+            "Upload the files instead.",
             code="imports_disabled",
         )
 

@@ -16,7 +16,7 @@ from stoker.base.errors import (
     StokerError,
 )
 from stoker.base.fairness import CURRENT_CALLER, Party
-from stoker.platform.jobs.runner import Outcome
+from stoker.platform.jobs.kind import Outcome
 from stoker.platform.web.outage import lost_store_reported
 from stoker.registry.artifacts import completion, receiving
 from stoker.registry.artifacts import repository as uploads
@@ -266,7 +266,9 @@ def _token(context: ImportContext, row: Import) -> str | None:
         return None
     token = context.secret.unseal(row.token)
     if token is None:
-        raise InternalError("The token was sealed by another server's secret. Import again.")
+        raise InternalError(
+            "The hub token was encrypted with another server's secret. Start the import again."
+        )
     return token.decode()
 
 

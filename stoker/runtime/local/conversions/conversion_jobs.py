@@ -234,7 +234,7 @@ class ConversionJobs:
         if now - job.last_progress_at > limit_s:
             return f"It hung: there was no progress for {limit_s:g} s."
         if now - job.begun_at > _TOTAL_S:
-            return f"It had not ended after {_TOTAL_S:g} s."
+            return f"It did not finish within {_TOTAL_S:g} s."
         return ""
 
     def _why_too_large(self, job: _Job) -> str:
@@ -248,8 +248,8 @@ class ConversionJobs:
         most = max(job.need * ALWAYS_TIMES + AT_ONCE_BYTES, self._memory.main.room_of(job.id))
         if used > most:
             return (
-                f"It held {in_words(used)} of memory, where it had claimed {in_words(job.need)} "
-                f"and may take {in_words(most)} at most."
+                f"It held {in_words(used)} of memory, with a claim of {in_words(job.need)} "
+                f"and a limit of {in_words(most)}."
             )
         self._memory.resize(job.id, max(job.need, used))
         return ""
@@ -330,7 +330,7 @@ def _why(status: int) -> str:
     """Returns the reason for an early end. Empty if the process was not at fault, such as a kill by
     the kernel for lack of memory.
     """
-    return f"It ended by {how_it_ended(status)}." if is_crash(status) else ""
+    return f"It ended with {how_it_ended(status)}." if is_crash(status) else ""
 
 
 def _touched(path: Path) -> int:

@@ -193,8 +193,8 @@ class Conversions:
         """Excludes the execution for later replicas. Returns a message that says so."""
         self._trials.fail(execution, reason)
         return (
-            f"{reason} OpenVINO in {_NAMES[execution.precision]} is set aside on this machine: the "
-            "next start goes without it."
+            f"{reason} OpenVINO in {_NAMES[execution.precision]} is disabled on this machine. "
+            "The next start does not use it."
         )
 
     def _executions(self, spec: DeploymentSpec, folder: Path) -> list[Execution]:

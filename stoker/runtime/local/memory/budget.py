@@ -166,9 +166,10 @@ class Budget:
         reserved = self._reserved_by_account(need.deployment_id).get(need.account, 0)
         if reserved + need.size > self._hot_share:
             raise CapacityError(
-                f"The model needs about {in_words(need.size)} of {self.name}, which cannot be kept "
-                f"for it: beside others, an account may keep {in_words(self._hot_share)} for its "
-                f"hot deployments, and this one keeps {in_words(reserved)}. Let it be warm.",
+                f"The model needs about {in_words(need.size)} of {self.name}, which cannot be "
+                "reserved for it. While other accounts have deployments, an account may reserve "
+                f"{in_words(self._hot_share)} for hot deployments. This account already reserves "
+                f"{in_words(reserved)}. Set 'readiness' to 'warm'.",
                 code="insufficient_memory",
                 retry_after_s=60,
             )
@@ -177,8 +178,8 @@ class Budget:
         """Returns why a deployment's claim waits, in words."""
         room = max(0, self.room(need.deployment_id, need.account))
         return (
-            f"The model needs about {in_words(need.size)} of {self.name} and {in_words(room)} of "
-            f"{in_words(self.total)} are free: the rest is held by models that are busy."
+            f"The model needs about {in_words(need.size)} of {self.name}, but only "
+            f"{in_words(room)} of {in_words(self.total)} is free. Busy models hold the rest."
         )
 
     # --- reservations ---

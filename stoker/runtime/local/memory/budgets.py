@@ -102,7 +102,7 @@ class Budgets:
         if device_need.index is not None:
             which = f"GPU {device_need.index}"
         raise CapacityError(
-            f"The model wants {which}, and this machine has {_counted(self.devices)}.",
+            f"The model requires {which}, but this machine has {_counted(self.devices)}.",
             code="insufficient_memory",
             retry_after_s=60,
         )

@@ -71,10 +71,10 @@ class Sizing:
             self._memory.main.check(Need(live.id, need + other, spec.account_id))
         except CapacityError as error:
             raise CapacityError(
-                f"The version needs about {in_words(need)} of memory and cannot be loaded beside "
-                f"the live one, which needs {in_words(other)}: all models together may take "
-                f"{in_words(self._memory.main.total)}. With the strategy 'in_place', the live one "
-                "makes room for it first.",
+                f"The version needs about {in_words(need)} of memory and cannot be loaded next to "
+                f"the live version, which needs {in_words(other)}. All models together may use "
+                f"{in_words(self._memory.main.total)}. Use the strategy 'in_place' to unload the "
+                "live version first.",
                 code="insufficient_memory",
                 retry_after_s=60,
             ) from error

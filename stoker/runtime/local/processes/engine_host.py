@@ -86,7 +86,7 @@ class EngineHost:
     def problem(self) -> str | None:
         if self._failures < 3:
             return None
-        return "The engine host keeps ending; its log is host.log in the data folder's logs."
+        return "The engine host keeps exiting. See host.log in the data folder's logs."
 
     def look(self) -> None:
         """Requests a heartbeat periodically, and kills the process if none arrives in time.
@@ -98,9 +98,9 @@ class EngineHost:
             return
         now = self._clock()
         if not self.ready:
-            self._end_if(now - self._started_at > _IMPORTS_S, "it imports for too long")
+            self._end_if(now - self._started_at > _IMPORTS_S, "its imports take too long")
         elif self._asked_at is not None:
-            self._end_if(now - self._asked_at > _SILENCE_S, "it gives no sign of life")
+            self._end_if(now - self._asked_at > _SILENCE_S, "it sends no heartbeat")
         elif now - self._heard_at >= _PING_S:
             self._asked_at = now
             self._send(Ping())

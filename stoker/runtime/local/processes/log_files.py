@@ -1,9 +1,14 @@
 """Log files of the replicas: one file of limited size per deployment."""
 
+import asyncio
 import contextlib
+import logging
 import os
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 LIMIT_BYTES = 8 * 1024 * 1024
 TAIL_BYTES = 256 * 1024
@@ -43,6 +48,22 @@ class LogFiles:
             file.seek(-LIMIT_BYTES, os.SEEK_END)
             _older(path).write_bytes(file.read(LIMIT_BYTES))
             file.truncate(0)
+
+    def long(self, deployments: Iterable[str]) -> list[Path]:
+        """Returns the long files of these deployments, the engine host and the conversions."""
+        paths = [self.path(deployment) for deployment in deployments]
+        return [path for path in (*paths, self.host, self.conversions) if self.is_long(path)]
+
+    async def cut_all(self, paths: Iterable[Path]) -> None:
+        """Cuts files in a thread. Skips deleted files, and logs files that cannot be cut."""
+        for path in paths:
+            try:
+                await asyncio.to_thread(self.cut, path)
+            except FileNotFoundError:
+                # The deployment was deleted just now.
+                continue
+            except OSError:
+                log.exception("log file could not be truncated; retrying")
 
     def tail(self, deployment_id: str, lines: int) -> list[str]:
         """Returns the last lines of a deployment's file, oldest first. Empty if no file exists.

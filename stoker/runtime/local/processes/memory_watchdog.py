@@ -148,8 +148,8 @@ class MemoryWatchdog:
             size, count = await asyncio.to_thread(folder_bytes, own_folder, FILES)
             if size > resident.may_write or count > FILES:
                 why = (
-                    f"its folder held {in_words(size)} in {count} files, and may hold "
-                    f"{in_words(resident.may_write)} in {FILES} at most"
+                    f"its folder held {in_words(size)} in {count} files, with a limit of "
+                    f"{in_words(resident.may_write)} in {FILES} files"
                 )
                 # On many machines temporary files are stored in memory.
                 resident.pool.end(resident.replica, Reason.MEMORY_EXCEEDED, why)
@@ -173,6 +173,6 @@ class MemoryWatchdog:
 
 def _why(used: int, claim: int, most: int) -> str:
     return (
-        f"it held {in_words(used)} of memory, where it had claimed {in_words(claim)} and may take "
-        f"{in_words(most)} at most"
+        f"it held {in_words(used)} of memory, with a claim of {in_words(claim)} "
+        f"and a limit of {in_words(most)}"
     )

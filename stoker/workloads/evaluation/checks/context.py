@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from stoker.inference.call import Calls
+from stoker.inference.calls import Calls
 from stoker.platform.web.context import Platform, part
 from stoker.workloads.evaluation.checks.judges import Judges
 

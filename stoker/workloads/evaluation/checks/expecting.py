@@ -34,7 +34,7 @@ def why_no_schema(schema: dict[str, Any]) -> str:
     try:
         _validator(schema)
     except (jsonschema_rs.ValidationError, ValueError) as error:
-        return f"is no JSON schema: {_shown(str(error))}"
+        return f"is not a valid JSON schema: {_shown(str(error))}"
     return ""
 
 
@@ -69,7 +69,7 @@ def _unequal(expected: Any, answer: Any, written: str | None) -> str:
     actual = written if written is not None and isinstance(expected, str) else answer
     if _is_equal(expected, actual):
         return ""
-    return f"It is {_shown(json.dumps(actual))} and not {_shown(json.dumps(expected))}."
+    return f"The answer is {_shown(json.dumps(actual))} and not {_shown(json.dumps(expected))}."
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -91,7 +91,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 def _other_label(expected: str, answer: Any) -> str:
     labels = _labels(answer)
     if not labels:
-        return "It has no labels."
+        return "The answer has no labels."
     top = max(labels, key=lambda labelled: labelled[1])[0]
     return "" if top == expected else f"The top label is '{_shown(top)}' and not '{expected}'."
 
@@ -115,7 +115,7 @@ def _lacking(expected: str, texts: Sequence[str]) -> str:
     if any(expected in text for text in texts):
         return ""
     shown = _shown(" … ".join(texts))
-    return f"No text of it contains '{_shown(expected)}': {shown}"
+    return f"No text of the answer contains '{_shown(expected)}': {shown}"
 
 
 def _texts(answer: Any) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _texts(answer: Any) -> Iterator[str]:
 def _far(expected: list[float], least: float, answer: Any) -> str:
     vector = _vector(answer)
     if vector is None:
-        return "It has no vector."
+        return "The answer has no vector."
     if len(vector) != len(expected):
         return f"The vector has {len(vector)} numbers and not {len(expected)}."
     similarity = cosine(vector, expected)
@@ -159,12 +159,12 @@ def _unfit(schema: dict[str, Any], answer: Any, written: str | None) -> str:
         try:
             answer = json.loads(written)
         except ValueError:
-            return f"The text is no JSON: {_shown(written)}"
+            return f"The text is not JSON: {_shown(written)}"
     error = next(iter(_validator(schema).iter_errors(answer)), None)
     if error is None:
         return ""
     place = "/".join(map(str, error.instance_path)) or "the whole"
-    return f"It does not fit the schema, at {_shown(place)}: {_shown(error.message)}"
+    return f"The answer does not match the schema, at {_shown(place)}: {_shown(error.message)}"
 
 
 def _validator(schema: dict[str, Any]) -> Any:
@@ -172,7 +172,9 @@ def _validator(schema: dict[str, Any]) -> Any:
 
 
 def _refused(uri: str) -> Any:
-    raise ValueError(f"a schema has to be whole, and this one refers to {_shown(uri)}")
+    raise ValueError(
+        f"a schema must not refer to other documents, but this one refers to {_shown(uri)}"
+    )
 
 
 def _shown(text: str) -> str:

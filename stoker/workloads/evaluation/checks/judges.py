@@ -73,7 +73,7 @@ class Judges:
         try:
             (difference,) = await self._ask(account, question)
         except WorkerError as error:
-            return f"Comparing the answer with what is expected {_why(error)}."
+            return f"Comparing the answer with the expectation {_why(error)}."
         return difference
 
     async def close(self) -> None:

@@ -50,7 +50,7 @@ class Expect(RequestModel):
     @model_validator(mode="after")
     def _says_something(self) -> "Expect":
         if not self.model_fields_set:
-            raise ValueError(f"give one of {', '.join(type(self).model_fields)}")
+            raise ValueError(f"send at least one of {', '.join(type(self).model_fields)}")
         return self
 
 
@@ -81,7 +81,7 @@ class Result(ResponseModel):
     message: str = Field(
         description="Difference from the expected result; empty if the check passed."
     )
-    ms: float = Field(description="How long the answer took.")
+    ms: float = Field(description="Time until the answer, milliseconds.")
 
 
 class Report(ResponseModel):

@@ -139,7 +139,7 @@ async def _result(
     seconds = time.perf_counter() - began
     message = ""
     if status != one.expect.status:
-        message = f"It is answered with {status} and not {one.expect.status}{why}"
+        message = f"The answer has status {status} and not {one.expect.status}{why}"
     elif content is not None:
         expect = one.expect.model_dump(mode="json", exclude_unset=True)
         message = await judges.failing(

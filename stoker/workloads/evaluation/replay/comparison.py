@@ -92,12 +92,12 @@ class Comparison:
 
     def _what_differs(self) -> str:
         if not math.isfinite(self.difference):
-            return "Some of its numbers are none."
+            return "Some numbers are NaN or infinite."
         if self.measure == "cosine":
             return f"The least cosine between two vectors is {self.agreement:.4f}."
         matches = self.labels or self.texts
         noun = "top labels" if self.labels else "texts"
-        return f"{matches.count(False)} of {len(matches)} {noun} are others."
+        return f"{matches.count(False)} of {len(matches)} {noun} differ."
 
     def add(self, reference: bytes, found: bytes) -> None:
         """Compares an answer with the reference's. JSON is compared by its fields, other content as

@@ -44,7 +44,8 @@ def path_of(pipeline: str) -> str:
     path = next(iter(endpoints(pipeline)), "")
     if pipeline in VIDEO or path not in HANDLERS:
         raise InvalidRequestError(
-            f"Deployments of '{pipeline}' cannot be tried: their answers are jobs."
+            f"Deployments of '{pipeline}' cannot be called with examples, because they "
+            "answer with jobs."
         )
     return path
 
@@ -63,13 +64,15 @@ def check(
         place = places[index] if places else f"examples[{index}]"
         for name in ("model", "stream"):
             if name in example:
-                raise InvalidRequestError(f"'{place}' has '{name}': leave it out.", param=place)
+                raise InvalidRequestError(
+                    f"'{place}' contains '{name}'. Leave it out.", param=place
+                )
         try:
             model.model_validate({**example, "model": "m"})
         except ValidationError as error:
             cause = from_validation(error, model.model_fields)
             raise InvalidRequestError(
-                f"'{place}' is no input of {path}: {cause.message}", param=place
+                f"'{place}' is not a valid input of {path}: {cause.message}", param=place
             ) from error
 
 
@@ -115,7 +118,7 @@ def _made(kind: MediaKind) -> str:
     if kind == "audio":
         return _data("audio/wav", _recording())
     raise InvalidRequestError(
-        "The server makes up no films: give some in 'examples'.", param="examples"
+        "The server cannot generate example videos. Send some in 'examples'.", param="examples"
     )
 
 

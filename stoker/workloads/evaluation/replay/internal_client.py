@@ -8,7 +8,8 @@ from typing import Any
 
 from fastapi import Response
 
-from stoker.inference.call import Calling, Calls
+from stoker.inference.call import Calling
+from stoker.inference.calls import Calls
 from stoker.platform.web.http import request_of
 from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.deployments.directory import Directory, Entry

@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from stoker.inference.call import Calls
+from stoker.inference.calls import Calls
 from stoker.platform.jobs.runner import Runner
 from stoker.platform.web.context import Platform, part
 from stoker.workloads.evaluation.replay.comparer import Comparer

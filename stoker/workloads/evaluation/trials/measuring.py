@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from stoker.base.errors import InvalidRequestError, ModelLoadingError, NotFoundError, StokerError
 from stoker.base.ids import Prefix, new_id
-from stoker.inference.call import Calls
+from stoker.inference.calls import Calls
 from stoker.models.engines.catalogue import ENGINES
 from stoker.registry.deployments.directory import Entry
 from stoker.runtime.observed import Status
@@ -263,7 +263,7 @@ class TrialConfiguration:
                 # The replica was unloaded for others.
                 await self._pass(self._bodies[0])
             await asyncio.sleep(_LOOK_S)
-        raise NotRunError(f"It was not converted within {CONVERTED_S:g} s.")
+        raise NotRunError(f"The model was not converted within {CONVERTED_S:g} s.")
 
     async def _settled(self) -> None:
         """Waits while the replica determines its best batch size."""

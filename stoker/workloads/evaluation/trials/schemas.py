@@ -44,10 +44,6 @@ class RowStatus(StrEnum):
     UNAVAILABLE = "unavailable"
     """The server has no such engine, or lacks its requirements."""
 
-    @property
-    def was_run(self) -> bool:
-        return self in (RowStatus.MEASURED, RowStatus.DIFFERS)
-
 
 class Row(ResponseModel):
     """Configuration of the model that can be applied to a deployment."""
@@ -59,14 +55,16 @@ class Row(ResponseModel):
     reason: str = ""
     alone_ms: float | None = Field(
         default=None,
-        description="An example alone, without HTTP: the mean of them, each at its median.",
+        description=(
+            "Time of one example at a time, without HTTP: the mean of the examples' medians."
+        ),
     )
     items_per_s: float | None = Field(
         default=None,
-        description="Inputs a second for sixteen callers, each asking again once answered.",
+        description="Inputs per second for sixteen callers that each ask again once answered.",
     )
     memory_bytes: int | None = Field(
-        default=None, description="What a replica held: proportional set size."
+        default=None, description="Memory that a replica held: proportional set size, bytes."
     )
     difference: float | None = Field(
         default=None, description="Largest difference of any number from the first row's answers."
@@ -77,8 +75,8 @@ class Row(ResponseModel):
     )
     measure: Literal["top_labels", "cosine", "texts"] | None = Field(
         default=None,
-        description="`top_labels`: the share of equal ones; `cosine`: the least between vectors; "
-        "`texts`: the share of equal texts.",
+        description="`top_labels`: share of equal labels. `cosine`: lowest similarity between "
+        "vectors. `texts`: share of equal texts.",
     )
 
 
@@ -95,7 +93,9 @@ class Trial(ResponseModel):
     deployment_id: str
     status: JobStatus
     progress: float = Field(description="0 to 1.")
-    examples: int | None = Field(description="How many the caller has given; null: none.")
+    examples: int | None = Field(
+        description="Number of examples in the request. Null if the request had none."
+    )
     rows: list[Row] = Field(description="Rows; the first one is the reference.")
     error: TrialError | None
     created_at: UtcString

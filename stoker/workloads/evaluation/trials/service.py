@@ -12,7 +12,7 @@ from stoker.base.errors import (
 from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.base.ids import Prefix, new_id
 from stoker.platform.jobs import repository as jobs
-from stoker.platform.jobs.runner import Outcome, YieldedError
+from stoker.platform.jobs.kind import Outcome, YieldedError
 from stoker.registry.deployments import adapters, estimates, versions
 from stoker.registry.deployments import service as deployments
 from stoker.registry.deployments.directory import Entry
@@ -49,7 +49,7 @@ async def create(
     unknown engine.
     """
     deployment = await deployments.get(session, account_id, deployment_id, lock=True)
-    adapters.refuse(deployment, "It runs as its base does: try that one.")
+    adapters.refuse(deployment, "It runs like its base. Run the trial on the base instead.")
     ways = candidates(
         context.settings, deployment, only_engines=body.engines, only_dtypes=body.dtypes
     )

@@ -14,7 +14,6 @@ from stoker.models.chat.answers.call_formats.calls import (
 )
 from stoker.models.chat.answers.call_formats.source import CutError, Emit, Source, Steps
 from stoker.models.chat.answers.call_formats.values import (
-    CONSTANTS,
     TEXT_ONLY,
     property_schemas,
     python_value,
@@ -22,10 +21,10 @@ from stoker.models.chat.answers.call_formats.values import (
     types,
 )
 
-_MOST_NAME = 256
-_DEEPEST = 48
-_ANY: frozenset[str] = types({}, {})
-_SCALAR = re.compile(r"[^,\]}]*")
+MOST_NAME = 256
+DEEPEST = 48
+ANY: frozenset[str] = types({}, {})
+SCALAR = re.compile(r"[^,\]}]*")
 
 
 class Sink(Protocol):
@@ -80,7 +79,7 @@ def begin(sink: Sink, name: str) -> None:
     """Begins a call with a name that was read. Raises `MalformedCallError` if the name is
     invalid.
     """
-    if not name or len(name) > _MOST_NAME or any(map(str.isspace, name)) or not encodable(name):
+    if not name or len(name) > MOST_NAME or any(map(str.isspace, name)) or not encodable(name):
         raise MalformedCallError
     sink.begin(name)
 
@@ -138,12 +137,12 @@ class Parameters:
         sink.write("{")
         count = 0
         while (yield from self._next(source, after)):
-            key = (yield from source.until([self.between.split()[0]], _MOST_NAME)).strip()
+            key = (yield from source.until([self.between.split()[0]], MOST_NAME)).strip()
             value_type = yield from self._type(source)
             sink.write(f"{', ' if count else ''}{json.dumps(key, ensure_ascii=False)}: ")
-            allowed = types(schemas[key], parameters) if key in schemas else _ANY
+            allowed = types(schemas[key], parameters) if key in schemas else ANY
             if value_type is not None:
-                allowed = frozenset({"string"}) if value_type == "string" else _ANY - {"string"}
+                allowed = frozenset({"string"}) if value_type == "string" else ANY - {"string"}
             yield from self._value(source, sink, allowed, after)
             count += 1
         sink.write("}")
@@ -172,7 +171,7 @@ class Parameters:
             return None
         kind = "string" if rest.startswith("string") else "type"
         last = rest.removeprefix(kind)
-        type_text = yield from source.until([last], _MOST_NAME)
+        type_text = yield from source.until([last], MOST_NAME)
         source.at += len(last)
         if kind == "string":
             return "string" if type_text == "true" else "other"
@@ -188,7 +187,7 @@ class Parameters:
             return
         if allowed == TEXT_ONLY:
             sink.write('"')
-            yield from self._text(source, after, lambda text: sink.write(_inner(text)))
+            yield from self._text(source, after, lambda text: sink.write(inner(text)))
             sink.write('"')
             return
         parts: list[str] = []
@@ -235,7 +234,7 @@ class Parameters:
             emit(f"\n{self.after}" if line else self.after)
 
 
-def _inner(text: str) -> str:
+def inner(text: str) -> str:
     """A JSON string's text without its quotes."""
     return json.dumps(text, ensure_ascii=not encodable(text))[1:-1]
 
@@ -300,95 +299,6 @@ def _python_string(source: Source, quote: str) -> Steps[str]:
 
 
 @dataclass(frozen=True)
-class GemmaArguments:
-    """An object with unquoted names, and with texts between quote tokens."""
-
-    quote: str = '<|"|>'
-    opens: Sequence[str] = ("{",)
-
-    def read(self, source: Source, sink: Sink, name: str, after: Sequence[str]) -> Steps[None]:
-        yield from source.skip_space()
-        if (yield from source.need()) != "{":
-            raise MalformedCallError
-        begin(sink, name)
-        yield from self._value(source, sink.write, 0)
-
-    def _value(self, source: Source, emit: Emit, depth: int) -> Steps[None]:
-        if depth > _DEEPEST:
-            raise MalformedCallError
-        yield from source.skip_space()
-        if (yield from source.starts([self.quote])):
-            yield from self._string(source, emit)
-            return
-        character = yield from source.need()
-        if character not in "{[":
-            yield from self._scalar(source, emit)
-            return
-        close = "}" if character == "{" else "]"
-        source.at += 1
-        emit(character)
-        count = 0
-        while True:
-            yield from source.skip_space()
-            character = yield from source.need()
-            if character == close:
-                source.at += 1
-                emit(close)
-                return
-            if character == ",":
-                source.at += 1
-                continue
-            if count:
-                emit(", ")
-            count += 1
-            if close == "}":
-                yield from self._key(source, emit)
-            yield from self._value(source, emit, depth + 1)
-
-    def _key(self, source: Source, emit: Emit) -> Steps[None]:
-        if (yield from source.starts([self.quote])):
-            yield from self._string(source, emit)
-            yield from source.skip_space()
-            yield from source.until([":"], _MOST_NAME)
-        else:
-            key = (yield from source.until([":"], _MOST_NAME)).strip()
-            emit(json.dumps(key, ensure_ascii=False))
-        source.at += 1
-        emit(": ")
-
-    def _string(self, source: Source, emit: Emit) -> Steps[None]:
-        source.at += len(self.quote)
-        emit('"')
-        while (place := source.text.find(self.quote, source.at)) < 0:
-            safe = max(source.at, len(source.text) - len(self.quote) + 1)
-            emit(_inner(source.text[source.at : safe]))
-            source.at = safe
-            if not (yield from source.more()):
-                emit(_inner(source.text[source.at :]))
-                source.at = len(source.text)
-                raise CutError
-        emit(_inner(source.text[source.at : place]))
-        source.at = place + len(self.quote)
-        emit('"')
-
-    def _scalar(self, source: Source, emit: Emit) -> Steps[None]:
-        begun = source.at
-        while True:
-            match = _SCALAR.match(source.text, begun)
-            source.at = match.end() if match else begun
-            if source.at < len(source.text) or not (yield from source.more()):
-                break
-        text = source.text[begun : source.at].strip()
-        if source.at == begun and source.at >= len(source.text):
-            raise CutError
-        emit(
-            arguments_text(
-                CONSTANTS[text] if text in CONSTANTS else typed(text, _ANY, python=False)
-            )
-        )
-
-
-@dataclass(frozen=True)
 class NestedArguments:
     """XML elements named like the arguments and their members. Lists have `item` elements."""
 
@@ -419,7 +329,7 @@ class NestedArguments:
         Args:
             pieces: texts, each followed by a slash or nothing, and by a tag's name.
         """
-        if depth > _DEEPEST:
+        if depth > DEEPEST:
             raise MalformedCallError
         text, at, members = pieces[at], at + 1, list[tuple[str, Any]]()
         inner = property_schemas(schema)

@@ -7,12 +7,12 @@ If several formats read a chat template's calls equally well, the first is chose
 from collections.abc import Sequence
 
 from stoker.models.chat.answers.call_formats.arguments import (
-    GemmaArguments,
     KeywordArguments,
     NestedArguments,
     Parameters,
 )
 from stoker.models.chat.answers.call_formats.format import Format
+from stoker.models.chat.answers.call_formats.gemma_arguments import GemmaArguments
 
 _NAMED = r"[\"']?name[\"']?\s*:"
 _DSML = "｜DSML｜"
@@ -126,7 +126,7 @@ FORMATS: Sequence[Format] = (
         separator=",\n    ",
         marks=["Action:```json", "Action: ```json", "Action:\n```json"],
         enforced=False,
-        why_free="The model answers in words by calling a tool 'directly-answer'.",
+        why_free="The model writes its text answers as calls of a tool 'directly-answer'.",
         in_template=r"Action:\s*```json",
     ),
     Format(
@@ -201,7 +201,7 @@ FORMATS: Sequence[Format] = (
         name="functionary-3.2",
         layout=">>>§name\n§args",
         enforced=False,
-        why_free="Its texts begin as its calls do.",
+        why_free="The model's texts begin like its tool calls.",
         in_template=">>>all",
     ),
     Format(

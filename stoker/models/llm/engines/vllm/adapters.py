@@ -24,17 +24,19 @@ class VllmAdapters(Adapters):
 
     def _check(self, settings: Lora) -> None:
         if settings.saved:
-            raise UnfitError("vLLM takes no layers that an adapter keeps whole (modules_to_save).")
+            raise UnfitError("vLLM does not support adapters with whole layers (modules_to_save).")
         if settings.rank > MAX_RANK:
-            raise UnfitError(f"On vLLM it may have a rank of {MAX_RANK}; it has {settings.rank}.")
+            raise UnfitError(
+                f"vLLM supports a rank of at most {MAX_RANK}; the adapter has {settings.rank}."
+            )
         first, *rest = settings.modules.values()
         if any(
             module.rank != first.rank or not math.isclose(module.scale, first.scale)
             for module in rest
         ):
-            raise UnfitError("vLLM takes one rank and one scale for all modules of an adapter.")
+            raise UnfitError("vLLM requires one rank and one scale for all modules of an adapter.")
         if unsupported := _NOT_THERE.intersection(settings.kinds):
-            raise UnfitError(f"vLLM takes no adapted {sorted(unsupported)[0]}.")
+            raise UnfitError(f"vLLM does not support an adapted {sorted(unsupported)[0]}.")
 
     def _kept_of(self, one: Adapter) -> Adapter:
         return Adapter(one.name, {}, {})

@@ -112,7 +112,7 @@ class Channel(Generic[Incoming]):
         """
         content = self._encode(message)
         if len(content) > MAX_BYTES:
-            raise ValueError(f"a message has {len(content)} bytes")
+            raise ValueError(f"a message of {len(content)} bytes is too large")
         with self._lock:
             self._socket.sendall(_LENGTH.pack(len(content)) + content)
 
@@ -126,7 +126,7 @@ class Channel(Generic[Incoming]):
             return None
         (size,) = _LENGTH.unpack(head)
         if size > MAX_BYTES:
-            raise ValueError(f"a message of {size} bytes is announced")
+            raise ValueError(f"an announced message of {size} bytes is too large")
         content = self._read(size)
         return None if content is None else self._decode(content)
 

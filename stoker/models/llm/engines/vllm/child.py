@@ -110,7 +110,7 @@ def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Outp
         engine.submit(message, prepared)
     except ValueError:
         log.exception("vLLM rejected a sequence")
-        return [Output(message.id, [], [], error="The model cannot take this request.")]
+        return [Output(message.id, [], [], error="The model cannot process this request.")]
     return []
 
 

@@ -208,9 +208,9 @@ def _logprob(token: int, place: Any, top: int) -> Logprob:
 def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
     platform: Any = importlib.import_module("vllm.platforms").current_platform
     if load.device == "cpu" and not platform.is_cpu():
-        raise ValueError("The vLLM that is installed here is built for GPUs.")
+        raise ValueError("The installed vLLM is built for GPUs.")
     if load.device == "cuda" and platform.is_cpu():
-        raise ValueError("The vLLM that is installed here is built for CPUs.")
+        raise ValueError("The installed vLLM is built for CPUs.")
     if platform.is_cpu():
         # Compilation takes minutes and needs a C++ compiler. Models of a CPU's size gain little
         # from it.

@@ -96,7 +96,7 @@ class VllmEngine:
 
     def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:
         if spec.environment is None:
-            raise ValueError("vLLM needs a Python environment of its own")
+            raise ValueError("vLLM needs a separate Python environment")
         self.adapters: VllmAdapters | None = None
         if spec.adapters:
             self.adapters = VllmAdapters(Path(spec.model_dir), Path(spec.adapters))

