@@ -228,7 +228,7 @@ class TestSetting:
     @pytest.mark.parametrize(
         ("given", "says"),
         [
-            ('["https://chat.example/"]', "STOKER_CORS_ORIGINS[0]: 'https://chat.example/' differs"),
+            ('["https://chat.example/"]', "[0]: 'https://chat.example/' differs from the form"),
             ("https://chat.example", "STOKER_CORS_ORIGINS: must be a list in JSON"),
         ],
     )
