@@ -1,10 +1,30 @@
+import ast
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "openvino", "diffusers")
+SQL_TYPES = {"AsyncSession", "ColumnElement", "InstrumentedAttribute", "Select"}
+"""Names of SQLAlchemy that any module may import, for annotations."""
+SQL_ELSEWHERE = {
+    "platform/web/idempotency.py",
+    "registry/deployments/adapters.py",
+    "registry/deployments/events.py",
+    "registry/deployments/merged_folders.py",
+    "registry/deployments/revisions.py",
+    "registry/deployments/versions.py",
+    "runtime/nodes/leases.py",
+    "runtime/ray/placer.py",
+    "server/erasure/service.py",
+    "server/erasure/tables.py",
+    "tenancy/keys/shared_limits.py",
+    "tenancy/usage/ledger.py",
+    "workloads/rollouts/comparisons.py",
+}
+"""Modules that hold SQL and are no repositories yet. No module may join them."""
 
 
 def test_gateway_imports_no_engine():
@@ -34,3 +54,51 @@ def test_contracts_are_kept():
         cwd=ROOT,
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def sql_imports(source: str) -> Iterator[str]:
+    """Yields the names of SQLAlchemy that a module imports and that can build a statement."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if _is_sqlalchemy(name.name))
+        elif isinstance(node, ast.ImportFrom) and _is_sqlalchemy(node.module or ""):
+            # Exceptions build no statement.
+            allowed = node.module == "sqlalchemy.exc"
+            yield from (
+                name.name for name in node.names if not allowed and name.name not in SQL_TYPES
+            )
+
+
+def _is_sqlalchemy(module: str) -> bool:
+    return module.partition(".")[0] == "sqlalchemy"
+
+
+def test_only_repositories_hold_sql():
+    stoker = ROOT / "stoker"
+    modules = {path.relative_to(stoker).as_posix(): path for path in stoker.rglob("*.py")}
+    others = {
+        name: path
+        for name, path in modules.items()
+        if not name.startswith("store/")
+        and path.name != "repository.py"
+        and not path.name.endswith("_repository.py")
+    }
+    with_sql = {name for name, path in others.items() if [*sql_imports(path.read_text())]}
+    assert with_sql == SQL_ELSEWHERE
+
+
+def test_contract_of_repositories_sees_each_form_of_import():
+    for statement in (
+        "from sqlalchemy import select",
+        "from sqlalchemy import ColumnElement, exists",
+        "from sqlalchemy import delete as deletion",
+        "from sqlalchemy.dialects.postgresql import insert",
+        "from sqlalchemy.orm import aliased",
+        "import sqlalchemy",
+        "import sqlalchemy as sa",
+        "import sqlalchemy.sql",
+        "def f():\n    from sqlalchemy import text",
+    ):
+        assert [*sql_imports(statement)], statement
+    allowed = "from sqlalchemy import ColumnElement\nfrom sqlalchemy.exc import IntegrityError"
+    assert not [*sql_imports(allowed)]

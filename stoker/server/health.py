@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
-from sqlalchemy import text
 
 import stoker
 from stoker.platform.web.context import Platform, PlatformDep, part
@@ -35,8 +34,7 @@ async def _problem(platform: Platform, background: Background) -> str | None:
     if problem := platform.runtime.check() or background.problem:
         return problem
     try:
-        async with platform.database.reading() as session:
-            await session.execute(text("SELECT 1"))
+        await platform.database.ping()
     except Exception:
         return "The database does not answer."
     return None

@@ -188,6 +188,11 @@ class Database:
         async with Session(self._reading, expire_on_commit=False) as session:
             yield session
 
+    async def ping(self) -> None:
+        """Runs a statement that reads no table. Raises an error if the database does not answer."""
+        async with self.reading() as session:
+            await session.execute(text("SELECT 1"))
+
     async def migrate(self) -> None:
         """Migrates the schema. If several servers start at once, they migrate one after another."""
         if self.is_sqlite:
