@@ -10,7 +10,6 @@ HEAVY = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "openvin
 SQL_TYPES = {"AsyncSession", "ColumnElement", "InstrumentedAttribute", "Select"}
 """Names of SQLAlchemy that any module may import, for annotations."""
 SQL_ELSEWHERE = {
-    "platform/web/idempotency.py",
     "registry/deployments/adapters.py",
     "registry/deployments/events.py",
     "registry/deployments/merged_folders.py",

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from fastapi import Header, Request, Response
 from pydantic import BaseModel
-from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
 
 from stoker.base.errors import ConflictError, InvalidAPIKeyError
+from stoker.platform.web import repository
 from stoker.platform.web.context import PlatformDep
 from stoker.platform.web.dependencies import made
 from stoker.platform.web.principal import caller_of
@@ -149,14 +149,10 @@ Idempotent = Annotated[Idempotency, made(Idempotency)]
 
 async def erase(session: Session, object_ids: Collection[str]) -> None:
     """Deletes the stored responses that mention objects, by their ids."""
-    await session.execute(
-        delete(IdempotencyRecord).where(IdempotencyRecord.object_id.in_(object_ids))
-    )
+    await repository.delete_records_of(session, object_ids)
 
 
 async def forget_old(database: Database, before: datetime) -> None:
     """Deletes the records made before a time (the janitor keeps them for `KEPT`)."""
     async with database.transaction() as session:
-        await session.execute(
-            delete(IdempotencyRecord).where(IdempotencyRecord.created_at < before)
-        )
+        await repository.delete_records_before(session, before)
