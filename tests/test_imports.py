@@ -21,7 +21,6 @@ SQL_ELSEWHERE = {
     "server/erasure/tables.py",
     "tenancy/keys/shared_limits.py",
     "tenancy/usage/ledger.py",
-    "workloads/rollouts/comparisons.py",
 }
 """Modules that hold SQL and are no repositories yet. No module may join them."""
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from sqlalchemy import select
-
+from stoker.registry.deployments import versions
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.secret import ServerSecret
-from stoker.store.tables.deployments import DeploymentVersion, VersionComparison
+from stoker.store.tables.deployments import VersionComparison
+from stoker.workloads.rollouts import repository
 from stoker.workloads.rollouts.tally import Tally
 
 EXAMPLES = 10
@@ -49,10 +49,7 @@ async def write(
     """Stores the counts of one server, each under a separate id. A later write replaces the earlier
     one. Counts of a deleted version are dropped.
     """
-    known = await session.scalars(
-        select(DeploymentVersion.id).where(DeploymentVersion.id.in_({item for item, _ in found}))
-    )
-    version_ids = set(known)
+    version_ids = await versions.there(session, {item for item, _ in found})
     for (version_id, live_id), (identifier, item) in found.items():
         if version_id not in version_ids:
             continue
@@ -68,10 +65,7 @@ async def write(
 async def read(database: Database, secret: ServerSecret, pair: Pair, besides: str | None) -> Found:
     """Returns the counts of all servers for a pair, except for one row."""
     async with database.reading() as session:
-        statement = select(VersionComparison).where(
-            VersionComparison.version_id == pair[0], VersionComparison.live_version_id == pair[1]
-        )
-        rows = (await session.scalars(statement.order_by(VersionComparison.id))).all()
+        rows = await repository.comparisons(session, *pair)
     total = Found()
     for row in rows:
         if row.id != besides:
