@@ -20,7 +20,6 @@ SQL_ELSEWHERE = {
     "server/erasure/service.py",
     "server/erasure/tables.py",
     "tenancy/keys/shared_limits.py",
-    "tenancy/usage/ledger.py",
 }
 """Modules that hold SQL and are no repositories yet. No module may join them."""
 

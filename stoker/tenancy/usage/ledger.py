@@ -2,13 +2,11 @@
 
 from datetime import datetime
 
-from sqlalchemy import delete, func, select
-
 from stoker.base.errors import InvalidRequestError
 from stoker.base.ids import Prefix, new_id
 from stoker.store.db import Session
 from stoker.store.tables.usage import Book, Holding, Price, Transfer, TransferKind
-from stoker.tenancy.usage import money
+from stoker.tenancy.usage import ledger_repository, money
 
 GRANTS = "operator:grants"
 MEMORY = "operator:memory"
@@ -37,7 +35,7 @@ class Ledger:
         Metered usage is read and written under the same lock, so that two servers never charge the
         same usage. SQLite has only one writer anyway.
         """
-        await session.execute(select(Book.name).where(Book.name == MEMORY).with_for_update())
+        await ledger_repository.lock_book(session, MEMORY)
         return cls(session)
 
     async def transfer(
@@ -114,11 +112,8 @@ class Ledger:
         All books still balance. Pending charges are dropped.
         """
         book_name = book_of(account_id)
-        columns = (Transfer.kind, Transfer.source, Transfer.target)
-        statement = select(*columns, func.sum(Transfer.microcredits))
-        statement = statement.where(Transfer.account_id == account_id).group_by(*columns)
-        sums = (await self._session.execute(statement)).all()
-        await self._session.execute(delete(Transfer).where(Transfer.account_id == account_id))
+        sums = await ledger_repository.sums_of_transfers(self._session, account_id)
+        await ledger_repository.delete_transfers(self._session, account_id)
         for kind, source, target, microcredits in sums:
             identifier = new_id(Prefix.TRANSFER)
             self._session.add(
