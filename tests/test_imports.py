@@ -19,7 +19,6 @@ SQL_ELSEWHERE = {
     "runtime/ray/placer.py",
     "server/erasure/service.py",
     "server/erasure/tables.py",
-    "tenancy/keys/shared_limits.py",
 }
 """Modules that hold SQL and are no repositories yet. No module may join them."""
 

@@ -2,7 +2,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
 
 from stoker.platform.web.lists import Page, PageQuery, fetch_page
 from stoker.store.db import Session
@@ -10,6 +11,7 @@ from stoker.store.tables.accounts import Account
 from stoker.store.tables.console import ConsoleLink, ConsoleSession
 from stoker.store.tables.deployments import Deployment
 from stoker.store.tables.keys import ApiKey
+from stoker.store.tables.servers import RateLevel
 
 
 class KeyRow(NamedTuple):
@@ -139,3 +141,42 @@ async def sign_out(session: Session, key_id: str) -> Sequence[bytes]:
     await session.execute(delete(ConsoleLink).where(ConsoleLink.key_id == key_id))
     query = delete(ConsoleSession).where(ConsoleSession.key_id == key_id)
     return (await session.scalars(query.returning(ConsoleSession.token_sha256))).all()
+
+
+# --- shared rate limits, on PostgreSQL alone ---
+
+
+async def clock_s(session: Session) -> float:
+    """Returns the time of the database's clock in seconds since 1970."""
+    seconds = func.extract("epoch", func.clock_timestamp())
+    return float(await session.scalar(select(seconds)) or 0.0)
+
+
+async def locked_levels(
+    session: Session, full: Mapping[tuple[str, str], float], now: float
+) -> dict[tuple[str, str], RateLevel]:
+    """Returns the rows of the levels, locked in a fixed order. A new level is full.
+
+    Args:
+        full: maps each level, by its key's id and its limit, to the units of a full level.
+        now: seconds since 1970.
+    """
+    names = sorted(full)
+    begun = [
+        {"key_id": name[0], "what": name[1], "level": full[name], "counted_at": now}
+        for name in names
+    ]
+    await session.execute(insert(RateLevel).values(begun).on_conflict_do_nothing())
+    statement = (
+        select(RateLevel)
+        .where(tuple_(RateLevel.key_id, RateLevel.what).in_(names))
+        .order_by(RateLevel.key_id, RateLevel.what)
+        .with_for_update()
+    )
+    return {(row.key_id, row.what): row for row in await session.scalars(statement)}
+
+
+async def delete_rested_levels(session: Session, rested_s: float) -> None:
+    """Deletes the levels that were last counted more than `rested_s` seconds ago."""
+    now = func.extract("epoch", func.clock_timestamp())
+    await session.execute(delete(RateLevel).where(RateLevel.counted_at < now - rested_s))

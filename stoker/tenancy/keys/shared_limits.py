@@ -10,14 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from sqlalchemy import delete, func, select, tuple_
-from sqlalchemy.dialects.postgresql import insert
-
 from stoker.platform.web.principal import Principal
 from stoker.runtime.listening import Served
 from stoker.store.db import Database, Session
-from stoker.store.tables.servers import RateLevel
 from stoker.store.waiting import repeated
+from stoker.tenancy.keys import repository
 from stoker.tenancy.keys.limits import MINUTE_S, Bucket, RateLimits, Verdict, span
 
 BALANCE_S = 1.0
@@ -209,7 +206,8 @@ class SharedLimits(RateLimits):
         drawn: dict[Share, tuple[float, float]] = {}
         async with self._database.transaction() as session:
             now = await self._now(session)
-            rows = await self._rows(session, [*given], now)
+            full = {share.name: float(share.per_minute) for share in given}
+            rows = await repository.locked_levels(session, full, now)
             for share, back in given.items():
                 row = rows[share.name]
                 gained = max(0.0, now - row.counted_at) * share.per_minute / MINUTE_S
@@ -226,28 +224,7 @@ class SharedLimits(RateLimits):
     async def _now(self, session: Session) -> float:
         if self._wall:
             return self._wall()
-        seconds = func.extract("epoch", func.clock_timestamp())
-        return float(await session.scalar(select(seconds)) or 0.0)
-
-    @staticmethod
-    async def _rows(
-        session: Session, shares: Collection[Share], now: float
-    ) -> dict[tuple[str, str], RateLevel]:
-        """Returns the rows of the levels, locked in a fixed order. A new level is full."""
-        names = sorted({share.name for share in shares})
-        full = {share.name: float(share.per_minute) for share in shares}
-        begun = [
-            {"key_id": name[0], "what": name[1], "level": full[name], "counted_at": now}
-            for name in names
-        ]
-        await session.execute(insert(RateLevel).values(begun).on_conflict_do_nothing())
-        statement = (
-            select(RateLevel)
-            .where(tuple_(RateLevel.key_id, RateLevel.what).in_(names))
-            .order_by(RateLevel.key_id, RateLevel.what)
-            .with_for_update()
-        )
-        return {(row.key_id, row.what): row for row in await session.scalars(statement)}
+        return await repository.clock_s(session)
 
 
 async def forget_rested(database: Database) -> None:
@@ -257,5 +234,4 @@ async def forget_rested(database: Database) -> None:
     if database.is_sqlite:
         return
     async with database.transaction() as session:
-        now = func.extract("epoch", func.clock_timestamp())
-        await session.execute(delete(RateLevel).where(RateLevel.counted_at < now - _RESTED_S))
+        await repository.delete_rested_levels(session, _RESTED_S)
