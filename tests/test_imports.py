@@ -17,8 +17,6 @@ SQL_ELSEWHERE = {
     "registry/deployments/versions.py",
     "runtime/nodes/leases.py",
     "runtime/ray/placer.py",
-    "server/erasure/service.py",
-    "server/erasure/tables.py",
 }
 """Modules that hold SQL and are no repositories yet. No module may join them."""
 

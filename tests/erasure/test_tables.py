@@ -19,7 +19,7 @@ from sqlalchemy import (
     select,
 )
 
-from stoker.server.erasure import tables
+from stoker.server.erasure import repository
 from stoker.store import db
 from stoker.store.db import Base, Database
 from stoker.store.tables import metadata
@@ -34,17 +34,17 @@ KNOWN = {table.__tablename__: table for table in metadata.TABLES}
 
 def test_every_table_is_erased_or_kept_for_a_reason() -> None:
     """Each table is either erased or kept. A new table must be added to
-    `stoker/server/erasure/tables.py`.
+    `stoker/server/erasure/repository.py`.
     """
-    erased, kept = set(tables.owned_by("acct_1")), set(tables.KEPT)
+    erased, kept = set(repository.owned_by("acct_1")), set(repository.KEPT)
     assert erased | kept == set(metadata.TABLES)
     assert not erased & kept
     assert set(KNOWN) == set(Base.metadata.tables)
 
 
-@pytest.mark.parametrize("table", tables.KEPT, ids=lambda table: table.__tablename__)
+@pytest.mark.parametrize("table", repository.KEPT, ids=lambda table: table.__tablename__)
 def test_what_is_kept_names_no_account(table: type[Base]) -> None:
-    of_accounts = {owned.__tablename__ for owned in tables.owned_by("acct_1")}
+    of_accounts = {owned.__tablename__ for owned in repository.owned_by("acct_1")}
     assert "account_id" not in table.__table__.c
     assert not {key.column.table.name for key in table.__table__.foreign_keys} & of_accounts
 
@@ -83,7 +83,7 @@ async def fill(database: Database, word: str) -> dict[str, dict[str, Any]]:
     word.
     """
     made: dict[str, dict[str, Any]] = {}
-    of_accounts = {table.__table__ for table in tables.owned_by("x")}
+    of_accounts = {table.__table__ for table in repository.owned_by("x")}
     async with database.transaction() as session:
         for table in Base.metadata.sorted_tables:
             if table not in of_accounts:
@@ -117,7 +117,7 @@ async def erase(database: Database, account_id: str) -> None:
     async with database.transaction() as session:
         ledger = await Ledger.open(session)
         await ledger.close(account_id, db.now())
-        await tables.erase_all(session, account_id)
+        await repository.erase_all(session, account_id)
 
 
 async def test_no_row_is_left(migrated: Database) -> None:

@@ -8,9 +8,6 @@ import asyncio
 import contextlib
 import logging
 
-from sqlalchemy import delete as deletion
-from sqlalchemy import select
-
 from stoker.base.errors import CapacityError, NotFoundError
 from stoker.platform.web.outage import lost_store_reported
 from stoker.registry.artifacts import repository as artifact_rows
@@ -18,13 +15,11 @@ from stoker.registry.artifacts import service as artifacts
 from stoker.registry.artifacts.streaming import KeyedLocks, transfers
 from stoker.registry.deployments import service as deployments
 from stoker.registry.deployments import versions
-from stoker.server.erasure import tables
+from stoker.server.erasure import repository
 from stoker.server.erasure.context import ErasureContext
 from stoker.store import db
 from stoker.store.tables.agents import Agent
 from stoker.store.tables.artifacts import Artifact, UploadStatus
-from stoker.store.tables.deployments import Deployment
-from stoker.store.tables.files import File
 from stoker.tenancy.keys import service as keys
 from stoker.tenancy.usage.ledger import Ledger
 from stoker.workloads.agents import run_service as runs
@@ -58,7 +53,7 @@ async def delete(context: ErasureContext, account_id: str) -> None:
 async def resume(context: ErasureContext) -> None:
     """Resumes interrupted deletions."""
     async with context.database.reading() as session:
-        account_ids = await tables.deleting(session)
+        account_ids = await repository.deleting(session)
     for account_id in account_ids:
         await _erase(context, account_id)
 
@@ -76,7 +71,7 @@ async def run(context: ErasureContext) -> None:
 async def _close(context: ErasureContext, account_id: str) -> None:
     """Marks an account as being deleted, revokes its keys and ends its streams."""
     async with context.database.transaction() as session:
-        account = await tables.begun(session, account_id)
+        account = await repository.begun(session, account_id)
         if account is None:
             raise NotFoundError("Account not found", code="account_not_found")
         account.deleting_at = account.deleting_at or db.now()
@@ -102,8 +97,8 @@ async def _round(context: ErasureContext, account_id: str) -> bool:
     """Ends and erases the current data of an account. Returns True if the account is deleted."""
     async with context.database.transaction() as session:
         # These rows are found by the ids of objects that still exist.
-        await tables.erase_idempotency(session, account_id)
-        await tables.erase_jobs(session, account_id)
+        await repository.erase_idempotency(session, account_id)
+        await repository.erase_jobs(session, account_id)
     await _let_go(context)
     await _erase_agents(context, account_id)
     await _erase_deployments(context, account_id)
@@ -112,12 +107,12 @@ async def _round(context: ErasureContext, account_id: str) -> bool:
     async with context.database.transaction() as session:
         # Metering locks the ledger before it refers to accounts.
         ledger = await Ledger.open(session)
-        if await tables.begun(session, account_id) is None:
+        if await repository.begun(session, account_id) is None:
             return True
-        if await tables.has_work(session, account_id):
+        if await repository.has_work(session, account_id):
             return False
         await ledger.close(account_id, db.now())
-        await tables.erase_all(session, account_id)
+        await repository.erase_all(session, account_id)
         session.after_commit(lambda: context.quotas.forget(account_id))
         session.after_commit(lambda: context.credits.forget(account_id))
     await _let_go(context)
@@ -132,7 +127,7 @@ async def _let_go(context: ErasureContext) -> None:
 async def _erase_agents(context: ErasureContext, account_id: str) -> None:
     while True:
         async with context.database.reading() as session:
-            agent_ids = await tables.ids(session, Agent, account_id, _AT_ONCE)
+            agent_ids = await repository.ids(session, Agent, account_id, _AT_ONCE)
         for agent_id in agent_ids:
             with contextlib.suppress(NotFoundError):
                 await runs.erase_with_agent(context.agents, account_id, agent_id)
@@ -142,11 +137,8 @@ async def _erase_agents(context: ErasureContext, account_id: str) -> None:
 
 async def _erase_deployments(context: ErasureContext, account_id: str) -> None:
     deployed = context.deployments
-    statement = select(Deployment.id, Deployment.adapter_of).where(
-        Deployment.account_id == account_id
-    )
     async with context.database.reading() as session:
-        rows = (await session.execute(statement)).all()
+        rows = await repository.deployments(session, account_id)
         of_each = {row.id: await versions.all_of(session, row.id) for row in rows}
     # Runs before the rows are deleted: if the server is killed in between, these rows still show
     # what to remove.
@@ -165,7 +157,7 @@ async def _erase_deployments(context: ErasureContext, account_id: str) -> None:
 async def _erase_artifacts(context: ErasureContext, account_id: str) -> None:
     while True:
         async with context.database.transaction() as session:
-            artifact_ids = await tables.ids(session, Artifact, account_id, _AT_ONCE)
+            artifact_ids = await repository.ids(session, Artifact, account_id, _AT_ONCE)
             uploads = [
                 row for each in artifact_ids for row in await artifact_rows.uploads(session, each)
             ]
@@ -181,7 +173,7 @@ async def _erase_artifacts(context: ErasureContext, account_id: str) -> None:
         for artifact_id in artifact_ids:
             await context.blobs.delete_prefix(f"{artifacts.BLOBS}/{artifact_id}")
         async with context.database.transaction() as session:
-            await session.execute(deletion(Artifact).where(Artifact.id.in_(artifact_ids)))
+            await repository.delete_artifacts(session, artifact_ids)
         if len(artifact_ids) < _AT_ONCE:
             return
 
@@ -189,12 +181,11 @@ async def _erase_artifacts(context: ErasureContext, account_id: str) -> None:
 async def _erase_files(context: ErasureContext, account_id: str) -> None:
     while True:
         async with context.database.reading() as session:
-            statement = select(File).where(File.account_id == account_id).limit(_AT_ONCE)
-            rows = (await session.scalars(statement)).all()
+            rows = await repository.files(session, account_id, _AT_ONCE)
         for file in rows:
             await context.blobs.remove(file.blob_key)
         ids = [file.id for file in rows]
         async with context.database.transaction() as session:
-            await session.execute(deletion(File).where(File.id.in_(ids)))
+            await repository.delete_files(session, ids)
         if len(rows) < _AT_ONCE:
             return

@@ -2,9 +2,9 @@
 schema.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, delete, exists, or_, select
+from sqlalchemy import ColumnElement, Row, delete, exists, or_, select
 
 from stoker.store.db import Base, Session
 from stoker.store.tables.accounts import Account
@@ -157,3 +157,27 @@ async def ids(session: Session, table: type[Base], account_id: str, most: int) -
     columns = table.__table__.c
     statement = select(columns.id).where(columns.account_id == account_id)
     return list(await session.scalars(statement.order_by(columns.id).limit(most)))
+
+
+async def deployments(session: Session, account_id: str) -> Sequence[Row[str, str | None]]:
+    """Returns the columns `id` and `adapter_of` of an account's deployments."""
+    statement = select(Deployment.id, Deployment.adapter_of).where(
+        Deployment.account_id == account_id
+    )
+    return (await session.execute(statement)).all()
+
+
+async def delete_artifacts(session: Session, artifact_ids: Collection[str]) -> None:
+    """Deletes the rows of artifacts."""
+    await session.execute(delete(Artifact).where(Artifact.id.in_(artifact_ids)))
+
+
+async def files(session: Session, account_id: str, most: int) -> Sequence[File]:
+    """Returns at most `most` of an account's files, in any order."""
+    statement = select(File).where(File.account_id == account_id).limit(most)
+    return (await session.scalars(statement)).all()
+
+
+async def delete_files(session: Session, file_ids: Collection[str]) -> None:
+    """Deletes the rows of files."""
+    await session.execute(delete(File).where(File.id.in_(file_ids)))
