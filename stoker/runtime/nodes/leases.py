@@ -5,13 +5,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, func, select, text, update
-from sqlalchemy.dialects.postgresql import insert
-
 from stoker.runtime.graphics import needs_device
+from stoker.runtime.nodes import repository
 from stoker.runtime.observed import MachineStats
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
@@ -21,11 +19,6 @@ from stoker.store.tables.nodes import Lease, Node
 
 GONE_AFTER_S = 15.0
 """Seconds without a heartbeat after which a node counts as lost, as with servers."""
-_LEASING = 0x73746F6C
-"""Class of PostgreSQL's advisory locks for acquiring leases, one lock per specification."""
-PLACING = "stoker_placing"
-"""PostgreSQL's notification channel for `hint`."""
-_NOW = func.clock_timestamp()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +67,6 @@ class Use:
 
 async def nodes_of(session: Session) -> list[NodeRecord]:
     """Returns all nodes that were not found lost, ordered by id."""
-    rows = await session.scalars(select(Node).order_by(Node.id))
     return [
         NodeRecord(
             id=row.id,
@@ -89,7 +81,7 @@ async def nodes_of(session: Session) -> list[NodeRecord]:
             started_at=row.started_at,
             seen_at=row.seen_at,
         )
-        for row in rows
+        for row in await repository.nodes(session)
     ]
 
 
@@ -107,9 +99,6 @@ def _machine_of(said: Mapping[str, int]) -> MachineStats:
 
 async def leases_of(session: Session, spec_id: str | None = None) -> list[NodeLease]:
     """Returns the leases of one specification, or of all, oldest first."""
-    statement = select(Lease).order_by(Lease.generation)
-    if spec_id is not None:
-        statement = statement.where(Lease.spec_id == spec_id)
     return [
         NodeLease(
             spec_id=row.spec_id,
@@ -119,7 +108,7 @@ async def leases_of(session: Session, spec_id: str | None = None) -> list[NodeLe
             is_kept=row.is_kept and row.node_id is None,
             problem=row.problem or "",
         )
-        for row in await session.scalars(statement)
+        for row in await repository.leases(session, spec_id)
     ]
 
 
@@ -145,17 +134,13 @@ async def take(
             now on.
     """
     async with database.transaction() as session:
-        await session.execute(
-            text("SELECT pg_advisory_xact_lock(:kind, hashtext(:spec_id))"),
-            {"kind": _LEASING, "spec_id": spec.id},
-        )
+        await repository.lock_specification(session, spec.id)
         # A deletion of either row waits for this lock, and deletes the lease too.
         lock_options: dict[str, Any] = {"with_for_update": {"read": True}}
         if spec.version and not await session.get(DeploymentVersion, spec.version, **lock_options):
             return []
         if are_wishes and may_evict:
-            waiting = (Lease.spec_id == spec.id) & Lease.node_id.is_(None) & ~Lease.may_evict
-            await session.execute(update(Lease).where(waiting).values(may_evict=True))
+            await repository.permit_evictions(session, spec.id)
         for node_id in choose(await leases_of(session, spec.id)):
             if are_wishes or await session.get(Node, node_id, **lock_options):
                 session.add(
@@ -180,7 +165,7 @@ async def hint(database: Database) -> None:
     later.
     """
     async with database.transaction() as session:
-        await session.execute(text(f"NOTIFY {PLACING}"))
+        await repository.notify_placer(session)
 
 
 async def tell_use(database: Database, used: Mapping[int, Use], now: float) -> None:
@@ -191,28 +176,30 @@ async def tell_use(database: Database, used: Mapping[int, Use], now: float) -> N
     """
     async with database.transaction() as session:
         for generation, use in sorted(used.items()):
-            idle = None if use.idle_at is None else _NOW - timedelta(seconds=now - use.idle_at)
-            values = {"memory_bytes": use.memory_bytes, "is_kept": use.is_kept, "idle_at": idle}
-            mine = update(Lease).where(Lease.generation == generation)
-            await session.execute(mine.values(values))
+            await repository.write_use(
+                session,
+                generation,
+                memory_bytes=use.memory_bytes,
+                is_kept=use.is_kept,
+                idle_s=None if use.idle_at is None else now - use.idle_at,
+            )
 
 
 async def give_back(database: Database, generations: Sequence[int]) -> None:
     async with database.transaction() as session:
-        await session.execute(delete(Lease).where(Lease.generation.in_(generations)))
+        await repository.delete_leases(session, generations)
 
 
 async def keep_no_more(database: Database, generations: Sequence[int]) -> None:
     """Clears `is_kept`, so that leases that wait long for a node are dropped."""
     async with database.transaction() as session:
-        these = update(Lease).where(Lease.generation.in_(generations))
-        await session.execute(these.values(is_kept=False))
+        await repository.clear_is_kept(session, generations)
 
 
 async def revoke(database: Database, spec_id: str) -> None:
     """Deletes all leases of a deleted specification."""
     async with database.transaction() as session:
-        await session.execute(delete(Lease).where(Lease.spec_id == spec_id))
+        await repository.delete_leases_of(session, spec_id)
 
 
 class Watch:
@@ -241,14 +228,11 @@ class Watch:
             return nodes_and_leases
 
     async def _forget_gone(self) -> None:
-        silent = Node.seen_at < _NOW - timedelta(seconds=GONE_AFTER_S)
         async with self._database.reading() as session:
-            if await session.scalar(select(Node.id).where(silent).limit(1)) is None:
+            if not await repository.has_silent_node(session, GONE_AFTER_S):
                 return
         async with self._database.transaction() as session:
-            # A node that returns at this moment locks its row, and is not deleted.
-            gone = select(Node.id).where(silent).with_for_update(skip_locked=True)
-            await session.execute(delete(Node).where(Node.id.in_(gone)))
+            await repository.delete_silent_nodes(session, GONE_AFTER_S)
 
 
 class SupersededError(Exception):
@@ -272,7 +256,7 @@ class Registration:
         that process.
         """
         async with database.transaction() as session:
-            await session.execute(delete(Lease).where(Lease.node_id == self.id))
+            await repository.delete_leases_on(session, self.id)
             await self._write(session)
 
     async def beat(
@@ -282,41 +266,29 @@ class Registration:
 
         Raises `SupersededError`.
         """
-        values: dict[str, Any] = {
-            "seen_at": _NOW,
-            "is_draining": is_draining,
-            "machine": {
-                "cores": machine.cores,
-                "total_bytes": machine.total_bytes,
-                "budget_bytes": machine.budget_bytes,
-                "held_bytes": machine.held_bytes,
-                "used_bytes": machine.used_bytes,
-                "reserved_bytes": machine.reserved_bytes,
-            },
+        report = {
+            "cores": machine.cores,
+            "total_bytes": machine.total_bytes,
+            "budget_bytes": machine.budget_bytes,
+            "held_bytes": machine.held_bytes,
+            "used_bytes": machine.used_bytes,
+            "reserved_bytes": machine.reserved_bytes,
         }
         async with database.transaction() as session:
-            mine = update(Node).where(Node.id == self.id).values(values).returning(Node.certificate)
-            shown = await session.scalar(mine)
+            shown = await repository.write_heartbeat(
+                session, self.id, report, is_draining=is_draining
+            )
             if shown is None:
                 # The node was silent for too long, and its leases were deleted.
                 await self._write(session)
             elif shown != self.certificate:
                 raise SupersededError
-            rows = await session.scalars(select(Lease).where(Lease.node_id == self.id))
+            rows = await repository.leases_on(session, self.id)
             return {row.spec_id: row.generation for row in rows}
 
     async def end(self, database: Database) -> None:
         async with database.transaction() as session:
-            mine = (Node.id == self.id) & (Node.certificate == self.certificate)
-            await session.execute(delete(Node).where(mine))
+            await repository.delete_node(session, self.id, self.certificate)
 
     async def _write(self, session: Session) -> None:
-        values: dict[str, Any] = {
-            **vars(self),
-            "is_draining": False,
-            "machine": dict[str, int](),
-            "started_at": _NOW,
-            "seen_at": _NOW,
-        }
-        row = insert(Node).values(values)
-        await session.execute(row.on_conflict_do_update(index_elements=[Node.id], set_=values))
+        await repository.write_node(session, vars(self))

@@ -18,7 +18,7 @@ import asyncpg
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
-from stoker.runtime.nodes.leases import PLACING
+from stoker.runtime.nodes.repository import PLACING
 from stoker.runtime.ray.reconcile import Create, Group, Machine, Place, Plan, Reconciler, Row
 from stoker.store import postgres
 from stoker.store.db import Database
