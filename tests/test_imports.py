@@ -15,7 +15,6 @@ SQL_ELSEWHERE = {
     "registry/deployments/merged_folders.py",
     "registry/deployments/revisions.py",
     "registry/deployments/versions.py",
-    "runtime/ray/placer.py",
 }
 """Modules that hold SQL and are no repositories yet. No module may join them."""
 

@@ -15,14 +15,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
-from sqlalchemy import delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from stoker.runtime.nodes.repository import PLACING
+from stoker.runtime.ray import repository
 from stoker.runtime.ray.reconcile import Create, Group, Machine, Place, Plan, Reconciler, Row
 from stoker.store import postgres
 from stoker.store.db import Database
-from stoker.store.tables.nodes import Lease, Node
+from stoker.store.tables.nodes import Node
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,6 @@ _SOON = 40
 RAY_S = 10.0
 """Timeout of a call to Ray in seconds."""
 _RETRY_S = 0.5
-_LOCK = 0x73746F6B03
-"""PostgreSQL's advisory lock of the working placer."""
 
 T = TypeVar("T")
 
@@ -90,7 +88,7 @@ class Placer:
         """Holds the lock on a separate connection for its lifetime, and receives hints on it."""
         connection = await asyncpg.connect(postgres.dsn(self._database.url), timeout=RAY_S)
         try:
-            await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
+            await connection.execute(repository.WAIT_FOR_LOCK)
             await connection.add_listener(PLACING, lambda *_: self._hinted.set())
             connection.add_termination_listener(lambda _: self._hinted.set())
             self._is_lost = connection.is_closed
@@ -136,45 +134,21 @@ class Placer:
 
     async def _read(self) -> tuple[list[Row], set[str]]:
         """Returns the leases, and the nodes that accept leases."""
-        now = func.clock_timestamp()
-        idle_s = func.extract("epoch", now - Lease.idle_at)
-        age_s = func.extract("epoch", now - Lease.created_at)
         async with self._database.reading() as session:
-            records = await session.execute(select(Lease, idle_s, age_s))
-            rows = [
-                Row(
-                    generation=lease.generation,
-                    spec_id=lease.spec_id,
-                    node_id=lease.node_id,
-                    memory_bytes=lease.memory_bytes,
-                    needs_device=lease.needs_device,
-                    prefers=lease.prefers,
-                    may_evict=lease.may_evict,
-                    is_kept=lease.is_kept,
-                    idle_s=max(0.0, float(idle)) if lease.idle_at else None,
-                    age_s=float(age),
-                    problem=lease.problem,
-                )
-                for lease, idle, age in records
-            ]
-            nodes = await session.scalars(select(Node.id).where(~Node.is_draining))
-            return rows, {*nodes}
+            rows = await repository.rows(session)
+            return rows, await repository.accepting_nodes(session)
 
     async def _write(self, plan: Plan) -> None:
         if not (plan.place or plan.drop or plan.evict or plan.problems):
             return
         async with self._database.transaction() as session:
             for generation, problem in sorted(plan.problems.items()):
-                mine = update(Lease).where(Lease.generation == generation)
-                await session.execute(mine.values(problem=problem))
+                await repository.write_problem(session, generation, problem)
             for generation, node_id in sorted(plan.place.items()):
                 # The node may have been deleted since.
                 if await session.get(Node, node_id, with_for_update={"read": True}):
-                    mine = update(Lease).where(Lease.generation == generation)
-                    await session.execute(mine.values(node_id=node_id, problem=None))
-            # A caller may have used it since.
-            idle = Lease.generation.in_(plan.evict) & Lease.idle_at.is_not(None)
-            await session.execute(delete(Lease).where(idle | Lease.generation.in_(plan.drop)))
+                    await repository.place(session, generation, node_id)
+            await repository.delete_leases(session, plan.drop, if_idle=plan.evict)
         for generation in plan.drop:
             log.warning("lease lost", extra={"lease": generation})
 
