@@ -23,6 +23,7 @@ from stoker.base.ids import Prefix, new_id
 from stoker.inspection import Inspectors
 from stoker.platform.quotas.service import Quotas
 from stoker.registry.deployments import adapters, versions
+from stoker.registry.deployments import repository as deployment_rows
 from stoker.registry.deployments.events import EventLog
 from stoker.registry.deployments.folders import ModelFolders
 from stoker.runtime import choose
@@ -212,7 +213,7 @@ class _Host:
         unleased = host.leases.unleased()
         ids = {spec.version for spec in unleased if spec.version}
         async with self._database.reading() as session:
-            deleted = ids - await versions.there(session, ids)
+            deleted = ids - await deployment_rows.existing_versions(session, ids)
         # The spec of a trial belongs to no version. A trial that continues gets another lease, and
         # its spec is sent again.
         over = {spec.id for spec in unleased if not spec.version and self._is_at_rest(spec.id)}

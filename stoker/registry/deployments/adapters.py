@@ -5,10 +5,7 @@ An adapter that cannot share replicas is merged into the base's weights and has 
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from sqlalchemy import func, select, update
 
 from stoker.base.errors import CapacityError, ConflictError, InvalidRequestError, ModelNotFoundError
 from stoker.inspection import InspectionError, InspectorError
@@ -173,7 +170,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
     A worker process reads the headers, so no transaction waits for it.
     """
     async with context.database.reading() as session:
-        rows = await of_base(session, version.deployment)
+        rows = await repository.adapters_of(session, version.deployment)
         files_by_model = {
             row.model: (
                 str(row.upload_id),
@@ -207,26 +204,9 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
             )
 
 
-async def count(session: Session, deployment_id: str) -> int:
-    """Returns the number of deployments that share a base's replicas."""
-    statement = select(func.count()).where(
-        Deployment.adapter_of == deployment_id, Deployment.merged_because.is_(None)
-    )
-    return await session.scalar(statement) or 0
-
-
-async def of_base(session: Session, deployment_id: str) -> Sequence[Deployment]:
-    """Returns all adapters of a base, both shared and merged ones."""
-    statement = select(Deployment).where(Deployment.adapter_of == deployment_id)
-    return (await session.scalars(statement)).all()
-
-
 async def keep_placed(session: Session, folders: ModelFolders) -> None:
     """Updates the adapter folders that replicas read: removes unused ones and adds missing ones."""
-    statement = select(Deployment).where(
-        Deployment.adapter_of.is_not(None), Deployment.merged_because.is_(None)
-    )
-    rows = (await session.scalars(statement)).all()
+    rows = await repository.sharing_adapters(session)
     pairs = {(str(row.adapter_of), row.id) for row in rows}
     await asyncio.to_thread(folders.keep_only_adapters, pairs)
     for row in rows:
@@ -250,19 +230,7 @@ async def place(session: Session, folders: ModelFolders, row: Deployment) -> Non
 async def follow(session: Session, base: Deployment) -> None:
     """Copies the base's current configuration to the adapters that share its replicas."""
     values = {name: getattr(base, name) for name in FOLLOWED}
-    await session.execute(
-        update(Deployment)
-        .where(Deployment.adapter_of == base.id, Deployment.merged_because.is_(None))
-        .values(values)
-    )
-
-
-async def merged_into(session: Session, base: Deployment) -> Sequence[Deployment]:
-    """Returns the locked rows of a base's adapters that have their own replicas."""
-    statement = select(Deployment).where(
-        Deployment.adapter_of == base.id, Deployment.merged_because.is_not(None)
-    )
-    return (await session.scalars(statement.order_by(Deployment.id).with_for_update())).all()
+    await repository.update_sharing(session, base.id, values)
 
 
 def refuse(row: Deployment, why: str) -> None:

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from stoker.base.ids import Prefix, new_id
-from stoker.registry.deployments import versions
+from stoker.registry.deployments import repository, versions
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.deployments import Deployment, DeploymentEvent, Desired
-from stoker.store.tables.nodes import Lease
 from stoker.store.waiting import written
 from stoker.wire.notices import Notice
 
@@ -53,8 +51,7 @@ async def untold(session: Session, row: Deployment) -> DeploymentEvent | None:
     """Returns the event of a stop or start that no node reports, because no node holds a lease of
     the deployment. Returns None if a node holds one.
     """
-    mine = (Lease.spec_id == row.live_version_id) & Lease.node_id.is_not(None)
-    if await session.scalar(select(Lease.generation).where(mine).limit(1)) is not None:
+    if await repository.is_leased(session, row.live_version_id):
         return None
     how = (row.id, row.live_version_id)
     if row.desired == Desired.STOPPED:

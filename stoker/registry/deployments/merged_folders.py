@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sqlalchemy import update
-
 from stoker.base.errors import CapacityError, StokerError
 from stoker.inspection.merge_plan import UnmergeableError
 from stoker.platform.quotas.limits import Quota
 from stoker.platform.quotas.service import Quotas
+from stoker.registry.deployments import repository
 from stoker.registry.deployments.merging import Merges
 from stoker.runtime.interface import LoadError
 from stoker.runtime.specification import DeploymentSpec
@@ -139,11 +138,7 @@ class MergedFolders:
         self._used_at.pop(name, None)
         if spec_ids := self._specs.pop(name, set()):
             async with self._database.transaction() as session:
-                await session.execute(
-                    update(DeploymentVersion)
-                    .where(DeploymentVersion.id.in_(spec_ids))
-                    .values(merged_bytes=None)
-                )
+                await repository.clear_merged_bytes(session, spec_ids)
 
     async def _count(self, spec: DeploymentSpec, size: int) -> None:
         """Reserves the folder's bytes in the account's storage. Raises `PayloadTooLargeError`."""

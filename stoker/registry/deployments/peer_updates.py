@@ -84,7 +84,7 @@ class Following:
         # state.
         async with context.database.between_commits(), context.database.reading() as session:
             rows = {row.id: row for row in await repository.these(session, ids)}
-            versions_by_deployment = await versions.of_these(session, ids)
+            versions_by_deployment = await repository.versions_by_deployment(session, ids)
             for deployment_id in ids:
                 with self._kept(deployment_id, failed):
                     self._tell(

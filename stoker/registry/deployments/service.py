@@ -136,14 +136,14 @@ async def delete(
 ) -> Sequence[DeploymentVersion]:
     """Deletes a deployment. Returns its versions, for `versions.end` after the commit."""
     row = await get(session, account_id, deployment_id, lock=True)
-    if shared := await adapters.of_base(session, row.id):
+    if shared := await repository.adapters_of(session, row.id):
         names = ", ".join(item.model for item in shared[:5]) + (" …" if len(shared) > 5 else "")
         raise ConflictError(
             f"The deployment is the base of {len(shared)} adapters ({names}). Delete "
             "the adapters first.",
             code="has_adapters",
         )
-    removed = await versions.all_of(session, row.id)
+    removed = await repository.versions(session, row.id)
     await session.delete(row)
     await session.flush()
     if row.shares:
@@ -160,6 +160,6 @@ async def delete(
 async def _share_no_more(session: Session, context: DeploymentContext, base_id: str) -> None:
     """Removes the restrictions of sharing from a base once its last adapter is deleted."""
     base = await session.get(Deployment, base_id)
-    if base and not await adapters.count(session, base_id):
+    if base and not await repository.count_sharing(session, base_id):
         base.has_adapters = False
         await versions.publish(session, context, base)

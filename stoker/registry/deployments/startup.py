@@ -18,7 +18,7 @@ async def restore(context: DeploymentContext) -> None:
         for row in rows:
             if row.memory_bytes is None:
                 await _estimate_late(session, context, row)
-        versions_by_deployment = await versions.everything(session)
+        versions_by_deployment = await repository.versions_by_deployment(session)
         for row in rows:
             for version in versions_by_deployment[row.id]:
                 if version.id == row.live_version_id:

@@ -1,15 +1,14 @@
 """Versions of a deployment, one of which is live."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import select, update
 
 from stoker.base.errors import CapacityError, ConflictError, NotFoundError
 from stoker.base.ids import Prefix, new_id
-from stoker.registry.deployments import adapters, revisions
+from stoker.registry.deployments import adapters, repository, revisions
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.registry.deployments.folders import ModelFolders
 from stoker.registry.deployments.specs import (
@@ -48,12 +47,6 @@ _OVER = (VersionStatus.RETIRED.value, VersionStatus.FAILED.value)
 log = logging.getLogger(__name__)
 
 
-async def all_of(session: Session, deployment_id: str) -> Sequence[DeploymentVersion]:
-    """Returns the versions of a deployment, ordered by number."""
-    statement = select(DeploymentVersion).where(DeploymentVersion.deployment_id == deployment_id)
-    return (await session.scalars(statement.order_by(DeploymentVersion.number))).all()
-
-
 async def get(session: Session, deployment_id: str, version_id: str) -> DeploymentVersion:
     version = await session.get(DeploymentVersion, version_id)
     if version is None or version.deployment_id != deployment_id:
@@ -78,7 +71,7 @@ async def add(
         is_live: True if the version is the first one, or no loaded version exists that it must be
             checked next to. Otherwise wake its job after the commit.
     """
-    earlier = await all_of(session, row.id)
+    earlier = await repository.versions(session, row.id)
     if len(earlier) >= MOST:
         raise ConflictError(
             f"The deployment has the maximum of {MOST} versions. Delete some first.",
@@ -114,7 +107,7 @@ async def add(
 async def take_over(session: Session, row: Deployment, version: DeploymentVersion) -> None:
     """Makes a version the live one. The caller must publish the deployment."""
     now = db.now()
-    for other in await all_of(session, row.id):
+    for other in await repository.versions(session, row.id):
         if other.id != version.id and other.state == VersionStatus.LIVE:
             other.state, other.retired_at = VersionStatus.RETIRED.value, now
     version.state, version.promoted_at = VersionStatus.LIVE.value, now
@@ -150,10 +143,10 @@ async def publish(session: Session, context: DeploymentContext, row: Deployment)
     if row.has_adapters:
         await adapters.follow(session, row)
     await session.flush()
-    for adapter in await adapters.merged_into(session, row):
+    for adapter in await repository.locked_merged(session, row.id):
         await _follow(session, context, row, adapter)
     revisions.note(session, context.database, row.id)
-    versions = await all_of(session, row.id)
+    versions = await repository.versions(session, row.id)
     session.after_commit(lambda: tell(context, row, versions))
 
 
@@ -161,7 +154,7 @@ async def _follow(
     session: Session, context: DeploymentContext, base: Deployment, row: Deployment
 ) -> None:
     """Adds a version to a merged adapter that matches the base's current configuration."""
-    earlier = await all_of(session, row.id)
+    earlier = await repository.versions(session, row.id)
     base_values = {name: getattr(base, name) for name in FOLLOWED_BY_MERGED}
     base_values["base_source"] = source_of(base)
     if all(getattr(earlier[-1], name) == value for name, value in base_values.items()):
@@ -249,38 +242,13 @@ async def forget_old(context: DeploymentContext) -> None:
     """Deletes old versions of deployments that have many."""
     async with context.database.transaction() as session:
         removed: list[DeploymentVersion] = []
-        for deployment_versions in (await everything(session)).values():
+        for deployment_versions in (await repository.versions_by_deployment(session)).values():
             over = [version for version in deployment_versions if version.state in _OVER]
             removed += over[: max(0, len(deployment_versions) - KEPT)]
         for version in removed:
             await remove(session, context, version)
     if removed:
         await end(context, removed)
-
-
-async def everything(session: Session) -> dict[str, list[DeploymentVersion]]:
-    """Returns the versions of all deployments by deployment id, ordered by number."""
-    by_deployment: dict[str, list[DeploymentVersion]] = {}
-    for version in await session.scalars(
-        select(DeploymentVersion).order_by(DeploymentVersion.number)
-    ):
-        by_deployment.setdefault(version.deployment_id, []).append(version)
-    return by_deployment
-
-
-async def of_these(session: Session, ids: Collection[str]) -> dict[str, list[DeploymentVersion]]:
-    """Like `everything`, but for these deployments only."""
-    by_deployment: dict[str, list[DeploymentVersion]] = {}
-    statement = select(DeploymentVersion).where(DeploymentVersion.deployment_id.in_(ids))
-    for version in await session.scalars(statement.order_by(DeploymentVersion.number)):
-        by_deployment.setdefault(version.deployment_id, []).append(version)
-    return by_deployment
-
-
-async def there(session: Session, ids: Collection[str]) -> set[str]:
-    """Returns the existing version ids among these."""
-    statement = select(DeploymentVersion.id).where(DeploymentVersion.id.in_(ids))
-    return {*await session.scalars(statement)}
 
 
 async def keep_links(session: Session, folders: ModelFolders) -> None:
@@ -292,34 +260,16 @@ async def weighed(session: Session, spec: DeploymentSpec) -> None:
     """Stores the measured memory of a replica, unless its configuration has changed in the
     meantime.
     """
-    values: dict[str, Any] = {"memory_bytes": spec.memory_bytes, "is_measured": True}
-    # The deployment comes first: a deletion locks both in the same order.
-    ids = (Deployment.live_version_id, DeploymentVersion.id)
-    for table, key in zip((Deployment, DeploymentVersion), ids, strict=True):
-        await session.execute(
-            update(table)
-            .where(
-                key == spec.id,
-                table.engine == spec.engine,
-                table.device == spec.device,
-                table.dtype == spec.dtype,
-            )
-            .values(values)
-        )
+    await repository.write_memory(session, spec)
     note(session, Deployment, spec.deployment, spec.account_id)
 
 
 async def keep_notices(session: Session, spec: DeploymentSpec, notices: Sequence[Notice]) -> None:
     """Stores the notices of a replica's load if they differ from those of the last load."""
     values = [msgspec.to_builtins(notice) for notice in notices]
-    # Same lock order as in `weighed`.
-    ids = (Deployment.live_version_id, DeploymentVersion.id)
-    for table, key in zip((Deployment, DeploymentVersion), ids, strict=True):
-        row = await session.scalar(select(table).where(key == spec.id).with_for_update())
-        if row is not None and row.notices != values:
-            row.notices = values
+    await repository.write_notices(session, spec.id, values)
 
 
 async def sources(session: Session) -> set[str]:
     """Returns the sources of all versions, as specifications name them."""
-    return {source_of(version) for version in await session.scalars(select(DeploymentVersion))}
+    return {source_of(version) for version in await repository.all_versions(session)}

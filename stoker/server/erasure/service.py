@@ -13,6 +13,7 @@ from stoker.platform.web.outage import lost_store_reported
 from stoker.registry.artifacts import repository as artifact_rows
 from stoker.registry.artifacts import service as artifacts
 from stoker.registry.artifacts.streaming import KeyedLocks, transfers
+from stoker.registry.deployments import repository as deployment_rows
 from stoker.registry.deployments import service as deployments
 from stoker.registry.deployments import versions
 from stoker.server.erasure import repository
@@ -139,7 +140,7 @@ async def _erase_deployments(context: ErasureContext, account_id: str) -> None:
     deployed = context.deployments
     async with context.database.reading() as session:
         rows = await repository.deployments(session, account_id)
-        of_each = {row.id: await versions.all_of(session, row.id) for row in rows}
+        of_each = {row.id: await deployment_rows.versions(session, row.id) for row in rows}
     # Runs before the rows are deleted: if the server is killed in between, these rows still show
     # what to remove.
     removals = [

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from stoker.registry.deployments import versions
+from stoker.registry.deployments import repository as deployment_rows
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.secret import ServerSecret
@@ -49,7 +49,7 @@ async def write(
     """Stores the counts of one server, each under a separate id. A later write replaces the earlier
     one. Counts of a deleted version are dropped.
     """
-    version_ids = await versions.there(session, {item for item, _ in found})
+    version_ids = await deployment_rows.existing_versions(session, {item for item, _ in found})
     for (version_id, live_id), (identifier, item) in found.items():
         if version_id not in version_ids:
             continue

@@ -6,6 +6,7 @@ from typing import Any
 
 from stoker.base.errors import CapacityError, ConflictError, NotFoundError
 from stoker.registry.deployments import adapters, engines, estimates, servable, versions
+from stoker.registry.deployments import repository as deployment_rows
 from stoker.registry.deployments import service as deployments
 from stoker.registry.deployments.estimates import SourceFolder
 from stoker.registry.deployments.schemas import Memory, Traffic
@@ -145,7 +146,7 @@ async def promote(
     live = context.runtime.stats(row.live_version_id)
     nothing_runs = row.desired == Desired.STOPPED or not (live and live.replicas)
     # Later adapters may not fit the version. Its preparation checks them.
-    has_adapters = bool(await adapters.of_base(session, row.id))
+    has_adapters = bool(await deployment_rows.adapters_of(session, row.id))
     is_at_once = not has_adapters and (nothing_runs or is_loaded(context, version.id))
     if is_at_once:
         await versions.take_over(session, row, version)
@@ -166,7 +167,7 @@ async def roll_back(
     """Promotes a version that was live before. Raises as `promote` does."""
     if version_id is None:
         await deployments.get(session, account_id, deployment_id, lock=True)
-        version_id = _last(await versions.all_of(session, deployment_id)).id
+        version_id = _last(await deployment_rows.versions(session, deployment_id)).id
     return await promote(session, context, account_id, deployment_id, version_id)
 
 
@@ -213,7 +214,9 @@ async def direct(
     """Distributes calls among versions. Raises for a version that cannot accept calls."""
     row = await deployments.get(session, account_id, deployment_id, lock=True)
     adapters.refuse(row, "Its calls follow the traffic of its base.")
-    by_id = {version.id: version for version in await versions.all_of(session, deployment_id)}
+    by_id = {
+        version.id: version for version in await deployment_rows.versions(session, deployment_id)
+    }
     named = [("weights", name) for name in traffic.weights]
     for field, name in [*named, *(("mirror", name) for name in traffic.mirror)]:
         if name not in by_id:
