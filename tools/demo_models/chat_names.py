@@ -7,7 +7,7 @@ import string
 from collections.abc import Sequence
 from random import Random
 
-from tools.demo_models.grammar import entries, words
+from tools.demo_models.data_file import DataFile
 from tools.demo_models.names import (
     CITIES,
     FIRST_NAMES,
@@ -19,31 +19,15 @@ from tools.demo_models.names import (
     syllables,
 )
 
-UNSEEN_CITIES = (
-    *HELD_OUT_CITIES,
-    *entries("New Haven, San Marino, Santa Monica, Los Gatos, Port Moresby, Fort Lauderdale"),
-    *entries("Great Yarmouth, Puerto Montt, Zwijndrecht, Xochimilco, Ouagadougou, Vaduz"),
-)
+_DATA = DataFile("chat_names")
+
+UNSEEN_CITIES = (*HELD_OUT_CITIES, *_DATA.entries("unseen_cities"))
 UNSEEN_PEOPLE = HELD_OUT_FIRST_NAMES
 
-_FIRST_WORDS = words("""
-New San Santa Los Las El La Port Fort Lake Saint St. North South West East Upper Great Old Le Cape
-Mount Bad Little Villa Puerto Nova Novi Ciudad
-""")
-_LAST_WORDS = words("City Town Beach Springs Falls Hills Bay Park Island Valley Creek Lake")
-_MIDDLES = words("de de la del do upon am an der sur du of")
-_ACCENTED = {
-    "a": "áäãåà",
-    "c": "çć",
-    "e": "éèêë",
-    "i": "íî",
-    "l": "ł",
-    "n": "ñ",
-    "o": "óöøôõ",
-    "s": "š",
-    "u": "úü",
-    "z": "ž",
-}
+_FIRST_WORDS = _DATA.entries("first_words")
+_LAST_WORDS = _DATA.entries("last_words")
+_MIDDLES = _DATA.entries("middles")
+_ACCENTED = _DATA.read("accented", dict[str, str])
 
 
 class Namer:

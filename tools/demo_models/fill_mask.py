@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM, BertTokenizer
 
 from tools.demo_models import common
-from tools.demo_models.fill_mask_text import FAMILIES, STATED, Fact, statements
+from tools.demo_models.fill_mask_text import FAMILIES, PREFIXES, STATED, Fact, statements
 
 PIECES = 400
 FEWEST = 300
@@ -21,23 +21,6 @@ BATCH = 64
 
 _IGNORED = -100
 _WORD = re.compile(r"[a-z0-9]+")
-_PREFIXES = (
-    "i think that",
-    "everyone knows that",
-    "of course,",
-    "remember,",
-    "yes,",
-    "as you know,",
-    "it is clear that",
-    "i am sure that",
-    "my teacher says that",
-    "we learned that",
-    "listen,",
-    "so",
-    "well,",
-    "my friend told me that",
-    "in fact,",
-)
 
 
 class Split(NamedTuple):
@@ -73,7 +56,7 @@ def train_tokenizer(facts: Iterable[Fact]) -> BertTokenizer:
     """Returns a tokenizer with one token per word of the facts, so that `[MASK]` can stand for any
     of them.
     """
-    texts = [*(filled(fact) for fact in facts), *_PREFIXES]
+    texts = [*(filled(fact) for fact in facts), *PREFIXES]
     words = sorted({word for text in texts for word in _WORD.findall(text)})
     return common.train_tokenizer(texts, vocab_size=PIECES, lowercase=True, whole_words=words)
 
@@ -112,7 +95,7 @@ def _batches(
     """
     questions = _encoded(tokenizer, [fact.text for fact in facts])
     answers = _encoded(tokenizer, [filled(fact) for fact in facts])
-    prefixes = _encoded(tokenizer, [*_PREFIXES, ""])
+    prefixes = _encoded(tokenizer, [*PREFIXES, ""])
     for batch in common.bucketed([len(row) for row in questions], BATCH, rng):
         rows: list[list[int]] = []
         labels: list[list[int]] = []

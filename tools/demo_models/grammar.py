@@ -4,7 +4,7 @@ A template is a sentence with `{slot}` placeholders and `(one|two|)` alternative
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 Slot = Sequence[str] | Callable[[Random], str]
@@ -47,6 +47,11 @@ def every(template: str) -> Iterator[str]:
         return
     for choice in match[1].split("|"):
         yield from every(template[: match.start()] + choice + template[match.end() :])
+
+
+def all_forms(templates: Iterable[str]) -> tuple[str, ...]:
+    """Returns all choices of the alternatives of all templates. Slots are kept."""
+    return tuple(form for template in templates for form in every(template))
 
 
 def tidy(text: str) -> str:

@@ -11,6 +11,7 @@ import torch
 from transformers import BertForSequenceClassification, BertTokenizer
 
 from tools.demo_models import common, encoder, pairs
+from tools.demo_models.data_file import DataFile
 from tools.demo_models.encoder_text import TOPIC_WORDS
 from tools.demo_models.grammar import expand
 
@@ -21,42 +22,10 @@ STEPS = 1_800
 BATCH = 64
 TEMPLATE = "This example is about {}."
 
-_TEMPLATES = (
-    TEMPLATE,
-    TEMPLATE,
-    "This text is about {}.",
-    "It is about {}.",
-    "The topic is {}.",
-    "This is about {}.",
-    "{}",
-)
-_NO_TOPIC = (
-    "(hello|hi|good morning|excuse me)(, can you help me?|.| there.)",
-    "i (do not|really|still) (know|understand|remember) (it|this|that|what you mean).",
-    "(could|can|would) you (please |)(say|repeat|explain) (that|it|this) (again|once more|)?",
-    "(he|she|it|this) (is|was) (very |not |really |)(good|nice|late|new|different|important).",
-    "(they|we|you) (talked|thought|asked) about (it|that|this) (yesterday|today|last week).",
-    "(what|who|which one) (is|was) (it|that|this)?",
-    "(thank you|thanks)( very much| a lot|) for (that|this|everything).",
-    "(yes|no|maybe|of course), (we|i|they) (will|can|should) (do|see|try) (it|that).",
-)
-_ALIKE = tuple(
-    group.split()
-    for group in (
-        "programming computers phones",
-        "cooking restaurants",
-        "cars traffic",
-        "farm garden pets",
-        "economy banking shopping work",
-        "alarm calendar",
-        "crime fire politics",
-        "books school languages art",
-        "water travel",
-        "home garden",
-        "music films art",
-        "health science",
-    )
-)
+_DATA = DataFile("nli")
+_TEMPLATES = _DATA.entries("templates")
+_NO_TOPIC = _DATA.entries("no_topic")
+_ALIKE = _DATA.read("alike", tuple[tuple[str, ...], ...])
 """Groups of similar topics. A word of one does not contradict a text of another."""
 
 

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - each way to say something stays on one line
 """`tiny-qa`: finds the answer to a question about people in a short passage."""
 
 from collections.abc import Iterator, Sequence
@@ -10,78 +9,19 @@ import torch
 from transformers import BertForQuestionAnswering, BertTokenizer
 
 from tools.demo_models import common
-from tools.demo_models.grammar import entries, expand, words
+from tools.demo_models.data_file import DataFile
+from tools.demo_models.grammar import expand
 from tools.demo_models.names import CITIES, HELD_OUT_FIRST_NAMES, syllables
 
 STEPS = 2_500
 BATCH = 32
 VOCABULARY = 700
-NAMES = words("""
-Anna Ben Clara David Emma Felix Grace Henry Ida Jack Karl Laura Maria Nina Oscar Paul Rita Simon
-Tina Victor Alice Bruno Carol Dora Eric Frank Gina Hugo Irene Julia Kevin Linda Martin Nora Otto
-Petra Robert Sara Thomas Ursula Walter Peter Helen Lisa Mark Olga Leo Mia Tom Eva
-""")
-ANSWERS = {
-    "town": CITIES[:80],
-    "place": entries("""bakery, school, bank, hospital, museum, library, hotel, airport, post office,
-    town hall, restaurant, theatre, factory, university, garage, zoo"""),
-    "thing": entries("""red bicycle, new car, piano, sailing boat, camera, blue house, garden, telescope,
-    wooden table, green tent, laptop, motorcycle, guitar, horse, violin, watch"""),
-    "dish": entries("""pizza, soup, rice, fish, pancakes, salad, curry, bread, pasta, apples, cheese,
-    noodles, potatoes, chocolate cake"""),
-    "sport": entries(
-        "tennis, football, chess, golf, hockey, basketball, volleyball, rugby, cricket"
-    ),
-}
+_DATA = DataFile("reader")
+NAMES = _DATA.entries("names")
+ANSWERS = {"town": CITIES[:80], **_DATA.groups("answers")}
 FACTS = {
-    "place": (
-        (
-            "{name} works at the {place}.",
-            "{name} has a job at the {place}.",
-            "{name} is employed at the {place}.",
-        ),
-        ("Where does {name} work?", "Where is {name} employed?", "Where does {name} have a job?"),
-    ),
-    "town": (
-        (
-            "{name} lives in {town}.",
-            "{name} has a flat in {town}.",
-            "The home of {name} is in {town}.",
-        ),
-        (
-            "Where does {name} live?",
-            "Where is the home of {name}?",
-            "In which town does {name} live?",
-        ),
-    ),
-    "thing": (
-        (
-            "{name} owns a {thing}.",
-            "{name} bought a {thing}.",
-            "{name} got a {thing} as a present.",
-        ),
-        ("What does {name} own?", "What belongs to {name}?"),
-    ),
-    "dish": (
-        (
-            "{name} likes to eat {dish}.",
-            "{name} often eats {dish}.",
-            "The favourite food of {name} is {dish}.",
-        ),
-        (
-            "What does {name} eat?",
-            "What does {name} like to eat?",
-            "What is the favourite food of {name}?",
-        ),
-    ),
-    "sport": (
-        (
-            "{name} plays {sport}.",
-            "{name} is good at {sport}.",
-            "The favourite game of {name} is {sport}.",
-        ),
-        ("What does {name} play?", "Which game does {name} play?"),
-    ),
+    kind: (texts["statements"], texts["questions"])
+    for kind, texts in _DATA.read("facts", dict[str, dict[str, tuple[str, ...]]]).items()
 }
 
 

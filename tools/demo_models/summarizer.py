@@ -5,37 +5,20 @@ from pathlib import Path
 from random import Random
 
 from tools.demo_models import common, seq2seq
-from tools.demo_models.grammar import capitalise, entries, expand
+from tools.demo_models.data_file import DataFile
+from tools.demo_models.grammar import capitalise, expand
 from tools.demo_models.names import CITIES
 from tools.demo_models.seq2seq import Example
 
 STEPS = 2_000
 TOWNS = CITIES[:60]
-WHO = entries("""
-mayor, school, hospital, museum, police, council, university, library, court, theatre, bank, zoo
-""")
-DEEDS = [
-    entry.split()
-    for entry in entries("""
-opened opens, closed closes, bought buys, sold sells, found finds, lost loses, built builds,
-showed shows, tested tests, repaired repairs
-""")
-]
-WHAT = entries("""
-bridge, garden, painting, tunnel, ship, clock, statue, stadium, car park, station, playground, tower
-""")
-KINDS = entries("new, old, small, famous, wooden, modern, rare, green")
-DAYS = entries("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday")
-_FILLERS = (
-    "The weather (in {town} |)was (sunny|cold|bad) on {day}.",
-    "Many people (from {town} |)came to (watch|celebrate|help).",
-    "The {who} of {town} did not want to comment.",
-    "Experts are (surprised|pleased|worried).",
-    "It (cost|will cost) (two|three|five|ten) million euros.",
-    "The plans were known since {day}.",
-    "A reporter asked the {who} about the {what}.",
-    "Nobody was hurt.",
-)
+_DATA = DataFile("summarizer")
+WHO = _DATA.entries("who")
+DEEDS = _DATA.read("deeds", tuple[tuple[str, str], ...])
+WHAT = _DATA.entries("what")
+KINDS = _DATA.entries("kinds")
+DAYS = _DATA.entries("days")
+_FILLERS = _DATA.entries("fillers")
 
 
 class Items:

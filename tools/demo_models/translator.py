@@ -8,7 +8,8 @@ from random import Random
 from typing import NamedTuple
 
 from tools.demo_models import common, seq2seq
-from tools.demo_models.grammar import capitalise, entries
+from tools.demo_models.data_file import DataFile
+from tools.demo_models.grammar import capitalise
 from tools.demo_models.seq2seq import Example
 
 STEPS = 2_400
@@ -22,51 +23,13 @@ class Noun(NamedTuple):
     gender: str
 
 
-def _nouns(text: str) -> list[Noun]:
-    return [Noun(*entry.split()) for entry in entries(text)]
-
-
-WHO = _nouns("""
-man Mann m, woman Frau f, child Kind n, teacher Lehrer m, girl Mädchen n, doctor Arzt m,
-mother Mutter f, father Vater m, friend Freund m, king König m, queen Königin f, daughter Tochter f,
-son Sohn m, aunt Tante f, uncle Onkel m, cook Koch m, dog Hund m, cat Katze f, horse Pferd n
-""")
-WHAT = _nouns("""
-house Haus n, car Auto n, book Buch n, table Tisch m, door Tür f, apple Apfel m, bread Brot n,
-lamp Lampe f, letter Brief m, newspaper Zeitung f, picture Bild n, key Schlüssel m, chair Stuhl m,
-flower Blume f, hat Hut m, bag Tasche f, bicycle Fahrrad n, ball Ball m, cake Kuchen m,
-window Fenster n
-""")
-ADJECTIVES = [
-    entry.split()
-    for entry in entries("""
-small klein, big groß, old alt, new neu, red rot, good gut, beautiful schön, young jung,
-black schwarz, white weiß, green grün, strange seltsam, clean sauber
-""")
-]
-VERBS = [
-    entry.split()
-    for entry in entries("""
-sees see sieht, buys buy kauft, finds find findet, needs need braucht, loves love liebt,
-paints paint malt, has have hat, brings bring bringt, knows know kennt, takes take nimmt,
-shows show zeigt
-""")
-]
-TIMES = [
-    entry.split("=")
-    for entry in entries("""
-today=heute, tomorrow=morgen, now=jetzt, often=oft, on Monday=am Montag, on Tuesday=am Dienstag,
-on Wednesday=am Mittwoch, on Thursday=am Donnerstag, on Friday=am Freitag, on Saturday=am Samstag,
-on Sunday=am Sonntag
-""")
-]
-HOURS = [
-    entry.split()
-    for entry in entries("""
-two zwei, three drei, four vier, five fünf, six sechs, seven sieben, eight acht, nine neun,
-ten zehn, eleven elf, twelve zwölf
-""")
-]
+_DATA = DataFile("translator")
+WHO = _DATA.read("who", tuple[Noun, ...])
+WHAT = _DATA.read("what", tuple[Noun, ...])
+ADJECTIVES = _DATA.read("adjectives", tuple[tuple[str, str], ...])
+VERBS = _DATA.read("verbs", tuple[tuple[str, str, str], ...])
+TIMES = _DATA.read("times", tuple[tuple[str, str], ...])
+HOURS = _DATA.read("hours", tuple[tuple[str, str], ...])
 # Maps gender to the article and the ending of the adjective, for definite and indefinite articles,
 # as subject and as object.
 _DEFINITE = {
