@@ -15,9 +15,9 @@ from stoker.client.model_files import (
     PICKLED,
     PIPELINE,
     WEIGHT_SUFFIXES,
+    spare,
     why_folder_left_out,
     why_left_out,
-    why_spare,
 )
 
 LFS_START = b"version https://git-lfs"
@@ -84,8 +84,10 @@ def select(source: Path) -> Selection:
     left_out: list[LeftOut] = []
     allowed = _roots(folder)
     entries = {entry.relative_to(folder).as_posix(): entry for entry in _walk(folder)}
+    reasons = {path: _reason(entry, path, allowed) for path, entry in entries.items()}
+    reasons |= spare(path for path, reason in reasons.items() if reason is None)
     for path, entry in entries.items():
-        if reason := _reason(entry, path, allowed) or why_spare(path, entries):
+        if reason := reasons[path]:
             left_out.append(LeftOut(path, reason, _size(entry)))
         else:
             stat = entry.stat()

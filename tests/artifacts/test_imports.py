@@ -559,34 +559,14 @@ class TestCommand:
 
 
 class TestChosen:
-    """The files of a repository that an import fetches."""
+    """The files of a repository that an import fetches. tests/client/test_model_files.py has the
+    rules that the command line and the console share with it.
+    """
 
-    def test_of_transformers(self) -> None:
-        fetched = ["config.json", "tokenizer.json", "model.safetensors", "README.md", "LICENSE"]
-        fetched += ["1_Pooling/config.json", "2_Dense/model.safetensors", "modules.json"]
-        skipped = ["pytorch_model.bin", "model.fp16.safetensors", "consolidated.safetensors"]
-        skipped += [
-            "onnx/model.onnx",
-            "onnx/config.json",
-            "openvino/openvino_model.xml",
-            "model.gguf",
-        ]
-        skipped += ["original/params.json", "flax_model.msgpack", "modeling.py", ".gitattributes"]
-        skipped += ["pytorch_model.bin.index.json", "checkpoint-10/model.safetensors", "cat.png"]
-        assert names(chosen(listed(*fetched, *skipped), None)) == sorted(fetched)
-
-    def test_of_shards(self) -> None:
+    def test_leaves_out_spare_files(self) -> None:
         shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
         fetched = ["config.json", *shards, "model.safetensors.index.json"]
-        skipped = ["consolidated-00001-of-00002.safetensors", "consolidated.safetensors.index.json"]
-        assert names(chosen(listed(*fetched, *skipped), None)) == sorted(fetched)
-        whole = ["config.json", "model.safetensors"]
-        assert names(chosen(listed(*fetched, *skipped, *whole), None)) == whole
-
-    def test_of_diffusers(self) -> None:
-        fetched = ["model_index.json", "unet/config.json", "vae/config.json"]
-        fetched += [f"{part}/diffusion_pytorch_model.safetensors" for part in ("unet", "vae")]
-        skipped = ["unet/diffusion_pytorch_model.fp16.safetensors", "sd-v1-5.safetensors"]
+        skipped = ["consolidated.safetensors", "onnx/config.json", "model.gguf", "../config.json"]
         assert names(chosen(listed(*fetched, *skipped), None)) == sorted(fetched)
 
     def test_of_gguf(self) -> None:

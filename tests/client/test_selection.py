@@ -85,12 +85,13 @@ def test_leaves_out_with_a_reason(folder: Path, name: str, reason: str) -> None:
     assert reason in stated_reason
 
 
-def test_sends_all_safetensors(folder: Path) -> None:
-    (folder / "model.fp16.safetensors").write_bytes(b"x")
-    (folder / "model-00001-of-00001.safetensors").write_bytes(b"x")
-    index = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert len(paths(select(folder))) == 5
+def test_a_file_that_cannot_be_sent_makes_no_other_superfluous(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+    (tmp_path / "elsewhere").write_bytes(b"weights")
+    (folder / "model.safetensors").symlink_to(tmp_path / "elsewhere")
+    assert paths(select(folder)) == {"config.json", "model.fp16.safetensors"}
 
 
 class TestLinks:
@@ -148,7 +149,9 @@ class TestRefuses:
             select(folder)
 
     def test_missing_shards(self, folder: Path) -> None:
-        index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model.safetensors"}}
+        shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+        (folder / "model.safetensors").rename(folder / shards[1])
+        index = {"weight_map": {"a": shards[0], "b": shards[1]}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         with pytest.raises(CliError, match=r"missing: model-00001-of-00002\.safetensors"):
             select(folder)

@@ -3,6 +3,7 @@
 import { api, call, must } from "../api/client";
 import { ApiError } from "../api/errors";
 import type { Artifact, Upload } from "../api/types";
+import { selected } from "./selection";
 
 export interface Picked {
   /** Path inside the model folder. */
@@ -21,16 +22,11 @@ export interface Progress {
 const AT_ONCE = 4;
 const MOST_TRIES = 8;
 const LONGEST_PAUSE_MS = 15_000;
-/** Selects model files and documents by the command line's rules (stoker/client/model_files.py). */
-const USEFUL =
-  /\.(safetensors|gguf|json|txt|model|jinja|spm|tiktoken|codes|vocab)$|(^|\/)((readme|licen[sc]e|notice)(\.md)?|artifact\.metadata)$/i;
-const HIDDEN = /(^|\/)\./;
 
 /** Returns the model files of a folder with their relative paths. */
 export function useful(picked: Picked[]): Picked[] {
-  const found = picked.filter((one) => USEFUL.test(one.path) && !HIDDEN.test(one.path));
-  const hasSafetensors = found.some((one) => one.path.endsWith(".safetensors"));
-  return hasSafetensors ? found.filter((one) => !one.path.endsWith(".gguf")) : found;
+  const paths = selected(picked.map((one) => one.path));
+  return picked.filter((one) => paths.has(one.path));
 }
 
 /** Removes the common top folder from the paths. */

@@ -10,18 +10,14 @@ from stoker.base.errors import InvalidRequestError
 from stoker.client.model_files import (
     GGUF,
     PICKLED,
-    PIPELINE,
     SAFETENSORS,
-    why_folder_left_out,
+    WEIGHT_SUFFIXES,
+    spare,
     why_left_out,
-    why_spare,
 )
 from stoker.inspection import InspectionError, validate_path
-from stoker.inspection.weights import TRANSFORMERS
 from stoker.registry.hub.client import HubFile
 
-_OTHER_FORMS = frozenset({"onnx", "openvino", "original", "coreml", "metal", "runs", "logs"})
-"""Folders that hold the same model in formats that transformers does not load."""
 _SHOWN = 20
 
 
@@ -36,45 +32,27 @@ def chosen(files: Sequence[HubFile], gguf: str | None) -> list[HubFile]:
         InvalidRequestError: the repository has no servable weights, or several that match.
     """
     able = {file.path: file for file in files if _may_be_loaded(file.path)}
-    selected = {path for path in able if not why_spare(path, able)}
-    weights = [path for path in selected if path.endswith(SAFETENSORS)]
-    if gguf is not None or not weights:
-        selected -= {path for path in selected if path.endswith((SAFETENSORS, GGUF, ".index.json"))}
-        selected.add(_one_gguf(sorted(path for path in able if path.endswith(GGUF)), files, gguf))
-    else:
-        selected = {path for path in selected if not path.endswith(GGUF)}
-        if PIPELINE not in able:
-            selected = _of_transformers(selected)
+    selected = able.keys() - spare(able)
+    if gguf is not None or not any(_suffix(path) == SAFETENSORS for path in selected):
+        selected = {path for path in selected if not _is_weights_or_index(path)}
+        selected.add(_one_gguf(sorted(path for path in able if _suffix(path) == GGUF), files, gguf))
     return sorted((able[path] for path in selected), key=lambda file: (file.size, file.path))
 
 
 def _may_be_loaded(path: str) -> bool:
-    *folders, _ = path.split("/")
-    if why_left_out(path) or any(why_folder_left_out(folder) for folder in folders):
-        return False
     try:
         validate_path(path)
     except InspectionError:
         return False
-    return True
+    return why_left_out(path) is None
 
 
-def _of_transformers(paths: set[str]) -> set[str]:
-    """Drops other formats of the same model, and weights that transformers would not load."""
-    selected = {path for path in paths if PurePosixPath(path).parts[0].lower() not in _OTHER_FORMS}
-    at_top = {path for path in selected if "/" not in path}
-    shards = {path for path in at_top if TRANSFORMERS.shard(path)}
-    if TRANSFORMERS.whole in at_top:
-        selected -= shards | {TRANSFORMERS.index}
-        loaded = {TRANSFORMERS.whole}
-    elif shards:
-        loaded = shards
-    else:
-        # Inspection reports the problem with these files.
-        return selected
-    unused_weights = {path for path in at_top if path.endswith(SAFETENSORS)} - loaded
-    indexes = {path for path in at_top if path.endswith(".index.json")} - {TRANSFORMERS.index}
-    return selected - unused_weights - indexes
+def _suffix(path: str) -> str:
+    return PurePosixPath(path).suffix.lower()
+
+
+def _is_weights_or_index(path: str) -> bool:
+    return _suffix(path) in WEIGHT_SUFFIXES or path.lower().endswith(".index.json")
 
 
 def _one_gguf(paths: Sequence[str], files: Sequence[HubFile], wanted: str | None) -> str:
