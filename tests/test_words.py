@@ -1,7 +1,4 @@
-"""Private words stay out of the docs, the console, the command line, the settings and the log.
-
-The docstrings and comments of other packages are not clean yet: add a package to `CODE` once it is.
-"""
+"""Private words stay out of the docs, the console, the code, its messages and its log."""
 
 import ast
 import re
@@ -19,7 +16,9 @@ BANNED = re.compile(
 ASIDE = re.compile(r"schema\.d|performance|faults|security_cases|tasks|soak-\d")
 """Excluded files: generated pages with sources elsewhere, and records of a server's log."""
 TEXTS = ("docs", "frontend/src", "README.md", "CONTRIBUTING.md")
-CODE = ("stoker/cli", "stoker/client", "stoker/base/config.py", "stoker/plugin_api.py")
+CODE = ("stoker",)
+EXAMPLES = ("Nobody was hurt", "nobody was at the desk")
+"""Parts of sentences that models read."""
 
 
 def files(*names: str) -> Iterator[Path]:
@@ -33,6 +32,8 @@ def files(*names: str) -> Iterator[Path]:
 
 
 def hits(text: str) -> list[str]:
+    for example in EXAMPLES:
+        text = text.replace(example, "")
     return [text[max(0, m.start() - 40) : m.end() + 40] for m in BANNED.finditer(text)]
 
 

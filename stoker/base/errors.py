@@ -276,9 +276,7 @@ CALLING: tuple[type[StokerError], ...] = (
 
 
 def responses(*errors: type[StokerError]) -> dict[int | str, dict[str, Any]]:
-    """Returns the OpenAPI ``responses=`` of a route: the errors passed and those that every route
-    can raise.
-    """
+    """Returns the OpenAPI ``responses=`` of a route: the passed errors and those of every route."""
     return _grouped([*ALWAYS, *errors])
 
 

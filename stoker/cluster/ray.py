@@ -72,7 +72,7 @@ def environment(token: str, env: Mapping[str, str] = os.environ) -> dict[str, st
     """Returns the environment of a process that belongs to Ray or connects to it.
 
     If RAY_AUTH_TOKEN is set, it is the token. The processes that KubeRay adds (its autoscaler, and
-    those that wait for the head) need it too, but do not know Stoker's secret.
+    processes that wait for the head) need it too, but do not know Stoker's secret.
     """
     return {
         **env,

@@ -89,7 +89,7 @@ _FLOATS = (
     "rope.scaling.factor",
 )
 _SAMPLING = ("temp", "top_k", "top_p", "min_p", "penalty_repeat")
-# A llama's tensors per layer, and those that may have a bias.
+# A llama's tensors per layer, and the tensors that may have a bias.
 _BIASED = "attn_[qkv]|attn_output|ffn_gate|ffn_up|ffn_down"
 _LAYER = f"{_BIASED}|attn_norm|ffn_norm"
 _MAX_SHOWN = 3

@@ -47,7 +47,7 @@ _INWARD: tuple[IPv4Network | IPv6Network, ...] = tuple(
 )
 
 UNREACHABLE = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
-"""Errors raised if an allowed host does not answer as it should."""
+"""Errors raised if an allowed host does not answer correctly."""
 
 log = logging.getLogger(__name__)
 

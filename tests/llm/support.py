@@ -261,11 +261,11 @@ class ToyRunner:
     def enter_thread(self) -> None: ...
 
     def admit(
-        self, identifier: int, tokens: Sequence[int], media: Any = None, *, anew: bool = False
+        self, identifier: int, tokens: Sequence[int], media: Any = None, *, fresh: bool = False
     ) -> int | None:
         assert media is None
         assert identifier not in self.length, "a sequence is admitted twice"
-        cached = self.cache.admit(identifier, tokens, anew=anew)
+        cached = self.cache.admit(identifier, tokens, fresh=fresh)
         if cached is not None:
             assert 0 <= cached < len(tokens)
             self.length[identifier] = cached

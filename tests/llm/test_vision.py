@@ -321,7 +321,7 @@ class TestPrompts:
 
     def test_an_image_that_the_processor_refuses(self, tmp_path: Path) -> None:
         prompts = prompts_of(KINDS["qwen2_vl"](tmp_path))
-        with pytest.raises(InputError, match="cannot take") as caught:
+        with pytest.raises(InputError, match="cannot process the image") as caught:
             prompts.prepare(talk("hi", png(image(1, (2000, 2)))), "messages")
         assert (caught.value.field, caught.value.code) == (FIELD.format(0), "invalid_media")
 

@@ -127,7 +127,7 @@ class TestGraphics:
         none, single = place("a"), self.with_devices("b", 50)
         assert why_none(20, [none], Graphics()) == "requires a GPU, but no node has one"
         two = why_none(20, [none, single], Graphics(count=2))
-        assert two == "requires 2 GPUs, but no node has so many"
+        assert two == "requires 2 GPUs, but no node has enough"
         assert "GPU 7" in why_none(20, [none, single], Graphics(index=7))
         for graphics in (None, Graphics(is_optional=True), Graphics()):
             assert "of memory" in why_none(200, [none, single], graphics)

@@ -343,7 +343,7 @@ class TestSettingsOfSentenceTransformers:
 
 def test_more_than_two_labels_rank_nothing(tmp_path: Path) -> None:
     bert(tmp_path, labels=3)
-    refused = pytest.raises(RefusedError, match="gives 3 labels")
+    refused = pytest.raises(RefusedError, match="returns 3 labels")
     with closing(Local("text-classification", tmp_path)) as local, refused:
         local.ask(BODY, "rerank")
 

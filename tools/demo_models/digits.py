@@ -124,7 +124,7 @@ def _card(model: ViTForImageClassification, processor: Any) -> common.Card:
         data=(
             f"The 1,797 digits of 8 by 8 pixels that come with scikit-learn, {HELD_OUT} of them "
             "held out, drawn at random with a fixed seed. In training they are turned, scaled, "
-            "shifted and grained anew at every sight, and half are dark ink on white. The "
+            "shifted and grained differently at every sight, and half are dark ink on white. The "
             "writers of held-out digits have written training digits too."
         ),
         evaluation=[

@@ -81,7 +81,7 @@ def _found(engine: TorchEngine, stages: Stages) -> Sharing:
 
 
 def _is_small(engine: TorchEngine) -> bool:
-    """True if the weights may be in memory once more, in single precision."""
+    """True if the weights may have a second copy in memory, in single precision."""
     return 4 * sum(parameter.numel() for parameter in engine.model.parameters()) <= MOST_BYTES
 
 

@@ -55,7 +55,7 @@ class BlockCache:
         return self._tables[identifier].blocks
 
     def admit(
-        self, identifier: int, tokens: Sequence[int], *, anew: bool = False, kind: str = ""
+        self, identifier: int, tokens: Sequence[int], *, fresh: bool = False, kind: str = ""
     ) -> int | None:
         """Admits a sequence and returns how many of its leading tokens are already computed.
 
@@ -63,12 +63,12 @@ class BlockCache:
 
         Args:
             tokens: kept by reference, not copied. Tokens appended later belong to the sequence.
-            anew: if True, the sequence shares no blocks.
+            fresh: if True, the sequence shares no blocks.
             kind: restricts sharing to sequences of the same kind. With an adapter, the same tokens
                 have different keys and values.
         """
         table = _Table(tokens=tokens, last_name=kind)
-        shared = [] if anew else self._shared(tokens, kind)
+        shared = [] if fresh else self._shared(tokens, kind)
         missing = self._count(len(tokens)) - len(shared)
         if missing > self.free - sum(block in self._idle for block, _ in shared):
             return None

@@ -69,7 +69,7 @@ class Runner(Protocol):
         tokens: Sequence[int],
         media: Features | None = None,
         *,
-        anew: bool = False,
+        fresh: bool = False,
         adapter: "Adapter | None" = None,
     ) -> int | None:
         """Admits a sequence and returns how many of its leading tokens are already computed. The
@@ -80,7 +80,7 @@ class Runner(Protocol):
         Args:
             media: features for the placeholders among the tokens. The tokens alone do not identify
                 such sequences, so none of their tokens count as computed.
-            anew: if True, no token counts as computed, because all logits are needed.
+            fresh: if True, no token counts as computed, because all logits are needed.
             adapter: adapter of the sequence. Only for runners that have `adapters`.
         """
         ...

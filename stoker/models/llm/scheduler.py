@@ -190,7 +190,7 @@ class Scheduler:
             # Runners without adapters need no such parameter.
             added = {"adapter": adapter} if (adapter := sequence.submission.adapter) else {}
             computed = sequence.runner.admit(
-                sequence.id, sequence.tokens, media, anew=sequence.scored, **added
+                sequence.id, sequence.tokens, media, fresh=sequence.scored, **added
             )
             if computed is None:
                 self._waiting.appendleft(sequence)

@@ -84,7 +84,7 @@ def why_none(need_bytes: int, places: Collection[Place], graphics: Graphics | No
     if graphics.index is not None:
         return f"requires GPU {graphics.index}, but no node has it"
     which = "a GPU" if graphics.count == 1 else f"{graphics.count} GPUs"
-    return f"requires {which}, but no node has {'one' if graphics.count == 1 else 'so many'}"
+    return f"requires {which}, but no node has {'one' if graphics.count == 1 else 'enough'}"
 
 
 @dataclass(frozen=True, kw_only=True)

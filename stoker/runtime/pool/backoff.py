@@ -77,12 +77,12 @@ class Backoff:
             return
         if self.problem.lasting:
             raise ModelLoadingError(
-                f"The model could not be loaded: {self.problem} It is tried again once the "
+                f"The model could not be loaded: {self.problem} The load is retried once the "
                 "deployment is changed or started again.",
                 progress=0.0,
                 is_lasting=True,
             )
-        again = f"It is tried again in {remaining:.0f} s."
+        again = f"The load is retried in {remaining:.0f} s."
         if self.problem.out_of_memory:
             raise CapacityError(
                 f"The model ran out of memory: {self.problem} {again}",

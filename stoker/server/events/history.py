@@ -37,7 +37,7 @@ class Observed:
     replicas: int
     """Number of ready replicas."""
     alive: int
-    """Number of all replicas, including those that start or stop."""
+    """Number of all replicas, including replicas that start or stop."""
     memory_bytes: int
     passes: int
     samples: int

@@ -10,7 +10,7 @@ from stoker.store.tables.jobs import Job
 
 
 class RunStatus(StrEnum):
-    """Statuses of a job, and those that only runs have."""
+    """Statuses of a job, and statuses that only runs have."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"

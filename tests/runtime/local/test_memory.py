@@ -282,7 +282,7 @@ class TestM1:
             world.memory.check_hot(Need("dep-a1", 4 * GIB, "A"), is_alone=False)
         assert error.value.code == "insufficient_memory"
         assert "needs about 4.0 GiB" in error.value.message
-        assert "may keep 8.0 GiB" in error.value.message
+        assert "may reserve 8.0 GiB" in error.value.message
         assert "this one keeps 5.0 GiB" in error.value.message
         world.memory.check_hot(Need("dep-b", 5 * GIB, "B"), is_alone=False)
         # The memory that it already keeps is not claimed again.

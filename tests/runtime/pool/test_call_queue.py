@@ -68,7 +68,7 @@ class TestLimits:
         with pytest.raises(RateLimitError) as caught:
             await world.call()
         assert caught.value.code == "queue_full"
-        assert "with the 59 requests before it" in caught.value.message
+        assert "With the 59 requests before it" in caught.value.message
         assert "about 60 s, but its limit is 60 s" in caught.value.message
         assert caught.value.headers["retry-after"] == "1"
         await world.answer_first(replica)
@@ -143,7 +143,7 @@ class TestKeys:
             await settle()
         calls += [call_of(world, "flood") for _ in range(9)]
         await settle()
-        with pytest.raises(RateLimitError, match="with the 59 requests before it"):
+        with pytest.raises(RateLimitError, match="With the 59 requests before it"):
             await call_of(world, "flood")
         new_call = call_of(world, "one")
         await settle()

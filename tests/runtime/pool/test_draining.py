@@ -244,7 +244,7 @@ class TestH5Memory:
             await call
         assert len(world.launcher.launched) == 1
         assert world.recorder.changes[-1] == (Status.FAILED, Reason.MEMORY_EXCEEDED)
-        with pytest.raises(CapacityError, match="tried again in 10 s"):
+        with pytest.raises(CapacityError, match="retried in 10 s"):
             await world.call()
 
     async def test_h5_while_it_loads(self, world: World) -> None:

@@ -133,7 +133,7 @@ class TestFailingLoad:
         world.launcher.fail = None
         world.clock.now += 1e6
         world.pool.tick()
-        again = r"needs timm\. It is tried again once"
+        again = r"needs timm\. The load is retried once"
         with pytest.raises(ModelLoadingError, match=again) as caught:
             await world.call()
         assert caught.value.headers == {"x-should-retry": "false"}
@@ -166,12 +166,12 @@ class TestCrashLoop:
         assert (stats.status, stats.reason) == (Status.FAILED, Reason.WORKER_LOST)
         assert "replica after replica ended soon after its start" in stats.message
         assert "signal 11 (SIGSEGV)" in stats.message
-        with pytest.raises(ModelLoadingError, match="tried again in 10 s"):
+        with pytest.raises(ModelLoadingError, match="retried in 10 s"):
             await world.call()
         # The start is retried, and the next pause is longer.
         world.clock.now += INITIAL_S
         await self.ended(world, -11)
-        with pytest.raises(ModelLoadingError, match="tried again in 20 s"):
+        with pytest.raises(ModelLoadingError, match="retried in 20 s"):
             await world.call()
 
     @pytest.mark.parametrize(("answers", "lived"), [(PROVED_ANSWERS, 6), (1, PROVED_S)])
@@ -199,7 +199,7 @@ class TestCrashLoop:
             world.pool.exited(replica, -8)
             with pytest.raises(CapacityError):
                 await call
-            with pytest.raises(ModelLoadingError, match=f"tried again in {pause:.0f} s"):
+            with pytest.raises(ModelLoadingError, match=f"retried in {pause:.0f} s"):
                 await world.call()
             world.clock.now += pause
 

@@ -69,7 +69,7 @@ class _Successors:
     def enter_thread(self) -> None: ...
 
     def admit(
-        self, identifier: int, tokens: Sequence[int], media: Any = None, *, anew: bool = False
+        self, identifier: int, tokens: Sequence[int], media: Any = None, *, fresh: bool = False
     ) -> int | None:
         return 0
 

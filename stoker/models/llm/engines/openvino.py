@@ -95,19 +95,19 @@ class OpenVinoRunner:
         tokens: Sequence[int],
         media: Any = None,
         *,
-        anew: bool = False,
+        fresh: bool = False,
         adapter: "Adapter | None" = None,
     ) -> int | None:
         if media is not None:
             raise ValueError("a converted model accepts no images")
         if adapter is None:
-            return self._cache.admit(identifier, tokens, anew=anew)
+            return self._cache.admit(identifier, tokens, fresh=fresh)
         if self.adapters is None:
             raise ValueError("a model that was converted without adapters accepts none")
         if adapter.saved:
             # The adapter was loaded for torch before the model was switched.
             adapter = self.adapters.get(adapter.name)
-        computed = self._cache.admit(identifier, tokens, anew=anew, kind=adapter.name)
+        computed = self._cache.admit(identifier, tokens, fresh=fresh, kind=adapter.name)
         if computed is not None:
             self._adapted[identifier] = adapter
         return computed

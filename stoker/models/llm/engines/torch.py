@@ -165,7 +165,7 @@ class TorchRunner:
         tokens: Sequence[int],
         media: Features | None = None,
         *,
-        anew: bool = False,
+        fresh: bool = False,
         adapter: Adapter | None = None,
     ) -> int | None:
         # This runner shares no computed tokens between sequences.
