@@ -180,7 +180,7 @@ class TestRefused:
             error = self.tried(account, artifact_id=artifact, adapter_of=base)
             assert error["param"] == "adapter_of"
         error = self.tried(account, artifact_id=served[""]["artifact_id"], adapter_of="base")
-        assert "no adapter" in error["message"]
+        assert "not an adapter" in error["message"]
 
     def test_with_what_is_the_bases(
         self, account: httpx.Client, served: dict[str, Any], artifact: str

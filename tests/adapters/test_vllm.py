@@ -31,7 +31,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("options", "words"),
     [
         ({"target_modules": ["q_proj"], "modules_to_save": ["up_proj"]}, "modules_to_save"),
-        ({"target_modules": ["q_proj"], "r": 65}, "rank of 64; it has 65"),
+        ({"target_modules": ["q_proj"], "r": 65}, "rank of at most 64; the adapter has 65"),
         ({"target_modules": ["q_proj", "v_proj"], "alpha_pattern": {"v_proj": 1}}, "one scale"),
         ({"target_modules": ["q_proj", "v_proj"], "rank_pattern": {"v_proj": 1}}, "one rank"),
         ({"target_modules": ["q_proj", "lm_head"]}, "adapted lm_head"),

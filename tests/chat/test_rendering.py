@@ -113,7 +113,7 @@ class TestLimits:
             with_template(source).rendered(TALK)
 
     def test_row6_output(self, with_template: Any) -> None:
-        with pytest.raises(TemplateLimitError, match=r"of it$"):
+        with pytest.raises(TemplateLimitError, match=r"produces more than [0-9]+ characters$"):
             with_template("{{ 'a' * 9000000 }}").rendered(TALK)
 
     @pytest.mark.parametrize("source", TOO_DEEP)

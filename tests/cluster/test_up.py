@@ -136,7 +136,7 @@ def test_a_gateway_that_was_killed_comes_back_where_it_was(cluster: Cluster, use
     before = cluster.said()["gateways"]
     state = cluster.data_dir / "gateway-2" / "server.json"
     os.kill(json.loads(state.read_text())["pid"], signal.SIGKILL)
-    until(lambda: "gateway-2 is there again" in cluster.log.read_text(), PATIENCE_S)
+    until(lambda: "gateway-2 is running again" in cluster.log.read_text(), PATIENCE_S)
     assert cluster.said()["gateways"] == before
     assert [ask(sdk) for sdk in sdks(cluster, used.key)] == [PARIS, PARIS]
 

@@ -165,7 +165,8 @@ def test_other_sizes_are_refused_with_the_nearest(
 ) -> None:
     field, message = refused(rules[family], width=size[0], height=size[1])
     assert field == "size"
-    assert f"not {size[0]}x{size[1]}. Nearest: {nearest}." in message
+    assert f"cannot make videos of {size[0]}x{size[1]}." in message
+    assert message.endswith(f"Nearest: {nearest}.")
 
 
 @pytest.mark.parametrize("family", MADE)

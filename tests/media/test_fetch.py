@@ -568,7 +568,7 @@ class TestBodies:
         async with serving() as gone:
             pass
         async with fetching() as fetcher:
-            assert "reached" in await refused(fetcher, gone.url())
+            assert "unreachable" in await refused(fetcher, gone.url())
 
     async def test_next_address_is_tried(self, site: Site) -> None:
         names = Names(example_test=[["127.0.0.2", "127.0.0.1"]])

@@ -173,7 +173,7 @@ class TestNoNumbers:
 def test_towers_of_different_widths(tmp_path: Path) -> None:
     """transformers builds such a model, which then fails on the first image."""
     align(tmp_path, projection=32)
-    with pytest.raises(ValueError, match=r"vectors of 32 numbers .* vectors of 24,"):
+    with pytest.raises(ValueError, match=r"text vectors have 32 numbers, .* vectors 24\."):
         shared("zero-shot-image-classification", tmp_path)
     align(tmp_path, projection=24)
     assert shared("zero-shot-image-classification", tmp_path)

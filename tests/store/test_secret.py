@@ -115,7 +115,7 @@ def test_a_server_that_does_not_start_ends(tmp_path: Path) -> None:
     assert server.process.returncode == 3
     events = [json.loads(line) for line in server.log.read_text().splitlines()]
     (why,) = [event["why"] for event in events if event["event"] == "server failed to start"]
-    assert "set it here, by STOKER_SECRET" in why
+    assert "Set it here in STOKER_SECRET" in why
 
 
 class TestSetting:

@@ -146,7 +146,7 @@ class TestLayout:
 
     def test_stride_as_long_as_a_part(self, layout: Any) -> None:
         local, _ = layout
-        with pytest.raises(RefusedError, match="less than the") as refused:
+        with pytest.raises(RefusedError, match=r"must be less than [0-9]+, the number") as refused:
             local.ask(asked(1, doc_stride=34))
         assert refused.value.failure.param == "doc_stride"
 

@@ -230,7 +230,9 @@ class TestRefused:
             local.ask(body(IMAGES[0], most, threshold=0, text_threshold=0.5)),
             detect(IMAGES[0], most, threshold=0, text_threshold=0.5),
         )
-        with pytest.raises(RefusedError, match=r"are 26 tokens together; .* at most 24") as refused:
+        with pytest.raises(
+            RefusedError, match=r"have 26 tokens in total; .* at most 24"
+        ) as refused:
             local.ask(body(IMAGES[0], [*most, "b"]))
         assert refused.value.failure.param == "candidate_labels"
 

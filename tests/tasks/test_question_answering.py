@@ -232,12 +232,12 @@ class TestRequest:
         ("body", "where"),
         [
             ({"question": "a"}, "context"),
-            ({"question": ["a", "b"], "context": ["a", "b", "c"]}, "as many"),
+            ({"question": ["a", "b"], "context": ["a", "b", "c"]}, "the same number"),
             ({"question": "a", "context": "b", "top_k": 1001}, "top_k"),
             ({"question": "a", "context": "b", "max_answer_len": 0}, "max_answer_len"),
             ({"question": "a", "context": "b", "doc_stride": -1}, "doc_stride"),
             ({"inputs": {"question": "a"}}, "'context' and 'question'"),
-            ({"inputs": {"question": "a", "context": "b"}, "question": "a"}, "beside it"),
+            ({"inputs": {"question": "a", "context": "b"}, "question": "a"}, "outside it"),
         ],
         ids=str,
     )

@@ -303,7 +303,7 @@ class TestItsEnd:
             async with listening(app.app, key_of(client)) as third:
                 await third.over()
             assert (third.status, third.error["error"]["code"]) == (429, "too_many_listeners")
-            assert third.error["error"]["message"].startswith("This key has 2 event streams")
+            assert third.error["error"]["message"].startswith("This key has 2 open event streams")
             async with listening(app.app, key_of(other)) as ear:
                 await ear.until(lambda name, _: name == "hello")
 

@@ -283,7 +283,7 @@ class TestM1:
         assert error.value.code == "insufficient_memory"
         assert "needs about 4.0 GiB" in error.value.message
         assert "may reserve 8.0 GiB" in error.value.message
-        assert "this one keeps 5.0 GiB" in error.value.message
+        assert "already reserves 5.0 GiB" in error.value.message
         world.memory.check_hot(Need("dep-b", 5 * GIB, "B"), is_alone=False)
         # The memory that it already keeps is not claimed again.
         world.memory.reserve(Need("dep-a1", 4 * GIB, "A"))

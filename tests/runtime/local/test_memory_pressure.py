@@ -136,8 +136,8 @@ class TestHot:
             assert refused.status_code == 503
             error = refused.json()["error"]
             assert error["code"] == "insufficient_memory"
-            assert f"may keep {round(BUDGET_MIB * 0.8)} MiB" in error["message"]
-            assert "this one keeps 0 MiB" in error["message"]
+            assert f"may reserve {round(BUDGET_MIB * 0.8)} MiB" in error["message"]
+            assert "already reserves 0 MiB" in error["message"]
             other.delete(f"/v1/deployments/{other_id}").raise_for_status()
         mine = created(account, artifact, "mine", readiness="hot")
         assert mine.status_code == 201, mine.text

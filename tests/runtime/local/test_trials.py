@@ -270,7 +270,7 @@ class TestInService:
         assert [error["code"] for error in asking.failed] == ["worker_lost"]
         assert asking.texts == {ANSWER}
         (event,) = world.events(made["id"], "engine_set_aside")
-        assert "soon after it began to use OpenVINO. OpenVINO in bfloat16 is set aside" in event
+        assert "soon after it began to use OpenVINO. OpenVINO in bfloat16 is disabled" in event
         verdicts = world.verdicts()
         assert (verdicts["bf16"]["passed"], verdicts["f32"]["passed"]) == (False, True)
 
