@@ -240,6 +240,6 @@ class TestOverHttp:
             assert first.headers["x-ratelimit-remaining-tokens"] == "3"
             refused = call(client, "tagger")
         error = check_error(refused, 429, "RateLimitError", "rate_limited")
-        assert "3 tokens a minute" in error["message"]
+        assert "3 tokens per minute" in error["message"]
         assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
         assert int(refused.headers["retry-after"]) >= 30

@@ -347,7 +347,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "compression": ({"output_compression": 50}, "output_compression", "needs 'output_format'"),
     "transparent": ({"background": "transparent"}, "background", ""),
     "quality": ({"quality": "hd"}, "quality", ""),
-    "style": ({"style": "vivid"}, "style", "is not served"),
+    "style": ({"style": "vivid"}, "style", "is not supported"),
     "stream of two": ({"stream": True, "n": 2}, "n", "must be 1"),
     "stream of links": (
         {"stream": True, "response_format": "url"},
