@@ -238,13 +238,13 @@ class TestAtTheTrial:
         failed = wait_for(world.client, made["id"], "failed")
         assert failed["reason"] == "engine_failed"
         assert failed["message"] == (
-            "OpenVINO cannot run it on this machine. In bfloat16: It ended by signal 8 (SIGFPE). "
+            "OpenVINO cannot run it on this machine. In bfloat16: It ended with signal 8 (SIGFPE). "
             "Set 'engine' to 'auto' or 'torch', or 'dtype' to 'auto'."
         )
         refused = world.ask(made["model"])
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "model_loading"
-        assert "In bfloat16: It ended by signal 8" in refused.json()["error"]["message"]
+        assert "In bfloat16: It ended with signal 8" in refused.json()["error"]["message"]
         assert refused.headers["x-should-retry"] == "false"
         # The hint in the message solves the problem.
         body = {"engine": "auto"}
