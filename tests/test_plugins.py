@@ -360,7 +360,7 @@ class TestBadPackages:
             (
                 "engines",
                 "stoker.models.engines.catalogue:OURS",
-                "is no EngineRecord, but",
+                "must be of type EngineRecord, not",
             ),
             ("engines", "toys:BAG", "two engines are called 'bag'"),
             ("tasks", "stoker.models.tasks.fill_mask:TASK", "two tasks are called 'fill-mask'"),
