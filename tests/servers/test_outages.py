@@ -13,7 +13,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from stoker.server import services
+from stoker.server import lifecycle
 from stoker.store.db import Database
 from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error, deploy, upload
 from tests.servers.support import OUTAGE_S, PATIENCE_S, Pair, until
@@ -145,7 +145,7 @@ async def test_an_end_is_bounded_where_the_database_stands_still(
     mortal: postgres.Cluster, tmp_path: Path
 ) -> None:
     pids: list[int] = []
-    with patch.object(services, "STEP_S", 0.5):
+    with patch.object(lifecycle, "STEP_S", 0.5):
         async with serving(tmp_path / "data", database_url=mortal.url) as app:
             (await app.account()).headers.clear()
             async with app.services.platform.database.reading() as session:

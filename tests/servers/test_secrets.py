@@ -148,9 +148,9 @@ def test_servers_that_are_given_one(tmp_path: Path) -> None:
             settings = {"STOKER_SECRET": ONE.decode(), **WITHOUT_MODELS}
             with running(tmp_path / "c" / "data", **shared, **settings) as third:
                 assert third.operator_key == two.a.operator_key
-            assert "Set it here, by STOKER_SECRET" in refused(tmp_path / "d" / "data", **shared)
+            assert "Set it here in STOKER_SECRET" in refused(tmp_path / "d" / "data", **shared)
             wrong = refused(tmp_path / "e" / "data", STOKER_SECRET=OTHER.decode(), **shared)
-            assert "Set their secret here, by STOKER_SECRET" in wrong
+            assert "Set their secret here in STOKER_SECRET" in wrong
             assert repeated(on_b) == repeated(on_a)
             made = on_a.post("/v1/api-keys", json={"scope": "account"}).raise_for_status()
             operator_key, answer = two.a.operator_key, made.json()["key"]

@@ -43,6 +43,8 @@ FOLDERS = {
     "tests/packaging/": FLEET,
     "tests/ray/": FLEET,
     "tests/servers/": FLEET,
+    "tests/store/test_connections.py": FLEET,
+    "tests/store/test_postgres.py": FLEET,
     "tests/demo/": SYSTEM,
     "tests/install/": SYSTEM,
     "tests/smoke/": SYSTEM,
