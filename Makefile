@@ -27,7 +27,7 @@ ALL_TESTS := $(PYTEST) -n 3 --no-loadscope-reorder
 QUICK_TESTS := unit or app or smoke
 
 # Tests without servers, and one short test file per resource against a real server.
-test: install-dev chat-templates
+test: install-dev chat-templates frontend/node_modules
 	$(ALL_TESTS) -m "$(QUICK_TESTS)"
 
 # All other tests: real servers, PostgreSQL, nodes, Ray, an object store, a browser.

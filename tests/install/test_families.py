@@ -34,5 +34,6 @@ def test_answers_as_elsewhere(
         return
     package, extra = needed
     build(tmp_path)
-    with pytest.raises(AssertionError, match=rf"needs {package}\. Run \S*pip install .*\[{extra}\]'"):
+    advice = rf"needs {package}\. Run \S*pip install .*\[{extra}\]'"
+    with pytest.raises(AssertionError, match=advice):
         push(users, tmp_path)
