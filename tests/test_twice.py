@@ -39,9 +39,17 @@ def test_a_failure_that_passes_by_itself_is_named(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert ran(folder, one=UNSTEADY, two="def test_good():\n    pass\n") == 0
-    assert (
-        "Unsteady, passed by themselves: test_one.py::test_fails_at_first" in capfd.readouterr().out
-    )
+    assert "Flaky, passed alone: test_one.py::test_fails_at_first" in capfd.readouterr().out
+
+
+def test_a_failed_fixture_counts_as_one_failure(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fixture = UNSTEADY.replace("def test_fails_at_first():", "def begun():")
+    fixture = fixture.replace("def begun", "@pytest.fixture(scope='module')\ndef begun")
+    tests = "".join(f"def test_{number}(begun):\n    pass\n" for number in range(twice.MOST + 1))
+    assert ran(folder, one=f"import pytest\n{fixture}{tests}") == 0
+    assert "Flaky, passed alone: test_one.py::test_0, " in capfd.readouterr().out
 
 
 def test_what_fails_twice_fails(folder: Path) -> None:
@@ -53,7 +61,7 @@ def test_many_failures_are_no_accident(folder: Path, capfd: pytest.CaptureFixtur
         f"number{number}": UNSTEADY.replace('"seen"', f'"seen{number}"') for number in range(4)
     }
     assert ran(folder, **files) == 1
-    assert "once more" not in capfd.readouterr().out
+    assert "Retried" not in capfd.readouterr().out
 
 
 def test_tests_that_were_not_run_are_not_forgotten(
@@ -64,4 +72,4 @@ def test_tests_that_were_not_run_are_not_forgotten(
     """
     later = "import pytest\ndef test_end():\n    pytest.exit('over', returncode=2)\n"
     assert ran(folder, one=UNSTEADY, two=later) == 2
-    assert "once more" not in capfd.readouterr().out
+    assert "Retried" not in capfd.readouterr().out

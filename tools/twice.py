@@ -2,8 +2,8 @@
 
 Thousands of tests with real processes share two cores. Occasionally, one of them waits longer than
 its limit. Such a test must neither hide the results of other tests nor stay hidden. It is reported
-as unsteady and must be fixed. A test that fails twice fails the run, and so do more than a few
-failures at once.
+as flaky and must be fixed. A test that fails twice fails the run. So do failures in more than a few
+files, counted by file because a failed fixture fails every test that shares it.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from tools.marks import ROOT
 
 MOST = 3
-"""Maximum number of failures that are retried."""
+"""Maximum number of files whose failures are retried."""
 FAILED = 1
 """pytest's exit status if all tests ran and some failed."""
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
@@ -26,12 +26,13 @@ def main(arguments: Sequence[str]) -> int:
     LAST_FAILED.unlink(missing_ok=True)
     status = _pytest(*arguments)
     names = _names(LAST_FAILED)
-    if status != FAILED or not 0 < len(names) <= MOST:
+    files = {name.partition("::")[0] for name in names}
+    if status != FAILED or not 0 < len(files) <= MOST:
         return status
-    _tell("Tried once more, by themselves", names)
+    _tell("Retried alone", names)
     status = _pytest("-v", *names)
     if status == 0:
-        _tell("Unsteady, passed by themselves", names)
+        _tell("Flaky, passed alone", names)
     return status
 
 

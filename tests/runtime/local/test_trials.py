@@ -101,6 +101,16 @@ class World:
         response = self.client.get(path, params={"order": "asc", "limit": 100}).raise_for_status()
         return [event["message"] for event in response.json()["data"] if event["reason"] == reason]
 
+    def wait_events(self, identifier: str, reason: str, count: int = 1) -> list[str]:
+        """Returns the same as `events`, once there are so many: events are stored later than the
+        deployment's status changes.
+        """
+        deadline = time.monotonic() + 120
+        while len(messages := self.events(identifier, reason)) < count:
+            assert time.monotonic() < deadline, messages
+            time.sleep(0.1)
+        return messages
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
@@ -173,7 +183,7 @@ class TestAtTheTrial:
         assert asking.texts == {ANSWER}
         verdicts = world.verdicts()
         assert (verdicts["bf16"]["passed"], verdicts["f32"]["passed"]) == (False, True)
-        (event,) = world.events(made["id"], "engine_set_aside")
+        (event,) = world.wait_events(made["id"], "engine_set_aside")
         assert event.startswith("OpenVINO in bfloat16 is not used on this machine. It ")
         telling = {"sigfpe": "SIGFPE", "sigsegv": "SIGSEGV", "hang": "hung", "wrong": "differs"}
         assert telling[how] in event
@@ -189,10 +199,7 @@ class TestAtTheTrial:
         world.goes_wrong("trial", ["bf16", "f32"], "sigsegv")
         made = world.deploy()
         with Asking(world, made["model"]) as asking:
-            deadline = time.monotonic() + 120
-            while len(world.events(made["id"], "engine_set_aside")) < 2:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            world.wait_events(made["id"], "engine_set_aside", count=2)
         assert asking.failed == []
         assert asking.texts == {ANSWER}
         assert {worker["engine"] for worker in deployment(world.client, made["id"])["workers"]} == {
@@ -205,10 +212,7 @@ class TestAtTheTrial:
         made = world.deploy("feature-extraction")
         body = {"model": made["model"], "inputs": "a boat"}
         before = world.client.post(FEATURES, json=body).raise_for_status().json()
-        deadline = time.monotonic() + 120
-        while not (events := world.events(made["id"], "engine_set_aside")):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        events = world.wait_events(made["id"], "engine_set_aside")
         assert events[0].startswith("OpenVINO in float32 is not used on this machine.")
         assert world.client.post(FEATURES, json=body).json() == pytest.approx(before, abs=1e-6)
         assert world.engines(made["id"]) == ["torch"]
@@ -223,7 +227,7 @@ class TestAtTheTrial:
         assert failed["message"].startswith("OpenVINO cannot run it on this machine. In int8: ")
         assert why in failed["message"]
         assert failed["message"].endswith(" Set 'dtype' to 'auto'.")
-        (event,) = world.events(made["id"], "engine_set_aside")
+        (event,) = world.wait_events(made["id"], "engine_set_aside")
         assert event.startswith("OpenVINO in int8 is not used on this machine. ")
         # The hint in the message solves the problem.
         body = {"dtype": "auto"}
@@ -269,7 +273,7 @@ class TestInService:
             world.ask(made["model"])
         assert [error["code"] for error in asking.failed] == ["worker_lost"]
         assert asking.texts == {ANSWER}
-        (event,) = world.events(made["id"], "engine_set_aside")
+        (event,) = world.wait_events(made["id"], "engine_set_aside")
         assert "soon after it began to use OpenVINO. OpenVINO in bfloat16 is disabled" in event
         verdicts = world.verdicts()
         assert (verdicts["bf16"]["passed"], verdicts["f32"]["passed"]) == (False, True)
