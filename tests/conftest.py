@@ -176,7 +176,7 @@ def pytest_runtest_makereport(
         if isinstance(error, httpx.HTTPStatusError):
             with contextlib.suppress(httpx.StreamError):
                 report.sections.append(("answer", error.response.text[:4_000]))
-        for server in Server.started:
+        for server in reversed(Server.started):
             if lines := server.last_lines():
                 report.sections.append((f"log of {server.log.name}", lines))
     return report

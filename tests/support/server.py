@@ -78,10 +78,12 @@ class Server:
         return [line.decode() for line in whole.splitlines() if HELD.encode() in line]
 
     def last_lines(self) -> str:
-        """Returns the end of the log, since the last call of `held_loop`, of the server and its
-        replicas.
+        """Returns the last errors and the end of the log, since the last call of `held_loop`, of
+        the server and its replicas. The errors come first, because CI shows only the beginning.
         """
-        return self._unread()[-8_000:].decode(errors="replace")
+        unread = self._unread()
+        errors = [line for line in unread.splitlines() if b'"level": "error"' in line]
+        return b"\n".join([*errors[-3:], unread[-4_000:]]).decode(errors="replace")
 
     def _unread(self) -> bytes:
         if not self.log.exists():
