@@ -342,9 +342,11 @@ def from_validation(
         return InvalidRequestError(
             f"'{param}' is required." if param else "A JSON body is required.", param=param
         )
-    prefix = f"'{param}': " if param else ""
     message = str(first["msg"]).removeprefix("Value error, ")
-    return InvalidRequestError(f"{prefix}{message}.", param=param)
+    # Some messages continue a sentence that begins with the field's name.
+    separator = " " if message.startswith("is ") else ": "
+    sentence = f"'{param}'{separator}{message}" if param else message
+    return InvalidRequestError(sentence if sentence.endswith("?") else f"{sentence}.", param=param)
 
 
 def _fault_of_json(error: Mapping[str, Any]) -> str:
