@@ -1,19 +1,19 @@
 /** Root component: shows the pages, or the sign-in page. */
 
-import { LocationProvider, Route, Router } from "preact-iso";
 import type { ComponentType } from "preact";
 import { useEffect, useErrorBoundary } from "preact/hooks";
+import { LocationProvider, Route, Router } from "preact-iso";
 import { CONSOLE } from "./api/base";
-import { chosenAccount, hasAccount, isOperator, look, session, signIn, endedBecause } from "./api/session";
 import { shown } from "./api/errors";
+import { chosenAccount, endedBecause, hasAccount, isOperator, look, session, signIn } from "./api/session";
 import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/sign-in";
+import { Shell } from "./shell";
+import { connection, follow } from "./state/events";
 import { lookForNodes, nodes } from "./state/nodes";
 import { clear } from "./state/store";
-import { connection, follow } from "./state/events";
 import { deferred } from "./ui/deferred";
 import { useEvery } from "./ui/hooks";
-import { Shell } from "./shell";
 import { Button, Empty, PageHead, Skeleton } from "./ui/parts";
 
 const DeploymentPage = deferred(() => import("./pages/deployment"));

@@ -72,9 +72,7 @@ export function ago(value: string | number | null | undefined, now = Date.now())
 
 export function moment(value: string | number | null | undefined): string {
   const found = date(value);
-  return found
-    ? found.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
-    : "–";
+  return found ? found.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }) : "–";
 }
 
 export function clock(value: string | number | null | undefined): string {
@@ -82,7 +80,8 @@ export function clock(value: string | number | null | undefined): string {
 }
 
 /** Bidirectional marks and control characters. */
-const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const HIDDEN =
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
 /** Returns untrusted text without characters that reorder or hide nearby text. */
 export function plain(text: string, most = 256): string {

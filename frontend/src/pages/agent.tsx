@@ -1,7 +1,7 @@
 /** Agent page: the agent and its runs. */
 
-import { useLocation, useRoute } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
+import { useLocation, useRoute } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Run } from "../api/types";
@@ -71,7 +71,15 @@ export default function AgentPage() {
       <Card title="New run">
         <form class="stack" onSubmit={(event) => void submit(event)}>
           <Field label="Input">
-            {(id) => <textarea id={id} rows={3} required value={input} onInput={(event) => setInput(event.currentTarget.value)} />}
+            {(id) => (
+              <textarea
+                id={id}
+                rows={3}
+                required
+                value={input}
+                onInput={(event) => setInput(event.currentTarget.value)}
+              />
+            )}
           </Field>
           <ErrorNote error={asking.error} />
           <div class="actions">
@@ -108,7 +116,9 @@ export default function AgentPage() {
           onYes={() => void erase()}
           onClose={() => setDeleting(false)}
         >
-          <p>This stops all runs of the agent and erases their inputs, events and outputs. Their cost stays on the bill.</p>
+          <p>
+            This stops all runs of the agent and erases their inputs, events and outputs. Their cost stays on the bill.
+          </p>
         </Confirm>
       )}
     </>

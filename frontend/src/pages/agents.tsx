@@ -1,5 +1,5 @@
-import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Agent } from "../api/types";
@@ -76,7 +76,14 @@ function NewAgent({ onClose }: { onClose: () => void }) {
       <form class="stack" onSubmit={(event) => void submit(event)}>
         <Field label="Name">
           {(id) => (
-            <input id={id} type="text" required maxLength={128} value={name} onInput={(event) => setName(event.currentTarget.value)} />
+            <input
+              id={id}
+              type="text"
+              required
+              maxLength={128}
+              value={name}
+              onInput={(event) => setName(event.currentTarget.value)}
+            />
           )}
         </Field>
         <Field label="Model">
@@ -92,7 +99,14 @@ function NewAgent({ onClose }: { onClose: () => void }) {
           )}
         </Field>
         <Field label="Instructions">
-          {(id) => <textarea id={id} rows={4} value={instructions} onInput={(event) => setInstructions(event.currentTarget.value)} />}
+          {(id) => (
+            <textarea
+              id={id}
+              rows={4}
+              value={instructions}
+              onInput={(event) => setInstructions(event.currentTarget.value)}
+            />
+          )}
         </Field>
         <p class="note">Add tools with the API or the command line.</p>
         <ErrorNote error={acting.error} />

@@ -1,7 +1,7 @@
 /** Form that deploys an artifact. */
 
-import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Artifact, DeploymentCreate } from "../api/types";
@@ -77,7 +77,13 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
               {(id, hint) => (
                 <>
                   <Find />
-                  <select id={id} required aria-describedby={hint} value={base} onChange={(event) => setBase(event.currentTarget.value)}>
+                  <select
+                    id={id}
+                    required
+                    aria-describedby={hint}
+                    value={base}
+                    onChange={(event) => setBase(event.currentTarget.value)}
+                  >
                     <option value="">Select a deployment</option>
                     {bases.map((one) => (
                       <option key={one.id}>{one.model}</option>
@@ -87,9 +93,17 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
               )}
             </Field>
           ) : (
-            <Field label="Readiness" hint="cold: loads on request. warm: stays loaded while memory allows. hot: always loaded.">
+            <Field
+              label="Readiness"
+              hint="cold: loads on request. warm: stays loaded while memory allows. hot: always loaded."
+            >
               {(id, hint) => (
-                <select id={id} aria-describedby={hint} value={readiness} onChange={(event) => setReadiness(event.currentTarget.value)}>
+                <select
+                  id={id}
+                  aria-describedby={hint}
+                  value={readiness}
+                  onChange={(event) => setReadiness(event.currentTarget.value)}
+                >
                   <option>cold</option>
                   <option>warm</option>
                   <option>hot</option>

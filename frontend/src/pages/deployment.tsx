@@ -1,7 +1,7 @@
 /** Deployment page with its tabs. */
 
-import { useLocation, useRoute } from "preact-iso";
 import { useState } from "preact/hooks";
+import { useLocation, useRoute } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Deployment } from "../api/types";
@@ -125,7 +125,9 @@ function Head({ deployment }: { deployment: Deployment }) {
       <Card>
         <div class="row">
           <Status value={deployment.status} />
-          <span class={deployment.status === "failed" ? "bad-text grow" : "grow"}>{plain(deployment.message, 1000)}</span>
+          <span class={deployment.status === "failed" ? "bad-text grow" : "grow"}>
+            {plain(deployment.message, 1000)}
+          </span>
         </div>
         {loading.map((one) => (
           <Bar key={one.id} value={one.progress} label="Loading" />
@@ -166,10 +168,7 @@ function Facts({ deployment }: { deployment: Deployment }) {
     ["Precision", deployment.dtype],
     ["Replicas", `${deployment.workers.length} (${deployment.replicas.min} to ${deployment.replicas.max})`],
     ["Memory in use", bytes(held)],
-    [
-      "Memory per replica",
-      `${bytes(deployment.memory.bytes)}${deployment.memory.is_measured ? "" : " (estimated)"}`,
-    ],
+    ["Memory per replica", `${bytes(deployment.memory.bytes)}${deployment.memory.is_measured ? "" : " (estimated)"}`],
   ];
   return (
     <dl class="facts">

@@ -63,10 +63,15 @@ export default function Keys() {
                 { name: "Key", cell: (one) => <code>sk-{one.public_id}-…</code> },
                 { name: "Access", cell: mayDo },
                 { name: "Limits per minute", cell: limits },
-                { name: "Last used", cell: (one) => <span title={moment(one.last_used_at)}>{ago(one.last_used_at)}</span> },
+                {
+                  name: "Last used",
+                  cell: (one) => <span title={moment(one.last_used_at)}>{ago(one.last_used_at)}</span>,
+                },
                 {
                   name: "Expires",
-                  cell: (one) => <span title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</span>,
+                  cell: (one) => (
+                    <span title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</span>
+                  ),
                 },
                 {
                   name: "Actions",
@@ -76,7 +81,12 @@ export default function Keys() {
                       <Button class="small" onClick={() => setRotated(one)} aria-label={`Rotate ${one.public_id}`}>
                         Rotate
                       </Button>
-                      <Button kind="quiet" class="small" onClick={() => setRevoked(one)} aria-label={`Revoke ${one.public_id}`}>
+                      <Button
+                        kind="quiet"
+                        class="small"
+                        onClick={() => setRevoked(one)}
+                        aria-label={`Revoke ${one.public_id}`}
+                      >
                         Revoke
                       </Button>
                     </span>

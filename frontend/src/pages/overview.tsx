@@ -198,7 +198,13 @@ function Row({ deployment }: { deployment: Deployment }) {
         <span class="bar" aria-hidden="true">
           <span class="bar-fill" style={{ width: `${budget ? Math.min(100, (100 * held) / budget) : 0}%` }} />
         </span>
-        {held > 0 ? bytes(held) : <span class="note" title="Memory needed when loaded">needs {bytes(deployment.memory.bytes)}</span>}
+        {held > 0 ? (
+          bytes(held)
+        ) : (
+          <span class="note" title="Memory needed when loaded">
+            needs {bytes(deployment.memory.bytes)}
+          </span>
+        )}
       </span>
     </>
   );
@@ -214,7 +220,11 @@ function Recent() {
       ) : (
         <ol class="events">
           {recent.map((notice) => (
-            <Told key={`${notice.created_at}${notice.deployment_id}${notice.type}`} notice={notice} isKnown={known.has(notice.model)} />
+            <Told
+              key={`${notice.created_at}${notice.deployment_id}${notice.type}`}
+              notice={notice}
+              isKnown={known.has(notice.model)}
+            />
           ))}
         </ol>
       )}

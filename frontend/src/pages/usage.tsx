@@ -43,7 +43,12 @@ export default function Usage() {
   return (
     <>
       <PageHead title="Usage and credits">
-        <select aria-label="Time range" class="small" value={String(days)} onChange={(event) => setDays(Number(event.currentTarget.value))}>
+        <select
+          aria-label="Time range"
+          class="small"
+          value={String(days)}
+          onChange={(event) => setDays(Number(event.currentTarget.value))}
+        >
           {RANGES.map(([value, name]) => (
             <option key={value} value={String(value)}>
               {name}
@@ -63,8 +68,8 @@ export default function Usage() {
                   <p class="figure">{credits(total.microcredits)} credits</p>
                   <p class="note">
                     {credits(total.memory_microcredits)} for memory, {credits(total.storage_microcredits)} for storage.{" "}
-                    {count(total.requests)} requests, {count(total.errors)} errors, {count(total.input_tokens)} input tokens,{" "}
-                    {count(total.output_tokens)} output tokens.
+                    {count(total.requests)} requests, {count(total.errors)} errors, {count(total.input_tokens)} input
+                    tokens, {count(total.output_tokens)} output tokens.
                   </p>
                 </>
               )}
@@ -151,7 +156,8 @@ function Transfers() {
               <div key={name}>
                 <dt>{name === "storage_bytes" ? "storage" : name.replaceAll("_", " ")}</dt>
                 <dd>
-                  {shown(one?.used)} <span class="note">{one?.limit == null ? "(no limit)" : `of ${shown(one.limit)}`}</span>
+                  {shown(one?.used)}{" "}
+                  <span class="note">{one?.limit == null ? "(no limit)" : `of ${shown(one.limit)}`}</span>
                 </dd>
               </div>
             );

@@ -65,9 +65,7 @@ export function follow(): () => void {
     on("deployment.deleted", (data) => store.changed((JSON.parse(data) as { id: string }).id));
     on("notice", (data) => store.note(JSON.parse(data) as Notice));
     on("stats", (data) => store.tell(JSON.parse(data) as Stats));
-    const others: Changed["type"][] = [
-      "artifact", "artifact.deleted", "video", "video.deleted", "run", "run.deleted",
-    ];
+    const others: Changed["type"][] = ["artifact", "artifact.deleted", "video", "video.deleted", "run", "run.deleted"];
     for (const type of others) on(type, (data) => heard(type, data));
     source.onerror = () => {
       source?.close();

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type ApiError, shown } from "../api/errors";
 import type { Deployment } from "../api/types";
-import { areLoaded, epoch, listed, reached, seek, type Sought } from "./store";
+import { areLoaded, epoch, listed, reached, type Sought, seek } from "./store";
 
 const TYPING_MS = 200;
 
@@ -71,7 +71,9 @@ export function useSought(search: string, status: string): Found {
     return () => window.clearTimeout(timer);
   }, [search, status, isAll, missed, areLoaded.value]);
 
-  const rows = listed.value.filter((one) => (cursor === null || cursor === NOT_YET || one.id >= cursor) && matches(one, sought));
+  const rows = listed.value.filter(
+    (one) => (cursor === null || cursor === NOT_YET || one.id >= cursor) && matches(one, sought),
+  );
   return {
     rows,
     isWhole: cursor === null,

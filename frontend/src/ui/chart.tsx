@@ -93,9 +93,7 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
 /** Returns indexes of values without a neighbour to draw a line to. */
 function isolated(plot: uPlot, series: number): number[] {
   const values: (number | null | undefined)[] = Array.from(plot.data[series] ?? []);
-  return values.flatMap((value, at) =>
-    value != null && values[at - 1] == null && values[at + 1] == null ? [at] : [],
-  );
+  return values.flatMap((value, at) => (value != null && values[at - 1] == null && values[at + 1] == null ? [at] : []));
 }
 
 function dataOf(times: number[], lines: Line[]): uPlot.AlignedData {

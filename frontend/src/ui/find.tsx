@@ -1,8 +1,8 @@
 /** Search for deployments in long lists that are only partly loaded. */
 
 import { useEffect, useState } from "preact/hooks";
-import { deployments, reached, seek } from "../state/store";
 import { count } from "../lib/format";
+import { deployments, reached, seek } from "../state/store";
 
 const TYPING_MS = 200;
 

@@ -130,7 +130,10 @@ function Compared({ deployment, version }: { deployment: Deployment; version: Ve
     ["Dropped", count(found.dropped)],
     ["Equal top labels", percent(found.equal_top_labels, 1)],
     ["Equal texts", percent(found.equal_texts, 1)],
-    ["Cosine similarity, mean / min", `${found.mean_cosine?.toFixed(4) ?? "–"} / ${found.least_cosine?.toFixed(4) ?? "–"}`],
+    [
+      "Cosine similarity, mean / min",
+      `${found.mean_cosine?.toFixed(4) ?? "–"} / ${found.least_cosine?.toFixed(4) ?? "–"}`,
+    ],
     ["Largest difference", found.difference?.toPrecision(3) ?? "–"],
     ["Live mean latency", ms(found.live.mean_ms)],
     ["Mirror mean latency", ms(found.mirror.mean_ms)],

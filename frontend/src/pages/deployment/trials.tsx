@@ -52,8 +52,8 @@ export default function Trials({ deployment }: { deployment: Deployment }) {
         }
       >
         <p class="note">
-          A trial loads each engine, precision and weight format, and times it on generated inputs. It compares the answers
-          with torch in float32. Live calls have priority.
+          A trial loads each engine, precision and weight format, and times it on generated inputs. It compares the
+          answers with torch in float32. Live calls have priority.
         </p>
         {!wanted && <ErrorNote error={acting.error} />}
         {trials.frame(

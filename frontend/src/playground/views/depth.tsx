@@ -18,7 +18,11 @@ function shade(value: number): [number, number, number] {
   const low = SCALE[Math.floor(at)] ?? [0, 0, 0];
   const high = SCALE[Math.ceil(at)] ?? low;
   const part = at - Math.floor(at);
-  return [0, 1, 2].map((one) => (low[one] ?? 0) + part * ((high[one] ?? 0) - (low[one] ?? 0))) as [number, number, number];
+  return [0, 1, 2].map((one) => (low[one] ?? 0) + part * ((high[one] ?? 0) - (low[one] ?? 0))) as [
+    number,
+    number,
+    number,
+  ];
 }
 
 export default function Depth({ answer, file }: { answer: { depth: string }; file: File | undefined }) {
