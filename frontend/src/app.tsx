@@ -145,16 +145,19 @@ function Pages() {
   );
 }
 
+function refreshNodes(): void {
+  lookForNodes().catch(() => undefined);
+}
+
 function SignedIn() {
   const account = chosenAccount.value;
   const isOwned = hasAccount.value;
   const isOverAll = isOperator.value;
-  const look = () => void lookForNodes().catch(() => undefined);
   useEffect(() => {
     nodes.value = undefined;
-    if (isOverAll) look();
+    if (isOverAll) refreshNodes();
   }, [isOverAll]);
-  useEvery(NODES_MS, look, isOverAll);
+  useEvery(NODES_MS, refreshNodes, isOverAll);
   useEffect(() => {
     clear();
     return isOwned ? follow() : undefined;

@@ -81,6 +81,7 @@ export function clock(value: string | number | null | undefined): string {
 
 /** Bidirectional marks and control characters. */
 const HIDDEN =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: The expression finds control characters.
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
 /** Returns untrusted text without characters that reorder or hide nearby text. */

@@ -29,6 +29,7 @@ export default function AgentPage() {
   const [isDeleting, setDeleting] = useState(false);
   const asking = useActing();
   const erasing = useActing();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `reload` does the same.
   useEffect(
     () =>
       onChange((changed) => {

@@ -36,6 +36,7 @@ export default function ArtifactPage() {
     [id],
   );
   const going = uploads.value.get(id);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `reload` does the same.
   useEffect(() => {
     if (going?.isOver) loaded.reload();
   }, [going?.isOver]);

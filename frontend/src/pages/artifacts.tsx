@@ -19,6 +19,7 @@ const MOST_NAME = 128;
 
 export default function Artifacts() {
   const artifacts = usePaged<Artifact>("/v1/model-artifacts");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `change` does the same.
   useEffect(
     () =>
       onChange((changed) => {

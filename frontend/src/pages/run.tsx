@@ -111,6 +111,7 @@ export default function RunPage() {
 /** Loads and follows all events. Calls `changed` if the run's state may have changed. */
 function useEvents(agent: string, id: string, changed: () => void): RunEvent[] {
   const [events, setEvents] = useState<RunEvent[]>([]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `changed` does the same.
   useEffect(() => {
     let source: EventSource | null = null;
     let isOver = false;

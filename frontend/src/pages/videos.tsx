@@ -20,6 +20,7 @@ export default function Videos() {
   const [erased, setErased] = useState<Video | null>(null);
   const [played, setPlayed] = useState<Video | null>(null);
   const acting = useActing();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `change` does the same.
   useEffect(
     () =>
       onChange((changed) => {

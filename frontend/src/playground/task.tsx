@@ -1,7 +1,7 @@
 /** One endpoint: input form, output and API call. */
 
 import { useRef, useState } from "preact/hooks";
-import { ApiError, shown } from "../api/errors";
+import { type ApiError, shown } from "../api/errors";
 import { ms } from "../lib/format";
 import { CallTabs } from "../ui/calls";
 import { Button, Card, ErrorNote } from "../ui/parts";

@@ -36,7 +36,8 @@ export function useSought(search: string, status: string): Found {
   /** Loads the page after an ID, and further pages down to `until`. */
   async function ask(after: string | null, until: string | null = null): Promise<void> {
     const now = asked.current;
-    const mine = (now.turn += 1);
+    now.turn += 1;
+    const mine = now.turn;
     now.isBusy = true;
     try {
       let next = await seek(sought, after);
@@ -56,6 +57,7 @@ export function useSought(search: string, status: string): Found {
 
   const missed = epoch.value;
   const before = useRef("");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Loading more matches must not restart the search.
   useEffect(() => {
     asked.current.turn += 1;
     asked.current.isBusy = false;

@@ -49,6 +49,7 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
   const shape = lines.map((line) => line.name).join();
   const isEmpty = lines.every((line) => line.values.every((value) => value === null));
 
+  // biome-ignore lint/correctness/useExhaustiveDependencies: The next effect draws new data.
   useEffect(() => {
     const element = box.current;
     if (!element) return undefined;

@@ -23,6 +23,7 @@ export function useLoaded<T>(read: () => Promise<T>, by: readonly unknown[]): Lo
   const state = useRef({ isReading: false, isAgain: false });
   const again = () => setTurn((now) => now + 1);
   const missed = epoch.value;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `by` contains the dependencies of `read`.
   useEffect(() => {
     const now = state.current;
     let isOver = false;

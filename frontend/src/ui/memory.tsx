@@ -19,6 +19,7 @@ export function MemoryBar() {
     .map(([id, one]) => ({ id, bytes: one.memory_bytes, model: deployments.value.get(id)?.model ?? id }))
     .sort((a, b) => b.bytes - a.bytes);
   const unknown = shares.filter((one) => !deployments.value.has(one.id)).slice(0, NAMED);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: The joined IDs identify the array.
   useEffect(() => want(unknown.map((one) => one.id)), [unknown.map((one) => one.id).join()]);
   const mine = shares.reduce((sum, one) => sum + one.bytes, 0);
   const rest = Math.max(0, used - mine);

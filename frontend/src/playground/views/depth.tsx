@@ -62,6 +62,7 @@ interface DrawingProps {
 /** The canvas exists when drawing starts, because the image loads first. */
 function Drawing({ depth, strength, isOver, onWrong }: DrawingProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `onWrong` does the same.
   useEffect(() => {
     let isGone = false;
     picture(depth).then(

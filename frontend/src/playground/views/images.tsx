@@ -28,7 +28,9 @@ export default function Images({ images = [], blobs = [] }: Props) {
   useEffect(() => {
     const urls = blobs.map((blob) => URL.createObjectURL(blob));
     setMade(urls);
-    return () => urls.forEach((url) => URL.revokeObjectURL(url));
+    return () => {
+      for (const url of urls) URL.revokeObjectURL(url);
+    };
   }, [blobs]);
   const sources = [...images.map(source), ...made].filter(Boolean);
   return (
