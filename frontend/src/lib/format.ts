@@ -6,11 +6,11 @@ export function bytes(value: number | null | undefined): string {
   if (value == null) return "–";
   let size = value;
   let unit = 0;
-  while (size >= 1000 && unit < UNITS.length - 1) {
+  while (Math.round(size) >= 1000 && unit < UNITS.length - 1) {
     size /= 1000;
     unit += 1;
   }
-  return `${size >= 100 || unit === 0 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+  return `${size >= 99.95 || unit === 0 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
 }
 
 export function count(value: number | null | undefined): string {
@@ -20,13 +20,13 @@ export function count(value: number | null | undefined): string {
 export function rate(value: number | null | undefined): string {
   if (value == null) return "–";
   if (value === 0) return "0/s";
-  return `${value >= 10 ? Math.round(value) : value.toFixed(1)}/s`;
+  return `${value >= 9.95 ? Math.round(value) : value.toFixed(1)}/s`;
 }
 
 export function ms(value: number | null | undefined): string {
   if (value == null) return "–";
-  if (value >= 10_000) return `${(value / 1000).toFixed(1)} s`;
-  return `${value >= 10 ? Math.round(value) : value.toFixed(1)} ms`;
+  if (value >= 9999.5) return `${(value / 1000).toFixed(1)} s`;
+  return `${value >= 9.95 ? Math.round(value) : value.toFixed(1)} ms`;
 }
 
 export function percent(value: number | null | undefined, digits = 0): string {

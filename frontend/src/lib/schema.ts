@@ -152,7 +152,7 @@ export function fieldsOf(schema: Schema, definitions: Definitions, media: Record
     });
   }
   const order = ["media", "table", "text", "line", "lines"];
-  const rank = (field: Field) => (field.isInput ? 0 : 100) + ((order.indexOf(field.kind) + 6) % 7);
+  const rank = (field: Field) => (field.isInput ? 0 : 100) + ((order.indexOf(field.kind) + 6) % 6);
   return found.sort((a, b) => rank(a) - rank(b));
 }
 
@@ -169,7 +169,7 @@ export function tableOf(text: string): Record<string, string[]> {
 /** Splits one line of CSV (RFC 4180, without line breaks in cells). */
 function cells(line: string): string[] {
   const found: string[] = [];
-  const pattern = /(?:^|,)\s*(?:"((?:[^"]|"")*)"\s*(?=,|$)|([^,]*))/g;
+  const pattern = /(?<=^|,)\s*(?:"((?:[^"]|"")*)"\s*(?=,|$)|([^,]*))/g;
   for (const [, quoted, bare] of line.matchAll(pattern)) {
     found.push(quoted !== undefined ? quoted.replaceAll('""', '"') : (bare ?? "").trim());
   }

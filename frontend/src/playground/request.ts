@@ -18,7 +18,7 @@ function read(field: Field, text: string): unknown {
         .map((line) => line.trim())
         .filter(Boolean);
     case "table":
-      return text.trim().startsWith("{") ? parsed(field, text) : tableOf(text);
+      return /^\s*[{[]/.test(text) ? parsed(field, text) : tableOf(text);
     case "json":
       return parsed(field, text);
     default:
