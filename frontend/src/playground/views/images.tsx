@@ -23,7 +23,9 @@ function kind(base64: string): string {
   return base64.startsWith("UklGR") ? "webp" : "png";
 }
 
-export default function Images({ images = [], blobs = [] }: Props) {
+const NO_BLOBS: Blob[] = [];
+
+export default function Images({ images = [], blobs = NO_BLOBS }: Props) {
   const [made, setMade] = useState<string[]>([]);
   useEffect(() => {
     const urls = blobs.map((blob) => URL.createObjectURL(blob));

@@ -1,4 +1,4 @@
-import{s as e}from"./hooks-BVC9FLyP.js";import{B as t,C as n,D as r,r as i,t as a}from"./hooks-9eT5WyI-.js";import{c as o,d as s,l as c}from"./format-DyiqW3ir.js";import{b as l,g as u,h as d,l as f,m as p,u as m}from"./index-DoxSXcxE.js";import{n as h,t as g}from"./jsxRuntime-BY_AK3X-.js";var _=`[
+import{s as e}from"./hooks-BVC9FLyP.js";import{B as t,C as n,D as r,r as i,t as a}from"./hooks-9eT5WyI-.js";import{c as o,d as s,l as c}from"./format-DyiqW3ir.js";import{b as l,g as u,h as d,l as f,m as p,u as m}from"./index-DDj4HYaB.js";import{n as h,t as g}from"./jsxRuntime-BY_AK3X-.js";var _=`[
   {
     "name": "finds the city",
     "request": {"inputs": "Siemens is in Berlin."},
