@@ -11,7 +11,7 @@ import { SignIn } from "./pages/sign-in";
 import { Shell } from "./shell";
 import { connection, follow } from "./state/events";
 import { lookForNodes, nodes } from "./state/nodes";
-import { clear } from "./state/store";
+import { store } from "./state/store";
 import { deferred } from "./ui/deferred";
 import { useEvery } from "./ui/hooks";
 import { Button, Empty, PageHead, Skeleton } from "./ui/parts";
@@ -159,7 +159,7 @@ function SignedIn() {
   }, [isOverAll]);
   useEvery(NODES_MS, refreshNodes, isOverAll);
   useEffect(() => {
-    clear();
+    store.clear();
     return isOwned ? follow() : undefined;
   }, [account, isOwned]);
   return (

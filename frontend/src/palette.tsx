@@ -7,7 +7,7 @@ import { page } from "./api/base";
 import { signOut } from "./api/session";
 import { plain } from "./lib/format";
 import { places } from "./places";
-import { listed } from "./state/store";
+import { store } from "./state/store";
 import { next } from "./state/theme";
 import { useSeek } from "./ui/find";
 
@@ -28,7 +28,7 @@ const entries = computed<Entry[]>(() => [
   })),
   { name: "Switch theme", note: "Action", act: next },
   { name: "Sign out", note: "Action", act: () => void signOut().catch(() => undefined) },
-  ...listed.value.flatMap((one) => [
+  ...store.listed.value.flatMap((one) => [
     {
       name: one.model,
       note: `Deployment · ${one.pipeline}`,

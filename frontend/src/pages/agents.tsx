@@ -4,7 +4,7 @@ import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Agent } from "../api/types";
 import { ago, plain } from "../lib/format";
-import { listed } from "../state/store";
+import { store } from "../state/store";
 import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
@@ -58,7 +58,7 @@ export default function Agents() {
 
 function NewAgent({ onClose }: { onClose: () => void }) {
   const { route } = useLocation();
-  const models = listed.value.filter((one) => SPEAKING.has(one.pipeline));
+  const models = store.listed.value.filter((one) => SPEAKING.has(one.pipeline));
   const [name, setName] = useState("");
   const [model, setModel] = useState(models[0]?.model ?? "");
   const [instructions, setInstructions] = useState("");

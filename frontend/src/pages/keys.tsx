@@ -5,7 +5,7 @@ import { api, must } from "../api/client";
 import { hasAccount, isOperator, session } from "../api/session";
 import type { Key, KeyWithSecret } from "../api/types";
 import { ago, count, moment, plain } from "../lib/format";
-import { areLoaded, deployments } from "../state/store";
+import { store } from "../state/store";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Confirm, CopyButton, Dialog, Empty, ErrorNote, PageHead, Skeleton } from "../ui/parts";
@@ -20,7 +20,7 @@ export default function Keys() {
   const [revoked, setRevoked] = useState<Key | null>(null);
   const acting = useActing();
   // Loads deployments first, so that IDs do not turn into names and move rows.
-  const areNamed = areLoaded.value || !keys.rows?.some((one) => one.deployment_ids.length > 0);
+  const areNamed = store.areLoaded.value || !keys.rows?.some((one) => one.deployment_ids.length > 0);
 
   if (session.value?.scope === "deployment") {
     return (
@@ -142,7 +142,7 @@ export default function Keys() {
 
 function mayDo(key: Key): string {
   if (key.scope !== "deployment") return key.scope === "operator" ? "all accounts" : "full account";
-  const names = key.deployment_ids.map((id) => deployments.value.get(id)?.model ?? id);
+  const names = key.deployment_ids.map((id) => store.deployments.value.get(id)?.model ?? id);
   return `${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`;
 }
 

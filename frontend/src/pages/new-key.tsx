@@ -3,7 +3,7 @@ import { api, must } from "../api/client";
 import { chosenAccount, isOperator } from "../api/session";
 import type { KeyCreate, KeyWithSecret } from "../api/types";
 import { plain } from "../lib/format";
-import { listed } from "../state/store";
+import { store } from "../state/store";
 import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Dialog, ErrorNote, Field } from "../ui/parts";
@@ -85,7 +85,7 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
                   aria-describedby={hint}
                   onChange={(event) => setChosen([...event.currentTarget.selectedOptions].map((one) => one.value))}
                 >
-                  {listed.value.map((one) => (
+                  {store.listed.value.map((one) => (
                     <option key={one.id} value={one.id}>
                       {plain(one.model, 80)}
                     </option>

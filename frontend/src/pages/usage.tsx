@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { api, must } from "../api/client";
 import type { Credits, Transfer } from "../api/types";
 import { bytes, count, credits, moment, plain } from "../lib/format";
-import { stats } from "../state/store";
+import { store } from "../state/store";
 import { useActing, useLoaded } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Empty, ErrorNote, PageHead, Skeleton } from "../ui/parts";
@@ -33,7 +33,7 @@ export default function Usage() {
     async () => (ids?.length ? read({ start, group_by: "day,deployment", deployment_id: ids }) : undefined),
     [days, ids?.join()],
   );
-  const balance = useLoaded(() => must(api.GET("/v1/credits", {})), [stats.value?.credits?.balance]);
+  const balance = useLoaded(() => must(api.GET("/v1/credits", {})), [store.stats.value?.credits?.balance]);
   const total = byDay.value?.total;
   // Loads all reports together to avoid layout shifts.
   const areHere =
@@ -109,7 +109,7 @@ function Csv({ start, group }: { start: string; group: string }) {
 }
 
 function Balance({ found }: { found: Credits | undefined }) {
-  const left = stats.value?.credits?.days_left;
+  const left = store.stats.value?.credits?.days_left;
   return (
     <Card title="Credits left">
       {found && (

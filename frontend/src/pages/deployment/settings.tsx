@@ -5,7 +5,7 @@ import { api, must } from "../../api/client";
 import { ApiError } from "../../api/errors";
 import type { Artifact, Deployment, DeploymentUpdate } from "../../api/types";
 import { bytes } from "../../lib/format";
-import { answered } from "../../state/store";
+import { store } from "../../state/store";
 import { useActing, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../../ui/parts";
 
@@ -120,7 +120,7 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
     const isGood = await acting.run(async () => {
       const params = { path: { deployment_id: deployment.id } };
       const body = changes(before, now);
-      await answered(must(api.PATCH("/v1/deployments/{deployment_id}", { params, body })));
+      await store.answered(must(api.PATCH("/v1/deployments/{deployment_id}", { params, body })));
     });
     if (isGood) {
       setEdited({});

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
 import type { Comparison, Deployment, Version } from "../../api/types";
 import { count, ms, percent } from "../../lib/format";
-import { answered } from "../../state/store";
+import { store } from "../../state/store";
 import { useActing, useEvery, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../../ui/parts";
 
@@ -38,7 +38,7 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
       if (share > 0) weights[chosen.id] = share;
       const body = { weights, sticky, mirror: copies > 0 ? { [chosen.id]: copies } : {} };
       const params = { path: { deployment_id: deployment.id } };
-      await answered(must(api.PUT("/v1/deployments/{deployment_id}/traffic", { params, body })));
+      await store.answered(must(api.PUT("/v1/deployments/{deployment_id}/traffic", { params, body })));
       setWeight(undefined);
       setMirror(undefined);
     });
