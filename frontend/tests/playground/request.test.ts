@@ -72,7 +72,7 @@ describe("requestOf", () => {
     expect(broken).toThrow(expect.objectContaining({ param: "options", message: "'options' must be valid JSON." }));
   });
 
-  it("sends files, and names those that are missing", () => {
+  it("sends files, and names missing files", () => {
     const image = field("image", "media", { isRequired: true });
     const file = new File(["x"], "a.png");
     const fields = operation([image, field("mask", "media")]);
