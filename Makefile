@@ -100,15 +100,19 @@ frontend/node_modules: frontend/package-lock.json
 	  echo "There is no npm: the console's pages are taken as they were built."; \
 	fi
 
-check: install-dev
+# The checks of the console's sources include its unit tests, which take seconds.
+check: install-dev frontend/node_modules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	@if command -v npm >/dev/null; then cd frontend && npm run --silent check; \
+	else echo "There is no npm: the console's sources are not checked."; fi
 
-format: install-dev
+format: install-dev frontend/node_modules
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	@if command -v npm >/dev/null; then cd frontend && npm run --silent format; fi
 
 # --- what is installed ---
 

@@ -15,7 +15,7 @@ BANNED = re.compile(
 )
 ASIDE = re.compile(r"schema\.d|performance|faults|security_cases|tasks|soak-\d")
 """Excluded files: generated pages with sources elsewhere, and records of a server's log."""
-TEXTS = ("docs", "frontend/src", "README.md", "CONTRIBUTING.md")
+TEXTS = ("docs", "frontend/src", "frontend/tests", "README.md", "CONTRIBUTING.md")
 CODE = ("stoker",)
 EXAMPLES = ("Nobody was hurt", "nobody was at the desk")
 """Parts of sentences that models read."""

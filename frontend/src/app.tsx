@@ -1,19 +1,19 @@
 /** Root component: shows the pages, or the sign-in page. */
 
-import { LocationProvider, Route, Router } from "preact-iso";
 import type { ComponentType } from "preact";
 import { useEffect, useErrorBoundary } from "preact/hooks";
+import { LocationProvider, Route, Router } from "preact-iso";
 import { CONSOLE } from "./api/base";
-import { chosenAccount, hasAccount, isOperator, look, session, signIn, endedBecause } from "./api/session";
 import { shown } from "./api/errors";
+import { chosenAccount, endedBecause, hasAccount, isOperator, look, session, signIn } from "./api/session";
 import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/sign-in";
-import { lookForNodes, nodes } from "./state/nodes";
-import { clear } from "./state/store";
+import { Shell } from "./shell";
 import { connection, follow } from "./state/events";
+import { lookForNodes, nodes } from "./state/nodes";
+import { store } from "./state/store";
 import { deferred } from "./ui/deferred";
 import { useEvery } from "./ui/hooks";
-import { Shell } from "./shell";
 import { Button, Empty, PageHead, Skeleton } from "./ui/parts";
 
 const DeploymentPage = deferred(() => import("./pages/deployment"));
@@ -145,18 +145,21 @@ function Pages() {
   );
 }
 
+function refreshNodes(): void {
+  lookForNodes().catch(() => undefined);
+}
+
 function SignedIn() {
   const account = chosenAccount.value;
   const isOwned = hasAccount.value;
   const isOverAll = isOperator.value;
-  const look = () => void lookForNodes().catch(() => undefined);
   useEffect(() => {
     nodes.value = undefined;
-    if (isOverAll) look();
+    if (isOverAll) refreshNodes();
   }, [isOverAll]);
-  useEvery(NODES_MS, look, isOverAll);
+  useEvery(NODES_MS, refreshNodes, isOverAll);
   useEffect(() => {
-    clear();
+    store.clear();
     return isOwned ? follow() : undefined;
   }, [account, isOwned]);
   return (

@@ -1,15 +1,15 @@
 /** Command palette (Ctrl-K) for pages, deployments and actions. */
 
 import { computed, signal } from "@preact/signals";
-import { useLocation } from "preact-iso";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { page } from "./api/base";
 import { signOut } from "./api/session";
 import { plain } from "./lib/format";
 import { places } from "./places";
-import { useSeek } from "./ui/find";
-import { listed } from "./state/store";
+import { store } from "./state/store";
 import { next } from "./state/theme";
+import { useSeek } from "./ui/find";
 
 export const isOpen = signal(false);
 const MOST = 50;
@@ -28,7 +28,7 @@ const entries = computed<Entry[]>(() => [
   })),
   { name: "Switch theme", note: "Action", act: next },
   { name: "Sign out", note: "Action", act: () => void signOut().catch(() => undefined) },
-  ...listed.value.flatMap((one) => [
+  ...store.listed.value.flatMap((one) => [
     {
       name: one.model,
       note: `Deployment · ${one.pipeline}`,

@@ -1,15 +1,15 @@
 /** Page frame: navigation, account selector and connection status. */
 
 import type { ComponentChildren } from "preact";
-import { useLocation } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { page } from "./api/base";
-import { accountsChanged, chosenAccount, choose, hasAccount, isOperator, signOut } from "./api/session";
-import type { Account } from "./api/types";
 import { list } from "./api/client";
+import { accountsChanged, choose, chosenAccount, hasAccount, isOperator, signOut } from "./api/session";
+import type { Account } from "./api/types";
 import { plain } from "./lib/format";
+import { isOpen as isPaletteOpen, Palette } from "./palette";
 import { type Place, places } from "./places";
-import { Palette, isOpen as isPaletteOpen } from "./palette";
 import { connection } from "./state/events";
 import { next, theme } from "./state/theme";
 import { useActing, useLoaded } from "./ui/hooks";

@@ -24,6 +24,25 @@ function flat(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Formats a parameter of a `stoker` command, which decodes values that are valid JSON. */
+function parameter(value: unknown): string {
+  return typeof value === "string" && !isJson(value) ? value : JSON.stringify(value);
+}
+
+/** Formats a file name for curl, which splits names without quotes. */
+function attached(file: string): string {
+  return /[",;\\]/.test(file) ? JSON.stringify(file) : file;
+}
+
 function hasFiles(call: Call): boolean {
   return Object.keys(call.files).length > 0;
 }
@@ -32,8 +51,9 @@ export function curl(call: Call): string {
   const lines = [`curl ${BASE}${call.path}`, '-H "Authorization: Bearer $STOKER_API_KEY"'];
   const body = { model: call.model, ...call.body };
   if (hasFiles(call)) {
-    for (const [name, file] of Object.entries(call.files)) lines.push(`-F ${quoted(`${name}=@${file}`)}`);
-    for (const [name, value] of Object.entries(body)) lines.push(`-F ${quoted(`${name}=${flat(value)}`)}`);
+    for (const [name, file] of Object.entries(call.files)) lines.push(`-F ${quoted(`${name}=@${attached(file)}`)}`);
+    // With -F, values that begin with @ or < name files.
+    for (const [name, value] of Object.entries(body)) lines.push(`--form-string ${quoted(`${name}=${flat(value)}`)}`);
   } else {
     lines.push("-H 'Content-Type: application/json'", `-d ${quoted(JSON.stringify(body))}`);
   }
@@ -165,7 +185,7 @@ export function cli(call: Call): string {
     ...Object.entries(call.files).flatMap(([name, file]) => [command.files[name] ?? "", quoted(file)].filter(Boolean)),
     ...Object.entries(call.body)
       .filter(([name, value]) => name !== command.argument || typeof value !== "string")
-      .map(([name, value]) => `-p ${quoted(`${name}=${flat(value)}`)}`),
+      .map(([name, value]) => `-p ${quoted(`${name}=${parameter(value)}`)}`),
     ...(command.name === "call" && !call.isMain ? [`--endpoint ${call.path}`] : []),
   ];
   return `${head}stoker ${command.name} ${words.join(" ")}`;

@@ -6,11 +6,11 @@ export function bytes(value: number | null | undefined): string {
   if (value == null) return "–";
   let size = value;
   let unit = 0;
-  while (size >= 1000 && unit < UNITS.length - 1) {
+  while (Math.round(size) >= 1000 && unit < UNITS.length - 1) {
     size /= 1000;
     unit += 1;
   }
-  return `${size >= 100 || unit === 0 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+  return `${size >= 99.95 || unit === 0 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
 }
 
 export function count(value: number | null | undefined): string {
@@ -20,13 +20,13 @@ export function count(value: number | null | undefined): string {
 export function rate(value: number | null | undefined): string {
   if (value == null) return "–";
   if (value === 0) return "0/s";
-  return `${value >= 10 ? Math.round(value) : value.toFixed(1)}/s`;
+  return `${value >= 9.95 ? Math.round(value) : value.toFixed(1)}/s`;
 }
 
 export function ms(value: number | null | undefined): string {
   if (value == null) return "–";
-  if (value >= 10_000) return `${(value / 1000).toFixed(1)} s`;
-  return `${value >= 10 ? Math.round(value) : value.toFixed(1)} ms`;
+  if (value >= 9999.5) return `${(value / 1000).toFixed(1)} s`;
+  return `${value >= 9.95 ? Math.round(value) : value.toFixed(1)} ms`;
 }
 
 export function percent(value: number | null | undefined, digits = 0): string {
@@ -72,9 +72,7 @@ export function ago(value: string | number | null | undefined, now = Date.now())
 
 export function moment(value: string | number | null | undefined): string {
   const found = date(value);
-  return found
-    ? found.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
-    : "–";
+  return found ? found.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }) : "–";
 }
 
 export function clock(value: string | number | null | undefined): string {
@@ -82,7 +80,9 @@ export function clock(value: string | number | null | undefined): string {
 }
 
 /** Bidirectional marks and control characters. */
-const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const HIDDEN =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: The expression finds control characters.
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
 /** Returns untrusted text without characters that reorder or hide nearby text. */
 export function plain(text: string, most = 256): string {

@@ -9,7 +9,11 @@ export type Block =
 const ITEM = /^\s{0,6}(?:[-*+]|\d{1,9}[.)])\s+(.*)$/;
 
 function cells(line: string): string[] {
-  return line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
+  return line
+    .trim()
+    .replace(/^\||\|$/g, "")
+    .split("|")
+    .map((cell) => cell.trim());
 }
 
 export function blocksOf(text: string): Block[] {
@@ -29,14 +33,26 @@ export function blocksOf(text: string): Block[] {
     if (!line.trim()) {
       at += 1;
     } else if (heading) {
-      found.push({ type: "heading", level: heading[1]?.length ?? 1, text: line.slice(heading[0].length).trimEnd().replace(/\s#{1,9}$/, "") });
+      found.push({
+        type: "heading",
+        level: heading[1]?.length ?? 1,
+        text: line
+          .slice(heading[0].length)
+          .trimEnd()
+          .replace(/\s#{1,9}$/, ""),
+      });
       at += 1;
     } else if (fence) {
       at += 1;
       found.push({ type: "code", text: more((one) => !one.trim().startsWith(fence)).join("\n") });
       at += 1;
     } else if (line.startsWith(">")) {
-      found.push({ type: "quote", text: more((one) => one.startsWith(">")).map((one) => one.replace(/^>\s?/, "")).join(" ") });
+      found.push({
+        type: "quote",
+        text: more((one) => one.startsWith(">"))
+          .map((one) => one.replace(/^>\s?/, ""))
+          .join(" "),
+      });
     } else if (line.includes("|") && /^[\s|:-]+$/.test(lines[at + 1] ?? "") && (lines[at + 1] ?? "").includes("-")) {
       at += 2;
       found.push({ type: "table", head: cells(line), rows: more((one) => one.includes("|")).map(cells) });
@@ -44,7 +60,9 @@ export function blocksOf(text: string): Block[] {
       found.push({ type: "list", items: more((one) => ITEM.test(one)).map((one) => ITEM.exec(one)?.[1] ?? one) });
     } else {
       const begin = at;
-      const words = more((one) => Boolean(one.trim()) && !/^#{1,6}\s/.test(one) && !/^\s{0,3}(```|~~~)/.test(one) && !ITEM.test(one));
+      const words = more(
+        (one) => Boolean(one.trim()) && !/^#{1,6}\s/.test(one) && !/^\s{0,3}(```|~~~)/.test(one) && !ITEM.test(one),
+      );
       // A line that starts no other block is text.
       if (at === begin) at += 1;
       found.push({ type: "paragraph", text: (words.length ? words : [line]).join(" ") });

@@ -43,14 +43,42 @@ type Definitions = Record<string, Schema>;
 
 /** Text fields treated as inputs, even if the schema does not require them. */
 const INPUTS = new Set([
-  "inputs", "input", "context", "question", "query", "source_sentence", "sentences", "documents", "prompt",
-  "candidate_labels", "table", "word_boxes", "image", "audio", "video", "file", "input_reference", "negative_prompt", "voice",
+  "inputs",
+  "input",
+  "context",
+  "question",
+  "query",
+  "source_sentence",
+  "sentences",
+  "documents",
+  "prompt",
+  "candidate_labels",
+  "table",
+  "word_boxes",
+  "image",
+  "audio",
+  "video",
+  "file",
+  "input_reference",
+  "negative_prompt",
+  "voice",
 ]);
 const SHORT = new Set(["question", "query", "source_sentence", "voice"]);
 /** Fields that the playground sets itself or that do not affect the output. */
 const LEFT_OUT = new Set([
-  "model", "stream", "user", "safety_identifier", "moderation", "partial_images", "stream_format", "timeout",
-  "generate_kwargs", "padding", "encoding_format", "include", "chunking_strategy",
+  "model",
+  "stream",
+  "user",
+  "safety_identifier",
+  "moderation",
+  "partial_images",
+  "stream_format",
+  "timeout",
+  "generate_kwargs",
+  "padding",
+  "encoding_format",
+  "include",
+  "chunking_strategy",
 ]);
 
 function resolved(schema: Schema, definitions: Definitions): Schema {
@@ -87,7 +115,11 @@ function kindOf(name: string, schema: Schema, definitions: Definitions): [Kind, 
   );
   if (name === "input" && texts) return ["lines", texts];
   if (text) return [SHORT.has(name) || (text.maxLength ?? 1e9) <= 256 ? "line" : "text", text];
-  if (array && name !== "word_boxes" && all.some((one) => choices(one.items ?? {}, definitions).some((item) => item.type === "string"))) {
+  if (
+    array &&
+    name !== "word_boxes" &&
+    all.some((one) => choices(one.items ?? {}, definitions).some((item) => item.type === "string"))
+  ) {
     return ["lines", array];
   }
   for (const type of ["integer", "number", "boolean"] as const) {
@@ -120,7 +152,7 @@ export function fieldsOf(schema: Schema, definitions: Definitions, media: Record
     });
   }
   const order = ["media", "table", "text", "line", "lines"];
-  const rank = (field: Field) => (field.isInput ? 0 : 100) + (order.indexOf(field.kind) + 6) % 7;
+  const rank = (field: Field) => (field.isInput ? 0 : 100) + ((order.indexOf(field.kind) + 6) % 6);
   return found.sort((a, b) => rank(a) - rank(b));
 }
 
@@ -137,7 +169,7 @@ export function tableOf(text: string): Record<string, string[]> {
 /** Splits one line of CSV (RFC 4180, without line breaks in cells). */
 function cells(line: string): string[] {
   const found: string[] = [];
-  const pattern = /(?:^|,)\s*(?:"((?:[^"]|"")*)"\s*(?=,|$)|([^,]*))/g;
+  const pattern = /(?<=^|,)\s*(?:"((?:[^"]|"")*)"\s*(?=,|$)|([^,]*))/g;
   for (const [, quoted, bare] of line.matchAll(pattern)) {
     found.push(quoted !== undefined ? quoted.replaceAll('""', '"') : (bare ?? "").trim());
   }

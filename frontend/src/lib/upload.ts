@@ -179,7 +179,8 @@ async function put(address: string, part: Part, signal: AbortSignal): Promise<vo
       return;
     } catch (thrown) {
       signal.throwIfAborted();
-      const isPassing = thrown instanceof ApiError && (thrown.status === 0 || thrown.status >= 500 || thrown.status === 429);
+      const isPassing =
+        thrown instanceof ApiError && (thrown.status === 0 || thrown.status >= 500 || thrown.status === 429);
       if (!isPassing || tries >= MOST_TRIES) throw thrown;
       // The connection was lost or the server restarted. Parts already sent are kept.
       const wait = Math.min(500 * 2 ** tries, LONGEST_PAUSE_MS);

@@ -1,7 +1,7 @@
 /** Accounts page for operators: accounts, grants, prices. */
 
-import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import { accountsChanged, choose, chosenAccount, isOperator } from "../api/session";
@@ -106,7 +106,14 @@ function NewAccount({ onClose, onDone }: { onClose: () => void; onDone: () => vo
       <form class="stack" onSubmit={(event) => void submit(event)}>
         <Field label="Name">
           {(id) => (
-            <input id={id} type="text" required maxLength={128} value={name} onInput={(event) => setName(event.currentTarget.value)} />
+            <input
+              id={id}
+              type="text"
+              required
+              maxLength={128}
+              value={name}
+              onInput={(event) => setName(event.currentTarget.value)}
+            />
           )}
         </Field>
         <ErrorNote error={acting.error} />
@@ -137,9 +144,7 @@ function Delete({ account, onClose, onDone }: { account: Account; onClose: () =>
   return (
     <Dialog title={`Delete ${plain(account.name, 64)}?`} onClose={onClose}>
       <form class="stack" onSubmit={(event) => void submit(event)}>
-        <p>
-          This erases its models, deployments, keys, agents, runs, files and usage. This cannot be undone.
-        </p>
+        <p>This erases its models, deployments, keys, agents, runs, files and usage. This cannot be undone.</p>
         <Field label="Type the account name to confirm">
           {(id) => <input id={id} type="text" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />}
         </Field>
@@ -192,7 +197,13 @@ function Grant({ account, onClose }: { account: Account; onClose: () => void }) 
         </Field>
         <Field label="Note">
           {(id) => (
-            <input id={id} type="text" maxLength={500} value={note} onInput={(event) => setNote(event.currentTarget.value)} />
+            <input
+              id={id}
+              type="text"
+              maxLength={500}
+              value={note}
+              onInput={(event) => setNote(event.currentTarget.value)}
+            />
           )}
         </Field>
         <ErrorNote error={acting.error} />
@@ -227,7 +238,16 @@ function Prices() {
   const field = (label: string, value: string, set: (value: string) => void) => (
     <Field label={label}>
       {(id) => (
-        <input id={id} type="number" min={0} max={1000} step="any" required value={value} onInput={(event) => set(event.currentTarget.value)} />
+        <input
+          id={id}
+          type="number"
+          min={0}
+          max={1000}
+          step="any"
+          required
+          value={value}
+          onInput={(event) => set(event.currentTarget.value)}
+        />
       )}
     </Field>
   );

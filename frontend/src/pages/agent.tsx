@@ -1,7 +1,7 @@
 /** Agent page: the agent and its runs. */
 
-import { useLocation, useRoute } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
+import { useLocation, useRoute } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Run } from "../api/types";
@@ -29,6 +29,7 @@ export default function AgentPage() {
   const [isDeleting, setDeleting] = useState(false);
   const asking = useActing();
   const erasing = useActing();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `reload` does the same.
   useEffect(
     () =>
       onChange((changed) => {
@@ -71,7 +72,15 @@ export default function AgentPage() {
       <Card title="New run">
         <form class="stack" onSubmit={(event) => void submit(event)}>
           <Field label="Input">
-            {(id) => <textarea id={id} rows={3} required value={input} onInput={(event) => setInput(event.currentTarget.value)} />}
+            {(id) => (
+              <textarea
+                id={id}
+                rows={3}
+                required
+                value={input}
+                onInput={(event) => setInput(event.currentTarget.value)}
+              />
+            )}
           </Field>
           <ErrorNote error={asking.error} />
           <div class="actions">
@@ -108,7 +117,9 @@ export default function AgentPage() {
           onYes={() => void erase()}
           onClose={() => setDeleting(false)}
         >
-          <p>This stops all runs of the agent and erases their inputs, events and outputs. Their cost stays on the bill.</p>
+          <p>
+            This stops all runs of the agent and erases their inputs, events and outputs. Their cost stays on the bill.
+          </p>
         </Confirm>
       )}
     </>

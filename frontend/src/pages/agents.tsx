@@ -1,10 +1,10 @@
-import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Agent } from "../api/types";
 import { ago, plain } from "../lib/format";
-import { listed } from "../state/store";
+import { store } from "../state/store";
 import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
@@ -58,7 +58,7 @@ export default function Agents() {
 
 function NewAgent({ onClose }: { onClose: () => void }) {
   const { route } = useLocation();
-  const models = listed.value.filter((one) => SPEAKING.has(one.pipeline));
+  const models = store.listed.value.filter((one) => SPEAKING.has(one.pipeline));
   const [name, setName] = useState("");
   const [model, setModel] = useState(models[0]?.model ?? "");
   const [instructions, setInstructions] = useState("");
@@ -76,7 +76,14 @@ function NewAgent({ onClose }: { onClose: () => void }) {
       <form class="stack" onSubmit={(event) => void submit(event)}>
         <Field label="Name">
           {(id) => (
-            <input id={id} type="text" required maxLength={128} value={name} onInput={(event) => setName(event.currentTarget.value)} />
+            <input
+              id={id}
+              type="text"
+              required
+              maxLength={128}
+              value={name}
+              onInput={(event) => setName(event.currentTarget.value)}
+            />
           )}
         </Field>
         <Field label="Model">
@@ -92,7 +99,14 @@ function NewAgent({ onClose }: { onClose: () => void }) {
           )}
         </Field>
         <Field label="Instructions">
-          {(id) => <textarea id={id} rows={4} value={instructions} onInput={(event) => setInstructions(event.currentTarget.value)} />}
+          {(id) => (
+            <textarea
+              id={id}
+              rows={4}
+              value={instructions}
+              onInput={(event) => setInstructions(event.currentTarget.value)}
+            />
+          )}
         </Field>
         <p class="note">Add tools with the API or the command line.</p>
         <ErrorNote error={acting.error} />

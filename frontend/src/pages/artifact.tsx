@@ -1,7 +1,7 @@
 /** Artifact page: upload or import progress, details, deployment form. */
 
-import { useLocation, useRoute } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
+import { useLocation, useRoute } from "preact-iso";
 import { page } from "../api/base";
 import { api, call, must } from "../api/client";
 import { ApiError } from "../api/errors";
@@ -36,6 +36,7 @@ export default function ArtifactPage() {
     [id],
   );
   const going = uploads.value.get(id);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `reload` does the same.
   useEffect(() => {
     if (going?.isOver) loaded.reload();
   }, [going?.isOver]);
@@ -93,7 +94,9 @@ function Head({ artifact }: { artifact: Artifact }) {
           onYes={() => void erase()}
           onClose={() => setDeleting(false)}
         >
-          <p>This erases {bytes(artifact.size_bytes)} of files. An artifact cannot be deleted while a deployment uses it.</p>
+          <p>
+            This erases {bytes(artifact.size_bytes)} of files. An artifact cannot be deleted while a deployment uses it.
+          </p>
         </Confirm>
       )}
     </>
@@ -103,7 +106,8 @@ function Head({ artifact }: { artifact: Artifact }) {
 /** Error code → advice for the most frequent failures. */
 const REMEDIES: Record<string, string> = {
   no_safe_weights: "Save the model with save_pretrained(safe_serialization=True), then upload that folder.",
-  missing_tokenizer: "Add the original model's tokenizer.json and tokenizer_config.json to the folder, then upload it again.",
+  missing_tokenizer:
+    "Add the original model's tokenizer.json and tokenizer_config.json to the folder, then upload it again.",
   missing_package: "Ask the server's operator to install the package named in the message.",
 };
 
@@ -227,7 +231,8 @@ function Inspected({ artifact }: { artifact: Artifact }) {
       )}
       {artifact.origin && (
         <p class="note">
-          Imported from {plain(artifact.origin.hub)}: {plain(artifact.origin.repo_id)} at {plain(artifact.origin.commit.slice(0, 12))}.
+          Imported from {plain(artifact.origin.hub)}: {plain(artifact.origin.repo_id)} at{" "}
+          {plain(artifact.origin.commit.slice(0, 12))}.
         </p>
       )}
       {found.warnings.map((one) => (

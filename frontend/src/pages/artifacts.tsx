@@ -1,12 +1,12 @@
 /** Artifacts page: list, upload and import. */
 
-import { useLocation } from "preact-iso";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Artifact } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
-import { type Picked, below, dropped, useful } from "../lib/upload";
+import { below, dropped, type Picked, useful } from "../lib/upload";
 import { onChange } from "../state/events";
 import { begin, uploads } from "../state/uploads";
 import { useActing } from "../ui/hooks";
@@ -19,6 +19,7 @@ const MOST_NAME = 128;
 
 export default function Artifacts() {
   const artifacts = usePaged<Artifact>("/v1/model-artifacts");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `change` does the same.
   useEffect(
     () =>
       onChange((changed) => {

@@ -1,11 +1,11 @@
 /** Form that deploys an artifact. */
 
-import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Artifact, DeploymentCreate } from "../api/types";
-import { answered, listed } from "../state/store";
+import { store } from "../state/store";
 import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../ui/parts";
@@ -27,9 +27,9 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
   const [readiness, setReadiness] = useState("cold");
   const [base, setBase] = useState("");
   const acting = useActing();
-  const mine = listed.value.filter((one) => one.artifact_id === artifact.id);
+  const mine = store.listed.value.filter((one) => one.artifact_id === artifact.id);
   const isAdapter = artifact.pipeline === "adapter";
-  const bases = listed.value.filter((one) => one.adapter_of === null);
+  const bases = store.listed.value.filter((one) => one.adapter_of === null);
 
   async function submit(event: Event): Promise<void> {
     event.preventDefault();
@@ -37,7 +37,7 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
       const body: DeploymentCreate = { model: model.trim(), artifact_id: artifact.id };
       if (isAdapter) body.adapter_of = base;
       else body.readiness = readiness as NonNullable<DeploymentCreate["readiness"]>;
-      const made = await answered(must(api.POST("/v1/deployments", { body })));
+      const made = await store.answered(must(api.POST("/v1/deployments", { body })));
       route(page(`deployments/${made.id}/try`));
     });
   }
@@ -77,7 +77,13 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
               {(id, hint) => (
                 <>
                   <Find />
-                  <select id={id} required aria-describedby={hint} value={base} onChange={(event) => setBase(event.currentTarget.value)}>
+                  <select
+                    id={id}
+                    required
+                    aria-describedby={hint}
+                    value={base}
+                    onChange={(event) => setBase(event.currentTarget.value)}
+                  >
                     <option value="">Select a deployment</option>
                     {bases.map((one) => (
                       <option key={one.id}>{one.model}</option>
@@ -87,9 +93,17 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
               )}
             </Field>
           ) : (
-            <Field label="Readiness" hint="cold: loads on request. warm: stays loaded while memory allows. hot: always loaded.">
+            <Field
+              label="Readiness"
+              hint="cold: loads on request. warm: stays loaded while memory allows. hot: always loaded."
+            >
               {(id, hint) => (
-                <select id={id} aria-describedby={hint} value={readiness} onChange={(event) => setReadiness(event.currentTarget.value)}>
+                <select
+                  id={id}
+                  aria-describedby={hint}
+                  value={readiness}
+                  onChange={(event) => setReadiness(event.currentTarget.value)}
+                >
                   <option>cold</option>
                   <option>warm</option>
                   <option>hot</option>

@@ -1,12 +1,12 @@
 /** Deployment page with its tabs. */
 
-import { useLocation, useRoute } from "preact-iso";
 import { useState } from "preact/hooks";
+import { useLocation, useRoute } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Deployment } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
-import { answered, deployments } from "../state/store";
+import { store } from "../state/store";
 import { deferred } from "../ui/deferred";
 import { useActing, useLoaded } from "../ui/hooks";
 import { Bar, Button, Card, Confirm, ErrorNote, PageHead, Skeleton } from "../ui/parts";
@@ -36,9 +36,9 @@ export default function DeploymentPage() {
   const { params } = useRoute();
   const id = params.id ?? "";
   const tab = TABS.some(([one]) => one === params.tab) ? (params.tab as string) : "charts";
-  const live = deployments.value.get(id);
+  const live = store.deployments.value.get(id);
   const loaded = useLoaded(
-    () => answered(must(api.GET("/v1/deployments/{deployment_id}", { params: { path: { deployment_id: id } } }))),
+    () => store.answered(must(api.GET("/v1/deployments/{deployment_id}", { params: { path: { deployment_id: id } } }))),
     [id],
   );
   const deployment = live ?? loaded.value;
@@ -96,9 +96,9 @@ function Head({ deployment }: { deployment: Deployment }) {
   const loading = deployment.workers.filter((one) => one.status === "starting");
 
   const start = () =>
-    acting.run(() => answered(must(api.POST("/v1/deployments/{deployment_id}/start", { params: path }))));
+    acting.run(() => store.answered(must(api.POST("/v1/deployments/{deployment_id}/start", { params: path }))));
   const stop = () =>
-    acting.run(() => answered(must(api.POST("/v1/deployments/{deployment_id}/stop", { params: path }))));
+    acting.run(() => store.answered(must(api.POST("/v1/deployments/{deployment_id}/stop", { params: path }))));
   const erase = () =>
     acting.run(async () => {
       await must(api.DELETE("/v1/deployments/{deployment_id}", { params: path }));
@@ -125,7 +125,9 @@ function Head({ deployment }: { deployment: Deployment }) {
       <Card>
         <div class="row">
           <Status value={deployment.status} />
-          <span class={deployment.status === "failed" ? "bad-text grow" : "grow"}>{plain(deployment.message, 1000)}</span>
+          <span class={deployment.status === "failed" ? "bad-text grow" : "grow"}>
+            {plain(deployment.message, 1000)}
+          </span>
         </div>
         {loading.map((one) => (
           <Bar key={one.id} value={one.progress} label="Loading" />
@@ -166,10 +168,7 @@ function Facts({ deployment }: { deployment: Deployment }) {
     ["Precision", deployment.dtype],
     ["Replicas", `${deployment.workers.length} (${deployment.replicas.min} to ${deployment.replicas.max})`],
     ["Memory in use", bytes(held)],
-    [
-      "Memory per replica",
-      `${bytes(deployment.memory.bytes)}${deployment.memory.is_measured ? "" : " (estimated)"}`,
-    ],
+    ["Memory per replica", `${bytes(deployment.memory.bytes)}${deployment.memory.is_measured ? "" : " (estimated)"}`],
   ];
   return (
     <dl class="facts">

@@ -5,7 +5,7 @@ import { api, must } from "../api/client";
 import { hasAccount, isOperator, session } from "../api/session";
 import type { Key, KeyWithSecret } from "../api/types";
 import { ago, count, moment, plain } from "../lib/format";
-import { areLoaded, deployments } from "../state/store";
+import { store } from "../state/store";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Confirm, CopyButton, Dialog, Empty, ErrorNote, PageHead, Skeleton } from "../ui/parts";
@@ -20,7 +20,7 @@ export default function Keys() {
   const [revoked, setRevoked] = useState<Key | null>(null);
   const acting = useActing();
   // Loads deployments first, so that IDs do not turn into names and move rows.
-  const areNamed = areLoaded.value || !keys.rows?.some((one) => one.deployment_ids.length > 0);
+  const areNamed = store.areLoaded.value || !keys.rows?.some((one) => one.deployment_ids.length > 0);
 
   if (session.value?.scope === "deployment") {
     return (
@@ -63,10 +63,15 @@ export default function Keys() {
                 { name: "Key", cell: (one) => <code>sk-{one.public_id}-…</code> },
                 { name: "Access", cell: mayDo },
                 { name: "Limits per minute", cell: limits },
-                { name: "Last used", cell: (one) => <span title={moment(one.last_used_at)}>{ago(one.last_used_at)}</span> },
+                {
+                  name: "Last used",
+                  cell: (one) => <span title={moment(one.last_used_at)}>{ago(one.last_used_at)}</span>,
+                },
                 {
                   name: "Expires",
-                  cell: (one) => <span title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</span>,
+                  cell: (one) => (
+                    <span title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</span>
+                  ),
                 },
                 {
                   name: "Actions",
@@ -76,7 +81,12 @@ export default function Keys() {
                       <Button class="small" onClick={() => setRotated(one)} aria-label={`Rotate ${one.public_id}`}>
                         Rotate
                       </Button>
-                      <Button kind="quiet" class="small" onClick={() => setRevoked(one)} aria-label={`Revoke ${one.public_id}`}>
+                      <Button
+                        kind="quiet"
+                        class="small"
+                        onClick={() => setRevoked(one)}
+                        aria-label={`Revoke ${one.public_id}`}
+                      >
                         Revoke
                       </Button>
                     </span>
@@ -132,7 +142,7 @@ export default function Keys() {
 
 function mayDo(key: Key): string {
   if (key.scope !== "deployment") return key.scope === "operator" ? "all accounts" : "full account";
-  const names = key.deployment_ids.map((id) => deployments.value.get(id)?.model ?? id);
+  const names = key.deployment_ids.map((id) => store.deployments.value.get(id)?.model ?? id);
   return `${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`;
 }
 

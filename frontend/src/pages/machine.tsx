@@ -35,7 +35,9 @@ export default function Machine() {
               {found.engines.map((one) => (
                 <li key={one.engine}>
                   <strong>{plain(one.engine, 40)}</strong>
-                  <span class={one.available ? "good-text" : "note"}>{one.available ? "available" : "not available"}</span>
+                  <span class={one.available ? "good-text" : "note"}>
+                    {one.available ? "available" : "not available"}
+                  </span>
                   <span class="grow note">{plain(one.detail ?? "", 300)}</span>
                 </li>
               ))}

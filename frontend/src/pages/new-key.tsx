@@ -3,7 +3,7 @@ import { api, must } from "../api/client";
 import { chosenAccount, isOperator } from "../api/session";
 import type { KeyCreate, KeyWithSecret } from "../api/types";
 import { plain } from "../lib/format";
-import { listed } from "../state/store";
+import { store } from "../state/store";
 import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Dialog, ErrorNote, Field } from "../ui/parts";
@@ -51,7 +51,14 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
       <form class="stack" onSubmit={(event) => void submit(event)}>
         <Field label="Name" hint="Who or what uses the key.">
           {(id, hint) => (
-            <input id={id} type="text" maxLength={128} aria-describedby={hint} value={name} onInput={(event) => setName(event.currentTarget.value)} />
+            <input
+              id={id}
+              type="text"
+              maxLength={128}
+              aria-describedby={hint}
+              value={name}
+              onInput={(event) => setName(event.currentTarget.value)}
+            />
           )}
         </Field>
         <Field label="Access">
@@ -78,7 +85,7 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
                   aria-describedby={hint}
                   onChange={(event) => setChosen([...event.currentTarget.selectedOptions].map((one) => one.value))}
                 >
-                  {listed.value.map((one) => (
+                  {store.listed.value.map((one) => (
                     <option key={one.id} value={one.id}>
                       {plain(one.model, 80)}
                     </option>
@@ -102,18 +109,39 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
           </Field>
           <Field label="Requests per minute">
             {(id) => (
-              <input id={id} type="number" min={1} max={10_000_000} placeholder="no limit" value={requests} onInput={(event) => setRequests(event.currentTarget.value)} />
+              <input
+                id={id}
+                type="number"
+                min={1}
+                max={10_000_000}
+                placeholder="no limit"
+                value={requests}
+                onInput={(event) => setRequests(event.currentTarget.value)}
+              />
             )}
           </Field>
           <Field label="Tokens per minute">
             {(id) => (
-              <input id={id} type="number" min={1} max={1_000_000_000} placeholder="no limit" value={tokens} onInput={(event) => setTokens(event.currentTarget.value)} />
+              <input
+                id={id}
+                type="number"
+                min={1}
+                max={1_000_000_000}
+                placeholder="no limit"
+                value={tokens}
+                onInput={(event) => setTokens(event.currentTarget.value)}
+              />
             )}
           </Field>
         </div>
         <ErrorNote error={acting.error} />
         <div class="actions end">
-          <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={scope === "deployment" && chosen.length === 0}>
+          <Button
+            kind="primary"
+            type="submit"
+            isBusy={acting.isBusy}
+            disabled={scope === "deployment" && chosen.length === 0}
+          >
             Create
           </Button>
         </div>

@@ -39,7 +39,9 @@ export default function Nodes() {
           </a>
         </Empty>
       )}
-      {found?.map((one) => <One key={one.id} node={one} />)}
+      {found?.map((one) => (
+        <One key={one.id} node={one} />
+      ))}
     </>
   );
 }

@@ -6,7 +6,7 @@ import { api, must } from "../api/client";
 import type { Deployment, Notice } from "../api/types";
 import { ago, bytes, clock, count, ms, plain, rate } from "../lib/format";
 import { useSought } from "../state/sought";
-import { areLoaded, byModel, listed, notices, reached, samples, seek, stats } from "../state/store";
+import { store } from "../state/store";
 import { useLoaded } from "../ui/hooks";
 import { MemoryBar, Waiting } from "../ui/memory";
 import { Card, Empty, ErrorNote, Name, PageHead, Skeleton } from "../ui/parts";
@@ -30,13 +30,13 @@ export function Overview() {
       </div>
       <Deployments />
       {/* Shown once the list length is known, to avoid layout shifts. */}
-      {areLoaded.value && <Recent />}
+      {store.areLoaded.value && <Recent />}
     </>
   );
 }
 
 function Memory() {
-  const memory = stats.value?.memory;
+  const memory = store.stats.value?.memory;
   return (
     <Card title="Memory" class="wide">
       <MemoryBar />
@@ -46,7 +46,7 @@ function Memory() {
 }
 
 function Money() {
-  const credits = stats.value?.credits;
+  const credits = store.stats.value?.credits;
   return (
     <Card title="Credits">
       {credits ? (
@@ -72,17 +72,17 @@ function Money() {
 function Deployments() {
   const [wanted, setWanted] = useState("");
   const [state, setState] = useState("");
-  const all = listed.value;
+  const all = store.listed.value;
   const found = useSought(wanted.trim(), state);
   const failed = all.filter((one) => one.status === "failed").length;
-  const isMany = reached.value !== null;
+  const isMany = store.reached.value !== null;
   return (
     <Card
       title="Deployments"
       actions={
         <>
           <span class="note tally">
-            {isMany ? <Many /> : areLoaded.value && `${all.length} total`}
+            {isMany ? <Many /> : store.areLoaded.value && `${all.length} total`}
             {failed > 0 && `, ${failed} failed`}
           </span>
           <input
@@ -109,7 +109,7 @@ function Deployments() {
       }
     >
       {all.length === 0 ? (
-        areLoaded.value ? (
+        store.areLoaded.value ? (
           <Empty title="No deployments yet.">
             <p>Upload a model on the Artifacts page or import one from a hub, then deploy it.</p>
             <a class="button primary" href={page("artifacts")}>
@@ -156,7 +156,7 @@ function Deployments() {
 /** Total of a partially loaded list. Loads all failed deployments. */
 function Many() {
   const quotas = useLoaded(() => must(api.GET("/v1/quotas", {})), []);
-  useLoaded(() => seek({ status: "failed" }), []);
+  useLoaded(() => store.seek({ status: "failed" }), []);
   return <>{count(quotas.value?.quotas.deployments?.used)} total</>;
 }
 
@@ -167,9 +167,9 @@ export function runsOn(deployment: Deployment): string {
 }
 
 function Row({ deployment }: { deployment: Deployment }) {
-  const now = stats.value?.deployments[deployment.id];
-  const line = samples.value.get(deployment.id) ?? [];
-  const budget = stats.value?.memory.budget_bytes;
+  const now = store.stats.value?.deployments[deployment.id];
+  const line = store.samples.value.get(deployment.id) ?? [];
+  const budget = store.stats.value?.memory.budget_bytes;
   const held = now?.memory_bytes ?? 0;
   const loading = deployment.workers.find((one) => one.status === "starting")?.progress;
   return (
@@ -198,15 +198,21 @@ function Row({ deployment }: { deployment: Deployment }) {
         <span class="bar" aria-hidden="true">
           <span class="bar-fill" style={{ width: `${budget ? Math.min(100, (100 * held) / budget) : 0}%` }} />
         </span>
-        {held > 0 ? bytes(held) : <span class="note" title="Memory needed when loaded">needs {bytes(deployment.memory.bytes)}</span>}
+        {held > 0 ? (
+          bytes(held)
+        ) : (
+          <span class="note" title="Memory needed when loaded">
+            needs {bytes(deployment.memory.bytes)}
+          </span>
+        )}
       </span>
     </>
   );
 }
 
 function Recent() {
-  const known = byModel.value;
-  const recent = notices.value.slice(0, 12);
+  const known = store.byModel.value;
+  const recent = store.notices.value.slice(0, 12);
   return (
     <Card title="Recent events">
       {recent.length === 0 ? (
@@ -214,7 +220,11 @@ function Recent() {
       ) : (
         <ol class="events">
           {recent.map((notice) => (
-            <Told key={`${notice.created_at}${notice.deployment_id}${notice.type}`} notice={notice} isKnown={known.has(notice.model)} />
+            <Told
+              key={`${notice.created_at}${notice.deployment_id}${notice.type}`}
+              notice={notice}
+              isKnown={known.has(notice.model)}
+            />
           ))}
         </ol>
       )}

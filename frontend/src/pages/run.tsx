@@ -1,8 +1,8 @@
 /** Run page with a live timeline. */
 
-import { useLocation, useRoute } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
-import { page, route as address } from "../api/base";
+import { useLocation, useRoute } from "preact-iso";
+import { route as address, page } from "../api/base";
 import { api, list, must } from "../api/client";
 import { chosenAccount, isOperator } from "../api/session";
 import type { RunEvent } from "../api/types";
@@ -71,7 +71,10 @@ export default function RunPage() {
           {found.error && <p class="bad-text">{plain(found.error.message, 2000)}</p>}
           {found.required_action && (
             <Waiting
-              calls={found.required_action.tool_calls.map((one) => [one.id, `${one.function.name} ${one.function.arguments}`])}
+              calls={found.required_action.tool_calls.map((one) => [
+                one.id,
+                `${one.function.name} ${one.function.arguments}`,
+              ])}
               onSend={(outputs) =>
                 acting.run(async () => {
                   const body = { tool_outputs: outputs };
@@ -108,6 +111,7 @@ export default function RunPage() {
 /** Loads and follows all events. Calls `changed` if the run's state may have changed. */
 function useEvents(agent: string, id: string, changed: () => void): RunEvent[] {
   const [events, setEvents] = useState<RunEvent[]>([]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `changed` does the same.
   useEffect(() => {
     let source: EventSource | null = null;
     let isOver = false;
@@ -141,9 +145,20 @@ function useEvents(agent: string, id: string, changed: () => void): RunEvent[] {
       }
       source = new EventSource(address(`${path}?after=${last || 0}`));
       const types = [
-        "run.created", "step.started", "message.delta", "reasoning.delta", "message.completed", "tools.listed",
-        "tool_call.started", "tool_call.completed", "run.requires_action", "run.resumed", "run.completed", "run.failed",
-        "run.cancelled", "run.deleted",
+        "run.created",
+        "step.started",
+        "message.delta",
+        "reasoning.delta",
+        "message.completed",
+        "tools.listed",
+        "tool_call.started",
+        "tool_call.completed",
+        "run.requires_action",
+        "run.resumed",
+        "run.completed",
+        "run.failed",
+        "run.cancelled",
+        "run.deleted",
       ];
       const heard = (event: Event) => {
         const found = JSON.parse((event as MessageEvent<string>).data) as RunEvent;

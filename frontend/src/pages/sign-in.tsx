@@ -1,8 +1,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { endedBecause, signIn } from "../api/session";
 import { useActing, useTitle } from "../ui/hooks";
-import { Button, ErrorNote, Field } from "../ui/parts";
 import { Logo } from "../ui/logo";
+import { Button, ErrorNote, Field } from "../ui/parts";
 
 export function SignIn() {
   const [key, setKey] = useState("");
@@ -50,7 +50,11 @@ export function SignIn() {
         >
           {(id, hint) => (
             <div class="with-button">
-              {isShown ? <input type="text" {...attributes(id, hint)} /> : <input type="password" {...attributes(id, hint)} />}
+              {isShown ? (
+                <input type="text" {...attributes(id, hint)} />
+              ) : (
+                <input type="password" {...attributes(id, hint)} />
+              )}
               <Button kind="quiet" aria-pressed={isShown} onClick={() => setShown(!isShown)}>
                 {isShown ? "Hide" : "Show"}
               </Button>

@@ -64,7 +64,13 @@ export function folded(events: readonly RunEvent[]): Entry[] {
         found.push(entry(`Step ${text(data.step)}`));
         break;
       case "tool_call.started":
-        found.push(entry(`Tool call: ${text(data.name ?? (data.function as { name?: string } | undefined)?.name)}`, text(data.arguments), true));
+        found.push(
+          entry(
+            `Tool call: ${text(data.name ?? (data.function as { name?: string } | undefined)?.name)}`,
+            text(data.arguments),
+            true,
+          ),
+        );
         break;
       case "tool_call.completed":
         found.push(entry("Tool output", text(data.output ?? data.error ?? data.content), true));

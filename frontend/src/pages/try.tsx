@@ -2,11 +2,11 @@
 
 import { useLocation } from "preact-iso";
 import { page } from "../api/base";
+import { json } from "../api/client";
 import { hasAccount } from "../api/session";
 import type { Model } from "../api/types";
-import { json } from "../api/client";
-import { deferred } from "../ui/deferred";
 import { plain } from "../lib/format";
+import { deferred } from "../ui/deferred";
 import { useLoaded } from "../ui/hooks";
 import { Card, Empty, ErrorNote, Field, PageHead, Skeleton } from "../ui/parts";
 

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { api, must } from "../api/client";
 import type { Credits, Transfer } from "../api/types";
 import { bytes, count, credits, moment, plain } from "../lib/format";
-import { stats } from "../state/store";
+import { store } from "../state/store";
 import { useActing, useLoaded } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Empty, ErrorNote, PageHead, Skeleton } from "../ui/parts";
@@ -33,7 +33,7 @@ export default function Usage() {
     async () => (ids?.length ? read({ start, group_by: "day,deployment", deployment_id: ids }) : undefined),
     [days, ids?.join()],
   );
-  const balance = useLoaded(() => must(api.GET("/v1/credits", {})), [stats.value?.credits?.balance]);
+  const balance = useLoaded(() => must(api.GET("/v1/credits", {})), [store.stats.value?.credits?.balance]);
   const total = byDay.value?.total;
   // Loads all reports together to avoid layout shifts.
   const areHere =
@@ -43,7 +43,12 @@ export default function Usage() {
   return (
     <>
       <PageHead title="Usage and credits">
-        <select aria-label="Time range" class="small" value={String(days)} onChange={(event) => setDays(Number(event.currentTarget.value))}>
+        <select
+          aria-label="Time range"
+          class="small"
+          value={String(days)}
+          onChange={(event) => setDays(Number(event.currentTarget.value))}
+        >
           {RANGES.map(([value, name]) => (
             <option key={value} value={String(value)}>
               {name}
@@ -63,8 +68,8 @@ export default function Usage() {
                   <p class="figure">{credits(total.microcredits)} credits</p>
                   <p class="note">
                     {credits(total.memory_microcredits)} for memory, {credits(total.storage_microcredits)} for storage.{" "}
-                    {count(total.requests)} requests, {count(total.errors)} errors, {count(total.input_tokens)} input tokens,{" "}
-                    {count(total.output_tokens)} output tokens.
+                    {count(total.requests)} requests, {count(total.errors)} errors, {count(total.input_tokens)} input
+                    tokens, {count(total.output_tokens)} output tokens.
                   </p>
                 </>
               )}
@@ -104,7 +109,7 @@ function Csv({ start, group }: { start: string; group: string }) {
 }
 
 function Balance({ found }: { found: Credits | undefined }) {
-  const left = stats.value?.credits?.days_left;
+  const left = store.stats.value?.credits?.days_left;
   return (
     <Card title="Credits left">
       {found && (
@@ -151,7 +156,8 @@ function Transfers() {
               <div key={name}>
                 <dt>{name === "storage_bytes" ? "storage" : name.replaceAll("_", " ")}</dt>
                 <dd>
-                  {shown(one?.used)} <span class="note">{one?.limit == null ? "(no limit)" : `of ${shown(one.limit)}`}</span>
+                  {shown(one?.used)}{" "}
+                  <span class="note">{one?.limit == null ? "(no limit)" : `of ${shown(one.limit)}`}</span>
                 </dd>
               </div>
             );

@@ -1,8 +1,8 @@
 /** Videos page: completed and active video jobs. */
 
 import { useEffect, useState } from "preact/hooks";
-import { api, must } from "../api/client";
 import { page } from "../api/base";
+import { api, must } from "../api/client";
 import type { Video } from "../api/types";
 import { ago, plain } from "../lib/format";
 import { VideoPlayer } from "../playground/views/video-job";
@@ -20,6 +20,7 @@ export default function Videos() {
   const [erased, setErased] = useState<Video | null>(null);
   const [played, setPlayed] = useState<Video | null>(null);
   const acting = useActing();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `change` does the same.
   useEffect(
     () =>
       onChange((changed) => {
@@ -90,7 +91,9 @@ export default function Videos() {
           onClose={() => setErased(null)}
         >
           <p>
-            {OVER.has(erased.status) ? "This erases the video's prompt and files." : "This stops the job and erases its output."}
+            {OVER.has(erased.status)
+              ? "This erases the video's prompt and files."
+              : "This stops the job and erases its output."}
           </p>
         </Confirm>
       )}

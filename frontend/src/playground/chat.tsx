@@ -149,7 +149,9 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
             onSend={(outputs) =>
               void answer([
                 ...messages,
-                ...open.map((one, index): Message => ({ role: "tool", tool_call_id: one.id, content: outputs[index] ?? "" })),
+                ...open.map(
+                  (one, index): Message => ({ role: "tool", tool_call_id: one.id, content: outputs[index] ?? "" }),
+                ),
               ])
             }
           />
@@ -208,23 +210,56 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
         <div class="fields">
           <Field label="Temperature" hint="Leave empty for the model's default.">
             {(id, hint) => (
-              <input id={id} type="number" min={0} max={2} step="any" aria-describedby={hint} value={options.temperature} onInput={set("temperature")} />
+              <input
+                id={id}
+                type="number"
+                min={0}
+                max={2}
+                step="any"
+                aria-describedby={hint}
+                value={options.temperature}
+                onInput={set("temperature")}
+              />
             )}
           </Field>
           <Field label="Max tokens">
-            {(id) => <input id={id} type="number" min={1} max={1_000_000} step={1} value={options.most} onInput={set("most")} />}
+            {(id) => (
+              <input
+                id={id}
+                type="number"
+                min={1}
+                max={1_000_000}
+                step={1}
+                value={options.most}
+                onInput={set("most")}
+              />
+            )}
           </Field>
         </div>
         <Field label="Tools" hint="A JSON list in OpenAI's format. You provide the output of each tool call.">
           {(id, hint) => (
-            <textarea id={id} class="code" rows={5} spellcheck={false} aria-describedby={hint} value={options.tools} onInput={set("tools")} />
+            <textarea
+              id={id}
+              class="code"
+              rows={5}
+              spellcheck={false}
+              aria-describedby={hint}
+              value={options.tools}
+              onInput={set("tools")}
+            />
           )}
         </Field>
       </Card>
       {last >= 0 && (
         <Card title="API call">
           <CallTabs
-            call={{ path: "/v1/chat/completions", model, isMain: true, files: {}, body: { messages: cut(wire(messages.slice(0, last + 1))) } }}
+            call={{
+              path: "/v1/chat/completions",
+              model,
+              isMain: true,
+              files: {},
+              body: { messages: cut(wire(messages.slice(0, last + 1))) },
+            }}
           />
         </Card>
       )}
@@ -262,7 +297,9 @@ function ToolOutputs({ names, onSend }: { names: string[]; onSend: (outputs: str
               class="code"
               rows={2}
               value={outputs[index] ?? ""}
-              onInput={(event) => setOutputs(outputs.map((one, at) => (at === index ? event.currentTarget.value : one)))}
+              onInput={(event) =>
+                setOutputs(outputs.map((one, at) => (at === index ? event.currentTarget.value : one)))
+              }
             />
           )}
         </Field>

@@ -40,11 +40,12 @@ function shown(value: unknown): string {
 function One({ field, values, examples, files, onValue, onFile }: Props & { field: Described }) {
   const value = values[field.name] ?? "";
   const label = labelOf(field.name) + (field.isInput && !field.isRequired ? " (optional)" : "");
-  const hint = {
-    lines: `${field.description} One per line.`,
-    table: `${field.description} CSV with a header line.`,
-    json: `${field.description} JSON.`,
-  }[field.kind as string] ?? field.description;
+  const hint =
+    {
+      lines: `${field.description} One per line.`,
+      table: `${field.description} CSV with a header line.`,
+      json: `${field.description} JSON.`,
+    }[field.kind as string] ?? field.description;
   const set = (event: { currentTarget: { value: string } }) => onValue(field.name, event.currentTarget.value);
   return (
     <Field label={label} hint={hint}>
@@ -64,7 +65,9 @@ function One({ field, values, examples, files, onValue, onFile }: Props & { fiel
           case "boolean":
             return (
               <select {...common} value={value} onChange={set}>
-                <option value="">{field.default === undefined ? "not set" : `${shown(field.default)} (default)`}</option>
+                <option value="">
+                  {field.default === undefined ? "not set" : `${shown(field.default)} (default)`}
+                </option>
                 <option value="true">true</option>
                 <option value="false">false</option>
               </select>
@@ -72,7 +75,9 @@ function One({ field, values, examples, files, onValue, onFile }: Props & { fiel
           case "choice":
             return (
               <select {...common} value={value} onChange={set}>
-                <option value="">{field.default === undefined ? "not set" : `${shown(field.default)} (default)`}</option>
+                <option value="">
+                  {field.default === undefined ? "not set" : `${shown(field.default)} (default)`}
+                </option>
                 {field.options.map((one) => (
                   <option key={one}>{one}</option>
                 ))}

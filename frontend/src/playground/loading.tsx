@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { plain } from "../lib/format";
-import { byModel } from "../state/store";
+import { store } from "../state/store";
 import { Bar } from "../ui/parts";
 
 export function Loading({ model, onStop }: { model: string; onStop: () => void }) {
@@ -11,7 +11,7 @@ export function Loading({ model, onStop }: { model: string; onStop: () => void }
     const timer = window.setInterval(() => setSeconds((now) => now + 1), 1000);
     return () => window.clearInterval(timer);
   }, []);
-  const deployment = byModel.value.get(model);
+  const deployment = store.byModel.value.get(model);
   const starting = deployment?.workers.filter((one) => one.status === "starting") ?? [];
   const isReady = deployment?.status === "ready" || starting.length < (deployment?.workers.length ?? 0);
   const progress = Math.max(0, ...starting.map((one) => one.progress));

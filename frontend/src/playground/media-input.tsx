@@ -102,10 +102,14 @@ interface Maker {
 /** Browsers allow microphone and camera only over TLS or on localhost. */
 const MAY_RECORD = Boolean(navigator.mediaDevices?.getUserMedia);
 
+function end(stream: MediaStream | null | undefined): void {
+  for (const track of stream?.getTracks() ?? []) track.stop();
+}
+
 function Recorder({ onFile, onWrong }: Maker) {
   const recorder = useRef<MediaRecorder | null>(null);
   const [isOn, setOn] = useState(false);
-  useEffect(() => () => recorder.current?.stream.getTracks().forEach((track) => track.stop()), []);
+  useEffect(() => () => end(recorder.current?.stream), []);
   if (!MAY_RECORD || typeof MediaRecorder === "undefined") return null;
 
   async function begin(): Promise<void> {
@@ -115,7 +119,7 @@ function Recorder({ onFile, onWrong }: Maker) {
       const pieces: Blob[] = [];
       made.ondataavailable = (event) => pieces.push(event.data);
       made.onstop = () => {
-        for (const track of stream.getTracks()) track.stop();
+        end(stream);
         setOn(false);
         const type = made.mimeType.split(";")[0] || "audio/webm";
         onFile(new File(pieces, `recording.${type.split("/")[1] ?? "webm"}`, { type }));
@@ -140,7 +144,7 @@ function Camera({ onFile, onWrong }: Maker) {
   const [stream, setStream] = useState<MediaStream | null>(null);
   useEffect(() => {
     if (video.current && stream) video.current.srcObject = stream;
-    return () => stream?.getTracks().forEach((track) => track.stop());
+    return () => end(stream);
   }, [stream]);
   if (!MAY_RECORD) return null;
 

@@ -2,7 +2,7 @@
 
 import { json } from "../api/client";
 import type { Call } from "../lib/calls";
-import { type Field, type Schema, fieldsOf } from "../lib/schema";
+import { type Field, fieldsOf, type Schema } from "../lib/schema";
 
 interface Documented {
   summary?: string;

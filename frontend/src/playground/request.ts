@@ -13,9 +13,12 @@ function read(field: Field, text: string): unknown {
     case "boolean":
       return text === "true";
     case "lines":
-      return text.split("\n").map((line) => line.trim()).filter(Boolean);
+      return text
+        .split("\n")
+        .map((line) => line.trim())
+        .filter(Boolean);
     case "table":
-      return text.trim().startsWith("{") ? parsed(field, text) : tableOf(text);
+      return /^\s*[{[]/.test(text) ? parsed(field, text) : tableOf(text);
     case "json":
       return parsed(field, text);
     default:
@@ -55,8 +58,14 @@ export function requestOf(
 }
 
 function shown(field: Field, value: unknown): string {
-  if (field.kind === "lines") return Array.isArray(value) ? value.join("\n") : String(value).split(/\s*,\s*/).join("\n");
-  if (field.kind === "table") return Array.isArray(value) ? JSON.stringify(value) : textOf(value as Record<string, string[]>);
+  if (field.kind === "lines")
+    return Array.isArray(value)
+      ? value.join("\n")
+      : String(value)
+          .split(/\s*,\s*/)
+          .join("\n");
+  if (field.kind === "table")
+    return Array.isArray(value) ? JSON.stringify(value) : textOf(value as Record<string, string[]>);
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
@@ -75,7 +84,8 @@ export function exampleInputs(operation: Operation): Values {
   const inputs: Values = {};
   for (const field of operation.fields) {
     const value = operation.example[field.name];
-    if (value !== undefined && value !== null && field.kind !== "media" && field.isInput) inputs[field.name] = shown(field, value);
+    if (value !== undefined && value !== null && field.kind !== "media" && field.isInput)
+      inputs[field.name] = shown(field, value);
   }
   return inputs;
 }

@@ -47,7 +47,9 @@ function viewOf(sent: Sent, value: unknown): ComponentChildren {
   if (shape.isEmbeddings(value)) {
     const inputs = sent.body.input;
     const names = Array.isArray(inputs) ? inputs.map(String) : [String(inputs)];
-    return <Vectors named={value.data.map((one, index) => [names[index] ?? `${index}`, one.embedding])} model={sent.model} />;
+    return (
+      <Vectors named={value.data.map((one, index) => [names[index] ?? `${index}`, one.embedding])} model={sent.model} />
+    );
   }
   if (shape.isRanking(value)) {
     return (

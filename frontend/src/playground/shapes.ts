@@ -9,8 +9,7 @@ function isObject(value: unknown): value is Fields {
 }
 
 function all<T>(test: (fields: Fields) => boolean) {
-  return (value: unknown[]): value is T[] =>
-    value.length > 0 && value.every((one) => isObject(one) && test(one));
+  return (value: unknown[]): value is T[] => value.length > 0 && value.every((one) => isObject(one) && test(one));
 }
 
 const isNumber = (value: unknown) => typeof value === "number";
@@ -90,15 +89,25 @@ export function isSpan(value: unknown): value is Span {
 }
 
 export function isRanking(value: unknown): value is { results: { index: number; relevance_score: number }[] } {
-  return isObject(value) && Array.isArray(value.results) && value.results.every((one) => isObject(one) && isNumber(one.index));
+  return (
+    isObject(value) &&
+    Array.isArray(value.results) &&
+    value.results.every((one) => isObject(one) && isNumber(one.index))
+  );
 }
 
 export function isEmbeddings(value: unknown): value is { data: { embedding: number[] }[] } {
-  return isObject(value) && Array.isArray(value.data) && value.data.every((one) => isObject(one) && isVector(one.embedding));
+  return (
+    isObject(value) && Array.isArray(value.data) && value.data.every((one) => isObject(one) && isVector(one.embedding))
+  );
 }
 
 export function isImages(value: unknown): value is { data: { b64_json?: string; url?: string }[] } {
-  return isObject(value) && Array.isArray(value.data) && value.data.every((one) => isObject(one) && ("b64_json" in one || "url" in one));
+  return (
+    isObject(value) &&
+    Array.isArray(value.data) &&
+    value.data.every((one) => isObject(one) && ("b64_json" in one || "url" in one))
+  );
 }
 
 export function isTranscription(value: unknown): value is Transcription {

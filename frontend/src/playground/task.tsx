@@ -1,11 +1,11 @@
 /** One endpoint: input form, output and API call. */
 
 import { useRef, useState } from "preact/hooks";
-import { ApiError, shown } from "../api/errors";
+import { type ApiError, shown } from "../api/errors";
 import { ms } from "../lib/format";
 import { CallTabs } from "../ui/calls";
 import { Button, Card, ErrorNote } from "../ui/parts";
-import { type Answer, type Sent, ask } from "./ask";
+import { type Answer, ask, type Sent } from "./ask";
 import { Fields, type Files, type Values } from "./fields";
 import { Loading } from "./loading";
 import type { Operation } from "./operations";

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { route } from "../api/base";
 import { chosenAccount, isOperator, look, session } from "../api/session";
 import type { Artifact, Deployment, Notice, Stats, Video } from "../api/types";
-import * as store from "./store";
+import { store } from "./store";
 
 const FIRST_WAIT_MS = 500;
 /** Time that lists wait for the stream. */
@@ -36,12 +36,6 @@ function heard(type: Changed["type"], data: string): void {
   for (const listener of listeners) listener(changed);
 }
 
-/** Reloads everything. */
-export async function refetch(): Promise<void> {
-  await store.load();
-  store.epoch.value += 1;
-}
-
 /** Follows the stream until the returned function is called. */
 export function follow(): () => void {
   let source: EventSource | null = null;
@@ -58,16 +52,17 @@ export function follow(): () => void {
     on("hello", () => {
       wait = FIRST_WAIT_MS;
       connection.value = "live";
-      refetch().catch(() => undefined);
+      store.reload().catch(() => undefined);
     });
-    on("reset", () => void refetch().catch(() => undefined));
-    on("deployment", (data) => store.changed(JSON.parse(data) as Deployment));
-    on("deployment.deleted", (data) => store.changed((JSON.parse(data) as { id: string }).id));
-    on("notice", (data) => store.note(JSON.parse(data) as Notice));
-    on("stats", (data) => store.tell(JSON.parse(data) as Stats));
-    const others: Changed["type"][] = [
-      "artifact", "artifact.deleted", "video", "video.deleted", "run", "run.deleted",
-    ];
+    on("reset", () => void store.reload().catch(() => undefined));
+    on("deployment", (data) => {
+      const deployment = JSON.parse(data) as Deployment;
+      store.change(deployment.id, deployment);
+    });
+    on("deployment.deleted", (data) => store.change((JSON.parse(data) as { id: string }).id, null));
+    on("notice", (data) => store.addNotice(JSON.parse(data) as Notice));
+    on("stats", (data) => store.addStats(JSON.parse(data) as Stats));
+    const others: Changed["type"][] = ["artifact", "artifact.deleted", "video", "video.deleted", "run", "run.deleted"];
     for (const type of others) on(type, (data) => heard(type, data));
     source.onerror = () => {
       source?.close();
@@ -83,7 +78,7 @@ export function follow(): () => void {
       // Two streams without data: a proxy probably blocks streaming.
       const isClosed = wait > FIRST_WAIT_MS;
       connection.value = isClosed ? "polling" : "connecting";
-      if (isClosed) await refetch();
+      if (isClosed) await store.reload();
     } catch {
       connection.value = "lost";
     }
@@ -96,7 +91,7 @@ export function follow(): () => void {
   open();
   // Lists load once the stream is open, or without it after the timeout.
   const alone = window.setTimeout(() => {
-    if (connection.value !== "live") refetch().catch(() => undefined);
+    if (connection.value !== "live") store.reload().catch(() => undefined);
   }, ALONE_MS);
   const looking = window.setInterval(() => {
     if (document.visibilityState !== "visible" || connection.value === "lost") return;

@@ -1,6 +1,6 @@
 /** Shared page state, updated by the event stream. */
 
-import { computed, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { json, list } from "../api/client";
 import type { Deployment, Notice, Page, Stats } from "../api/types";
 
@@ -12,194 +12,231 @@ const GATHERED_MS = 100;
 /** Pages loaded at a time. */
 const EAGER = 3;
 
-/** Deployments of the selected account, newest first. */
-export const deployments = signal<ReadonlyMap<string, Deployment>>(new Map());
-export const areLoaded = signal(false);
-/** Only the newest deployments are loaded, down to this ID. Older ones load on demand. Null: all are loaded. */
-export const reached = signal<string | null>(null);
-export const stats = signal<Stats | null>(null);
-export const notices = signal<readonly Notice[]>([]);
-/** Requests per second of the last minutes, by deployment. Data of the sparklines. */
-export const samples = signal<ReadonlyMap<string, readonly number[]>>(new Map());
-/** Increases if events may have been missed, so that lists reload. */
-export const epoch = signal(0);
-
-export const listed = computed(() => [...deployments.value.values()]);
-export const byModel = computed(() => new Map(listed.value.map((one) => [one.model, one])));
-
-/** Deployments changed by events during pending requests, whose responses may be older. Null: deleted. */
-const heard = new Map<string, Deployment | null>();
-let reading = 0;
-
-let found: Deployment[] = [];
-let gone: string[] = [];
-
-/** Collects changes and draws them together. A string is the ID of a deleted deployment. */
-export function changed(one: Deployment | string): void {
-  const isFirst = found.length + gone.length === 0;
-  if (typeof one === "string") gone.push(one);
-  else found.push(one);
-  if (isFirst) window.setTimeout(draw, GATHERED_MS);
-}
-
-function draw(): void {
-  const [some, others] = [found, gone];
-  found = [];
-  gone = [];
-  if (some.length + others.length > 0) take(some, others);
-}
-
-function take(found: readonly Deployment[], gone: readonly string[]): void {
-  if (reading > 0) {
-    for (const one of found) heard.set(one.id, one);
-    for (const id of gone) heard.set(id, null);
-  }
-  put(found, gone);
-}
-
-/**
- * Shows a response, unless the stream reports on the same deployment before it arrives. The order of the two is then
- * unknown, and the stream reports later changes.
- */
-export async function answered(asked: Promise<Deployment>): Promise<Deployment> {
-  reading += 1;
-  try {
-    const one = await asked;
-    draw();
-    if (!heard.has(one.id)) put([one], []);
-    return one;
-  } finally {
-    reading -= 1;
-    if (reading === 0) heard.clear();
-  }
-}
-
-function put(found: readonly Deployment[], gone: readonly string[]): void {
-  const known = deployments.value;
-  const next = new Map(known);
-  for (const one of found) next.set(one.id, one);
-  for (const id of gone) next.delete(id);
-  deployments.value = found.every((one) => known.has(one.id)) ? next : sorted(next);
-}
-
-/** IDs are ordered by time. */
-function sorted(found: ReadonlyMap<string, Deployment>): Map<string, Deployment> {
-  return new Map([...found].sort(([a], [b]) => (a < b ? 1 : -1)));
-}
-
-export function note(notice: Notice): void {
-  notices.value = [notice, ...notices.value].slice(0, MOST_NOTICES);
-}
-
-export function tell(now: Stats): void {
-  stats.value = now;
-  const next = new Map<string, readonly number[]>();
-  for (const [id, one] of Object.entries(now.deployments)) {
-    const before = samples.value.get(id) ?? [];
-    next.set(id, [...before, one.requests_per_s].slice(-MOST_SAMPLES));
-  }
-  samples.value = next;
-}
-
-/** Loads a page of deployments, corrected by events received meanwhile. */
-async function read(query: Record<string, string>): Promise<Page<Deployment>> {
-  reading += 1;
-  try {
-    const page = await list<Deployment>("/v1/deployments", { limit: PAGE, ...query });
-    draw();
-    const data = page.data.flatMap((one) => {
-      const newer = heard.get(one.id);
-      return newer === undefined ? [one] : newer === null ? [] : [newer];
-    });
-    return { ...page, data };
-  } finally {
-    reading -= 1;
-    if (reading === 0) heard.clear();
-  }
-}
-
-let turn = 0;
-/** Number of account selections so far. */
-let accounts = 0;
-
-/** ID of the oldest deployment down to which all are loaded. */
-function deepest(): string {
-  return reached.value ?? listed.value.at(-1)?.id ?? "";
-}
-
-/**
- * Loads the newest deployments: all of a short list, and at least as many as before, so that a scrolled list keeps its
- * place. Removes deleted deployments. A later call replaces an earlier one.
- */
-export async function load(): Promise<void> {
-  turn += 1;
-  const mine = turn;
-  const found = new Map<string, Deployment>();
-  let after: string | null = null;
-  reading += 1;
-  try {
-    for (let number = 0; number < EAGER || (areLoaded.value && (after ?? "") > deepest()); number += 1) {
-      const page: Page<Deployment> = await read(after ? { after } : {});
-      if (mine !== turn) return;
-      for (const one of page.data) found.set(one.id, one);
-      after = page.has_more ? (page.last_id ?? null) : null;
-      if (after === null) break;
-      // Shows the first page immediately.
-      if (!areLoaded.value) deployments.value = new Map(found);
-    }
-    for (const [id, one] of heard) {
-      if (one) found.set(id, one);
-      else found.delete(id);
-    }
-    deployments.value = sorted(found);
-    reached.value = after;
-    areLoaded.value = true;
-  } finally {
-    reading -= 1;
-    if (reading === 0) heard.clear();
-  }
-}
-
-export interface Sought {
+export interface Filter {
   search?: string;
   status?: string;
 }
 
-/** Loads and stores a page of matches after an ID. Returns the ID before the next page. */
-export async function seek(sought: Sought, after: string | null = null): Promise<string | null> {
-  const mine = accounts;
-  const page = await read({
-    ...(sought.search ? { search: sought.search } : {}),
-    ...(sought.status ? { status: sought.status } : {}),
-    ...(after ? { after } : {}),
-  });
-  if (mine !== accounts) return null;
-  put(page.data, []);
-  return page.has_more ? (page.last_id ?? null) : null;
+/** Reads deployments of the selected account from the server. */
+export interface DeploymentReader {
+  page: (query: Record<string, string | number>) => Promise<Page<Deployment>>;
+  get: (id: string) => Promise<Deployment>;
 }
 
-const wanted = new Set<string>();
+/** A deployment's new state. Null: deleted. */
+type Change = Deployment | null;
 
-/** Loads these deployments, each once. */
-export function want(ids: readonly string[]): void {
-  for (const id of ids) {
-    if (wanted.has(id) || deployments.value.has(id) || !areLoaded.value) continue;
-    wanted.add(id);
-    answered(json<Deployment>(`/v1/deployments/${id}`)).catch(() => undefined);
+export class Store {
+  /** Deployments of the selected account, newest first. */
+  readonly deployments = signal<ReadonlyMap<string, Deployment>>(new Map());
+  readonly areLoaded = signal(false);
+  /** Only the newest deployments are loaded, down to this ID. Older ones load on demand. Null: all are loaded. */
+  readonly reached = signal<string | null>(null);
+  readonly stats = signal<Stats | null>(null);
+  readonly notices = signal<readonly Notice[]>([]);
+  /** Requests per second of the last minutes, by deployment. Data of the sparklines. */
+  readonly samples = signal<ReadonlyMap<string, readonly number[]>>(new Map());
+  /** Increases if events may have been missed, so that lists reload. */
+  readonly epoch = signal(0);
+
+  readonly listed = computed(() => [...this.deployments.value.values()]);
+  readonly byModel = computed(() => new Map(this.listed.value.map((deployment) => [deployment.model, deployment])));
+
+  readonly #reader: DeploymentReader;
+  /** Changes not drawn yet, by ID. */
+  #queue = new Map<string, Change>();
+  /** Number of pending requests, whose responses may be older than changes drawn meanwhile. */
+  #pending = 0;
+  /** Changes drawn during pending requests, by ID. */
+  readonly #newer = new Map<string, Change>();
+  /** IDs requested by `loadMissing`. */
+  readonly #requested = new Set<string>();
+  /** Number of loads and account selections so far. */
+  #turn = 0;
+  /** Number of account selections so far. */
+  #account = 0;
+
+  constructor(reader: DeploymentReader) {
+    this.#reader = reader;
+  }
+
+  /** Applies a change from the event stream. Changes are collected and drawn together. */
+  change(id: string, change: Change): void {
+    if (this.#queue.size === 0) window.setTimeout(() => this.#draw(), GATHERED_MS);
+    this.#queue.set(id, change);
+  }
+
+  addNotice(notice: Notice): void {
+    this.notices.value = [notice, ...this.notices.value].slice(0, MOST_NOTICES);
+  }
+
+  addStats(stats: Stats): void {
+    this.stats.value = stats;
+    this.samples.value = new Map(
+      Object.entries(stats.deployments).map(([id, { requests_per_s }]) => [
+        id,
+        [...(this.samples.value.get(id) ?? []), requests_per_s].slice(-MOST_SAMPLES),
+      ]),
+    );
+  }
+
+  /**
+   * Shows a response, unless the stream reports on the same deployment before it arrives. The order of the two is then
+   * unknown, and the stream reports later changes.
+   */
+  answered(request: Promise<Deployment>): Promise<Deployment> {
+    const account = this.#account;
+    return this.#during(async () => {
+      const deployment = await request;
+      this.#draw();
+      if (account === this.#account && !this.#newer.has(deployment.id)) this.#apply([[deployment.id, deployment]]);
+      return deployment;
+    });
+  }
+
+  /**
+   * Loads the newest deployments: all of a short list, and at least as many as before, so that a scrolled list keeps
+   * its place. Removes deleted deployments. A later call replaces an earlier one.
+   */
+  load(): Promise<void> {
+    this.#turn += 1;
+    const turn = this.#turn;
+    return this.#during(async () => {
+      const loaded = new Map<string, Deployment>();
+      let after: string | null = null;
+      for (let pages = 0; pages < EAGER || (this.areLoaded.value && (after ?? "") > this.#deepest()); pages += 1) {
+        const page: Page<Deployment> = await this.#page(after ? { after } : {});
+        if (turn !== this.#turn) return;
+        for (const deployment of page.data) loaded.set(deployment.id, deployment);
+        after = nextAfter(page);
+        if (after === null) break;
+        // Shows the first page immediately.
+        if (!this.areLoaded.value) this.deployments.value = new Map(loaded);
+      }
+      this.deployments.value = sorted(changed(loaded, this.#newer));
+      this.reached.value = after;
+      this.areLoaded.value = true;
+    });
+  }
+
+  /** Reloads everything, because events may have been missed. */
+  async reload(): Promise<void> {
+    await this.load();
+    this.epoch.value += 1;
+  }
+
+  /**
+   * Loads a page of matches after an ID. Returns the ID before the next page, or null after the last page. Returns
+   * undefined if another account was selected meanwhile.
+   */
+  seek({ search, status }: Filter, after: string | null = null): Promise<string | null | undefined> {
+    const account = this.#account;
+    return this.#during(async () => {
+      const page = await this.#page({
+        ...(search ? { search } : {}),
+        ...(status ? { status } : {}),
+        ...(after ? { after } : {}),
+      });
+      if (account !== this.#account) return undefined;
+      this.#apply(page.data.map((deployment) => [deployment.id, deployment]));
+      return nextAfter(page);
+    });
+  }
+
+  /** Records that all deployments down to an ID are loaded. Null: all. */
+  reach(id: string | null): void {
+    this.reached.value = id;
+  }
+
+  /** Loads these deployments, each once. */
+  loadMissing(ids: readonly string[]): void {
+    if (!this.areLoaded.value) return;
+    for (const id of ids) {
+      if (this.#requested.has(id) || this.deployments.value.has(id)) continue;
+      this.#requested.add(id);
+      this.answered(this.#reader.get(id)).catch(() => undefined);
+    }
+  }
+
+  /** Forgets the data of the selected account. Ignores responses to its pending requests. */
+  clear(): void {
+    this.#turn += 1;
+    this.#account += 1;
+    this.deployments.value = new Map();
+    this.areLoaded.value = false;
+    this.reached.value = null;
+    this.stats.value = null;
+    this.notices.value = [];
+    this.samples.value = new Map();
+    this.#requested.clear();
+    this.#newer.clear();
+    this.#queue.clear();
+  }
+
+  #draw(): void {
+    const changes = this.#queue;
+    if (changes.size === 0) return;
+    this.#queue = new Map();
+    if (this.#pending > 0) for (const [id, change] of changes) this.#newer.set(id, change);
+    this.#apply(changes);
+  }
+
+  #apply(changes: Iterable<[string, Change]>): void {
+    const known = this.deployments.value;
+    const next = changed(known, changes);
+    this.deployments.value = [...next.keys()].every((id) => known.has(id)) ? next : sorted(next);
+  }
+
+  /** Runs a request and what draws its response. Meanwhile, `#newer` records changes. */
+  async #during<T>(request: () => Promise<T>): Promise<T> {
+    this.#pending += 1;
+    try {
+      return await request();
+    } finally {
+      this.#pending -= 1;
+      if (this.#pending === 0) this.#newer.clear();
+    }
+  }
+
+  /** Loads a page of deployments, corrected by changes received meanwhile. */
+  async #page(query: Record<string, string>): Promise<Page<Deployment>> {
+    const page = await this.#reader.page({ limit: PAGE, ...query });
+    this.#draw();
+    const data = page.data.flatMap((deployment) => {
+      const newer = this.#newer.get(deployment.id);
+      return newer === null ? [] : [newer ?? deployment];
+    });
+    return { ...page, data };
+  }
+
+  /** Returns the ID of the oldest deployment down to which all are loaded. */
+  #deepest(): string {
+    return this.reached.value ?? this.listed.value.at(-1)?.id ?? "";
   }
 }
 
-export function clear(): void {
-  turn += 1;
-  accounts += 1;
-  deployments.value = new Map();
-  areLoaded.value = false;
-  reached.value = null;
-  wanted.clear();
-  heard.clear();
-  found = [];
-  gone = [];
-  stats.value = null;
-  notices.value = [];
-  samples.value = new Map();
+function nextAfter(page: Page<Deployment>): string | null {
+  return page.has_more ? (page.last_id ?? null) : null;
 }
+
+function changed(known: ReadonlyMap<string, Deployment>, changes: Iterable<[string, Change]>): Map<string, Deployment> {
+  const next = new Map(known);
+  for (const [id, change] of changes) {
+    if (change) next.set(id, change);
+    else next.delete(id);
+  }
+  return next;
+}
+
+/** IDs are ordered by time. */
+function sorted(deployments: ReadonlyMap<string, Deployment>): Map<string, Deployment> {
+  return new Map([...deployments].sort(([a], [b]) => (a < b ? 1 : -1)));
+}
+
+/** Only the store's methods change its signals. */
+type Readable<T> = { [K in keyof T]: T[K] extends Signal<infer V> ? ReadonlySignal<V> : T[K] };
+
+export const store: Readable<Store> = new Store({
+  page: (query) => list<Deployment>("/v1/deployments", query),
+  get: (id) => json<Deployment>(`/v1/deployments/${id}`),
+});

@@ -25,7 +25,13 @@ function set(id: string, change: Partial<Going>): void {
 export async function begin(name: string, files: Picked[], known?: Artifact): Promise<Artifact> {
   const artifact = known ?? (await must(api.POST("/v1/model-artifacts", { body: { display_name: name } })));
   const abort = new AbortController();
-  uploads.value = new Map(uploads.value).set(artifact.id, { artifact, progress: null, error: null, isOver: false, abort });
+  uploads.value = new Map(uploads.value).set(artifact.id, {
+    artifact,
+    progress: null,
+    error: null,
+    isOver: false,
+    abort,
+  });
   send(artifact, files, abort.signal, (progress) => set(artifact.id, { progress })).then(
     (found) => set(artifact.id, { artifact: found, isOver: true }),
     (thrown: unknown) => set(artifact.id, abort.signal.aborted ? { isOver: true } : { error: shown(thrown) }),

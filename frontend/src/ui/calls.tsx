@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { type Call, allOf } from "../lib/calls";
+import { allOf, type Call } from "../lib/calls";
 import { Button, CopyButton } from "./parts";
 
 export function CallTabs({ call }: { call: Call }) {

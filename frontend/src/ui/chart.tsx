@@ -49,6 +49,7 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
   const shape = lines.map((line) => line.name).join();
   const isEmpty = lines.every((line) => line.values.every((value) => value === null));
 
+  // biome-ignore lint/correctness/useExhaustiveDependencies: The next effect draws new data.
   useEffect(() => {
     const element = box.current;
     if (!element) return undefined;
@@ -93,9 +94,7 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
 /** Returns indexes of values without a neighbour to draw a line to. */
 function isolated(plot: uPlot, series: number): number[] {
   const values: (number | null | undefined)[] = Array.from(plot.data[series] ?? []);
-  return values.flatMap((value, at) =>
-    value != null && values[at - 1] == null && values[at + 1] == null ? [at] : [],
-  );
+  return values.flatMap((value, at) => (value != null && values[at - 1] == null && values[at + 1] == null ? [at] : []));
 }
 
 function dataOf(times: number[], lines: Line[]): uPlot.AlignedData {

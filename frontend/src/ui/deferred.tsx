@@ -8,6 +8,7 @@ export function deferred<P extends object>(load: () => Promise<{ default: Compon
   let found: ComponentType<P> | undefined;
   let loading: Promise<void> | undefined;
 
+  // biome-ignore lint/correctness/noComponentHookFactories: Called once per component, by modules.
   return function Deferred(props: P) {
     const [, show] = useState(0);
     const [wrong, setWrong] = useState<unknown>();

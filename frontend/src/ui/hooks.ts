@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type ApiError, shown } from "../api/errors";
-import { epoch } from "../state/store";
+import { store } from "../state/store";
 
 export interface Loaded<T> {
   value: T | undefined;
@@ -22,7 +22,8 @@ export function useLoaded<T>(read: () => Promise<T>, by: readonly unknown[]): Lo
   latest.current = read;
   const state = useRef({ isReading: false, isAgain: false });
   const again = () => setTurn((now) => now + 1);
-  const missed = epoch.value;
+  const missed = store.epoch.value;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `by` contains the dependencies of `read`.
   useEffect(() => {
     const now = state.current;
     let isOver = false;

@@ -2,11 +2,12 @@
 
 import type { ComponentChildren } from "preact";
 import { plain } from "../lib/format";
-import { blocksOf, type Block } from "../lib/markdown";
+import { type Block, blocksOf } from "../lib/markdown";
 
 const MOST = 200_000;
 /** Each part has a length limit. Otherwise a card of only brackets takes quadratic time. */
-const INLINE = /(`[^`\n]{1,400}`)|(\*\*[^*\n]{1,400}\*\*|__[^_\n]{1,400}__)|(\*[^*\s][^*\n]{0,400}\*|\b_[^_\s][^_\n]{0,400}_\b)|(!?\[[^[\]\n]{0,400}\]\([^)\s]{1,1000}(?:\s{1,9}"[^"\n]{0,400}")?\))|(<?https?:\/\/[^\s<>)]{1,1000}>?)/;
+const INLINE =
+  /(`[^`\n]{1,400}`)|(\*\*[^*\n]{1,400}\*\*|__[^_\n]{1,400}__)|(\*[^*\s][^*\n]{0,400}\*|\b_[^_\s][^_\n]{0,400}_\b)|(!?\[[^[\]\n]{0,400}\]\([^)\s]{1,1000}(?:\s{1,9}"[^"\n]{0,400}")?\))|(<?https?:\/\/[^\s<>)]{1,1000}>?)/;
 
 /** Accepts only absolute links. */
 function Link({ address, children }: { address: string; children: ComponentChildren }) {

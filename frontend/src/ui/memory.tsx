@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { page } from "../api/base";
 import type { Machine, Waiting as WaitingOne } from "../api/types";
 import { bytes, plain } from "../lib/format";
-import { deployments, stats, want } from "../state/store";
+import { store } from "../state/store";
 import { Name } from "./parts";
 
 const SHADES = 6;
@@ -12,14 +12,15 @@ const SHADES = 6;
 const NAMED = 8;
 
 export function MemoryBar() {
-  const now = stats.value;
+  const now = store.stats.value;
   const { budget_bytes: budget, used_bytes: used } = now?.memory ?? { budget_bytes: 0, used_bytes: 0 };
   const shares = Object.entries(now?.deployments ?? {})
     .filter(([, one]) => one.memory_bytes > 0)
-    .map(([id, one]) => ({ id, bytes: one.memory_bytes, model: deployments.value.get(id)?.model ?? id }))
+    .map(([id, one]) => ({ id, bytes: one.memory_bytes, model: store.deployments.value.get(id)?.model ?? id }))
     .sort((a, b) => b.bytes - a.bytes);
-  const unknown = shares.filter((one) => !deployments.value.has(one.id)).slice(0, NAMED);
-  useEffect(() => want(unknown.map((one) => one.id)), [unknown.map((one) => one.id).join()]);
+  const unknown = shares.filter((one) => !store.deployments.value.has(one.id)).slice(0, NAMED);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: The joined IDs identify the array.
+  useEffect(() => store.loadMissing(unknown.map((one) => one.id)), [unknown.map((one) => one.id).join()]);
   const mine = shares.reduce((sum, one) => sum + one.bytes, 0);
   const rest = Math.max(0, used - mine);
   if (!now) {

@@ -3,8 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { list } from "../api/client";
-import { ErrorNote, Skeleton } from "./parts";
 import { useLoaded } from "./hooks";
+import { ErrorNote, Skeleton } from "./parts";
 
 const PAGE = 50;
 

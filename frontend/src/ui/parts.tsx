@@ -160,12 +160,7 @@ function firstControl(dialog: HTMLDialogElement | null): HTMLElement | undefined
   return [...controls].find((control) => !control.closest(".card-head") && !control.matches(":disabled"));
 }
 
-export function Dialog(props: {
-  title: string;
-  onClose: () => void;
-  children: ComponentChildren;
-  class?: string;
-}) {
+export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren; class?: string }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const title = useId();
   // Runs before paint: earlier keystrokes would be lost.

@@ -195,6 +195,23 @@ def test_pictures_are_shown(ask: Ask) -> None:
     assert red[middle].mean() > blue[middle].mean() + 40
 
 
+FRAMES_OF_THE_PAGE = """() => new Promise((resolve) => {
+    const request = window.requestAnimationFrame.bind(window);
+    let requested = 0;
+    window.requestAnimationFrame = (act) => { requested += 1; return request(act); };
+    let left = 20;
+    const next = () => { left -= 1; if (left > 0) request(next); else resolve(requested); };
+    request(next);
+})"""
+"""Counts the animation frames that the page requests within 20 frames."""
+
+
+def test_an_image_is_drawn_once(ask: Ask) -> None:
+    answer = ask("tiny-draw", prompt="a red circle", num_inference_steps="2", seed="1")
+    answer.locator(".gallery img").wait_for()
+    assert answer.page.evaluate(FRAMES_OF_THE_PAGE) <= 3
+
+
 def test_a_ranking_reorders(ask: Ask) -> None:
     documents = "The train is late.\nTo bake bread you need flour"
     answer = ask("tiny-reranker", query="How do I bake bread?", documents=documents)

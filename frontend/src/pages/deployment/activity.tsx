@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api, must } from "../../api/client";
 import type { Deployment, DeploymentEvent } from "../../api/types";
 import { ago, moment, plain } from "../../lib/format";
-import { notices } from "../../state/store";
+import { store } from "../../state/store";
 import { useEvery, useLoaded } from "../../ui/hooks";
 import { usePaged } from "../../ui/paged";
 import { Button, Card, CopyButton, Empty, ErrorNote } from "../../ui/parts";
@@ -25,7 +25,7 @@ export default function Activity({ deployment }: { deployment: Deployment }) {
 }
 
 function Events({ deployment }: { deployment: Deployment }) {
-  const heard = notices.value.find((one) => one.deployment_id === deployment.id)?.created_at;
+  const heard = store.notices.value.find((one) => one.deployment_id === deployment.id)?.created_at;
   const events = usePaged<DeploymentEvent>(`/v1/deployments/${deployment.id}/events`, [heard]);
   return (
     <Card title="Events">

@@ -104,12 +104,7 @@ export function AddVersion(props: { deployment: Deployment; onClose: () => void;
         </p>
         <ErrorNote error={acting.error} />
         <div class="actions end">
-          <Button
-            kind="primary"
-            type="submit"
-            isBusy={acting.isBusy}
-            disabled={!artifact && !engine && !dtype}
-          >
+          <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!artifact && !engine && !dtype}>
             Create
           </Button>
         </div>

@@ -11,12 +11,10 @@ import { Card, ErrorNote, Skeleton } from "../../ui/parts";
 export default function Calls({ deployment }: { deployment: Deployment }) {
   const loaded = useLoaded(() => operationsOf(deployment.pipeline), [deployment.pipeline]);
   const { artifact_id: id, model, pipeline } = deployment;
-  const artifact = useLoaded(
-    () => (id ? json<Artifact>(`/v1/model-artifacts/${id}`) : Promise.resolve(null)),
-    [id],
-  );
+  const artifact = useLoaded(() => (id ? json<Artifact>(`/v1/model-artifacts/${id}`) : Promise.resolve(null)), [id]);
   const architecture = artifact.value?.inspection?.architecture ?? "";
-  if (!loaded.value || artifact.isLoading) return loaded.error ? <ErrorNote error={loaded.error} /> : <Skeleton rows={6} />;
+  if (!loaded.value || artifact.isLoading)
+    return loaded.error ? <ErrorNote error={loaded.error} /> : <Skeleton rows={6} />;
   return (
     <>
       <p class="note">

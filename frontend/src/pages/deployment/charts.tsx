@@ -29,10 +29,7 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
   useEvery(REFRESH_MS, loaded.reload, range === null);
   const found = loaded.value;
   const charts = useMemo(() => (found ? chartsOf(found) : []), [found]);
-  const times = useMemo(
-    () => found?.requests.ok.map((_, index) => found.start + index * found.step_s) ?? [],
-    [found],
-  );
+  const times = useMemo(() => found?.requests.ok.map((_, index) => found.start + index * found.step_s) ?? [], [found]);
 
   return (
     <Card
@@ -107,10 +104,22 @@ function chartsOf(found: Metrics): { title: string; lines: Line[]; unit: (value:
         { name: "p99", shade: 1, values: found.latency_ms.p99 },
       ],
     },
-    { title: "Queue", unit: amount, lines: [{ name: "queued or running", shade: 1, values: found.queue, isFilled: true }] },
+    {
+      title: "Queue",
+      unit: amount,
+      lines: [{ name: "queued or running", shade: 1, values: found.queue, isFilled: true }],
+    },
     { title: "Batch size", unit: amount, lines: [{ name: "mean", shade: 0, values: found.batch_size }] },
-    { title: "Tokens per second", unit: count, lines: [{ name: "input and output", shade: 6, values: aSecond(found.tokens, found.step_s), isFilled: true }] },
-    { title: "Replicas", unit: amount, lines: [{ name: "replicas", shade: 2, values: found.replicas, isStepped: true }] },
+    {
+      title: "Tokens per second",
+      unit: count,
+      lines: [{ name: "input and output", shade: 6, values: aSecond(found.tokens, found.step_s), isFilled: true }],
+    },
+    {
+      title: "Replicas",
+      unit: amount,
+      lines: [{ name: "replicas", shade: 2, values: found.replicas, isStepped: true }],
+    },
     { title: "Memory", unit: bytes, lines: [{ name: "in use", shade: 3, values: found.memory_bytes, isFilled: true }] },
   ];
 }

@@ -3,8 +3,8 @@
 import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
 import { ApiError } from "../../api/errors";
-import type { Checks as Kept, ChecksUpdate, Deployment } from "../../api/types";
-import { ms, moment, plain } from "../../lib/format";
+import type { ChecksUpdate, Deployment, Checks as Kept } from "../../api/types";
+import { moment, ms, plain } from "../../lib/format";
 import { useActing, useLoaded } from "../../ui/hooks";
 import { Button, Card, Empty, ErrorNote, Field, Skeleton } from "../../ui/parts";
 
@@ -30,10 +30,7 @@ function parsed(text: string): Check[] {
 
 export default function Checks({ deployment }: { deployment: Deployment }) {
   const params = { path: { deployment_id: deployment.id } };
-  const loaded = useLoaded(
-    () => must(api.GET("/v1/deployments/{deployment_id}/checks", { params })),
-    [deployment.id],
-  );
+  const loaded = useLoaded(() => must(api.GET("/v1/deployments/{deployment_id}/checks", { params })), [deployment.id]);
   const [text, setText] = useState<string>();
   const keeping = useActing();
   const running = useActing();

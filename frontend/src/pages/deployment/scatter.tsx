@@ -19,7 +19,9 @@ export function Scatter({ rows, nameOf }: { rows: TrialRow[]; nameOf: (row: Tria
   const decades = Math.log10(largest / LEAST);
   const x = (row: TrialRow) => LEFT + ((WIDTH - LEFT - RIGHT) * (row.items_per_s ?? 0)) / most;
   const y = (difference: number) =>
-    HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * Math.max(0, Math.log10(Math.max(difference, LEAST) / LEAST))) / decades;
+    HEIGHT -
+    BOTTOM -
+    ((HEIGHT - BOTTOM - TOP) * Math.max(0, Math.log10(Math.max(difference, LEAST) / LEAST))) / decades;
   const marks = [LEAST, 1e-5, 1e-3, 1e-1].filter((one) => one <= largest * 1.01);
   return (
     <figure class="stack">
@@ -28,7 +30,10 @@ export function Scatter({ rows, nameOf }: { rows: TrialRow[]; nameOf: (row: Tria
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         role="img"
         aria-label={`Speed and difference from the reference: ${rows
-          .map((row) => `${nameOf(row)} ${rate(row.items_per_s)}, difference ${row.difference?.toPrecision(2) ?? "unknown"}`)
+          .map(
+            (row) =>
+              `${nameOf(row)} ${rate(row.items_per_s)}, difference ${row.difference?.toPrecision(2) ?? "unknown"}`,
+          )
           .join("; ")}`}
       >
         {marks.map((mark) => (

@@ -5,7 +5,7 @@ import { api, must } from "../../api/client";
 import { ApiError } from "../../api/errors";
 import type { Artifact, Deployment, DeploymentUpdate } from "../../api/types";
 import { bytes } from "../../lib/format";
-import { answered } from "../../state/store";
+import { store } from "../../state/store";
 import { useActing, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../../ui/parts";
 
@@ -75,9 +75,12 @@ function told(deployment: Deployment, before: Form, now: Form): string[] {
     found.push(`${now.min} replicas stay loaded, using ${bytes(Number(now.min) * deployment.memory.bytes)} in total.`);
   }
   if (before.max !== now.max) found.push(`Up to ${now.max} replicas run under load.`);
-  if (before.idle !== now.idle) found.push(`Cold models and replicas above the minimum are unloaded after ${now.idle} s without a call.`);
-  if (before.queue !== now.queue) found.push(`When ${now.queue} requests are queued or running, further requests get a 429.`);
-  if (before.keep !== now.keep) found.push(`A replaced version stays loaded for ${now.keep} s, so that you can roll back immediately.`);
+  if (before.idle !== now.idle)
+    found.push(`Cold models and replicas above the minimum are unloaded after ${now.idle} s without a call.`);
+  if (before.queue !== now.queue)
+    found.push(`When ${now.queue} requests are queued or running, further requests get a 429.`);
+  if (before.keep !== now.keep)
+    found.push(`A replaced version stays loaded for ${now.keep} s, so that you can roll back immediately.`);
   if ((["engine", "device", "dtype", "config"] as const).some((name) => before[name] !== now[name])) {
     found.push(
       deployment.workers.length > 0
@@ -117,7 +120,7 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
     const isGood = await acting.run(async () => {
       const params = { path: { deployment_id: deployment.id } };
       const body = changes(before, now);
-      await answered(must(api.PATCH("/v1/deployments/{deployment_id}", { params, body })));
+      await store.answered(must(api.PATCH("/v1/deployments/{deployment_id}", { params, body })));
     });
     if (isGood) {
       setEdited({});
@@ -144,7 +147,12 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
   const choice = (label: string, name: keyof Form, options: string[], hint: string) => (
     <Field label={label} hint={hint}>
       {(id, hinted) => (
-        <select id={id} aria-describedby={hinted} value={now[name]} onChange={(event) => set(name, event.currentTarget.value)}>
+        <select
+          id={id}
+          aria-describedby={hinted}
+          value={now[name]}
+          onChange={(event) => set(name, event.currentTarget.value)}
+        >
           {options.map((one) => (
             <option key={one}>{one}</option>
           ))}
@@ -171,12 +179,23 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
           {number("Max replicas", "max", 1, 64, "Replicas that run under load.")}
           {number("Idle timeout (seconds)", "idle", 1, 604_800, "Time without calls before a model is unloaded.")}
           {number("Max queue", "queue", 1, 100_000, "Requests queued or running.")}
-          {number("Keep previous version (seconds)", "keep", 0, 86_400, "A previous version that is still loaded can be rolled back to immediately.")}
+          {number(
+            "Keep previous version (seconds)",
+            "keep",
+            0,
+            86_400,
+            "A previous version that is still loaded can be rolled back to immediately.",
+          )}
         </div>
       </Card>
       <Card title="Engine and device">
         <div class="fields">
-          {choice("Engine", "engine", engines, "auto: starts with torch, then switches to a faster engine that passes verification.")}
+          {choice(
+            "Engine",
+            "engine",
+            engines,
+            "auto: starts with torch, then switches to a faster engine that passes verification.",
+          )}
           {choice("Precision", "dtype", DTYPES, "auto: the precision of the stored weights.")}
           <Field label="Device" hint="auto, cpu, cuda or cuda:N.">
             {(id, hinted) => (

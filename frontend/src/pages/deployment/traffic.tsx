@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
 import type { Comparison, Deployment, Version } from "../../api/types";
 import { count, ms, percent } from "../../lib/format";
-import { answered } from "../../state/store";
+import { store } from "../../state/store";
 import { useActing, useEvery, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../../ui/parts";
 
@@ -38,7 +38,7 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
       if (share > 0) weights[chosen.id] = share;
       const body = { weights, sticky, mirror: copies > 0 ? { [chosen.id]: copies } : {} };
       const params = { path: { deployment_id: deployment.id } };
-      await answered(must(api.PUT("/v1/deployments/{deployment_id}/traffic", { params, body })));
+      await store.answered(must(api.PUT("/v1/deployments/{deployment_id}/traffic", { params, body })));
       setWeight(undefined);
       setMirror(undefined);
     });
@@ -130,7 +130,10 @@ function Compared({ deployment, version }: { deployment: Deployment; version: Ve
     ["Dropped", count(found.dropped)],
     ["Equal top labels", percent(found.equal_top_labels, 1)],
     ["Equal texts", percent(found.equal_texts, 1)],
-    ["Cosine similarity, mean / min", `${found.mean_cosine?.toFixed(4) ?? "–"} / ${found.least_cosine?.toFixed(4) ?? "–"}`],
+    [
+      "Cosine similarity, mean / min",
+      `${found.mean_cosine?.toFixed(4) ?? "–"} / ${found.least_cosine?.toFixed(4) ?? "–"}`,
+    ],
     ["Largest difference", found.difference?.toPrecision(3) ?? "–"],
     ["Live mean latency", ms(found.live.mean_ms)],
     ["Mirror mean latency", ms(found.mirror.mean_ms)],

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
 import type { Deployment, DeploymentUpdate, Trial, TrialRow } from "../../api/types";
 import { ago, bytes, ms, percent, plain, rate } from "../../lib/format";
-import { answered } from "../../state/store";
+import { store } from "../../state/store";
 import { useActing, useEvery } from "../../ui/hooks";
 import { usePaged } from "../../ui/paged";
 import { Bar, Button, Card, Confirm, Empty, ErrorNote } from "../../ui/parts";
@@ -37,7 +37,7 @@ export default function Trials({ deployment }: { deployment: Deployment }) {
         dtype: row.dtype,
         config: { weight_format: row.weight_format ?? null },
       } as DeploymentUpdate;
-      await answered(must(api.PATCH("/v1/deployments/{deployment_id}", { params, body })));
+      await store.answered(must(api.PATCH("/v1/deployments/{deployment_id}", { params, body })));
       setWanted(null);
     });
 
@@ -52,8 +52,8 @@ export default function Trials({ deployment }: { deployment: Deployment }) {
         }
       >
         <p class="note">
-          A trial loads each engine, precision and weight format, and times it on generated inputs. It compares the answers
-          with torch in float32. Live calls have priority.
+          A trial loads each engine, precision and weight format, and times it on generated inputs. It compares the
+          answers with torch in float32. Live calls have priority.
         </p>
         {!wanted && <ErrorNote error={acting.error} />}
         {trials.frame(

@@ -22,7 +22,11 @@ export default function Versions({ deployment }: { deployment: Deployment }) {
   ]);
   const acting = useActing();
   const rows = versions.rows ?? [];
-  useEvery(1_500, versions.reload, rows.some((one) => UNDER_WAY.has(one.status)));
+  useEvery(
+    1_500,
+    versions.reload,
+    rows.some((one) => UNDER_WAY.has(one.status)),
+  );
 
   const path = (version: Version) => ({
     params: { path: { deployment_id: deployment.id, version_id: version.id } },
@@ -78,9 +82,7 @@ export default function Versions({ deployment }: { deployment: Deployment }) {
         )}
       </Card>
       {rows.length > 1 && <Traffic deployment={deployment} versions={rows} />}
-      {isAdding && (
-        <AddVersion deployment={deployment} onClose={() => setAdding(false)} onDone={versions.reload} />
-      )}
+      {isAdding && <AddVersion deployment={deployment} onClose={() => setAdding(false)} onDone={versions.reload} />}
       {erased && (
         <Confirm
           title={`Delete version ${erased.number}?`}

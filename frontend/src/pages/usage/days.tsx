@@ -50,7 +50,12 @@ export function Days(props: { days: UsageReport; both: readonly UsageRow[]; show
   const legend = (bars[0] ?? []).filter((_, place) => bars.some((parts) => (parts[place]?.microcredits ?? 0) > 0));
   return (
     <figure class="stack">
-      <svg class="bars-by-day" viewBox={`0 0 ${WIDTH} ${HEIGHT + 22}`} role="img" aria-label={`Credits per day, max ${credits(most)}`}>
+      <svg
+        class="bars-by-day"
+        viewBox={`0 0 ${WIDTH} ${HEIGHT + 22}`}
+        role="img"
+        aria-label={`Credits per day, max ${credits(most)}`}
+      >
         {days.map((day, index) => {
           const x = index * step + (step - width) / 2;
           const parts = bars[index] ?? [];
@@ -96,5 +101,8 @@ export function Days(props: { days: UsageReport; both: readonly UsageRow[]; show
 
 function told(day: UsageRow, parts: readonly Part[]): string {
   const lines = parts.filter((one) => one.microcredits > 0).map((one) => `${one.name}: ${credits(one.microcredits)}`);
-  return [`${day.start.slice(0, 10)}: ${credits(day.microcredits)} credits, ${count(day.requests)} requests`, ...lines].join("\n");
+  return [
+    `${day.start.slice(0, 10)}: ${credits(day.microcredits)} credits, ${count(day.requests)} requests`,
+    ...lines,
+  ].join("\n");
 }

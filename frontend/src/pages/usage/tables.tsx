@@ -46,9 +46,7 @@ export function ByKey({ report }: { report: UsageReport }) {
   if (rows.length === 0) return <Empty title="No calls in this period." />;
   return (
     <>
-      <p class="note">
-        Costs belong to deployments, not to keys. This table shows calls without costs.
-      </p>
+      <p class="note">Costs belong to deployments, not to keys. This table shows calls without costs.</p>
       <Most
         label="By key"
         report={report}
@@ -66,7 +64,11 @@ export function ByKey({ report }: { report: UsageReport }) {
 
 function Caller({ row }: { row: UsageRow }) {
   if (!row.key_id) {
-    return <span title="Checks, trials, mirrors, videos, and calls recorded before keys were tracked">No key (internal calls)</span>;
+    return (
+      <span title="Checks, trials, mirrors, videos, and calls recorded before keys were tracked">
+        No key (internal calls)
+      </span>
+    );
   }
   return (
     <a href={page("keys")}>

@@ -26,7 +26,11 @@ export default function Captions({ answer, file }: { answer: Transcription; file
       {captions.length > 0 && (
         <ol class="captions">
           {captions.slice(0, 2000).map((one, index) => (
-            <li key={index} class={now >= one.start && now < one.end ? "now" : ""} aria-current={now >= one.start && now < one.end ? "true" : undefined}>
+            <li
+              key={index}
+              class={now >= one.start && now < one.end ? "now" : ""}
+              aria-current={now >= one.start && now < one.end ? "true" : undefined}
+            >
               <button type="button" class="button quiet small" onClick={() => setSeek(one.start)}>
                 {time(one.start)}
               </button>

@@ -18,7 +18,11 @@ function shade(value: number): [number, number, number] {
   const low = SCALE[Math.floor(at)] ?? [0, 0, 0];
   const high = SCALE[Math.ceil(at)] ?? low;
   const part = at - Math.floor(at);
-  return [0, 1, 2].map((one) => (low[one] ?? 0) + part * ((high[one] ?? 0) - (low[one] ?? 0))) as [number, number, number];
+  return [0, 1, 2].map((one) => (low[one] ?? 0) + part * ((high[one] ?? 0) - (low[one] ?? 0))) as [
+    number,
+    number,
+    number,
+  ];
 }
 
 export default function Depth({ answer, file }: { answer: { depth: string }; file: File | undefined }) {
@@ -58,6 +62,7 @@ interface DrawingProps {
 /** The canvas exists when drawing starts, because the image loads first. */
 function Drawing({ depth, strength, isOver, onWrong }: DrawingProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: Each `onWrong` does the same.
   useEffect(() => {
     let isGone = false;
     picture(depth).then(

@@ -34,7 +34,10 @@ export function Entities({ text, spans }: { text: string; spans: Span[] }) {
     if (one.start < at || one.end > letters.length) continue;
     parts.push(plain(letters.slice(at, one.start).join(""), MOST));
     parts.push(
-      <mark class={`entity shade-${kinds.indexOf(kind(one.label)) % SHADES}`} title={`${plain(one.label)} ${score(one.score)}`}>
+      <mark
+        class={`entity shade-${kinds.indexOf(kind(one.label)) % SHADES}`}
+        title={`${plain(one.label)} ${score(one.score)}`}
+      >
         {plain(letters.slice(one.start, one.end).join(""), MOST)}
         <span class="entity-label">{plain(one.label, 40)}</span>
       </mark>,

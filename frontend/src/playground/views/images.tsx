@@ -23,12 +23,16 @@ function kind(base64: string): string {
   return base64.startsWith("UklGR") ? "webp" : "png";
 }
 
-export default function Images({ images = [], blobs = [] }: Props) {
+const NO_BLOBS: Blob[] = [];
+
+export default function Images({ images = [], blobs = NO_BLOBS }: Props) {
   const [made, setMade] = useState<string[]>([]);
   useEffect(() => {
     const urls = blobs.map((blob) => URL.createObjectURL(blob));
     setMade(urls);
-    return () => urls.forEach((url) => URL.revokeObjectURL(url));
+    return () => {
+      for (const url of urls) URL.revokeObjectURL(url);
+    };
   }, [blobs]);
   const sources = [...images.map(source), ...made].filter(Boolean);
   return (

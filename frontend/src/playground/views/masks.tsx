@@ -21,7 +21,9 @@ export default function Masks({ answer, file }: { answer: MasksAnswer; file: Fil
   return (
     <>
       <Picture file={file}>
-        {() => shown.map((mask, index) => !hidden.has(index) && <Mask key={index} mask={mask} shade={index % SHADES} />)}
+        {() =>
+          shown.map((mask, index) => !hidden.has(index) && <Mask key={index} mask={mask} shade={index % SHADES} />)
+        }
       </Picture>
       {shown.length === 0 && <p>No areas found.</p>}
       <ul class="found">

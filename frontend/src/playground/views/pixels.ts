@@ -25,7 +25,10 @@ export function colour(shade: number): [number, number, number] {
   const probe = document.createElement("span");
   probe.style.color = `var(--c${shade})`;
   document.body.append(probe);
-  const found = getComputedStyle(probe).color.match(/[\d.]+/g)?.map(Number) ?? [];
+  const found =
+    getComputedStyle(probe)
+      .color.match(/[\d.]+/g)
+      ?.map(Number) ?? [];
   probe.remove();
   return [found[0] ?? 0, found[1] ?? 0, found[2] ?? 0];
 }

@@ -31,6 +31,7 @@ function cosine(one: number[], other: number[]): number {
 }
 
 export default function Vectors({ named, model }: { named: Named[]; model: string }) {
+  // biome-ignore lint/correctness/useExhaustiveDependencies: The vectors belong to the model that computed them.
   useEffect(() => {
     const known = kept.value.get(model) ?? [];
     const fresh = new Set(named.map(([name]) => name));
@@ -82,7 +83,7 @@ function Heat({ vector }: { vector: number[] }) {
       context.fillStyle = `rgba(${red}, ${green}, ${blue}, ${Math.abs(value) / most})`;
       context.fillRect((at % columns) * CELL, Math.floor(at / columns) * CELL, CELL - 1, CELL - 1);
     });
-  }, [vector]);
+  }, [vector, columns, rows]);
   const [least, most] = [Math.min(...vector), Math.max(...vector)];
   return (
     <canvas

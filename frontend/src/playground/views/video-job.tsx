@@ -4,9 +4,9 @@ import { useEffect, useState } from "preact/hooks";
 import { call, json } from "../../api/client";
 import { type ApiError, shown } from "../../api/errors";
 import type { Video } from "../../api/types";
+import { plain } from "../../lib/format";
 import { onChange } from "../../state/events";
 import { useEvery, useObjectUrl } from "../../ui/hooks";
-import { plain } from "../../lib/format";
 import { Bar, ErrorNote } from "../../ui/parts";
 import { Status } from "../../ui/status";
 

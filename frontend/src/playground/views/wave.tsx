@@ -49,12 +49,7 @@ export function Wave({ blob, onTime, seek }: Props) {
         aria-label={seconds === null ? "Recording" : `Recording of ${seconds.toFixed(1)} seconds`}
       />
       {url && (
-        <audio
-          ref={player}
-          controls
-          src={url}
-          onTimeUpdate={(event) => onTime?.(event.currentTarget.currentTime)}
-        />
+        <audio ref={player} controls src={url} onTimeUpdate={(event) => onTime?.(event.currentTarget.currentTime)} />
       )}
     </div>
   );

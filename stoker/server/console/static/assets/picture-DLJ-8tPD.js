@@ -1,1 +1,0 @@
-import{s as e}from"./hooks-BVC9FLyP.js";import{i as t}from"./hooks-Du8JVCG9.js";import{t as n}from"./jsxRuntime-BY_AK3X-.js";function r({file:r,children:i}){let a=t(r),[o,s]=e(null);return r?n(`div`,{class:`picture`,children:[a&&n(`img`,{src:a,alt:`Input image`,onLoad:e=>s({width:e.currentTarget.naturalWidth,height:e.currentTarget.naturalHeight})}),o&&i(o)]}):null}export{r as t};
