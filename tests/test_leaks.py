@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 import stoker.demo
+from stoker.platform.parts import Parts
 from stoker.registry.files import service as files
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.server.janitor import Janitor
@@ -55,28 +56,28 @@ class Sight:
         self.descriptors = len(list(Path("/proc/self/fd").iterdir()))
         self.threads = threading.active_count()
         self.tasks = len(asyncio.all_tasks())
-        self.sizes = sizes(app.services)
+        self.sizes = sizes(app.parts)
 
     @classmethod
     async def of(cls, app: App) -> "Sight":
-        services = app.services
-        janitor = Janitor(services.deployments, services.keyring, services.agents, services.console)
+        janitor = Janitor(app.parts)
         await janitor.sweep(db.now() + LATER)
-        async with app.services.platform.database.reading() as session:
+        async with app.platform.database.reading() as session:
             rows = Counter[str]()
             for name, table in Base.metadata.tables.items():
                 count = await session.scalar(select(func.count()).select_from(table))
                 rows[name] = count or 0
-        return cls(rows, app, app.services.platform.settings.data_dir)
+        return cls(rows, app, app.platform.settings.data_dir)
 
 
-def sizes(root: object) -> dict[str, int]:
+def sizes(parts: Parts) -> dict[str, int]:
     """Returns the sizes of all containers that Stoker's objects hold, by the place of each
     container.
     """
     lengths: dict[str, int] = {}
     visited: set[int] = set()
-    pending: list[tuple[str, Any]] = [("services", root)]
+    pending: list[tuple[str, Any]] = [(kind.__name__, part) for kind, part in parts._parts.items()]
+    assert len(pending) > 30
     while pending:
         where, item = pending.pop()
         if id(item) in visited:
@@ -134,7 +135,7 @@ async def live_and_die(app: App, client: httpx.AsyncClient, name: str) -> None:
 
 async def film(app: App, client: httpx.AsyncClient, deployment: str) -> None:
     """Adds and deletes a video and a file, as if a model had made them."""
-    platform, account_id = app.services.platform, client.account_id  # type: ignore[attr-defined]
+    platform, account_id = app.platform, client.account_id  # type: ignore[attr-defined]
     (file,) = await files.store(
         platform,
         account_id=account_id,

@@ -164,8 +164,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=14,
         breaks="a route is added beside those that need a key",
         file="stoker/server/app.py",
-        old="    app.include_router(links)\n",
-        new='    app.include_router(links)\n    app.add_api_route("/pause", lambda: {})\n',
+        old="    openapi.install(app)\n",
+        new='    app.add_api_route("/pause", lambda: {})\n    openapi.install(app)\n',
         tests=("tests/keys/test_auth.py::TestRouteTable::test_every_bad_key_is_refused",),
     ),
     Mutation(

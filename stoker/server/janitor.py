@@ -7,20 +7,12 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
+from stoker.platform.parts import Parts
+from stoker.platform.resource import Resources
 from stoker.platform.web import idempotency
-from stoker.registry.artifacts import completion, upkeep
-from stoker.registry.deployments import versions
-from stoker.registry.deployments.context import DeploymentContext
-from stoker.registry.files import service as files
-from stoker.server.console import service as console
-from stoker.server.console.context import ConsoleContext
+from stoker.platform.web.context import Platform
 from stoker.store import db
 from stoker.store.blobs import StoreUnavailableError
-from stoker.tenancy.keys import shared_limits
-from stoker.tenancy.keys.keyring import Keyring
-from stoker.workloads.agents import run_service as runs
-from stoker.workloads.agents.context import AgentContext
-from stoker.workloads.videos import service as videos
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +30,7 @@ STRAYS_AGAIN_S = 300.0
 class Janitor:
     def __init__(
         self,
-        platform: DeploymentContext,
-        keyring: Keyring,
-        agents: AgentContext,
-        browsers: ConsoleContext,
+        parts: Parts,
         *,
         clock: Callable[[], float] = time.monotonic,
         is_first: Callable[[], bool] = lambda: True,
@@ -50,10 +39,9 @@ class Janitor:
         Args:
             is_first: returns True if this server does the work that only one server must do.
         """
-        self._platform = platform
-        self._keyring = keyring
-        self._agents = agents
-        self._browsers = browsers
+        self._parts = parts
+        self._platform = parts.get(Platform)
+        self._upkeep = [resource.upkeep for resource in parts.get(Resources)]
         self._clock = clock
         self._is_first = is_first
         self._strays_at = -math.inf
@@ -68,37 +56,30 @@ class Janitor:
 
     async def sweep(self, now: datetime) -> None:
         """Runs one round of maintenance as of `now`."""
-        database = self._platform.database
-        await database.scrub_again()
-        await self._keyring.flush_last_used()
-        await completion.reopen_cut_off(database)
-        await self._platform.folders.merged.drop_idle()
+        await self._platform.database.scrub_again()
+        for upkeep in self._upkeep:
+            await upkeep.each_server(self._parts, now)
         is_hourly = self._clock() >= self._strays_at
         if is_hourly:
             self._strays_at = self._clock() + STRAYS_EVERY_S
             await self._platform.runtime.sweep_strays()
         if self._is_first():
-            await self._sweep_shared(now, is_hourly=is_hourly)
+            await self._sweep_shared(now)
+            if is_hourly:
+                await self._sweep_hourly(now)
 
-    async def _sweep_shared(self, now: datetime, *, is_hourly: bool) -> None:
+    async def _sweep_shared(self, now: datetime) -> None:
         """Maintains data that all servers share."""
-        database, blobs = self._platform.database, self._platform.blobs
-        if not database.is_sqlite:
-            # The server that noticed a lost server may have stopped, too.
-            await upkeep.reopen_lost(database)
-        await idempotency.forget_old(database, now - idempotency.KEPT)
-        await upkeep.expire_uploads(database, blobs, now)
-        await files.sweep(database, blobs, now)
-        await console.forget_expired(self._browsers, now)
-        if is_hourly:
-            try:
-                await files.sweep_strays(database, blobs, now)
-                await upkeep.sweep_strays(database, blobs)
-            except StoreUnavailableError as error:
-                log.warning("object store is swept later: %s", error)
-                self._strays_at = self._clock() + STRAYS_AGAIN_S
-            await self._keyring.forget_revoked(now)
-            await shared_limits.forget_rested(database)
-            await versions.forget_old(self._platform)
-            await videos.forget_ended(self._platform, now)
-            await runs.forget_old(self._agents, now)
+        await idempotency.forget_old(self._platform.database, now - idempotency.KEPT)
+        for upkeep in self._upkeep:
+            await upkeep.shared(self._parts, now)
+
+    async def _sweep_hourly(self, now: datetime) -> None:
+        try:
+            for upkeep in self._upkeep:
+                await upkeep.strays(self._parts, now)
+        except StoreUnavailableError as error:
+            log.warning("object store is swept later: %s", error)
+            self._strays_at = self._clock() + STRAYS_AGAIN_S
+        for upkeep in self._upkeep:
+            await upkeep.shared_hourly(self._parts, now)

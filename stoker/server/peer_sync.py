@@ -1,28 +1,22 @@
 """Applies changes by other servers of the same PostgreSQL to the work in progress on this one."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
-
-from stoker.platform.jobs.runner import Runner
-from stoker.registry.artifacts import upkeep
+from stoker.platform.parts import Parts
+from stoker.platform.resource import Resources
 from stoker.store.waiting import repeated
-from stoker.workloads.agents import run_service
-from stoker.workloads.agents.context import AgentContext
 
 LOOK_S = 1.0
 
 
 class PeerSync:
-    def __init__(self, agents: AgentContext, runners: Sequence[Runner[Any, Any]]) -> None:
-        self._looks: list[Callable[[], Awaitable[None]]] = [
-            lambda: run_service.catch_up(agents),
-            lambda: upkeep.end_closed(agents.database),
-            *(runner.let_go for runner in runners),
-        ]
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     async def run(self) -> None:
         await repeated(self.look, LOOK_S, "reading what other servers have done")
 
     async def look(self) -> None:
-        for look in self._looks:
-            await look()
+        resources = self._parts.get(Resources)
+        for resource in resources:
+            await resource.catch_up(self._parts)
+        for jobs in resources.jobs:
+            await jobs.runner(self._parts).let_go()

@@ -20,14 +20,17 @@ from fastapi.concurrency import run_in_threadpool
 from stoker import sandbox
 from stoker.base import logs
 from stoker.base.config import Settings
+from stoker.platform.parts import Parts
 from stoker.platform.web.context import Platform
 from stoker.server.app import create_app, know_routes
 from stoker.server.edge.connections import Connections
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.edge.protocol import Connection
-from stoker.server.services import Services
+from stoker.server.lifecycle import end_streams
 from stoker.server.telemetry.endpoints import Told, standalone
+from stoker.server.telemetry.loop_watch import LoopWatch
+from stoker.server.telemetry.recorder import Metrics
 from stoker.store.folder_lock import locked
 
 Started = Callable[[Platform, str], Awaitable[None]]
@@ -156,10 +159,11 @@ async def _serve(settings: Settings, started: Started) -> None:
     gc.disable()
     app = create_app(settings)
     know_routes(app)
-    services: Services = app.state.services
+    parts: Parts = app.state.parts
+    metrics, loop_watch = parts.get(Metrics), parts.get(LoopWatch)
     limits = EdgeLimits.of(settings, raise_open_files())
     connections = Connections(limits)
-    services.metrics.add(connections.collect)
+    metrics.add(connections.collect)
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -173,7 +177,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
-    server = Server(config, services.end_streams)
+    server = Server(config, partial(end_streams, parts))
 
     async def announce() -> None:
         # uvicorn has no event for this.
@@ -186,13 +190,13 @@ async def _serve(settings: Settings, started: Started) -> None:
         # requests again and again.
         gc.freeze()
         gc.enable()
-        services.loop_watch.start()
-        await started(services.platform, f"http://{host}:{port}")
+        loop_watch.start()
+        await started(parts.get(Platform), f"http://{host}:{port}")
 
     announcing = asyncio.create_task(announce())
-    async with serving_metrics(settings, limits, services.metrics):
+    async with serving_metrics(settings, limits, metrics):
         await server.serve(sockets=[listener])
-    services.loop_watch.stop()
+    loop_watch.stop()
     if announcing.done():
         announcing.result()
     else:

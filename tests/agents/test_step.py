@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from stoker.base.errors import InvalidAPIKeyError
+from stoker.workloads.agents.context import AgentContext
 from stoker.workloads.agents.step import caller_of
 from tests.support.app import App, serving
 
@@ -30,7 +31,7 @@ async def test_l7_run_that_waits_notices_that_its_key_was_revoked(
     body = {"scope": "account", "requests_per_minute": 1}
     made = (await client.post("/v1/api-keys", json=body)).raise_for_status().json()
     public_id, account_id = made["key"].split("-")[1], client.account_id  # type: ignore[attr-defined]
-    context = app.services.agents
+    context = app.parts.get(AgentContext)
     assert (await caller_of(context, public_id, account_id)).account_id == account_id
     # The key's requests are used up for a minute.
     waiting = asyncio.create_task(caller_of(context, public_id, account_id))

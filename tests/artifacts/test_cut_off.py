@@ -48,10 +48,7 @@ async def session(client: httpx.AsyncClient, tmp_path: Path) -> str:
 async def test_upload_is_open_once_there_is_room(
     app: App, client: httpx.AsyncClient, session: str
 ) -> None:
-    services = app.services
-    await Janitor(services.deployments, services.keyring, services.agents, services.console).sweep(
-        db.now()
-    )
+    await Janitor(app.parts).sweep(db.now())
     assert await status(client, session) == "uploading"
     await check_completed(client, session)
 
@@ -82,7 +79,7 @@ async def test_upload_of_a_client_that_goes_while_its_files_are_frozen(
         patch.setattr(completion.transfers, "end", never)
         account_id = str(client.account_id)  # type: ignore[attr-defined]
         completing = asyncio.create_task(
-            completion.complete(app.services.platform, account_id, artifact_id, upload_id)
+            completion.complete(app.platform, account_id, artifact_id, upload_id)
         )
         await ending.wait()
         completing.cancel()

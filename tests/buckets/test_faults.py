@@ -140,7 +140,7 @@ class TestSweeping:
     async def test_what_no_row_stands_for_goes(
         self, app: App, client: httpx.AsyncClient, behind: S3Store, bert: Path
     ) -> None:
-        platform = app.services.platform
+        platform = app.platform
         ready = await pushed(client, bert)
         is_open = await Uploading.open(client, ready.artifact_id)
         (await is_open.put_part("a.txt", 1, CONTENT)).raise_for_status()
@@ -159,7 +159,7 @@ class TestSweeping:
         behind.put("artifacts/art_y/upl_y/1/1-00", b"somebody's")
         other = Database(f"sqlite+aiosqlite:///{tmp_path}/other.db")
         await other.migrate()
-        await upkeep.sweep_strays(other, app.services.platform.blobs)
+        await upkeep.sweep_strays(other, app.platform.blobs)
         await other.close()
         assert keys(behind, "artifacts/art_y") == ["artifacts/art_y/upl_y/1/1-00"]
 
@@ -167,7 +167,7 @@ class TestSweeping:
     async def test_what_could_not_be_deleted_goes_later(
         self, app: App, client: httpx.AsyncClient, behind: S3Store, proxy: Proxy
     ) -> None:
-        platform = app.services.platform
+        platform = app.platform
         upload = await Uploading.open(client)
         (await upload.put_part("a.txt", 1, CONTENT)).raise_for_status()
         proxy.fail(503)

@@ -13,6 +13,7 @@ from stoker.store.tables.files import File, Purpose
 from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.videos import Video
 from stoker.wire.video_request import VideoAnswer
+from stoker.workloads.videos.context import VideoContext
 from stoker.workloads.videos.service import Made, VideoJob
 from tests.buckets.conftest import keys
 from tests.buckets.support import code, eventually
@@ -26,7 +27,7 @@ CONTENT = bytes(range(256)) * 4 * 1200
 
 async def stored(app: App, client: Any, content: bytes = CONTENT) -> File:
     (file,) = await service.store(
-        app.services.platform,
+        app.platform,
         account_id=client.account_id,
         deployment_id="dep_1",
         purpose=Purpose.IMAGE,
@@ -42,7 +43,7 @@ async def file(app: App, client: httpx.AsyncClient) -> File:
 
 
 def link(app: App, file: File) -> str:
-    return service.link(app.services.platform, request_to("http://stoker"), file)
+    return service.link(app.platform, request_to("http://stoker"), file)
 
 
 async def test_content(app: App, client: httpx.AsyncClient, file: File, behind: S3Store) -> None:
@@ -106,7 +107,7 @@ async def test_delete(client: httpx.AsyncClient, file: File, behind: S3Store) ->
 
 
 async def test_expired_files_go(app: App, file: File, behind: S3Store) -> None:
-    platform = app.services.platform
+    platform = app.platform
     await service.sweep(platform.database, platform.blobs, file.expires_at)
     await eventually(lambda: file.blob_key not in keys(behind))
 
@@ -115,7 +116,7 @@ async def test_expired_files_go(app: App, file: File, behind: S3Store) -> None:
 async def test_what_could_not_be_deleted_goes_later(
     app: App, client: httpx.AsyncClient, file: File, behind: S3Store, proxy: Proxy
 ) -> None:
-    platform = app.services.platform
+    platform = app.platform
     proxy.fail(503, method="POST")
     (await client.delete(f"/v1/files/{file.id}")).raise_for_status()
     await eventually(lambda: "POST" in {method for method, _ in proxy.seen})
@@ -152,7 +153,7 @@ async def test_a_store_that_is_away(
 class TestRedirects:
     @pytest.fixture(autouse=True)
     def redirecting(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(app.services.platform.settings, "blob_redirects", True)
+        monkeypatch.setattr(app.platform.settings, "blob_redirects", True)
 
     async def test_lead_to_the_bucket(
         self, client: httpx.AsyncClient, file: File, proxy: Proxy
@@ -175,7 +176,7 @@ class TestVideos:
     async def test_result_is_kept_in_the_bucket(
         self, app: App, client: Any, behind: S3Store
     ) -> None:
-        context = app.services.videos
+        context = app.parts.get(VideoContext)
         making = VideoJob(context)
         async with context.database.transaction() as session:
             row = Video(

@@ -11,6 +11,7 @@ import obstore
 from obstore.store import S3Store
 from transformers import pipeline
 
+from stoker.registry.deployments.folders import ModelFolders
 from stoker.runtime.specification import DeploymentSpec
 from tests.adapters.support import made
 from tests.buckets.conftest import keys
@@ -118,7 +119,7 @@ async def test_a_model_that_went_is_fetched_again(
     app: App, client: httpx.AsyncClient, bert: Path, proxy: Proxy
 ) -> None:
     upload = await pushed(client, bert)
-    folders = app.services.deployments.folders
+    folders = app.parts.get(ModelFolders)
     spec = DeploymentSpec(
         id="dep_x",
         account_id="acct_x",

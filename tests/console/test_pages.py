@@ -43,8 +43,8 @@ async def app(built: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
 
 
 def show(app: App, folder: Path) -> None:
-    context = replace(app.services.console, pages=Pages(folder))
-    app.app.state.parts[ConsoleContext] = context
+    context = replace(app.parts.get(ConsoleContext), pages=Pages(folder))
+    app.parts.add(ConsoleContext, context)
 
 
 def anyone(app: App) -> httpx.AsyncClient:
@@ -119,7 +119,7 @@ class TestDocument:
         assert (await pages.document("")).content == b"<title>second</title>"
 
     async def test_was_not_built(self, app: App, tmp_path: Path) -> None:
-        pages = app.app.state.parts[ConsoleContext].pages
+        pages = app.parts.get(ConsoleContext).pages
         show(app, tmp_path / "nothing")
         try:
             for path in ("/console/", "/console/assets/x.js"):
@@ -128,7 +128,7 @@ class TestDocument:
                 assert answer.json()["error"]["code"] == "console_not_built"
                 assert "make console" in answer.json()["error"]["message"]
         finally:
-            app.app.state.parts[ConsoleContext] = replace(app.services.console, pages=pages)
+            app.parts.add(ConsoleContext, replace(app.parts.get(ConsoleContext), pages=pages))
 
 
 class TestFiles:

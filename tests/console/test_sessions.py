@@ -14,9 +14,10 @@ import pytest
 from stoker.base.errors import RateLimitError
 from stoker.server.console import service
 from stoker.server.console.attempts import FREE, LONGEST_S, Attempts
+from stoker.server.console.context import ConsoleContext
 from stoker.server.console.service import MOST_LINKS, MOST_SESSIONS
 from stoker.store import db
-from stoker.tenancy.keys.sessions import signed_out
+from stoker.tenancy.keys.sessions import Sessions, signed_out
 from tests.support.app import App, serving
 from tests.support.contract import check
 
@@ -114,7 +115,7 @@ class TestSigningIn:
         assert cookie["path"] == "/" and not cookie["secure"] and not cookie["domain"]
         assert int(cookie["max-age"]) == 12 * 3600
         # The database has neither the cookie nor the key.
-        async with app.services.platform.database.reading() as session:
+        async with app.platform.database.reading() as session:
             connection = await session.connection()
             rows = (await connection.exec_driver_sql("SELECT * FROM console_sessions")).all()
         assert cookie.value not in repr(rows) and key["key"].split("-", 2)[2] not in repr(rows)
@@ -300,8 +301,8 @@ class TestItsEnd:
             page = await signed_in(app, app.operator_key)
             await asyncio.sleep(0.6)
             assert (await page.get(SESSION)).status_code == 401
-            await service.forget_expired(app.services.console, db.now())
-            async with app.services.platform.database.reading() as session:
+            await service.forget_expired(app.parts.get(ConsoleContext), db.now())
+            async with app.platform.database.reading() as session:
                 connection = await session.connection()
                 rows = await connection.exec_driver_sql("SELECT count(*) FROM console_sessions")
                 assert rows.scalar_one() == 0
@@ -320,7 +321,7 @@ class TestItsEnd:
         second = await signed_in(app, key["key"])
         for _ in range(MOST_SESSIONS - 1):
             last = await signed_in(app, key["key"])
-        app.services.console.sessions._entries.clear()
+        app.parts.get(Sessions)._entries.clear()
         assert (await first.get(SESSION)).status_code == 401
         assert (await second.get(SESSION)).status_code == 200
         assert (await last.get(SESSION)).status_code == 200
@@ -384,7 +385,7 @@ class TestLinks:
 class TestAttempts:
     async def test_failing_ones_are_slowed(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         now = 1000.0
-        monkeypatch.setattr(app.services.console.attempts, "_clock", lambda: now)
+        monkeypatch.setattr(app.parts.get(ConsoleContext).attempts, "_clock", lambda: now)
         _, key = await account_key(app)
         for _ in range(FREE):
             answer = await browser(app, "192.0.2.1").post(SESSION, json={"key": "sk-a-b"})

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
+from stoker.registry.deployments.directory import Directory
 from tests.deployments.support import DEPLOYMENTS
 from tests.support.databases import postgres_url
 from tests.support.machines import DEPLOYMENTS_LIMIT, NER, AppBench, Machine, app_bench, try_out
@@ -365,11 +366,11 @@ class Deployments(Machine):
                     await _sees(
                         client, {owner.rows[name]["model"] for name in ids & set(owner.rows)}
                     )
-            directory = self.bench.app.services.deployments.directory
+            directory = self.bench.app.parts.get(Directory)
             for owner in self.teams:
                 for identifier in owner.gone:
                     assert directory.find(identifier) is None
-                    assert self.bench.app.services.platform.runtime.stats(identifier) is None
+                    assert self.bench.app.platform.runtime.stats(identifier) is None
 
         self.run(work())
 

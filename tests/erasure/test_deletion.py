@@ -13,11 +13,13 @@ from sqlalchemy import select
 import stoker.demo
 from stoker.registry.files import service as files
 from stoker.server.erasure import service
+from stoker.server.erasure.context import ErasureContext
 from stoker.store import db
 from stoker.store.db import Base
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.files import Purpose
-from stoker.tenancy.usage.counts import Counted
+from stoker.tenancy.usage.counts import Counted, Counts
+from stoker.tenancy.usage.metering import Metering
 from tests.support.app import App, serving
 from tests.support.rows import importing, trial, video
 
@@ -71,7 +73,7 @@ async def filled(app: App, name: str) -> tuple[httpx.AsyncClient, str]:
     await posted(owner, f"/v1/agent/{agent}/runs", input=name)
     await posted(owner, "/v1/api-keys", scope="account", name=name)
     await files.store(
-        app.services.platform,
+        app.platform,
         account_id=account_id,
         deployment_id=deployment,
         purpose=Purpose.IMAGE,
@@ -79,7 +81,7 @@ async def filled(app: App, name: str) -> tuple[httpx.AsyncClient, str]:
         content_type="image/png",
     )
     later = {"not_before": db.now().replace(year=2100)}
-    async with app.services.platform.database.transaction() as session:
+    async with app.platform.database.transaction() as session:
         session.add(video(account_id, deployment, prompt=name, **later))
         session.add(trial(account_id, deployment, examples=[{"prompt": name}], **later))
         session.add(importing(account_id, artifact, upload, repo_id=name, **later))
@@ -89,12 +91,12 @@ async def filled(app: App, name: str) -> tuple[httpx.AsyncClient, str]:
 async def mentions(app: App, word: str) -> set[str]:
     """Returns the tables and files that contain a word or an account's id."""
     names: set[str] = set()
-    async with app.services.platform.database.reading() as session:
+    async with app.platform.database.reading() as session:
         for table in Base.metadata.sorted_tables:
             rows = (await session.execute(select(table))).all()
             if word in str(rows):
                 names.add(table.name)
-    blobs = app.services.platform.settings.data_dir / "blobs"
+    blobs = app.platform.settings.data_dir / "blobs"
     paths = [path for path in blobs.rglob("*") if path.is_file()]
     return names | {str(path) for path in paths if word.encode() in path.read_bytes()}
 
@@ -129,7 +131,7 @@ async def test_everything_goes_and_nothing_of_others(app: App) -> None:
 async def test_metering_goes_on(app: App) -> None:
     """Usage that replicas report after their account was deleted is dropped."""
     _, account_id = await filled(app, "zebra")
-    metering = app.services.metering
+    metering = app.parts.get(Metering)
     async with operator(app) as client:
         (await client.delete(f"/v1/accounts/{account_id}")).raise_for_status()
     late = Counted(
@@ -142,7 +144,7 @@ async def test_metering_goes_on(app: App) -> None:
         hour=1,
         values={"requests": 1},
     )
-    app.services.counts.take = lambda: [late]  # type: ignore[method-assign]
+    app.parts.get(Counts).take = lambda: [late]  # type: ignore[method-assign]
     await metering.tick()
     assert await mentions(app, "zebra") == set()
 
@@ -158,7 +160,7 @@ async def test_a_deletion_that_was_cut_off_goes_on(
         with monkeypatch.context() as patched:
             patched.setattr(service, "_erase_artifacts", killed)
             with pytest.raises(OSError, match="killed"):
-                await service.delete(app.services.erasure, account_id)
+                await service.delete(app.parts.get(ErasureContext), account_id)
         # The account is rejected as soon as its deletion starts.
         assert (await owner.get("/v1/deployments")).status_code == 401
         async with operator(app) as client:
@@ -176,5 +178,5 @@ async def test_a_deletion_that_was_cut_off_goes_on(
 
 
 async def _exists(app: App, account_id: str) -> bool:
-    async with app.services.platform.database.reading() as session:
+    async with app.platform.database.reading() as session:
         return await session.get(Account, account_id) is not None

@@ -40,7 +40,7 @@ def client(server: Server) -> Iterator[Any]:
 @pytest.fixture
 async def platform(server: Server) -> AsyncIterator[Platform]:
     """A second platform on the server's own storage."""
-    platform = build_services(server.settings).platform
+    platform = build_services(server.settings).get(Platform)
     await platform.secret.agree(platform.database)
     yield platform
     await platform.media.close()

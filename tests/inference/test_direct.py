@@ -1,7 +1,6 @@
 """Inference calls find their handlers by path alone. The app handles all other requests."""
 
 import asyncio
-from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -9,8 +8,9 @@ from stoker.base.errors import NotFoundError
 from stoker.inference.call import CallRoute
 from stoker.inference.direct import DirectCalls
 from stoker.platform.web.http import route_of
-from stoker.server.app import ROUTERS
+from stoker.server.resources import RESOURCES
 
+ROUTERS = RESOURCES.routers
 PATHS = [
     route.path for router in ROUTERS for route in router.routes if isinstance(route, CallRoute)
 ]
@@ -26,11 +26,11 @@ class App:
         self.asked.append((scope["method"], scope["path"]))
 
 
-class Parts(dict[Any, Any]):
+class Parts:
     """Empty parts of the app. A lookup raises `NotFoundError`."""
 
-    def __missing__(self, key: type) -> None:
-        raise NotFoundError(f"no {key.__name__} here", code="seen")
+    def get(self, kind: type) -> None:
+        raise NotFoundError(f"no {kind.__name__} here", code="seen")
 
 
 class State:

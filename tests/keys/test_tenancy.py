@@ -18,7 +18,7 @@ from stoker.models.tasks.registry import TASKS
 from stoker.registry.files import service as files
 from stoker.store import db
 from stoker.store.tables.files import Purpose
-from stoker.tenancy.usage.balances import Balance
+from stoker.tenancy.usage.balances import Balance, Credits
 from stoker.workloads.videos.endpoints import CREATE
 from tests.deployments.routes import (
     BODIES,
@@ -151,7 +151,7 @@ async def made(app: App, owner: httpx.AsyncClient) -> dict[str, str]:
     key = (await posted(owner, "/v1/api-keys", scope="account", name=CANARY))["id"]
     account_id = owner.account_id  # type: ignore[attr-defined]
     (file,) = await files.store(
-        app.services.platform,
+        app.platform,
         account_id=account_id,
         deployment_id=deployment,
         purpose=Purpose.IMAGE,
@@ -171,7 +171,7 @@ async def made(app: App, owner: httpx.AsyncClient) -> dict[str, str]:
     tried_id = tried.id
     fetched = importing(account_id, artifact, upload, repo_id=CANARY, **failed)
     fetched_id = fetched.id
-    async with app.services.platform.database.transaction() as session:
+    async with app.platform.database.transaction() as session:
         session.add_all([job, tried, fetched])
     return {
         "deployment_id": deployment,
@@ -421,7 +421,7 @@ class TestOperators:
     async def test_the_account_pays(self, world: World, acting: httpx.AsyncClient) -> None:
         """A call without credit is refused, as with the account's own key."""
         path = "/v1/classifications/text"
-        known = world.app.services.credits
+        known = world.app.parts.get(Credits)
         known.learn([Balance(world.ids["account_id"], 0, 0)])
         try:
             answers = [

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from stoker.base.config import Settings
+from stoker.platform.web.context import Platform
 from stoker.registry.files import service
 from stoker.server.edge.connections import Connections, Refused
 from stoker.server.edge.kernel import raise_open_files
@@ -131,7 +132,7 @@ class TestReaderThatNeverReads:
     @pytest.fixture
     async def download(self, hasty: Server) -> Any:
         """Returns a request for a file that is larger than the kernel's buffers."""
-        platform = build_services(hasty.settings).platform
+        platform = build_services(hasty.settings).get(Platform)
         await platform.secret.agree(platform.database)
         with hasty.account("unread") as client:
             (file,) = await service.store(

@@ -13,13 +13,9 @@ from tests.support.app import serving
 async def test_strays_go_though_the_clock_was_ahead(tmp_path: Path) -> None:
     now = 0.0
     async with serving(tmp_path / "data") as app:
-        services = app.services
-        blobs = services.platform.blobs
+        blobs = app.platform.blobs
         janitor = Janitor(
-            services.deployments,
-            services.keyring,
-            services.agents,
-            services.console,
+            app.parts,
             clock=lambda: now,
         )
         await janitor.sweep(db.now() + timedelta(days=365))

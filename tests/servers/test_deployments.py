@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from stoker.registry.deployments import revisions
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.context import DeploymentContext
+from stoker.registry.deployments.directory import Directory, Entry
 from stoker.registry.deployments.peer_updates import Following
 from stoker.store.db import Database
 from stoker.store.servers import loaded_elsewhere
@@ -160,7 +161,7 @@ async def apps(postgres_url: str, tmp_path: Path) -> AsyncIterator[list[App]]:
 
 
 async def following(app: App) -> Following:
-    follower = Following(app.services.deployments)
+    follower = Following(app.parts.get(DeploymentContext))
     await follower.open()
     return follower
 
@@ -171,7 +172,7 @@ async def make(client: httpx.AsyncClient, model: str) -> str:
 
 
 def models(app: App, account_id: str) -> set[str]:
-    entries = app.services.deployments.directory.entries()
+    entries = app.parts.get(Directory).entries()
     return {entry.model for entry in entries if entry.account_id == account_id}
 
 
@@ -190,7 +191,7 @@ class TestFollowing:
             (await client.delete(f"{DEPLOYMENTS}/{first}")).raise_for_status()
             await follower.follow()
             assert models(b, client.account_id) == {f"m{at}" for at in range(6)}
-            async with b.services.platform.database.reading() as session:
+            async with b.platform.database.reading() as session:
                 rows = await session.scalar(text("SELECT count(*) FROM deployment_changes"))
             assert rows <= 5
 
@@ -221,7 +222,7 @@ class TestFollowing:
         follower = await following(b)
         await make(client, "bad")
         await make(client, "good")
-        directory = b.services.deployments.directory
+        directory = b.parts.get(Directory)
         put = directory.put
 
         def failing(entry: Entry) -> None:
@@ -242,7 +243,7 @@ class TestFollowing:
         await make(client, "own")
         applied: list[str] = []
         for app, follower in zip(apps, followers, strict=True):
-            directory = app.services.deployments.directory
+            directory = app.parts.get(Directory)
             with patch.object(directory, "put", lambda entry: applied.append(entry.model)):
                 await follower.follow()
                 await follower.follow()
@@ -271,17 +272,17 @@ class TestFollowing:
             change(on_a, ids, 100), change(on_b, ids[::-1], 200), change(on_a, ids[::-1], 300)
         )
         await follower.follow()
-        async with b.services.platform.database.reading() as session:
+        async with b.platform.database.reading() as session:
             rows = await session.execute(text("SELECT id, max_queue FROM deployments"))
             queues = dict(iter(tuple(row) for row in rows))
-        runtime = b.services.platform.runtime
+        runtime = b.platform.runtime
         for deployment_id in ids:
-            live = b.services.deployments.directory.live(deployment_id)
+            live = b.parts.get(Directory).live(deployment_id)
             assert runtime._deployments[live].spec.max_queue == queues[deployment_id]
 
     async def test_revisions_are_seen_in_their_order(self, apps: list[App]) -> None:
         """A transaction that began first and commits last has the later revision."""
-        a, b = (app.services.platform.database for app in apps)
+        a, b = (app.platform.database for app in apps)
         async with a.reading() as session:
             before = await revisions.current(session)
 

@@ -148,7 +148,7 @@ async def test_an_end_is_bounded_where_the_database_stands_still(
     with patch.object(lifecycle, "STEP_S", 0.5):
         async with serving(tmp_path / "data", database_url=mortal.url) as app:
             (await app.account()).headers.clear()
-            async with app.services.platform.database.reading() as session:
+            async with app.platform.database.reading() as session:
                 backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
                 pids += [int(pid) for pid in await session.scalars(text(backends))]
             postgres.signalled(pids, signal.SIGSTOP)

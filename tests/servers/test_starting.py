@@ -122,19 +122,19 @@ class TestSecrets:
             serving(tmp_path / "a", database_url=postgres_url) as a,
             serving(tmp_path / "b", database_url=postgres_url) as b,
         ):
-            async with a.services.platform.database.transaction() as session:
+            async with a.platform.database.transaction() as session:
                 await session.execute(text("DELETE FROM api_keys WHERE scope = 'operator'"))
                 await session.execute(text("DELETE FROM shared_secrets WHERE name LIKE 'oper%'"))
-            first = await bootstrap.operator_key(a.services.platform)
+            first = await bootstrap.operator_key(a.platform)
             key = first.read_text()
-            second = await bootstrap.operator_key(b.services.platform)
+            second = await bootstrap.operator_key(b.platform)
             assert second.read_text() == key
             second.write_text("sk-gone-secret\n")
-            await bootstrap.operator_key(b.services.platform)
+            await bootstrap.operator_key(b.platform)
             assert second.read_text() == key
             async with a.client(key.strip()) as client:
                 assert (await client.get("/v1/accounts")).status_code == 200
-            async with a.services.platform.database.reading() as session:
+            async with a.platform.database.reading() as session:
                 stored = await session.scalar(text("SELECT value FROM shared_secrets LIMIT 1"))
             # The database does not store the key in plain text.
             assert key.strip().encode() not in stored

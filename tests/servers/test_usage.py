@@ -9,8 +9,11 @@ import pytest
 from sqlalchemy import func, select, text
 
 from stoker.store.db import Database
+from stoker.store.servers import Servers
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.usage import Holding, Kind
+from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.metering import Metering
 from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error
 from tests.support.app import App, serving
@@ -56,7 +59,7 @@ class TestCredits:
         body = {"model": "m", "source": str(NER)}
         refused = await client.post(DEPLOYMENTS, json=body)
         check_error(refused, 402, "InsufficientCreditsError", "insufficient_credits")
-        await b.services.metering.tick()
+        await b.parts.get(Metering).tick()
         refused = await on_b.post(DEPLOYMENTS, json=body)
         check_error(refused, 402, "InsufficientCreditsError", "insufficient_credits")
         refused = await on_b.post(TOKENS, json={"model": "m", "inputs": "Ada"})
@@ -65,7 +68,7 @@ class TestCredits:
 
 class TestStorage:
     async def test_one_of_them_advances_it(self, apps: tuple[App, App]) -> None:
-        a, b = (app.services.servers for app in apps)
+        a, b = (app.parts.get(Servers) for app in apps)
         await a.beat()
         await b.beat()
         await a.beat()
@@ -92,7 +95,7 @@ class TestStorage:
         meters = [self.metering(app, minutes) for minutes in (61, 125) for app in (a, b)]
         for at in (0, 2):
             await asyncio.gather(*(item.tick() for item in meters[at : at + 2]))
-        async with b.services.platform.database.reading() as session:
+        async with b.platform.database.reading() as session:
             rows = await session.execute(
                 select(Holding.hour, func.count())
                 .where(Holding.subject_id == artifact_id, Holding.kind == Kind.STORAGE.value)
@@ -116,13 +119,12 @@ class TestStorage:
     def metering(app: App, minutes: int) -> Metering:
         import time
 
-        services = app.services
         wall = time.time_ns() // 1_000_000 + minutes * 60_000
         return Metering(
-            services.platform.database,
-            services.platform.runtime.meter,
-            services.credits,
-            services.counts,
+            app.platform.database,
+            app.platform.runtime.meter,
+            app.parts.get(Credits),
+            app.parts.get(Counts),
             starting_credits=CREDITS,
             wall_ms=lambda: wall,
         )

@@ -19,6 +19,7 @@ from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.artifacts import service as artifacts
 from stoker.registry.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.registry.deployments import service as deployments
+from stoker.registry.deployments.context import DeploymentContext
 from stoker.registry.deployments.schemas import DeploymentUpdate
 from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
@@ -29,9 +30,11 @@ from stoker.store.tables.keys import ApiKey
 from stoker.tenancy.accounts import service as accounts
 from stoker.tenancy.accounts.schemas import AccountUpdate
 from stoker.tenancy.keys import service as keys
-from stoker.tenancy.keys.keyring import digest
+from stoker.tenancy.keys.keyring import Keyring, digest
+from stoker.tenancy.keys.sessions import Sessions
 from stoker.workloads.agents import schemas as agent_schemas
 from stoker.workloads.agents import service as agents
+from stoker.workloads.agents.context import AgentContext
 from tests.deployments.support import DEPLOYMENTS
 from tests.support.databases import postgres_url
 from tests.support.machines import NER, AppBench, Machine, app_bench, try_out
@@ -97,7 +100,7 @@ class Rows(Machine):
     def __init__(self, bench: AppBench) -> None:
         super().__init__(bench)
         self.bench = bench
-        self.database = bench.app.services.platform.database
+        self.database = bench.app.platform.database
         self.writers: list[Writer | None] = [None, None]
         self.states: dict[str, State] = {}
 
@@ -123,7 +126,7 @@ class Rows(Machine):
         ids.key = key.json()["id"]
         now = datetime.now(UTC)
         async with self.database.transaction() as session:
-            quotas = self.bench.app.services.platform.quotas
+            quotas = self.bench.app.platform.quotas
             request = ArtifactCreate(display_name="0")
             ids.artifact = (await artifacts.create(session, quotas, account, request)).id
             session.add(
@@ -224,8 +227,8 @@ class Rows(Machine):
     async def _change(self, session: Session, change: Change) -> Any:
         """Applies a change in the way the endpoints do in their transactions."""
         row, action, value = change
-        services, ids = self.bench.app.services, self.ids
-        keyring = services.keyring
+        app, ids = self.bench.app, self.ids
+        keyring = app.parts.get(Keyring)
         match row, action:
             case "account", "name":
                 await accounts.update(session, ids.account, AccountUpdate(name=str(value)))
@@ -236,21 +239,21 @@ class Rows(Machine):
                 request = ArtifactUpdate(display_name=str(value))
                 await artifacts.update(session, ids.account, ids.artifact, request)
             case "artifact", _:
-                blobs = services.platform.blobs
+                blobs = app.platform.blobs
                 await artifacts.delete(session, blobs, ids.account, ids.artifact)
             case "deployment", ("start" | "stop") as verb:
                 desired = Desired.RUNNING if verb == "start" else Desired.STOPPED
-                context = services.deployments
+                context = app.parts.get(DeploymentContext)
                 await deployments.set_desired(
                     session, context, ids.account, ids.deployment, desired
                 )
             case "deployment", "delete":
-                context = services.deployments
+                context = app.parts.get(DeploymentContext)
                 await deployments.delete(session, context, ids.account, ids.deployment)
             case "deployment", _:
                 await deployments.update(
                     session,
-                    services.deployments,
+                    app.parts.get(DeploymentContext),
                     ids.account,
                     ids.deployment,
                     DeploymentUpdate.model_validate(deployment_body(action, value)),
@@ -260,12 +263,14 @@ class Rows(Machine):
                 agent = await agents.get(session, ids.account, ids.agent, lock=True)
                 body = {action: value + 1 if action == "max_steps" else str(value)}
                 update = agent_schemas.AgentUpdate.model_validate(body)
-                await agents.update(session, services.agents, self.caller, agent, update)
+                await agents.update(
+                    session, app.parts.get(AgentContext), self.caller, agent, update
+                )
             case "key", "rotate":
                 _, secret = await keys.rotate(session, keyring, self.caller, ids.key, 3600)
                 return digest(secret)
             case _:
-                await keys.revoke(session, keyring, services.console.sessions, self.caller, ids.key)
+                await keys.revoke(session, keyring, app.parts.get(Sessions), self.caller, ids.key)
         return None
 
     # --- invariants after each rule ---

@@ -10,6 +10,8 @@ import pytest
 from sqlalchemy import select
 
 from stoker.registry.deployments import estimates, service
+from stoker.registry.deployments.context import DeploymentContext
+from stoker.registry.deployments.directory import Directory
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.tables.deployments import Deployment, Desired
 from tests.deployments.support import DEPLOYMENTS, bert
@@ -38,7 +40,7 @@ class Published:
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         self.last: tuple[DeploymentSpec, bool] | None = None
-        runtime = app.services.platform.runtime
+        runtime = app.platform.runtime
         apply = runtime.apply
 
         def noted(spec: DeploymentSpec, *, running: bool) -> None:
@@ -56,7 +58,7 @@ async def made(client: httpx.AsyncClient, model: str = "raced", **fields: Any) -
 
 
 async def row_of(app: App, identifier: str) -> Deployment | None:
-    async with app.services.platform.database.reading() as session:
+    async with app.platform.database.reading() as session:
         return await session.scalar(select(Deployment).where(Deployment.id == identifier))
 
 
@@ -66,7 +68,7 @@ class TestL5:
     ) -> None:
         identifier = await made(client, max_queue=7)
         published = Published(app, monkeypatch)
-        context, account = app.services.deployments, client.account_id  # type: ignore[attr-defined]
+        context, account = app.parts.get(DeploymentContext), client.account_id  # type: ignore[attr-defined]
         async with context.database.transaction() as session:
             await service.set_desired(session, context, account, identifier, Desired.STOPPED)
             changing = asyncio.create_task(
@@ -83,7 +85,7 @@ class TestL5:
         self, app: App, client: httpx.AsyncClient
     ) -> None:
         identifier = await made(client)
-        context, account = app.services.deployments, client.account_id  # type: ignore[attr-defined]
+        context, account = app.parts.get(DeploymentContext), client.account_id  # type: ignore[attr-defined]
         async with context.database.transaction() as session:
             await service.set_desired(session, context, account, identifier, Desired.STOPPED)
             deleting = asyncio.create_task(client.delete(f"{DEPLOYMENTS}/{identifier}"))
@@ -116,9 +118,9 @@ class TestL5:
                     assert set(statuses) <= {200, 404}, statuses
                     assert row is None
                     assert sorted(statuses[-2:]) == [200, 404]
-            directory = app.services.deployments.directory
+            directory = app.parts.get(Directory)
             assert directory.find(identifier) is None
-            assert app.services.platform.runtime.stats(identifier) is None
+            assert app.platform.runtime.stats(identifier) is None
 
 
 class TestL9:
@@ -127,7 +129,7 @@ class TestL9:
     async def test_no_transaction_is_open(
         self, app: App, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        database, loop = app.services.platform.database, asyncio.get_running_loop()
+        database, loop = app.platform.database, asyncio.get_running_loop()
         inspect, looked = estimates.inspect, list[int]()
 
         async def written() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from stoker.platform.web.principal import Principal, Scope
 from stoker.tenancy.keys import service
+from stoker.tenancy.keys.keyring import Keyring
+from stoker.tenancy.keys.sessions import Sessions
 from tests.support.app import App, serving
 from tests.support.databases import postgres_url
 
@@ -29,10 +31,10 @@ async def test_rotated_while_it_is_rotated_or_revoked(app: App, is_revoked: bool
     account: str = client.account_id  # type: ignore[attr-defined]
     key = (await client.post(KEYS, json={"scope": "account"})).raise_for_status().json()
     caller = Principal("key_tests", "tests", Scope.ACCOUNT, account, frozenset())
-    keyring, first = app.services.keyring, ""
-    async with app.services.platform.database.transaction() as session:
+    keyring, first = app.parts.get(Keyring), ""
+    async with app.platform.database.transaction() as session:
         if is_revoked:
-            await service.revoke(session, keyring, app.services.console.sessions, caller, key["id"])
+            await service.revoke(session, keyring, app.parts.get(Sessions), caller, key["id"])
         else:
             row, secret = await service.rotate(session, keyring, caller, key["id"], 3600)
             first = service.whole(row, secret)

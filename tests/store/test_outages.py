@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from stoker.store import sqlite, waiting
+from stoker.tenancy.usage.metering import Metering
 from tests.deployments.support import DEPLOYMENTS, check_error
 from tests.support import postgres
 from tests.support.app import App, serving
@@ -152,7 +153,7 @@ class TestPostgres:
             cluster.start()
         assert (await client.get(f"{ARTIFACTS}/{made['id']}")).json() == made
         assert (await client.post(KEYS, json=BODY)).status_code == 201
-        await on_postgres.services.metering.tick()
+        await on_postgres.parts.get(Metering).tick()
 
     @pytest.mark.fault("c4")
     async def test_stands_still(self, on_postgres: App) -> None:
@@ -161,7 +162,7 @@ class TestPostgres:
         """
         client = await on_postgres.account()
         assert (await client.get(MODELS)).status_code == 200
-        database = on_postgres.services.platform.database
+        database = on_postgres.platform.database
         async with database.reading() as session:
             rows = await session.scalars(
                 text("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")

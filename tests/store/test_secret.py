@@ -95,7 +95,7 @@ class TestAgree:
 
 async def test_the_server_uses_what_is_set(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", secret=ONE.decode()) as app:
-        secret = app.services.platform.secret
+        secret = app.platform.secret
         assert Fernet(ONE).decrypt(secret.seal(b"text")) == b"text"
     assert not (tmp_path / "data" / FILE).exists()
 

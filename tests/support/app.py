@@ -10,10 +10,13 @@ import httpx
 from fastapi import FastAPI
 
 from stoker.base.config import Settings
+from stoker.platform.parts import Parts
+from stoker.platform.resource import Resources
+from stoker.platform.web.context import Platform
 from stoker.platform.web.principal import Scope
 from stoker.server.app import create_app
 from stoker.server.lifecycle import running
-from stoker.server.services import Services
+from stoker.server.resources import RESOURCES
 from stoker.tenancy.keys import service as keys
 from stoker.tenancy.keys.schemas import KeyCreate
 from tests.support.contract import check
@@ -23,8 +26,12 @@ from tests.support.server import NO_HUB
 @dataclass
 class App:
     app: FastAPI
-    services: Services
+    parts: Parts
     operator_key: str
+
+    @property
+    def platform(self) -> Platform:
+        return self.parts.get(Platform)
 
     def client(self, key: str) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -47,21 +54,23 @@ class App:
 
 
 @contextlib.asynccontextmanager
-async def serving(data_dir: Path, **settings: Any) -> AsyncIterator[App]:
+async def serving(
+    data_dir: Path, resources: Resources = RESOURCES, **settings: Any
+) -> AsyncIterator[App]:
     """Runs the app with the tests' own runtime, which loads a model on its first call."""
     chosen = {
         "runtime": "tests.runtime.in_process:InProcessRuntime",
         "hub_endpoint": NO_HUB["STOKER_HUB_ENDPOINT"],
         **settings,
     }
-    app = create_app(Settings(data_dir=data_dir, **chosen))
-    services: Services = app.state.services
-    async with running(services):
-        async with services.platform.database.transaction() as session:
+    app = create_app(Settings(data_dir=data_dir, **chosen), resources)
+    parts: Parts = app.state.parts
+    async with running(parts):
+        async with parts.get(Platform).database.transaction() as session:
             # If several tests share a database, it already has an operator key, but its secret is
             # unknown.
             key, secret = keys.issue(session, None, KeyCreate(scope=Scope.OPERATOR))
-        yield App(app, services, keys.whole(key, secret))
+        yield App(app, parts, keys.whole(key, secret))
 
 
 async def _checked(response: httpx.Response) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import select
 
 from stoker.base.config import Settings
 from stoker.platform.jobs.runner import MOST_LOSSES
+from stoker.platform.web.context import Platform
 from stoker.registry.files import service as files
 from stoker.server.services import build_services
 from stoker.store import db
@@ -134,7 +135,7 @@ async def test_every_video_ends_once(server: Server, folders: dict[str, Path]) -
 
 async def check_nothing_is_left(server: Server, completed: int) -> None:
     """Asserts that only the rows and bytes of completed videos remain."""
-    platform = build_services(Settings(data_dir=server.data_dir)).platform
+    platform = build_services(Settings(data_dir=server.data_dir)).get(Platform)
     try:
         # Files that a server wrote just before it was killed are deleted once they are old enough.
         later = db.now() + files.STRAY_AFTER

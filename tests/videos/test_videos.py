@@ -17,6 +17,7 @@ from PIL import Image
 from sqlalchemy import func, select, update
 
 from stoker.base.config import Settings
+from stoker.platform.web.context import Platform
 from stoker.registry.files import service as files
 from stoker.server.services import build_services
 from stoker.store import db
@@ -371,7 +372,7 @@ class TestExpiry:
     @pytest.mark.one_machine
     async def test_content_goes_and_says_so(self, client: Any, video_server: Server) -> None:
         video = ended(client, create(client, **QUICK)["id"])
-        platform = build_services(Settings(data_dir=video_server.data_dir)).platform
+        platform = build_services(Settings(data_dir=video_server.data_dir)).get(Platform)
         past = db.now() - timedelta(seconds=1)
         try:
             async with platform.database.transaction() as session:
@@ -402,7 +403,7 @@ class TestExpiry:
         while videos := client.get(VIDEOS, params={"limit": 100}).json()["data"]:
             for video in videos:
                 client.delete(f"{VIDEOS}/{video['id']}").raise_for_status()
-        platform = build_services(Settings(data_dir=video_server.data_dir)).platform
+        platform = build_services(Settings(data_dir=video_server.data_dir)).get(Platform)
         try:
             async with platform.database.reading() as session:
                 for table in (Video, File):

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 import stoker.demo
+from stoker.server.events.history import History
 from stoker.store import db
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile
 from tests.support.app import App, serving
@@ -42,7 +43,7 @@ class TestMetrics:
         # Longer than the model accepts, so its replica rejects it.
         long = await client.post(CALL, json={"model": "one", "inputs": "word " * 5000})
         assert long.status_code == 400, long.text
-        await app.services.watching.history.look()
+        await app.parts.get(History).look()
         metrics = (await client.get(f"/v1/deployments/{deployment_id}/metrics?window_s=60")).json()
         assert (metrics["object"], metrics["step_s"]) == ("deployment.metrics", 5)
         assert total(metrics["requests"]["ok"]) == 3
@@ -70,11 +71,11 @@ class TestMetrics:
         client = await app.account()
         deployment_id = await deployed(client, "gone")
         await client.post(CALL, json={"model": "gone", "inputs": "Good."})
-        assert app.services.watching.history.series(deployment_id)
+        assert app.parts.get(History).series(deployment_id)
         await client.delete(f"/v1/deployments/{deployment_id}")
         assert (await client.get(f"/v1/deployments/{deployment_id}/metrics")).status_code == 404
-        await app.services.watching.history.look()
-        assert app.services.watching.history.series(deployment_id) is None
+        await app.parts.get(History).look()
+        assert app.parts.get(History).series(deployment_id) is None
 
     @pytest.mark.parametrize("window", ["59", "86401", "-1", "x", "1e3", "9" * 40])
     async def test_windows_are_bounded(self, app: App, window: str) -> None:
@@ -85,7 +86,7 @@ class TestMetrics:
         assert answer.json()["error"]["param"] == "window_s"
 
     async def test_at_rest_nothing_is_looked_at(self, app: App) -> None:
-        history = app.services.watching.history
+        history = app.parts.get(History)
         client = await app.account()
         deployment_id = await deployed(client, "resting")
         await client.post(CALL, json={"model": "resting", "inputs": "Good."})
@@ -147,7 +148,7 @@ async def with_card(app: App, client: httpx.AsyncClient, name: str, content: byt
     path = f"/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/files/README.md"
     (await client.put(path, content=content)).raise_for_status()
     # Skips inspection, which is not tested here.
-    async with app.services.platform.database.transaction() as session:
+    async with app.platform.database.transaction() as session:
         artifact: Any = await session.get(Artifact, artifact_id)
         upload: Any = await session.get(Upload, upload_id)
         file: Any = await session.get(UploadFile, (upload_id, "README.md"))

@@ -12,6 +12,7 @@ import pytest
 
 import stoker.demo
 from stoker.server.events import messages
+from stoker.server.events.broadcast import Broadcast
 from stoker.server.events.messages import Listener, Message, Visibility
 from stoker.store import db
 from tests.support.app import App, serving
@@ -231,7 +232,7 @@ class TestToWhom:
         async with listening(app.app, {"authorization": f"Bearer {key}"}) as ear:
             await ear.until(lambda name, _: name == "hello")
             await artifact(client, "zebra")
-            async with app.services.platform.database.transaction() as session:
+            async with app.platform.database.transaction() as session:
                 session.add_all(rows)
             event = await ear.until(lambda name, _: name == "video")
             await client.delete(f"/v1/videos/{ids[0]}")
@@ -284,12 +285,12 @@ class TestItsEnd:
 
     async def test_nothing_is_left_when_nobody_listens(self, app: App) -> None:
         client = await app.account()
-        broadcast = app.services.watching.broadcast
+        broadcast = app.parts.get(Broadcast)
         async with listening(app.app, key_of(client)) as ear:
             await ear.until(lambda name, _: name == "hello")
-            assert broadcast._telling and app.services.platform.database.changes.is_heard
+            assert broadcast._telling and app.platform.database.changes.is_heard
         assert not broadcast._listeners and broadcast._telling is None
-        assert not app.services.platform.database.changes.is_heard
+        assert not app.platform.database.changes.is_heard
 
     async def test_so_many_and_no_more(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("stoker.server.events.broadcast.MOST_OF_KEY", 2)

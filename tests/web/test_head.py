@@ -83,7 +83,7 @@ async def test_large_file(app: App) -> None:
     """`HEAD` reports a file's length, also for ranges, and does not read the whole file."""
     async with await app.account() as client:
         (file,) = await files.store(
-            app.services.platform,
+            app.platform,
             account_id=client.account_id,  # type: ignore[attr-defined]
             deployment_id="dep_1",
             purpose=Purpose.IMAGE,

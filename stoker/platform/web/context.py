@@ -2,15 +2,16 @@
 parts.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, Request
 
 from stoker.base.config import Settings
 from stoker.inspection import Inspectors
 from stoker.media.collect import Collector
+from stoker.platform.parts import Parts
 from stoker.platform.quotas.service import Quotas
 from stoker.runtime.interface import Runtime
 from stoker.store.blobs import Blobs
@@ -36,14 +37,10 @@ class Platform:
     runtime: Runtime
 
 
-def install(app: FastAPI, parts: Iterable[object]) -> None:
-    """Registers the parts in the app, so that handlers find each by its type."""
-    app.state.parts = {type(part): part for part in parts}
-
-
 def part_of(request: Request, kind: type[T]) -> T:
     """Returns the app's part of a type."""
-    return request.app.state.parts[kind]
+    parts: Parts = request.app.state.parts
+    return parts.get(kind)
 
 
 def part(kind: type[Any]) -> Any:

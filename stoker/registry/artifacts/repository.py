@@ -30,6 +30,11 @@ async def get(
     return await session.scalar(query.with_for_update() if lock else query)
 
 
+async def these(session: Session, ids: Collection[str]) -> Sequence[Artifact]:
+    """Returns the existing artifacts among these ids."""
+    return (await session.scalars(select(Artifact).where(Artifact.id.in_(ids)))).all()
+
+
 async def page(session: Session, account_id: str, query: PageQuery) -> Page[Artifact]:
     statement = select(Artifact).where(Artifact.account_id == account_id)
     return await fetch_page(session, statement, Artifact.id, query)
@@ -44,6 +49,12 @@ async def imports(session: Session, artifact_ids: Collection[str]) -> dict[str, 
     )
     statement = select(Import, received).where(Import.artifact_id.in_(artifact_ids))
     return {row.artifact_id: (row, int(size)) for row, size in await session.execute(statement)}
+
+
+async def imported_by(session: Session, upload_ids: Collection[str]) -> Sequence[str]:
+    """Returns the artifacts with hub imports that use these upload sessions."""
+    query = select(Import.artifact_id).where(Import.upload_id.in_(upload_ids))
+    return (await session.scalars(query)).all()
 
 
 async def remove(session: Session, artifact: Artifact) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 
 from stoker.base.errors import RateLimitError
 from stoker.base.fairness import FairShare
+from stoker.platform.web.context import Platform
+from stoker.registry.deployments.directory import Directory
+from stoker.registry.deployments.resource import EVENT
 from stoker.server.events.history import History
 from stoker.server.events.messages import Listener, Visibility
-from stoker.server.events.objects import DEPLOYMENT, VIDEO, Contexts, Dirty
+from stoker.server.events.objects import Dirty, Shown
 from stoker.server.events.stats import Balances, Watch
 from stoker.store.changes import Change
 
@@ -29,17 +32,19 @@ STATS_S = 1.0
 
 
 class Broadcast:
-    def __init__(self, contexts: Contexts, history: History) -> None:
-        platform = contexts.deployments
-        self._contexts = contexts
+    def __init__(
+        self, platform: Platform, directory: Directory, history: History, shown: Shown
+    ) -> None:
+        self._directory = directory
         self._changes = platform.database.changes
-        self._watch = Watch(history, platform.directory, platform.runtime)
+        self._watch = Watch(history, directory, platform.runtime)
         self._balances = Balances(platform.database)
         self._listeners: set[Listener] = set()
-        self._dirty = Dirty()
+        self._shown = shown
+        self._dirty = Dirty(shown)
         self._news = asyncio.Event()
-        self._progress: dict[str, int] = {}
-        """Last sent progress of each video in production, in percent."""
+        self._progress: dict[tuple[str, str], int] = {}
+        """Last sent progress of each running object, in percent."""
         self._telling: asyncio.Task[None] | None = None
         self._is_over = False
 
@@ -107,7 +112,7 @@ class Broadcast:
 
     def _rest(self) -> None:
         self._changes.listen(None)
-        self._dirty = Dirty()
+        self._dirty = Dirty(self._shown)
         if self._telling:
             self._telling.cancel()
             self._telling = None
@@ -117,8 +122,8 @@ class Broadcast:
             self._dirty.add(change)
             if change.table.__tablename__ == "deployments":
                 # Adapters run on the replicas of their base.
-                for adapter in self._contexts.deployments.directory.adapters_of(change.id):
-                    self._dirty.mark(DEPLOYMENT, adapter)
+                for adapter in self._directory.adapters_of(change.id):
+                    self._dirty.mark(EVENT, adapter)
         if self._dirty:
             self._news.set()
 
@@ -143,23 +148,21 @@ class Broadcast:
                     await asyncio.sleep(GATHER_S)
 
     async def _tell_changes(self) -> None:
-        async with contextlib.aclosing(self._dirty.taken(self._contexts)) as messages:
+        async with contextlib.aclosing(self._dirty.taken()) as messages:
             async for message in messages:
                 for listener in self._listeners:
                     if listener.reach.includes(message):
                         listener.tell(message.content)
 
     async def _tell_stats(self) -> None:
-        self._mark_videos()
+        self._mark_progress()
         # Keys for some deployments receive no runtime statistics.
         reaches = {
             listener.reach for listener in self._listeners if listener.reach.deployment_ids is None
         }
         if not reaches:
             return
-        stats = await self._watch.look(
-            lambda deployment_id: self._dirty.mark(DEPLOYMENT, deployment_id)
-        )
+        stats = await self._watch.look(lambda deployment_id: self._dirty.mark(EVENT, deployment_id))
         for reach in reaches:
             content = stats.message(reach, await self._credit(reach))
             for listener in list(self._listeners):
@@ -174,13 +177,12 @@ class Broadcast:
             return None
         return await self._balances.of(next(iter(reach.accounts)))
 
-    def _mark_videos(self) -> None:
-        """Marks videos with changed progress. No row shows the progress, because it exists only in
-        memory.
+    def _mark_progress(self) -> None:
+        """Marks running objects with changed progress. No row shows the progress, because it exists
+        only in memory.
         """
-        shares = self._contexts.videos.jobs.at_work()
-        percents = {video_id: int(share * 100) for video_id, share in shares.items()}
-        for video_id, percent in percents.items():
-            if self._progress.get(video_id) != percent:
-                self._dirty.mark(VIDEO, video_id)
+        percents = self._shown.percents()
+        for key, percent in percents.items():
+            if self._progress.get(key) != percent:
+                self._dirty.mark(*key)
         self._progress = percents

@@ -19,10 +19,8 @@ RESET = b"event: reset\ndata: {}\n\n"
 class Message:
     content: bytes
     account_id: str
-    video_of: str | None = None
-    """For a message about a video, the deployment that made it. Keys of this deployment may receive
-    the message.
-    """
+    deployment_id: str | None = None
+    """Deployment whose keys may receive the message. None if no such key may."""
 
 
 def told(name: str, body: object) -> bytes:
@@ -43,7 +41,7 @@ class Visibility:
     def includes(self, message: Message) -> bool:
         if not self.has(message.account_id):
             return False
-        return self.deployment_ids is None or message.video_of in self.deployment_ids
+        return self.deployment_ids is None or message.deployment_id in self.deployment_ids
 
     def has(self, account_id: str) -> bool:
         return self.accounts is None or account_id in self.accounts

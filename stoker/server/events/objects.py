@@ -1,121 +1,144 @@
 """Changed objects as messages. Each object is read and serialized once for all listeners."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
+from stoker.platform.parts import Parts
+from stoker.platform.resource import EventObjects, Resources
+from stoker.platform.web.context import Platform
 from stoker.platform.web.schemas import iso
-from stoker.registry.artifacts import service as artifacts
-from stoker.registry.deployments import describing
-from stoker.registry.deployments.context import DeploymentContext
-from stoker.server.events import repository
+from stoker.registry.deployments.directory import Directory
 from stoker.server.events.messages import Message, told
-from stoker.server.events.schemas import RunState
 from stoker.store.changes import Change
 from stoker.store.db import Session
-from stoker.store.tables.agents import Run, RunStatus
-from stoker.store.tables.artifacts import Artifact, UploadPart
-from stoker.store.tables.checks import DeploymentChecks
-from stoker.store.tables.deployments import Deployment, DeploymentEvent, DeploymentVersion
-from stoker.store.tables.imports import Import
-from stoker.store.tables.trials import Trial
-from stoker.store.tables.videos import Video
+from stoker.store.tables.deployments import DeploymentEvent
 from stoker.wire import sse
-from stoker.workloads.agents.work import usage
-from stoker.workloads.videos import service as videos
-from stoker.workloads.videos.context import VideoContext
 
 AT_ONCE = 100
 """Number of objects that are read together."""
 
-DEPLOYMENT, ARTIFACT, VIDEO, RUN = "deployment", "artifact", "video", "run"
-OWN: Mapping[type[Any], str] = {
-    Deployment: DEPLOYMENT,
-    Artifact: ARTIFACT,
-    Video: VIDEO,
-    Run: RUN,
-}
-OF_DEPLOYMENTS = (DeploymentVersion, DeploymentChecks, Trial, DeploymentEvent)
-"""Tables with rows that appear in a deployment or in its lists."""
 
+class Shown:
+    """Objects of all resources that event streams show."""
 
-@dataclass(frozen=True)
-class Contexts:
-    deployments: DeploymentContext
-    videos: VideoContext
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.kinds = [item.events for item in parts.get(Resources) if item.events]
+        self.by_table = {kind.table: kind for kind in self.kinds}
+        self.related = {
+            table: (kind, related) for kind in self.kinds for table, related in kind.related.items()
+        }
+
+    def percents(self) -> dict[tuple[str, str], int]:
+        """Returns the progress of all running objects, by kind and id."""
+        return {
+            (kind.kind, identifier): int(share * 100)
+            for kind in self.kinds
+            if kind.progress
+            for identifier, share in kind.progress(self.parts).items()
+        }
 
 
 class Dirty:
     """Changes since the last message. Each object is listed once."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
         self._changed: dict[tuple[str, str], None] = {}
         self._deleted: dict[tuple[str, str], Message] = {}
-        self._uploads: set[str] = set()
+        self._unresolved: dict[type[Any], set[str]] = {}
+        """Maps tables to ids from which `Related.resolve` finds the changed objects."""
         self._notices: list[DeploymentEvent] = []
 
     def __bool__(self) -> bool:
-        return bool(self._changed or self._deleted or self._uploads or self._notices)
+        return bool(self._changed or self._deleted or self._unresolved or self._notices)
 
     def mark(self, kind: str, identifier: str) -> None:
         self._changed[kind, identifier] = None
 
     def add(self, change: Change) -> None:
         table, row = change.table, change.row
-        if kind := OWN.get(table):
+        if kind := self._shown.by_table.get(table):
             if change.is_deleted:
                 self._delete(kind, change)
             else:
-                self.mark(kind, change.id)
-        elif table is UploadPart and row is not None:
-            self._uploads.add(row.upload_id)
-        elif table is Import and row is not None:
-            self.mark(ARTIFACT, row.artifact_id)
-        elif table in OF_DEPLOYMENTS and row is not None:
-            self.mark(DEPLOYMENT, row.deployment_id)
+                self.mark(kind.kind, change.id)
+        elif row is not None and (place := self._shown.related.get(table)):
+            owner, related = place
+            identifier = getattr(row, related.column)
+            if related.resolve:
+                self._unresolved.setdefault(table, set()).add(identifier)
+            else:
+                self.mark(owner.kind, identifier)
             if isinstance(row, DeploymentEvent) and not change.is_deleted:
                 self._notices.append(row)
 
-    def _delete(self, kind: str, change: Change) -> None:
-        self._changed.pop((kind, change.id), None)
-        body = told(f"{kind}.deleted", {"id": change.id})
-        video_of = change.row.deployment_id if kind == VIDEO and change.row is not None else None
-        self._deleted[kind, change.id] = Message(body, change.account_id or "", video_of)
+    def _delete(self, kind: EventObjects, change: Change) -> None:
+        self._changed.pop((kind.kind, change.id), None)
+        body = told(f"{kind.kind}.deleted", {"id": change.id})
+        message = Message(body, change.account_id or "", _deployment_of(kind, change.row))
+        self._deleted[kind.kind, change.id] = message
 
-    async def taken(self, contexts: Contexts) -> AsyncGenerator[Message]:
+    async def taken(self) -> AsyncGenerator[Message]:
         """Yields all changes with the current state of the objects. Later changes remain for the
         next call.
         """
         changed, self._changed = self._changed, {}
         deleted, self._deleted = self._deleted, {}
-        uploads, self._uploads = self._uploads, set()
+        unresolved, self._unresolved = self._unresolved, {}
         notices, self._notices = self._notices, []
+        parts = self._shown.parts
         for row in notices:
-            if message := _notice(contexts, row):
+            if message := _notice(parts.get(Directory), row):
                 yield message
-        async with contexts.deployments.database.reading() as session:
-            for artifact_id in await repository.imported_by(session, uploads) if uploads else ():
-                changed[ARTIFACT, artifact_id] = None
-            for kind, read in _READERS.items():
-                ids = [
+        async with parts.get(Platform).database.reading() as session:
+            for table, ids in unresolved.items():
+                for key in await self._resolved(session, table, ids):
+                    changed[key] = None
+            for kind in self._shown.kinds:
+                existing = [
                     identifier
                     for of, identifier in changed
-                    if of == kind and (of, identifier) not in deleted
+                    if of == kind.kind and (of, identifier) not in deleted
                 ]
-                for start in range(0, len(ids), AT_ONCE):
-                    for message in await read(contexts, session, ids[start : start + AT_ONCE]):
+                for start in range(0, len(existing), AT_ONCE):
+                    chunk = existing[start : start + AT_ONCE]
+                    for message in await _read(kind, parts, session, chunk):
                         yield message
                     # Lets other tasks run.
                     await asyncio.sleep(0)
         for message in deleted.values():
             yield message
 
+    async def _resolved(
+        self, session: Session, table: type[Any], ids: set[str]
+    ) -> list[tuple[str, str]]:
+        owner, related = self._shown.related[table]
+        resolved = await related.resolve(session, ids) if related.resolve else ()
+        return [(owner.kind, identifier) for identifier in resolved]
 
-def _notice(contexts: Contexts, row: DeploymentEvent) -> Message | None:
-    entry = contexts.deployments.directory.find(row.deployment_id)
+
+async def _read(
+    kind: EventObjects, parts: Parts, session: Session, ids: Collection[str]
+) -> Sequence[Message]:
+    return [
+        Message(
+            sse.framed(body.model_dump_json().encode(), kind.kind),
+            row.account_id,
+            _deployment_of(kind, row),
+        )
+        for row, body in await kind.read(parts, session, ids)
+    ]
+
+
+def _deployment_of(kind: EventObjects, row: Any) -> str | None:
+    """Returns the deployment whose keys may see a row. None if no such key may."""
+    return row.deployment_id if kind.is_for_deployment_keys and row is not None else None
+
+
+def _notice(directory: Directory, row: DeploymentEvent) -> Message | None:
+    entry = directory.find(row.deployment_id)
     if entry is None:
         return None
     body = {
@@ -127,67 +150,3 @@ def _notice(contexts: Contexts, row: DeploymentEvent) -> Message | None:
         "created_at": iso(row.created_at),
     }
     return Message(told("notice", body), entry.account_id)
-
-
-def _message(kind: str, account_id: str, shown: BaseModel, video_of: str | None = None) -> Message:
-    return Message(sse.framed(shown.model_dump_json().encode(), kind), account_id, video_of)
-
-
-async def _deployments(
-    contexts: Contexts, session: Session, ids: Collection[str]
-) -> Sequence[Message]:
-    context = contexts.deployments
-    return [
-        _message(DEPLOYMENT, row.account_id, describing.response(context, row))
-        for row in await repository.deployments(session, ids)
-    ]
-
-
-async def _artifacts(
-    contexts: Contexts, session: Session, ids: Collection[str]
-) -> Sequence[Message]:
-    rows = await repository.artifacts(session, ids)
-    shown = await artifacts.shown(session, *rows)
-    return [
-        _message(ARTIFACT, row.account_id, artifact)
-        for row, artifact in zip(rows, shown, strict=True)
-    ]
-
-
-async def _videos(contexts: Contexts, session: Session, ids: Collection[str]) -> Sequence[Message]:
-    return [
-        _message(VIDEO, row.account_id, videos.response(contexts.videos, row), row.deployment_id)
-        for row in await repository.videos(session, ids)
-    ]
-
-
-async def _runs(contexts: Contexts, session: Session, ids: Collection[str]) -> Sequence[Message]:
-    return [_message(RUN, row.account_id, _run(row)) for row in await repository.runs(session, ids)]
-
-
-def _run(row: Run) -> RunState:
-    error = None
-    if row.error_code:
-        error = {"code": row.error_code, "message": row.error_message or ""}
-    return RunState.model_validate(
-        {
-            "id": row.id,
-            "agent_id": row.agent_id,
-            "model": row.model,
-            "status": RunStatus(row.status),
-            "finish_reason": row.finish_reason,
-            "usage": usage(row),
-            "error": error,
-            "created_at": row.created_at,
-            "completed_at": row.completed_at,
-        }
-    )
-
-
-Reader = Callable[[Contexts, Session, Collection[str]], Awaitable[Sequence[Message]]]
-_READERS: Mapping[str, Reader] = {
-    DEPLOYMENT: _deployments,
-    ARTIFACT: _artifacts,
-    VIDEO: _videos,
-    RUN: _runs,
-}

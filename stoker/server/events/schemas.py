@@ -4,8 +4,6 @@ from pydantic import Field
 
 from stoker.platform.web.schemas import ResponseModel, UtcString
 from stoker.runtime.observed import NodeStatus, Status
-from stoker.store.tables.agents import RunStatus
-from stoker.workloads.agents.schemas import RunError, RunUsage
 
 Counts = list[int | None]
 Numbers = list[float | None]
@@ -157,18 +155,3 @@ class Node(ResponseModel):
     waiting: list[Waiting] = Field(
         description="Deployments that wait for the node's memory, in order."
     )
-
-
-class RunState(ResponseModel):
-    """A run without its messages."""
-
-    id: str
-    object: Literal["agent.run"] = "agent.run"
-    agent_id: str
-    model: str
-    status: RunStatus
-    finish_reason: str | None
-    usage: RunUsage
-    error: RunError | None
-    created_at: UtcString
-    completed_at: UtcString | None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from stoker.platform.jobs import repository
-from stoker.server.telemetry.recorder import Source
+from stoker.platform.resource import Source
 from stoker.store.db import Database
 from stoker.store.tables.jobs import UNFINISHED, Job
 

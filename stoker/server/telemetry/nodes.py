@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from stoker.platform.resource import Source
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, NodeStatus, Reason
 from stoker.runtime.observed import Status as DeploymentStatus
 from stoker.runtime.specification import DeploymentSpec
 from stoker.server.telemetry import families
-from stoker.server.telemetry.recorder import Source, collected_from, of_process
+from stoker.server.telemetry.recorder import collected_from, of_process
 from stoker.server.telemetry.tally import Row, Tally, counts
 from stoker.wire.protocol import Batches
 

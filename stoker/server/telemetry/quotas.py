@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from stoker.platform.quotas import repository
 from stoker.platform.quotas.limits import Quota
 from stoker.platform.quotas.service import Quotas
-from stoker.server.telemetry.recorder import Source
+from stoker.platform.resource import Source
 from stoker.store.db import Database
 
 

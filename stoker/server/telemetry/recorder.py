@@ -5,12 +5,13 @@ requested.
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
+from stoker.platform.resource import Source
 from stoker.registry.deployments.directory import Directory
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener, Served
@@ -21,9 +22,6 @@ from stoker.server.telemetry.tally import Answers, Row, Tally, counts
 from stoker.wire.protocol import Batches
 
 log = logging.getLogger(__name__)
-
-Source = Callable[[], Awaitable[Iterable[Metric]]]
-"""Function that returns metrics. It is called on the event loop for each scrape."""
 
 NO_ROUTE = "none"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

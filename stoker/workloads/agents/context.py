@@ -26,27 +26,3 @@ class AgentContext(Platform):
 
 
 ContextDep = Annotated[AgentContext, part(AgentContext)]
-
-
-def build(
-    platform: Platform, calls: Calls, keyring: Keyring, rate_limits: RateLimits
-) -> AgentContext:
-    settings, followers = platform.settings, Followers()
-    return AgentContext(
-        **vars(platform),
-        calls=calls,
-        keyring=keyring,
-        rate_limits=rate_limits,
-        followers=followers,
-        journal=Journal(platform.database, followers),
-        outbound=Outbound(
-            allowed_hosts=settings.tool_hosts, allowed_private=settings.tool_private_hosts
-        ),
-        jobs=Runner(
-            platform.database,
-            lease_s=settings.job_lease_s,
-            at_once=settings.agent_runs_at_once,
-            # A language model takes all requests into one batch: its own queue is the limit.
-            share=lambda _deployment_id: settings.agent_runs_at_once,
-        ),
-    )

@@ -96,6 +96,11 @@ async def run(
     return await session.scalar(statement, parameters)
 
 
+async def these(session: Session, ids: Collection[str]) -> Sequence[Run]:
+    """Returns the existing runs among these ids."""
+    return (await session.scalars(select(Run).where(Run.id.in_(ids)))).all()
+
+
 async def runs(session: Session, agent_id: str, query: PageQuery) -> Page[Run]:
     statement = select(Run).where(Run.agent_id == agent_id)
     return await fetch_light_page(session, statement, Run.id, query, weight=_RUN_BYTES)

@@ -230,11 +230,9 @@ async def forget_old(context: AgentContext, now: datetime) -> None:
 def response(context: AgentContext, row: Run) -> schemas.Run:
     sealer = _sealer(context, row)
     request = msgspec.convert(sealer.unseal(row.asked), Asked)
-    required = error = None
+    required = None
     if row.waiting_for and row.status == RunStatus.REQUIRES_ACTION:
         required = schemas.RequiredAction(tool_calls=sealer.unseal(row.waiting_for))
-    if row.error_code:
-        error = schemas.RunError(code=row.error_code, message=row.error_message or "")
     return schemas.Run(
         id=row.id,
         agent_id=row.agent_id,
@@ -245,10 +243,31 @@ def response(context: AgentContext, row: Run) -> schemas.Run:
         finish_reason=row.finish_reason,
         required_action=required,
         usage=schemas.RunUsage(**usage(row)),
-        error=error,
+        error=_error(row),
         created_at=row.created_at,
         completed_at=row.completed_at,
     )
+
+
+def state(row: Run) -> schemas.RunState:
+    """Returns a run without its messages."""
+    return schemas.RunState(
+        id=row.id,
+        agent_id=row.agent_id,
+        model=row.model,
+        status=RunStatus(row.status),
+        finish_reason=row.finish_reason,
+        usage=schemas.RunUsage(**usage(row)),
+        error=_error(row),
+        created_at=row.created_at,
+        completed_at=row.completed_at,
+    )
+
+
+def _error(row: Run) -> schemas.RunError | None:
+    if not row.error_code:
+        return None
+    return schemas.RunError(code=row.error_code, message=row.error_message or "")
 
 
 def _sealer(context: AgentContext, row: Run) -> Sealer:

@@ -285,6 +285,21 @@ class Run(ResponseModel):
     )
 
 
+class RunState(ResponseModel):
+    """A run without its messages."""
+
+    id: str
+    object: Literal["agent.run"] = "agent.run"
+    agent_id: str
+    model: str
+    status: RunStatus
+    finish_reason: str | None
+    usage: RunUsage
+    error: RunError | None
+    created_at: UtcString
+    completed_at: UtcString | None
+
+
 class ToolOutput(RequestModel):
     takes_nul = True
     tool_call_id: Name

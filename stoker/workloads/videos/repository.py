@@ -1,3 +1,4 @@
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, func, or_, select
@@ -18,6 +19,11 @@ def _within(reach: Reach) -> ColumnElement[bool]:
 async def get(session: Session, reach: Reach, video_id: str, *, lock: bool = False) -> Video | None:
     statement = select(Video).where(Video.id == video_id, _within(reach))
     return await session.scalar(statement.with_for_update() if lock else statement)
+
+
+async def these(session: Session, ids: Collection[str]) -> Sequence[Video]:
+    """Returns the existing videos among these ids."""
+    return (await session.scalars(select(Video).where(Video.id.in_(ids)))).all()
 
 
 async def page(session: Session, reach: Reach, query: PageQuery) -> Page[Video]:

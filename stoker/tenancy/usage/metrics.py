@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from stoker.server.telemetry.recorder import Source
+from stoker.platform.resource import Source
 from stoker.store.db import Database
 from stoker.tenancy.usage import balances, money
 

@@ -1,0 +1,33 @@
+"""Calls of models as a resource."""
+
+from dataclasses import dataclass
+
+from stoker.inference.calls import Calls, Mirror
+from stoker.inference.openai.models import router as models
+from stoker.inference.openai.registry import ROUTERS as CONVENTIONS
+from stoker.inference.tasks import router as tasks
+from stoker.platform.parts import Parts
+from stoker.platform.resource import Resource
+from stoker.platform.web.context import Platform
+from stoker.registry.deployments.directory import Directory
+from stoker.tenancy.usage.balances import Credits
+
+
+@dataclass(frozen=True)
+class Mirroring:
+    """Receives answered calls of deployments that have mirrors. A folder above provides it."""
+
+    offer: Mirror
+
+
+def _calls(parts: Parts) -> Calls:
+    mirroring = parts.find(Mirroring)
+    return Calls(
+        **vars(parts.get(Platform)),
+        directory=parts.get(Directory),
+        credits=parts.get(Credits),
+        mirror=mirroring.offer if mirroring else None,
+    )
+
+
+RESOURCE = Resource(name="inference", parts=[_calls], routers=[tasks, *CONVENTIONS, models])

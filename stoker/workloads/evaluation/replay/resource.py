@@ -1,0 +1,16 @@
+"""Comparison of answers, for trials and mirrors."""
+
+from stoker.platform.parts import Parts
+from stoker.platform.resource import Resource
+from stoker.workloads.evaluation.replay.comparer import Comparer
+
+
+def _comparer(_parts: Parts) -> Comparer:
+    return Comparer()
+
+
+RESOURCE = Resource(
+    name="replay",
+    parts=[_comparer],
+    closing={"comparisons": lambda parts: parts.get(Comparer).close()},
+)
