@@ -12,8 +12,7 @@ import stoker
 from stoker.base.config import MIB, Settings
 from stoker.inference.direct import DirectCalls
 from stoker.inference.openai.models import router as models
-from stoker.inference.openai.registry import ROUTERS as CONVENTIONS
-from stoker.inference.tasks import router as tasks
+from stoker.inference.routes import router as calls
 from stoker.platform.web.context import install
 from stoker.platform.web.cors import CrossOrigin
 from stoker.platform.web.error_handlers import install_error_handlers
@@ -48,8 +47,7 @@ from stoker.workloads.rollouts.endpoints import router as versions
 from stoker.workloads.videos.endpoints import router as videos
 
 ROUTERS: tuple[APIRouter, ...] = (
-    tasks,
-    *CONVENTIONS,
+    calls,
     models,
     deployments,
     versions,

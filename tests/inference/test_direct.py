@@ -6,8 +6,8 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from stoker.base.errors import NotFoundError
-from stoker.inference.call import CallRoute
 from stoker.inference.direct import DirectCalls
+from stoker.inference.routes import CallRoute
 from stoker.platform.web.http import route_of
 from stoker.server.app import ROUTERS
 
