@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stoker.base.config import MIB, Settings
@@ -204,15 +204,9 @@ def build_services(settings: Settings) -> Services:
     )
     keyring = Keyring(database, settings.key_cache_s)
     comparer = Comparer()
-    mirrors = Mirrors(
-        runtime,
-        comparer,
-        database,
-        platform.secret,
-        wait_s=settings.wait_max_s,
-        timeout_s=settings.inference_timeout_s,
-    )
-    calls = Calls(**vars(platform), directory=directory, credits=known, mirror=mirrors.offer)
+    calls = Calls(**vars(platform), directory=directory, credits=known)
+    mirrors = Mirrors(calls, comparer)
+    calls = replace(calls, mirror=mirrors.offer)
     metrics = Metrics(directory, runtime)
     kinds = {
         "video": Video,
