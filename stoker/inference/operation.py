@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
@@ -86,7 +86,7 @@ class Operation(Endpoint[Body]):
         """True if JSON requests may hold media."""
         return self.has_media_in_json or bool(self.media)
 
-    async def run(self, session: CallSession, body: Body) -> Answer:
+    async def run(self, session: CallSession, body: Any) -> Answer:
         """Returns the answer of the deployment that a request names.
 
         Raises the errors of `CallSession.target` and `answer`.

@@ -106,7 +106,7 @@ async def test_a_task_runs_on_the_named_version_only() -> None:
     ((version, call),) = world.runtime.asked
     assert version == "ver_2"
     assert isinstance(call, Call)
-    assert (call.task, call.items, call.parameters) == ("fill-mask", ["a [MASK]"], {"top_k": 2})
+    assert (call.task, call.items, call.parameters["top_k"]) == ("fill-mask", ["a [MASK]"], 2)
     assert world.runtime.wait_s == [Settings().wait_max_s]
     assert world.mirrored == []
 
