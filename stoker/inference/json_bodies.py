@@ -56,7 +56,8 @@ async def parse(body: bytes, model: type[Asked], *, has_media: bool) -> Asked:
         return validated(model, body)
     if len(body) <= _WHOLE_BYTES:
         return _checked(model, body)
-    return await _parse_parts(_once(body), model, len(body))
+    # The limit counts placeholders in addition to the values that they stand for.
+    return await _parse_parts(_once(body), model, 2 * len(body))
 
 
 def _checked(model: type[Asked], body: bytes) -> Asked:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -16,16 +16,14 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 
 
-@dataclass(frozen=True, slots=True)
-class WholeAnswer:
+class WholeAnswer(NamedTuple):
     """An answer in one piece."""
 
     content: bytes
     media_type: str = JSON
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedAnswer:
+class StreamedAnswer(NamedTuple):
     """An answer in parts, which the model makes while they are read. The reader closes them."""
 
     parts: AsyncGenerator[bytes]

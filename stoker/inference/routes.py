@@ -41,12 +41,7 @@ class CallRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        operation = OPERATIONS[self.path]
-
-        async def call(request: Request) -> Response:
-            return await respond(operation, request)
-
-        return call
+        return partial(respond, OPERATIONS[self.path])
 
 
 async def respond(operation: Operation[Any], request: Request) -> Response:
@@ -94,7 +89,7 @@ def wait_seconds(settings: Settings, prefer: str | None) -> float:
     """Returns the wait in seconds of a `Prefer: wait=N` header, within the server's limit, or the
     default.
     """
-    for preference in (prefer or "").split(","):
+    for preference in prefer.split(",") if prefer else ():
         if match := _WAIT.fullmatch(preference):
             return min(float(match[1]), settings.wait_max_s)
     return min(settings.wait_default_s, settings.wait_max_s)

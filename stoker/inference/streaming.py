@@ -21,7 +21,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     case.
     """
     handler = asyncio.current_task()
-    watch = asyncio.ensure_future(_cancel_when_gone(request, handler))
+    watch = asyncio.create_task(_cancel_when_gone(request, handler))
     try:
         return await work
     except asyncio.CancelledError:
