@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from stoker.base import errors
 from stoker.base.config import Settings
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
-from stoker.inference.openai.registry import CONVENTIONS
+from stoker.inference.openai.registry import OPERATIONS
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.engines.record import EngineRecord
 from stoker.models.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT, TEXT_GENERATION, VISION
@@ -64,7 +64,7 @@ def tasks_page() -> str:
             f"| {', '.join(task.families)} | {_input_forms(task)} | {_defaults(task)} |"
         )
         calls += _call(task.summary, task.path, EXAMPLES[task.name])
-    summaries = {convention.path: convention.summary for convention in (*CONVENTIONS, CREATE)}
+    summaries = {operation.path: operation.summary for operation in (*OPERATIONS, CREATE)}
     for path, example in MEDIA_CALLS.items():
         calls += _call(summaries[path], path, example)
     tables = [*_language_table(), *_media_table(), *_engine_table()]

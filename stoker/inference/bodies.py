@@ -13,6 +13,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from stoker.base.errors import InvalidRequestError, UnsupportedMediaTypeError, from_validation
 from stoker.inference import json_bodies
+from stoker.inference.operation import JSON
 from stoker.media.media import Media, MediaKind
 from stoker.platform.web import structure
 from stoker.platform.web.http import body_limits, lift_body_limit_for_media
@@ -21,7 +22,6 @@ Asked = TypeVar("Asked", bound=BaseModel)
 Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)
 
 FORM = "multipart/form-data"
-JSON = "application/json"
 _ANY_FILE = "application/octet-stream"
 _TYPES: Mapping[MediaKind, tuple[str, ...]] = {
     "image": ("image/",),
@@ -50,20 +50,26 @@ class Shape(Protocol[Asked_co]):
         ...
 
 
-async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Asked:
+async def read(
+    request: Request, shape: Shape[Asked], *, max_files: int, has_media_in_json: bool = False
+) -> Asked:
     """Returns the request of a body, in any form that the endpoint accepts.
+
+    Args:
+        has_media_in_json: True if fields other than `shape.media` may hold media in JSON.
 
     Raises `UnsupportedMediaTypeError`, `InvalidRequestError`, `PayloadTooLargeError`.
     """
-    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    untyped = "content-type" not in request.headers
+    content_type = request.headers.get("content-type")
+    kind = JSON if content_type is None else content_type.partition(";")[0].strip().lower()
     if shape.media:
         lift_body_limit_for_media(request)
-    # Hugging Face's clients send bare files without a content type.
-    if untyped and shape.media and shape.bare and not _is_object(await request.body()):
-        kind = _ANY_FILE
+        # Hugging Face's clients send bare files without a content type.
+        if content_type is None and shape.bare and not _is_object(await request.body()):
+            kind = _ANY_FILE
     if kind == JSON:
-        return await json_bodies.read(request, shape.request, has_media=bool(shape.media))
+        has_media = has_media_in_json or bool(shape.media)
+        return await json_bodies.read(request, shape.request, has_media=has_media)
     if shape.media and kind == FORM:
         return _validated(shape, await _form(request, shape, max_files))
     if field := _raw_field(shape, kind):

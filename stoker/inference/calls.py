@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, Self
 
 import msgspec
 
@@ -54,7 +54,7 @@ def live_version(entry: Entry) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Calls(Platform):
-    """The only way to run a model, for any caller: HTTP requests, agents and jobs.
+    """The only way to run a model, for any caller: HTTP requests, agents, jobs and mirrors.
 
     Only this class knows when a call must wait for a change of versions, which adapter it needs,
     and which answers are mirrored.
@@ -64,6 +64,19 @@ class Calls(Platform):
     credits: Credits
     mirror: Mirror | None = None
     """Receives answered calls of deployments that have mirrors."""
+
+    def of_version(self, entry: Entry, version_id: str) -> tuple[Self, Entry]:
+        """Returns calls that reach one version of a deployment only, and its entry for them.
+
+        They ignore the deployment's traffic, do not wait for a change of versions, and are not
+        mirrored.
+        """
+        entry = replace(
+            entry, version_id=version_id, callable_versions=frozenset(), shares=(), mirrors=()
+        )
+        directory = Directory()
+        directory.put(entry)
+        return replace(self, directory=directory), entry
 
     async def target(
         self, caller: Principal, model: str | None, pipelines: Collection[str]

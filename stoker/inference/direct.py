@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.base.errors import StokerError
-from stoker.inference.call import CallRoute
+from stoker.inference.routes import CallRoute
 from stoker.platform.web.error_handlers import error_response, on_http_exception
 
 

@@ -46,11 +46,32 @@ async def read(request: Request, model: type[Asked], *, has_media: bool) -> Aske
     lift_body_limit_for_media(request)
     declared = declared_length(request.scope)
     if declared is not None and declared <= _WHOLE_BYTES:
-        body = await request.body()
-        structure.check(body)
+        return _checked(model, await request.body())
+    return await _parse_parts(request.stream(), model, body_limits(request).json)
+
+
+async def parse(body: bytes, model: type[Asked], *, has_media: bool) -> Asked:
+    """Returns the request of a complete JSON body, as `read` does. Raises `InvalidRequestError`."""
+    if not has_media:
         return validated(model, body)
-    cutter = Cutter(body_limits(request).json)
-    await _cut(request.stream(), cutter)
+    if len(body) <= _WHOLE_BYTES:
+        return _checked(model, body)
+    # The limit counts placeholders in addition to the values that they stand for.
+    return await _parse_parts(_once(body), model, 2 * len(body))
+
+
+def _checked(model: type[Asked], body: bytes) -> Asked:
+    structure.check(body)
+    return validated(model, body)
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _parse_parts(parts: AsyncIterator[bytes], model: type[Asked], limit: int) -> Asked:
+    cutter = Cutter(limit)
+    await _cut(parts, cutter)
     parsed = with_media_alone(model, cutter)
     if parsed is None:
         await asyncio.sleep(0)

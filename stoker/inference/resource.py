@@ -1,11 +1,10 @@
 """Calls of models as a resource."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.inference.calls import Calls, Mirror
 from stoker.inference.openai.models import router as models
-from stoker.inference.openai.registry import ROUTERS as CONVENTIONS
-from stoker.inference.tasks import router as tasks
+from stoker.inference.routes import router as calls
 from stoker.platform.parts import Parts
 from stoker.platform.resource import Resource
 from stoker.platform.web.context import Platform
@@ -20,14 +19,16 @@ class Mirroring:
     offer: Mirror
 
 
-def _calls(parts: Parts) -> Calls:
-    mirroring = parts.find(Mirroring)
+def unmirrored_calls(parts: Parts) -> Calls:
+    """Returns calls whose answers are offered to no mirror, such as those of the mirrors."""
     return Calls(
-        **vars(parts.get(Platform)),
-        directory=parts.get(Directory),
-        credits=parts.get(Credits),
-        mirror=mirroring.offer if mirroring else None,
+        **vars(parts.get(Platform)), directory=parts.get(Directory), credits=parts.get(Credits)
     )
 
 
-RESOURCE = Resource(name="inference", parts=[_calls], routers=[tasks, *CONVENTIONS, models])
+def _calls(parts: Parts) -> Calls:
+    mirroring = parts.find(Mirroring)
+    return replace(unmirrored_calls(parts), mirror=mirroring.offer if mirroring else None)
+
+
+RESOURCE = Resource(name="inference", parts=[_calls], routers=[calls, models])

@@ -1,28 +1,21 @@
-"""Task endpoints: one handler, and one route per task."""
+"""Operations of the tasks: one function answers all of them."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import APIRouter, Response
-
 from stoker.base.config import Settings
-from stoker.base.errors import CALLING, InvalidRequestError, UnsupportedMediaTypeError, responses
-from stoker.inference import bodies
-from stoker.inference.call import CallingDep, CallRoute
+from stoker.base.errors import InvalidRequestError
+from stoker.inference.operation import Operation, WholeAnswer
+from stoker.inference.session import CallSession
 from stoker.models.tasks.base import Task, TaskRequest
 from stoker.models.tasks.registry import TASKS
+from stoker.registry.deployments.directory import Entry
 from stoker.runtime.interface import Call
 
-router = APIRouter(tags=["Tasks"], route_class=CallRoute)
 
-
-def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
-    async def handle(calling: CallingDep) -> Response:
-        settings = calling.settings
-        body = await bodies.read(calling.request, task, max_files=settings.list_limit)
-        entry = await calling.target(body, task.pipelines)
+def _operation(task: Task) -> Operation[TaskRequest]:
+    async def answer(session: CallSession, entry: Entry, body: TaskRequest) -> WholeAnswer:
         items, single = body.items()
-        _check_inputs(settings, body, items)
+        _check_inputs(session.settings, body, items)
         call = Call(
             task=task.name,
             items=items,
@@ -30,10 +23,22 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
             single=single,
             finishing=body.finishing() | {"model": entry.model},
         )
-        content = await calling.answer(entry, call, body)
-        return Response(content, media_type="application/json")
+        await session.collect(body)
+        return WholeAnswer(await session.run(entry, call))
 
-    return handle
+    return Operation(
+        path=task.path,
+        aliases=task.aliases,
+        summary=task.summary,
+        name=task.name,
+        tag="Tasks",
+        request=task.request,
+        example=task.example,
+        media=task.media,
+        bare=task.bare,
+        pipelines=task.pipelines,
+        answer=answer,
+    )
 
 
 def _check_inputs(settings: Settings, body: TaskRequest, items: list[Any]) -> None:
@@ -52,21 +57,4 @@ def _check_inputs(settings: Settings, body: TaskRequest, items: list[Any]) -> No
             )
 
 
-def _operation(task: Task, path: str) -> str:
-    """Returns the operation id for the OpenAPI document. Each path has a separate one."""
-    name = task.name if path == task.path else f"{task.name}_at{path}"
-    return name.replace("-", "_").replace("/", "_")
-
-
-for _task, _path in [(task, path) for task in TASKS.values() for path in task.paths]:
-    router.add_api_route(
-        _path,
-        _handler(_task),
-        methods=["POST"],
-        summary=_task.summary,
-        name=_task.name,
-        operation_id=_operation(_task, _path),
-        description=f"For deployments of the pipeline `{'` or `'.join(_task.pipelines)}`.",
-        response_model=None,
-        responses=responses(*CALLING, UnsupportedMediaTypeError),
-    )
+OPERATIONS = tuple(_operation(task) for task in TASKS.values())

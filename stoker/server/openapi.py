@@ -20,9 +20,9 @@ from stoker.base.errors import (
     UnsupportedMediaTypeError,
     URITooLongError,
 )
-from stoker.inference.bodies import FORM, JSON, accepted
-from stoker.inference.convention import EVENTS, Convention
-from stoker.inference.openai.registry import CONVENTIONS
+from stoker.inference.bodies import FORM, accepted
+from stoker.inference.openai.registry import OPERATIONS
+from stoker.inference.operation import EVENTS, JSON, Endpoint
 from stoker.media.media import MediaKind
 from stoker.models.tasks.base import Task
 from stoker.models.tasks.registry import SERVED, TASKS
@@ -46,9 +46,9 @@ def install(app: FastAPI) -> None:
             described = plain()
             for task in TASKS.values():
                 for path in task.paths:
-                    _describe(described, task, path)
-            for convention in (*CONVENTIONS, CREATE):
-                _describe_convention(described, convention)
+                    _describe_task(described, task, path)
+            for endpoint in (*OPERATIONS, CREATE):
+                _describe_endpoint(described, endpoint)
             write_errors(described)
             app.openapi_schema = described
         return app.openapi_schema
@@ -100,7 +100,7 @@ def _of_the_edge(operation: dict[str, Any]) -> list[type[StokerError]]:
     return errors
 
 
-def _describe(document: dict[str, Any], task: Task, path: str) -> None:
+def _describe_task(document: dict[str, Any], task: Task, path: str) -> None:
     operation = document["paths"][path]["post"]
     schema = _component(document, task.request, "validation")
     operation["requestBody"] = _request_body(task, schema)
@@ -118,15 +118,15 @@ def _describe(document: dict[str, Any], task: Task, path: str) -> None:
     }
 
 
-def _describe_convention(document: dict[str, Any], convention: Convention[Any]) -> None:
-    operation = document["paths"][convention.path]["post"]
-    schema = _component(document, convention.request, "validation")
-    operation["requestBody"] = _request_body(convention, schema)
-    operation |= _extensions(convention.path, convention.media)
+def _describe_endpoint(document: dict[str, Any], endpoint: Endpoint[Any]) -> None:
+    operation = document["paths"][endpoint.path]["post"]
+    schema = _component(document, endpoint.request, "validation")
+    operation["requestBody"] = _request_body(endpoint, schema)
+    operation |= _extensions(endpoint.path, endpoint.media)
     operation["responses"]["200"] = {
         "description": "The complete answer. If a stream is requested: server-sent events as "
         "OpenAI's clients read them."
-        if EVENTS in convention.answers
+        if EVENTS in endpoint.answers
         else "The answer.",
         "content": {
             kind: {
@@ -134,7 +134,7 @@ def _describe_convention(document: dict[str, Any], convention: Convention[Any]) 
                 if answer
                 else _text_or_file(kind)
             }
-            for kind, answer in convention.answers.items()
+            for kind, answer in endpoint.answers.items()
         },
     }
 
@@ -147,7 +147,7 @@ def _extensions(path: str, media: Mapping[str, MediaKind]) -> dict[str, Any]:
     return {PIPELINES_EXTENSION: pipelines, MEDIA_EXTENSION: dict(media)}
 
 
-def _request_body(asked: Task | Convention[Any], schema: dict[str, Any]) -> dict[str, Any]:
+def _request_body(asked: Task | Endpoint[Any], schema: dict[str, Any]) -> dict[str, Any]:
     file = {"type": "string", "format": "binary"}
     content: dict[str, Any] = {
         kind: {"schema": schema if kind in (JSON, FORM) else file} for kind in accepted(asked)

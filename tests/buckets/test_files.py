@@ -17,7 +17,7 @@ from stoker.workloads.videos.context import VideoContext
 from stoker.workloads.videos.service import Made, VideoJob
 from tests.buckets.conftest import keys
 from tests.buckets.support import code, eventually
-from tests.files.test_files import request_to
+from tests.files.test_files import link_to
 from tests.support.app import App
 from tests.support.bucket import CUT, Proxy
 
@@ -43,7 +43,7 @@ async def file(app: App, client: httpx.AsyncClient) -> File:
 
 
 def link(app: App, file: File) -> str:
-    return service.link(app.platform, request_to("http://stoker"), file)
+    return link_to(app.platform, "http://stoker", file)
 
 
 async def test_content(app: App, client: httpx.AsyncClient, file: File, behind: S3Store) -> None:

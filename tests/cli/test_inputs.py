@@ -7,7 +7,7 @@ import pytest
 
 from stoker.cli.inputs import CHAT, MEDIA, TRANSCRIPTIONS, TRANSLATIONS, placed, read
 from stoker.client.errors import WrongUseError
-from stoker.inference.openai.registry import CONVENTIONS
+from stoker.inference.openai.registry import OPERATIONS
 from stoker.models.tasks.registry import TASKS
 
 IMAGES = "/v1/classifications/image"
@@ -51,8 +51,8 @@ class TestTable:
                 assert required - {taking.media} == ({taking.text} if taking.text else set())
 
     def test_transcriptions(self) -> None:
-        (convention,) = (candidate for candidate in CONVENTIONS if candidate.path == TRANSCRIPTIONS)
-        assert convention.media == {MEDIA[TRANSCRIPTIONS].media: MEDIA[TRANSCRIPTIONS].kind}
+        (operation,) = (candidate for candidate in OPERATIONS if candidate.path == TRANSCRIPTIONS)
+        assert operation.media == {MEDIA[TRANSCRIPTIONS].media: MEDIA[TRANSCRIPTIONS].kind}
 
 
 class TestMedia:

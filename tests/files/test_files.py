@@ -17,6 +17,7 @@ from stoker.base.errors import CapacityError
 from stoker.base.ids import made_at
 from stoker.platform.jobs.runner import PASSING
 from stoker.platform.web.context import Platform
+from stoker.platform.web.prefix import base_url
 from stoker.registry.files import service
 from stoker.server.services import build_services
 from stoker.store import db
@@ -60,16 +61,17 @@ async def file(platform: Platform, client: Any) -> File:
     return file
 
 
-def request_to(base_url: str) -> Request:
-    """Returns a request to the server, for which links are made."""
-    scheme, _, host = base_url.partition("://")
+def link_to(platform: Platform, address: str, file: File) -> str:
+    """Returns the link to a file for a client that sent its request to this address."""
+    scheme, _, host = address.partition("://")
     headers = [(b"host", host.encode())]
-    return Request({"type": "http", "scheme": scheme, "path": "/", "headers": headers})
+    request = Request({"type": "http", "scheme": scheme, "path": "/", "headers": headers})
+    return service.link(platform, base_url(request, platform.settings.public_url), file)
 
 
 @pytest.fixture
 def link(platform: Platform, server: Server, file: File) -> str:
-    return service.link(platform, request_to(server.base_url), file)
+    return link_to(platform, server.base_url, file)
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
@@ -170,7 +172,7 @@ class TestLink:
 
     async def test_says_that_it_has_expired(self, server: Server, platform: Platform, file: File):
         file.expires_at = db.now() - timedelta(seconds=1)
-        link = service.link(platform, request_to(server.base_url), file)
+        link = link_to(platform, server.base_url, file)
         with server.client() as anonymous:
             assert code(anonymous.get(link)) == (404, "link_expired")
 
@@ -179,7 +181,7 @@ class TestLink:
     ):
         settings = platform.settings.model_copy(update={"public_url": "https://m.example/api/"})
         public = Platform(**{**platform.__dict__, "settings": settings})
-        link = service.link(public, request_to(server.base_url), file)
+        link = link_to(public, server.base_url, file)
         assert link.startswith(f"https://m.example/api/v1/files/{file.id}/content?")
 
 

@@ -5,8 +5,8 @@ import asyncio
 from starlette.types import Message, Receive, Scope, Send
 
 from stoker.base.errors import NotFoundError
-from stoker.inference.call import CallRoute
 from stoker.inference.direct import DirectCalls
+from stoker.inference.routes import CallRoute
 from stoker.platform.web.http import route_of
 from stoker.server.resources import RESOURCES
 

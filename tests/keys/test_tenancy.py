@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import stoker.demo
-from stoker.inference.openai.registry import CONVENTIONS
+from stoker.inference.openai.registry import OPERATIONS
 from stoker.models.tasks.registry import TASKS
 from stoker.registry.files import service as files
 from stoker.store import db
@@ -39,7 +39,7 @@ CANARY = "zebra"
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     **{path: task.example for task in TASKS.values() for path in task.paths},
-    **{convention.path: convention.example for convention in CONVENTIONS},
+    **{operation.path: operation.example for operation in OPERATIONS},
     CREATE.path: CREATE.example,
 }
 LISTS = {

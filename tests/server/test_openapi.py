@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from stoker.inference.openai.messages import MAX_IMAGE_CHARS, ImageUrl
-from stoker.inference.openai.registry import CONVENTIONS
+from stoker.inference.openai.registry import OPERATIONS
 from stoker.models.tasks.base import Task, TaskRequest
 from stoker.models.tasks.registry import TASKS
 from stoker.platform.web.schemas import RequestModel
@@ -192,7 +192,7 @@ def fields() -> Iterator[tuple[str, FieldInfo]]:
     app()  # imports every endpoint, and thereby every request
     named = {*request_models(RequestModel), *request_models(TaskRequest), VideoCreate}
     models: set[type[BaseModel]] = set()
-    for model in (*named, *(convention.request for convention in CONVENTIONS)):
+    for model in (*named, *(operation.request for operation in OPERATIONS)):
         with_parts(model, models)
     assert len(models) >= 30
     for model in models:

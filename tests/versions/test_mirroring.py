@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from stoker.base.config import Settings
 from stoker.base.errors import CapacityError
 from stoker.base.fairness import CURRENT_CALLER
-from stoker.registry.deployments.directory import Entry, Share
+from stoker.inference.calls import Calls
+from stoker.registry.deployments.directory import Directory, Entry, Share
 from stoker.runtime.interface import Call
 from stoker.store import db
 from stoker.store.db import Database
@@ -59,7 +61,7 @@ class Runtime:
     def at_work(self, besides: str) -> bool:
         return self.is_busy
 
-    async def call(self, version_id: str, call: Call, **_: float) -> bytes:
+    async def call(self, version_id: str, call: Call, **_: Any) -> bytes:
         self.asked.append(version_id)
         self.copies.append(CURRENT_CALLER.get().is_copy)
         if isinstance(self.answer, Exception):
@@ -88,15 +90,18 @@ class VideoJob:
         self.secret = secret
 
     def __call__(self, runtime: Any, draw: int = 0) -> Mirrors:
-        return Mirrors(
-            runtime,
-            Comparer(),
-            self.database,
-            self.secret,
-            wait_s=1,
-            timeout_s=1,
-            draw=lambda: draw,
+        unused: dict[str, Any] = dict.fromkeys(
+            ("quotas", "blobs", "media", "inspectors", "credits")
         )
+        calls = Calls(
+            **unused,
+            settings=Settings(),
+            database=self.database,
+            secret=self.secret,
+            runtime=runtime,
+            directory=Directory(),
+        )
+        return Mirrors(calls, Comparer(), draw=lambda: draw)
 
 
 async def settled(mirrors: Mirrors) -> None:
@@ -179,9 +184,9 @@ async def test_accounts_share_the_places_and_the_turns(made: VideoJob) -> None:
     # An account that arrives later is next.
     for _ in range(MOST):
         offer("acct_1", "ver_2")
-    assert (await mirrors._queue.get()).account_id == "acct_1"
+    assert (await mirrors._queue.get()).entry.account_id == "acct_1"
     offer("acct_3", "ver_4")
-    assert (await mirrors._queue.get()).account_id == "acct_3"
+    assert (await mirrors._queue.get()).entry.account_id == "acct_3"
     # With as many accounts as places, each account has one place.
     for number in range(MOST):
         offer(f"acct_{number}", f"ver_{number}")

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from stoker.base.errors import ErrorBody, StokerError
-from stoker.inference.openai.registry import CONVENTIONS
+from stoker.inference.openai.registry import OPERATIONS
 from stoker.models.tasks.base import Task
 from stoker.models.tasks.registry import TASKS
 from stoker.workloads.videos.endpoints import CREATE
@@ -35,7 +35,7 @@ INVALID = ("InvalidRequestError", "invalid_request")
 DEEP = "[" * 5000 + "]" * 5000
 FORMS = [
     *(task for task in TASKS.values() if task.media),
-    *(convention for convention in (*CONVENTIONS, CREATE) if convention.media),
+    *(operation for operation in (*OPERATIONS, CREATE) if operation.media),
 ]
 
 
@@ -83,7 +83,7 @@ class TestInvalidRequest:
             "/v1/api-keys",
             DEPLOYMENTS,
             ARTIFACTS,
-            *(one.path for one in (*CONVENTIONS, CREATE)),
+            *(one.path for one in (*OPERATIONS, CREATE)),
         ],
     )
     @pytest.mark.parametrize(

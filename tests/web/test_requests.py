@@ -14,7 +14,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from stoker.base.config import Settings
-from stoker.inference.call import wait_seconds
+from stoker.inference.routes import wait_seconds
 from tests.artifacts.support import eventually
 from tests.deployments.routes import app
 from tests.deployments.support import DEPLOYMENTS, TOKENS, call, check_error, deploy, upload

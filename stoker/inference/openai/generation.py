@@ -1,29 +1,36 @@
-"""Routes for generated text: one handler for all conventions, for whole answers and streams."""
+"""Operations for generated text: one function answers all of them, whole or as a stream."""
 
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fastapi import APIRouter, Response
-
 from stoker.base.errors import InvalidRequestError
-from stoker.inference import json_bodies
-from stoker.inference.call import CallingDep, CallRoute
-from stoker.inference.convention import EVENTS, Convention, add_route, streamed
 from stoker.inference.openai import chat, completions, response_object
 from stoker.inference.openai import responses as responses_api
 from stoker.inference.openai.messages import check_images
+from stoker.inference.operation import (
+    EVENTS,
+    JSON,
+    Answer,
+    Operation,
+    StreamedAnswer,
+    WholeAnswer,
+)
+from stoker.inference.session import CallSession
 from stoker.models.llm.model_types import IMAGE_TEXT_TO_TEXT
 from stoker.models.tasks.registry import GENERATING
-from stoker.platform.web.http import require_json
 from stoker.registry.deployments.directory import Entry
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation_request import Generation
 
+_TAG = "Generated text"
+CHAT_PREFIX = "chatcmpl-"
+"""Prefix of the ids of chat completions."""
+_RESPONSE = "resp_"
 
-class Asked(Protocol):
+
+class TextRequest(Protocol):
     """Interface of requests for generated text."""
 
     model: str | None
@@ -31,78 +38,85 @@ class Asked(Protocol):
     def generation(self, answer: dict[str, Any]) -> Generation: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Generating(Convention[Any]):
-    prefix: str
-    """Prefix of the answers' ids."""
-    has_images: bool = True
-    """True if requests contain messages, which may hold images."""
+def _answering(
+    prefix: str,
+) -> Callable[[CallSession, Entry, TextRequest], Awaitable[Answer]]:
+    """
+    Args:
+        prefix: prefix of the answers' ids.
+    """
+
+    async def answer(session: CallSession, entry: Entry, body: TextRequest) -> Answer:
+        generation = prepare(entry, body, prefix)
+        await session.collect(generation)
+        if generation.stream:
+            return StreamedAnswer(session.stream(entry, generation))
+        return WholeAnswer(await session.run(entry, generation))
+
+    return answer
 
 
-CHAT = Generating(
-    path="/v1/chat/completions",
-    summary="Create a chat completion",
-    request=chat.ChatRequest,
-    answers={"application/json": chat.ChatCompletion, EVENTS: None},
-    prefix="chatcmpl-",
-    example=chat.EXAMPLE,
-)
-CONVENTIONS = (
-    CHAT,
-    Generating(
+OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation(
+        path="/v1/chat/completions",
+        summary="Create a chat completion",
+        name="create_chat_completion",
+        tag=_TAG,
+        request=chat.ChatRequest,
+        answers={JSON: chat.ChatCompletion, EVENTS: None},
+        example=chat.EXAMPLE,
+        has_media_in_json=True,
+        pipelines=GENERATING,
+        answer=_answering(CHAT_PREFIX),
+    ),
+    Operation(
         path="/v1/completions",
         summary="Create a completion",
+        name="create_completion",
+        tag=_TAG,
         request=completions.CompletionRequest,
-        answers={"application/json": completions.Completion, EVENTS: None},
-        prefix="cmpl-",
-        has_images=False,
+        answers={JSON: completions.Completion, EVENTS: None},
         example=completions.EXAMPLE,
+        pipelines=GENERATING,
+        answer=_answering("cmpl-"),
     ),
-    Generating(
+    Operation(
         path="/v1/responses",
         summary="Create a response",
+        name="create_response",
+        tag=_TAG,
         request=responses_api.ResponseRequest,
-        answers={"application/json": response_object.ResponseObject, EVENTS: None},
-        prefix="resp_",
+        answers={JSON: response_object.ResponseObject, EVENTS: None},
         example=responses_api.EXAMPLE,
+        has_media_in_json=True,
+        pipelines=GENERATING,
+        answer=_answering(_RESPONSE),
     ),
-    Generating(
+    Operation(
         path="/v1/responses/input_tokens",
         summary="Count the input tokens of a response",
+        name="count_the_input_tokens_of_response",
+        tag=_TAG,
         request=responses_api.InputTokensRequest,
-        answers={"application/json": response_object.InputTokens},
-        prefix="resp_",
+        answers={JSON: response_object.InputTokens},
         example=responses_api.EXAMPLE,
+        has_media_in_json=True,
+        pipelines=GENERATING,
+        answer=_answering(_RESPONSE),
     ),
 )
 
-router = APIRouter(tags=["Generated text"], route_class=CallRoute)
 
-
-def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
-    async def handle(calling: CallingDep) -> Response:
-        require_json(calling.request)
-        body = await json_bodies.read(
-            calling.request, convention.request, has_media=convention.has_images
-        )
-        entry = await calling.target(body, GENERATING)
-        generation = prepare(entry, convention, body)
-        if not generation.stream:
-            content = await calling.answer(entry, generation, generation)
-            return Response(content, media_type="application/json")
-        await calling.collect(generation)
-        return await streamed(calling.request, calling.stream(entry, generation))
-
-    return handle
-
-
-def prepare(entry: Entry, convention: Generating, body: Asked) -> Generation:
+def prepare(entry: Entry, body: TextRequest, prefix: str) -> Generation:
     """Returns the request for a deployment. The caller must still collect its media.
+
+    Args:
+        prefix: prefix of the answer's id.
 
     Raises `InvalidRequestError`.
     """
     answer = {
-        "id": f"{convention.prefix}{secrets.token_hex(12)}",
+        "id": f"{prefix}{secrets.token_hex(12)}",
         "created": int(time.time()),
         "model": entry.model,
     }
@@ -126,7 +140,3 @@ def _check_schemas(generation: Generation) -> None:
     for field, schema in schemas:
         if problem := limits.excess(schema):
             raise InvalidRequestError(f"'{field}' {problem}.", param=field)
-
-
-for _convention in CONVENTIONS:
-    add_route(router, _convention, GENERATING, _handler(_convention))

@@ -1,23 +1,15 @@
-"""Endpoints of OpenAI's conventions. A new endpoint needs a new file here and one line in this
+"""Operations that follow OpenAI's API. A new one needs a new file here and one line in this
 module.
 """
 
 from typing import Any
 
-from fastapi import APIRouter
-
-from stoker.inference.convention import Convention
 from stoker.inference.openai import generation, images, speech, transcriptions
+from stoker.inference.operation import Operation
 
-CONVENTIONS: tuple[Convention[Any], ...] = (
-    *generation.CONVENTIONS,
-    *images.CONVENTIONS,
-    speech.CONVENTION,
-    *transcriptions.CONVENTIONS,
-)
-ROUTERS: tuple[APIRouter, ...] = (
-    generation.router,
-    images.router,
-    speech.router,
-    transcriptions.router,
+OPERATIONS: tuple[Operation[Any], ...] = (
+    *generation.OPERATIONS,
+    *images.OPERATIONS,
+    speech.OPERATION,
+    *transcriptions.OPERATIONS,
 )

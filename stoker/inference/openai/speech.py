@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
 from pydantic import AfterValidator, Field, model_validator
 
-from stoker.inference import bodies
-from stoker.inference.call import CallingDep, CallRoute
-from stoker.inference.convention import EVENTS, Convention, add_route, streamed
 from stoker.inference.openai import hub
 from stoker.inference.openai.sampling import ModelRequest, OpenAIRequest
+from stoker.inference.operation import EVENTS, Operation, StreamedAnswer
+from stoker.inference.session import CallSession
 from stoker.models.tasks.text_to_speech import PATH, PIPELINE
+from stoker.registry.deployments.directory import Entry
 from stoker.runtime.interface import KEEP_ALIVE, Call
 
 MAX_CHARACTERS = 4096
@@ -107,30 +106,24 @@ class SpeechRequest(ModelRequest):
         )
 
 
-EXAMPLE: dict[str, Any] = {
-    "model": "random-speech",
-    "input": "The train to Berlin leaves at nine.",
-    "voice": "default",
-}
+async def _answer(session: CallSession, entry: Entry, body: SpeechRequest) -> StreamedAnswer:
+    # No bytes may come between two parts of a file.
+    parts = session.stream(entry, body.call(), keep_alive=KEEP_ALIVE if body.events else b"")
+    return StreamedAnswer(parts, EVENTS if body.events else CONTENT_TYPES[body.form])
 
-CONVENTION = Convention(
+
+OPERATION = Operation(
     path=PATH,
     summary="Create speech",
+    name="create_speech",
+    tag="Audio",
     request=SpeechRequest,
     answers={**dict.fromkeys(CONTENT_TYPES.values()), EVENTS: None},
-    example=EXAMPLE,
+    example={
+        "model": "random-speech",
+        "input": "The train to Berlin leaves at nine.",
+        "voice": "default",
+    },
+    pipelines=(PIPELINE.name,),
+    answer=_answer,
 )
-
-router = APIRouter(tags=["Audio"], route_class=CallRoute)
-
-
-async def _handle(calling: CallingDep) -> Response:
-    body = await bodies.read(calling.request, CONVENTION, max_files=0)
-    entry = await calling.target(body, (PIPELINE.name,))
-    # No bytes may come between two parts of a file.
-    parts = calling.stream(entry, body.call(), keep_alive=KEEP_ALIVE if body.events else b"")
-    media_type = EVENTS if body.events else CONTENT_TYPES[body.form]
-    return await streamed(calling.request, parts, media_type)
-
-
-add_route(router, CONVENTION, (PIPELINE.name,), _handle)

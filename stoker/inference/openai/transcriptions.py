@@ -1,25 +1,30 @@
 """`POST /v1/audio/transcriptions` and `/v1/audio/translations`: text of recordings."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from fastapi import APIRouter, Response
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from stoker.inference import bodies
-from stoker.inference.call import CallingDep, CallRoute
-from stoker.inference.convention import EVENTS, Convention, add_route, streamed
 from stoker.inference.openai import hub
 from stoker.inference.openai.sampling import ModelRequest
+from stoker.inference.operation import (
+    EVENTS,
+    JSON,
+    Answer,
+    Operation,
+    StreamedAnswer,
+    WholeAnswer,
+)
+from stoker.inference.session import CallSession
 from stoker.media.media import Media
 from stoker.models.stages.generating import MIN_TEMPERATURE
 from stoker.models.stages.recognition.transcripts import TIMED, Finishing
 from stoker.models.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
 from stoker.models.tasks.base import refusal
 from stoker.models.tasks.inputs import Audio
+from stoker.registry.deployments.directory import Entry
 from stoker.runtime.interface import Call
 
-JSON = "application/json"
 TEXT, VTT = "text/plain", "text/vtt"
 _TYPES = {"text": TEXT, "srt": TEXT, "vtt": VTT}
 MAX_PROMPT_CHARS = 8192
@@ -205,50 +210,48 @@ class Transcription(BaseModel):
     words: list[TranscriptionWord] | None = None
 
 
-CONVENTIONS: tuple[Convention[AudioTranslationRequest], ...] = (
-    Convention(
+async def _answer(session: CallSession, entry: Entry, body: AudioTranslationRequest) -> Answer:
+    call = Call(
+        task=PIPELINE.name,
+        items=[body.file],
+        parameters=body.parameters(),
+        single=True,
+        finishing={**body.finishing(), "model": entry.model},
+        stream=body.is_streamed,
+    )
+    await session.collect(body)
+    if body.is_streamed:
+        return StreamedAnswer(session.stream(entry, call))
+    return WholeAnswer(await session.run(entry, call), _TYPES.get(body.response_format, JSON))
+
+
+OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation(
         path=TRANSCRIPTIONS,
         summary="Create a transcription",
+        name="create_transcription",
+        tag="Transcription",
         request=TranscriptionRequest,
         answers={JSON: Transcription, TEXT: None, VTT: None, EVENTS: None},
         example={"model": "tiny-transcriber", "file": "https://sounds.example/speech.wav"},
         media={"file": "audio"},
         bare=True,
+        max_files=1,
+        pipelines=[PIPELINE.name],
+        answer=_answer,
     ),
-    Convention(
+    Operation(
         path=TRANSLATIONS,
         summary="Create a translation",
+        name="create_translation",
+        tag="Transcription",
         request=AudioTranslationRequest,
         answers={JSON: Transcription, TEXT: None, VTT: None},
         example={"model": "tiny-transcriber", "file": "https://sounds.example/rede.wav"},
         media={"file": "audio"},
         bare=True,
+        max_files=1,
+        pipelines=[PIPELINE.name],
+        answer=_answer,
     ),
 )
-
-router = APIRouter(tags=["Transcription"], route_class=CallRoute)
-
-
-def _handler(convention: Convention[AudioTranslationRequest]) -> Callable[..., Awaitable[Response]]:
-    async def handle(calling: CallingDep) -> Response:
-        body = await bodies.read(calling.request, convention, max_files=1)
-        entry = await calling.target(body, [PIPELINE.name])
-        call = Call(
-            task=PIPELINE.name,
-            items=[body.file],
-            parameters=body.parameters(),
-            single=True,
-            finishing={**body.finishing(), "model": entry.model},
-            stream=body.is_streamed,
-        )
-        if not body.is_streamed:
-            content = await calling.answer(entry, call, body)
-            return Response(content, media_type=_TYPES.get(body.response_format, JSON))
-        await calling.collect(body)
-        return await streamed(calling.request, calling.stream(entry, call))
-
-    return handle
-
-
-for _convention in CONVENTIONS:
-    add_route(router, _convention, [PIPELINE.name], _handler(_convention))

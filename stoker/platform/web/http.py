@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
@@ -244,30 +244,6 @@ def add_headers(request: Request, headers: Mapping[str, str]) -> None:
 
 def body_limits(request: Request) -> BodyLimits:
     return request.scope[_BODY_LIMITS]
-
-
-def request_of(path: str, body: bytes) -> Request:
-    """Returns a JSON request that the server makes to itself. Its client never disconnects."""
-    limits = BodyLimits(len(body), len(body), len(body))
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": "POST",
-        "path": path,
-        "query_string": b"",
-        "headers": [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ],
-        _BODY_LIMITS: limits,
-    }
-    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-    async def receive() -> Message:
-        for message in messages:
-            return message
-        return await asyncio.Event().wait()  # pyright: ignore[reportReturnType]
-
-    return Request(scope, receive)
 
 
 def lift_body_limit(request: Request) -> None:

@@ -9,15 +9,12 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from fastapi import Request
-
 from stoker.base.errors import NotFoundError, StokerError
 from stoker.base.ids import Prefix, made_at, new_id
 from stoker.platform.quotas.limits import Quota
 from stoker.platform.web.context import Platform
 from stoker.platform.web.disk import full_disk_reported
 from stoker.platform.web.outage import lost_store_reported
-from stoker.platform.web.prefix import base_url
 from stoker.registry.files import repository
 from stoker.store import db
 from stoker.store.blobs import BlobLostError, Blobs
@@ -158,14 +155,16 @@ def remove_after_commit(session: Session, blobs: Blobs, files: Sequence[File]) -
     session.after_commit(remove)
 
 
-def link(platform: Platform, request: Request, file: File) -> str:
+def link(platform: Platform, base_url: str, file: File) -> str:
     """Returns a link to a file's content. The link needs no key and is valid until the file
     expires.
+
+    Args:
+        base_url: address of this server as the client sees it.
     """
-    base = base_url(request, platform.settings.public_url)
     expires = int(file.expires_at.timestamp())
     signature = platform.secret.sign(signed_text(file.id, expires))
-    return f"{base}/v1/files/{file.id}/content?expires={expires}&signature={signature}"
+    return f"{base_url}/v1/files/{file.id}/content?expires={expires}&signature={signature}"
 
 
 def signed_text(file_id: str, expires: int) -> str:

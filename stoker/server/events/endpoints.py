@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 import stoker
 from stoker.base.errors import InvalidRequestError, NotFoundError, responses
-from stoker.inference.convention import EVENTS, Streamed, streamed
+from stoker.inference.operation import EVENTS
+from stoker.inference.streaming import Streamed, streamed
 from stoker.platform.web.context import ReadSession
 from stoker.platform.web.lists import ListResponse
 from stoker.platform.web.principal import Principal, Scope

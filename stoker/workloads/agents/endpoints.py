@@ -14,7 +14,7 @@ from stoker.base.errors import (
     NotFoundError,
     responses,
 )
-from stoker.inference.convention import EVENTS
+from stoker.inference.operation import EVENTS
 from stoker.platform.web.context import ReadSession, WriteSession
 from stoker.platform.web.dependencies import made
 from stoker.platform.web.idempotency import Idempotent

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from stoker.base.errors import InferenceError, from_validation
 from stoker.inference.openai.chat import ChatRequest
-from stoker.inference.openai.generation import CHAT, prepare
+from stoker.inference.openai.generation import CHAT_PREFIX, prepare
 from stoker.models.tasks.registry import GENERATING
 from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.deployments import traffic
@@ -106,7 +106,7 @@ async def ask(
     except ValidationError as error:
         raise from_validation(error, ChatRequest.model_fields) from None
     entry = await context.calls.target(caller, request.model, GENERATING)
-    generation = prepare(entry, CHAT, request)
+    generation = prepare(entry, request, CHAT_PREFIX)
     await context.media.collect(generation)
     answer = Answer()
 

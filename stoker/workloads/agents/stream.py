@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from stoker.base.errors import NotFoundError
-from stoker.inference.convention import Streamed, streamed
+from stoker.inference.streaming import Streamed, streamed
 from stoker.platform.web.lists import Page, PageQuery, json_page
 from stoker.runtime.interface import KEEP_ALIVE
 from stoker.store.db import Session

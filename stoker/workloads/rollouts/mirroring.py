@@ -17,11 +17,9 @@ import msgspec
 from stoker.base.errors import StokerError
 from stoker.base.fairness import CURRENT_CALLER, FairQueue, Party
 from stoker.base.ids import Prefix, new_id
-from stoker.inference.calls import LONGEST_COPIED
+from stoker.inference.calls import LONGEST_COPIED, Calls
 from stoker.registry.deployments.directory import Entry
-from stoker.runtime.interface import Call, Runtime
-from stoker.store.db import Database
-from stoker.store.secret import ServerSecret
+from stoker.runtime.interface import Call
 from stoker.wire.generation_request import Generation
 from stoker.workloads.evaluation.replay.comparer import SMALL_BYTES, Comparer
 from stoker.workloads.evaluation.replay.streams import folded
@@ -45,38 +43,29 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class _Copy:
     pair: Pair
-    account_id: str
+    entry: Entry
     call: Call | Generation
     answer: bytes
     seconds: float
     is_streamed: bool
-    is_shown: bool
-    """True if the owner wants to see differing answers."""
 
 
 class Mirrors:
     def __init__(
         self,
-        runtime: Runtime,
+        calls: Calls,
         comparer: Comparer,
-        database: Database,
-        secret: ServerSecret,
         *,
-        wait_s: float,
-        timeout_s: float,
         draw: Callable[[], int] = lambda: secrets.randbelow(100),
     ) -> None:
         """
         Args:
-            wait_s: longest wait in seconds for a version that has to be loaded.
             draw: returns a random number from 0 to 99.
         """
-        self._runtime = runtime
+        self._calls = calls
+        self._database = calls.database
+        self._secret = calls.secret
         self._comparer = comparer
-        self._database = database
-        self._secret = secret
-        self._wait_s = wait_s
-        self._timeout_s = timeout_s
         self._draw = draw
         self._queue: FairQueue[_Copy] = FairQueue(MOST)
         self._found: dict[Pair, tuple[str, Found]] = {}
@@ -99,11 +88,8 @@ class Mirrors:
             if share.version_id == live_id or self._draw() >= share.percent:
                 continue
             pair = share.version_id, live_id
-            copy = _Copy(
-                *(pair, entry.account_id, call, answer, seconds, is_streamed),
-                is_shown=entry.keeps_examples,
-            )
-            if dropped := self._queue.put(copy.account_id, copy):
+            copy = _Copy(pair, entry, call, answer, seconds, is_streamed)
+            if dropped := self._queue.put(entry.account_id, copy):
                 self._of(dropped.pair).tally.dropped += 1
 
     async def found(self, version_id: str, live_id: str) -> Found:
@@ -158,7 +144,7 @@ class Mirrors:
         if not await self._is_quiet(copy.pair[0]):
             self._of(copy.pair).tally.dropped += 1
             return
-        CURRENT_CALLER.set(Party(copy.account_id, is_copy=True))
+        CURRENT_CALLER.set(Party(copy.entry.account_id, is_copy=True))
         began = time.perf_counter()
         try:
             answer = await self._answer(copy)
@@ -168,10 +154,10 @@ class Mirrors:
             return
         seconds = time.perf_counter() - began
         comparison = await self._comparer.compare(
-            copy.account_id, copy.answer, answer, is_streamed=copy.is_streamed
+            copy.entry.account_id, copy.answer, answer, is_streamed=copy.is_streamed
         )
         example = None
-        if copy.is_shown and comparison.differs:
+        if copy.entry.keeps_examples and comparison.differs:
             example = await asyncio.to_thread(_example, copy, answer)
         result = self._of(copy.pair)
         result.tally.live.add(copy.seconds)
@@ -181,10 +167,11 @@ class Mirrors:
             result.show(example)
 
     async def _answer(self, copy: _Copy) -> bytes:
-        target, wait_s, timeout_s = (copy.pair[0], copy.call), self._wait_s, self._timeout_s
+        calls, entry = self._calls.of_version(copy.entry, copy.pair[0])
+        wait_s = calls.settings.wait_max_s
         if not copy.is_streamed:
-            return await self._runtime.call(*target, wait_s=wait_s, timeout_s=timeout_s)
-        stream = self._runtime.stream(*target, wait_s=wait_s, timeout_s=timeout_s, keep_alive=b"")
+            return await calls.run(entry, copy.call, wait_s=wait_s)
+        stream = calls.stream(entry, copy.call, wait_s=wait_s, keep_alive=b"")
         async with aclosing(stream) as parts:
             content = bytearray()
             async for part in parts:
@@ -196,7 +183,7 @@ class Mirrors:
 
     async def _is_quiet(self, version_id: str) -> bool:
         deadline = time.monotonic() + GIVE_WAY_S
-        while self._runtime.at_work(besides=version_id):
+        while self._calls.runtime.at_work(besides=version_id):
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(_LOOK_S)

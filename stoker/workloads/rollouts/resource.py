@@ -1,10 +1,9 @@
 """Rollouts of versions as a resource."""
 
 from stoker.inference.calls import Calls
-from stoker.inference.resource import Mirroring
+from stoker.inference.resource import Mirroring, unmirrored_calls
 from stoker.platform.parts import Parts
 from stoker.platform.resource import JobQueue, Resource
-from stoker.platform.web.context import Platform
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.store.tables.deployments import DeploymentVersion
 from stoker.workloads.evaluation.checks.judges import Judges
@@ -16,15 +15,7 @@ from stoker.workloads.rollouts.work import RolloutJob
 
 
 def _mirrors(parts: Parts) -> Mirrors:
-    platform = parts.get(Platform)
-    return Mirrors(
-        platform.runtime,
-        parts.get(Comparer),
-        platform.database,
-        platform.secret,
-        wait_s=platform.settings.wait_max_s,
-        timeout_s=platform.settings.inference_timeout_s,
-    )
+    return Mirrors(unmirrored_calls(parts), parts.get(Comparer))
 
 
 def _mirroring(parts: Parts) -> Mirroring:

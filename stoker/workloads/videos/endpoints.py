@@ -10,9 +10,8 @@ from stoker.base.errors import (
     responses,
 )
 from stoker.inference import bodies
-from stoker.inference.call import Calling
-from stoker.inference.calls import CallsDep
-from stoker.inference.convention import Convention
+from stoker.inference.operation import JSON, Endpoint
+from stoker.inference.streaming import unless_gone
 from stoker.models.tasks.registry import VIDEO
 from stoker.platform.web.context import ReadSession, WriteSession
 from stoker.platform.web.idempotency import Idempotent
@@ -29,11 +28,11 @@ from stoker.workloads.videos.schemas import Variant, Video, VideoCreate
 
 router = APIRouter(prefix="/v1/videos", tags=["Videos"], route_class=KeyedRoute)
 
-CREATE = Convention(
+CREATE = Endpoint(
     path="/v1/videos",
     summary="Create a video",
     request=VideoCreate,
-    answers={"application/json": Video},
+    answers={JSON: Video},
     example={"model": "tiny-film", "prompt": "a red circle moves to the right"},
     media={"input_reference": "image"},
 )
@@ -49,20 +48,19 @@ CREATE = Convention(
 async def create_video(
     request: Request,
     caller: ModelCaller,
-    calls: CallsDep,
     context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
     """Create a video. The video is a job that is durable once this response is sent."""
-    calling = Calling(request, caller, calls)
-    body = await bodies.read(calling.request, CREATE, max_files=1)
-    entry = await calling.target(body, VIDEO)
+    context.calls.credits.check(caller.account_id)
+    body = await bodies.read(request, CREATE, max_files=1)
+    entry = await context.calls.target(caller, body.model, VIDEO)
     service.check_reference(entry, body)
     fingerprint = await asyncio.to_thread(service.fingerprint, body)
     if known := await idempotent.known(200, fingerprint):
         return known
     shape = await shapes.drawn(context, entry, body)
-    await calling.collect(body)
+    await unless_gone(request, context.media.collect(body))
     reference = await service.keep_reference(context, entry, body)
     created: Video | None = None
 

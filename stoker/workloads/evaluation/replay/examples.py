@@ -9,14 +9,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
 from stoker.base.errors import InvalidRequestError, from_validation
-from stoker.inference.openai.registry import CONVENTIONS, ROUTERS
-from stoker.inference.tasks import router as tasks
+from stoker.inference.registry import OPERATIONS
 from stoker.media.media import MediaKind
-from stoker.models.tasks.registry import GENERATING, TASKS, VIDEO, endpoints
+from stoker.models.tasks.registry import GENERATING, VIDEO, endpoints
 
 LONGER = 12
 """Factor by which a made-up text is repeated for the long example. The text is also tried as it
@@ -26,23 +24,13 @@ MADE_TOKENS = 32
 _SIDE = 256
 _RATE, _SECONDS = 16_000, 4
 
-SHAPES: Mapping[str, Any] = {entry.path: entry for entry in (*TASKS.values(), *CONVENTIONS)}
-"""Maps a path to the description of its endpoint's request."""
-HANDLERS: Mapping[str, Any] = {
-    route.path: route.endpoint
-    for router in (tasks, *ROUTERS)
-    for route in router.routes
-    if isinstance(route, APIRoute)
-}
-"""Maps a path to the handler of its calls, which accepts a `Calling`."""
-
 
 def path_of(pipeline: str) -> str:
     """Returns the first endpoint of a pipeline. Raises `InvalidRequestError` if it answers with
     jobs.
     """
     path = next(iter(endpoints(pipeline)), "")
-    if pipeline in VIDEO or path not in HANDLERS:
+    if pipeline in VIDEO or path not in OPERATIONS:
         raise InvalidRequestError(
             f"Deployments of '{pipeline}' cannot be called with examples, because they "
             "answer with jobs."
@@ -59,7 +47,7 @@ def check(
         places: the place of each example in the request. Default: its index in `examples`.
     """
     path = path_of(pipeline)
-    model = SHAPES[path].request
+    model = OPERATIONS[path].request
     for index, example in enumerate(examples):
         place = places[index] if places else f"examples[{index}]"
         for name in ("model", "stream"):
@@ -99,14 +87,16 @@ def made_up(pipeline: str) -> list[dict[str, Any]]:
     """Returns examples for any model of a pipeline: the one from its documentation, and a longer
     one.
     """
-    shape = SHAPES[path_of(pipeline)]
-    example = {name: value for name, value in shape.example.items() if name != "model"}
-    for name, kind in shape.media.items():
+    operation = OPERATIONS[path_of(pipeline)]
+    example: dict[str, Any] = {
+        name: value for name, value in operation.example.items() if name != "model"
+    }
+    for name, kind in operation.media.items():
         if name in example:
             example[name] = _made(kind)
-    fields = getattr(shape.request, "input_fields", ())
+    fields = getattr(operation.request, "input_fields", ())
     text = next((name for name in fields if isinstance(example.get(name), str)), None)
-    if text is None or text in shape.media:
+    if text is None or text in operation.media:
         return [example]
     return [example, example | {text: " ".join([example[text]] * LONGER)}]
 

@@ -1,19 +1,17 @@
 """Internal calls of one deployment, made by the server to try it or to check its answers."""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import aclosing
 from typing import Any
 
-from fastapi import Response
-
-from stoker.inference.call import Calling
+from stoker.inference import json_bodies
 from stoker.inference.calls import Calls
-from stoker.platform.web.http import request_of
+from stoker.inference.operation import WholeAnswer
+from stoker.inference.registry import OPERATIONS
+from stoker.inference.session import CallSession
 from stoker.platform.web.principal import Principal, Scope
-from stoker.registry.deployments.directory import Directory, Entry
-from stoker.workloads.evaluation.replay.examples import HANDLERS
+from stoker.registry.deployments.directory import Entry
 
 
 class InternalClient:
@@ -25,13 +23,7 @@ class InternalClient:
     """
 
     def __init__(self, calls: Calls, entry: Entry, version_id: str) -> None:
-        entry = replace(
-            entry, version_id=version_id, callable_versions=frozenset(), shares=(), mirrors=()
-        )
-        directory = Directory()
-        directory.put(entry)
-        self._calls = replace(calls, directory=directory)
-        self._entry = entry
+        self._calls, self._entry = calls.of_version(entry, version_id)
         self._caller = Principal("", "", Scope.ACCOUNT, entry.account_id, frozenset())
 
     def body(self, example: Mapping[str, Any]) -> bytes:
@@ -39,12 +31,18 @@ class InternalClient:
         return json.dumps({**example, "model": self._entry.model}).encode()
 
     async def answer(self, path: str, body: bytes) -> bytes:
-        """Returns the endpoint's answer.
+        """Returns the answer of an operation. Empty for a streamed answer, which is ended after its
+        first part.
 
         Waits for a model that is not loaded, as long as calls may wait. Raises the `StokerError`
         that a client would receive.
         """
-        wait = f"wait={math.ceil(self._calls.settings.wait_max_s)}"
-        calling = Calling(request_of(path, body), self._caller, self._calls, wait)
-        answer: Response = await HANDLERS[path](calling)
-        return bytes(answer.body)
+        operation = OPERATIONS[path]
+        session = CallSession(self._calls, self._caller, wait_s=self._calls.settings.wait_max_s)
+        request = await json_bodies.parse(body, operation.request, has_media=operation.has_media)
+        answer = await operation.run(session, request)
+        if isinstance(answer, WholeAnswer):
+            return answer.content
+        async with aclosing(answer.parts) as parts:
+            await anext(parts)
+        return b""

@@ -16,13 +16,13 @@ from typing import Any, cast
 from stoker.base.errors import InvalidRequestError, ModelLoadingError, NotFoundError, StokerError
 from stoker.base.ids import Prefix, new_id
 from stoker.inference.calls import Calls
+from stoker.inference.registry import OPERATIONS
 from stoker.models.engines.catalogue import ENGINES
 from stoker.registry.deployments.directory import Entry
 from stoker.runtime.observed import Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.workloads.evaluation.replay.comparer import Comparer
 from stoker.workloads.evaluation.replay.comparison import Comparison
-from stoker.workloads.evaluation.replay.examples import SHAPES
 from stoker.workloads.evaluation.replay.internal_client import InternalClient
 from stoker.workloads.evaluation.trials.schemas import Row, RowStatus
 
@@ -195,8 +195,8 @@ class TrialConfiguration:
 
     def _inputs(self) -> list[int]:
         """Returns the number of inputs of each example."""
-        shape = SHAPES[self._subject.path]
-        names = getattr(shape.request, "input_fields", ())[:1]
+        operation = OPERATIONS[self._subject.path]
+        names = getattr(operation.request, "input_fields", ())[:1]
         values = [item.get(name) for item in self._subject.examples for name in names]
         if not values:
             return [1] * len(self._subject.examples)

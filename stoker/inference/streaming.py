@@ -1,55 +1,43 @@
-"""Endpoints that follow OpenAI's conventions: request shape, route and response types."""
+"""Responses to clients that may disconnect: streams, and work that ends with its client."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from stoker.base.errors import CALLING, StokerError, UnsupportedMediaTypeError, responses
-from stoker.inference.call import unless_gone
-from stoker.media.media import MediaKind
+from stoker.base.errors import StokerError
+from stoker.inference.operation import EVENTS
 from stoker.platform.web.http import ClientGoneError
 from stoker.wire import sse
 
-Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)
-
-EVENTS = "text/event-stream"
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Convention(Generic[Asked_co]):
-    path: str
-    summary: str
-    request: type[Asked_co]
-    answers: Mapping[str, type[BaseModel] | None]
-    """Maps a content type of the answer to its model. None means text or a file."""
-    example: Mapping[str, Any]
-    media: Mapping[str, MediaKind] = field(default_factory=dict[str, MediaKind])
-    """Fields of the request that accept files in a form."""
-    bare: bool = False
-    """True if a body may be a bare file."""
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """Awaits the work and cancels it if the client disconnects. Raises `ClientGoneError` in that
+    case.
+    """
+    handler = asyncio.current_task()
+    watch = asyncio.create_task(_cancel_when_gone(request, handler))
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if handler and watch.done() and not watch.cancelled():
+            handler.uncancel()
+            raise ClientGoneError from None
+        raise
+    finally:
+        watch.cancel()
 
 
-def add_route(
-    router: APIRouter,
-    convention: Convention[Any],
-    pipelines: Collection[str],
-    handler: Callable[..., Awaitable[Response]],
-) -> None:
-    router.add_api_route(
-        convention.path,
-        handler,
-        methods=["POST"],
-        summary=convention.summary,
-        operation_id=convention.summary.lower().replace(" a ", " ").replace(" ", "_"),
-        description=f"For deployments of the pipeline `{'` or `'.join(pipelines)}`.",
-        response_model=None,
-        responses=responses(*CALLING, UnsupportedMediaTypeError),
-    )
+async def _cancel_when_gone(request: Request, handler: "asyncio.Task[Any] | None") -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    if handler:
+        handler.cancel()
 
 
 async def streamed(

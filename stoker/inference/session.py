@@ -1,0 +1,144 @@
+"""The path of one call: credit, deployment, media, version and runtime. Independent of HTTP."""
+
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from typing import Protocol
+
+from stoker.base.config import Settings
+from stoker.base.errors import ForbiddenError, NotFoundError
+from stoker.inference.calls import Calls
+from stoker.media.collect import Request as MediaRequest
+from stoker.platform.web.principal import Principal, Scope
+from stoker.registry.deployments import traffic
+from stoker.registry.deployments.directory import Entry
+from stoker.runtime.interface import KEEP_ALIVE, Call
+from stoker.wire.generation_request import Generation
+
+VERSION = "x-stoker-version"
+"""Header. In a request, the version that must answer; in a response, the version that answered."""
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class ModelRequest(Protocol):
+    """A request that names the deployment to call."""
+
+    @property
+    def model(self) -> str | None: ...
+
+
+def _no_url() -> str:
+    return ""
+
+
+class CallSession:
+    """One call of a model: its caller, its wait, and the version that answers."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        caller: Principal,
+        *,
+        wait_s: float,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        base_url: Callable[[], str] = _no_url,
+    ) -> None:
+        """
+        Args:
+            wait_s: longest wait in seconds for a ready replica.
+            headers: may name a version, and the party of a deployment's traffic rules.
+            base_url: returns the server's address as the caller sees it, for links in answers.
+
+        Raises `InsufficientCreditsError` if the caller's account may not start a call.
+        """
+        calls.credits.check(caller.account_id)
+        self.calls = calls
+        self.base_url = base_url
+        self.version_id: str | None = None
+        """Id of the version that was called, if the deployment has several."""
+        self._caller = caller
+        self._wait_s = wait_s
+        self._headers = headers
+        self._user: str | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return self.calls.settings
+
+    async def target(self, body: ModelRequest, pipelines: Collection[str]) -> Entry:
+        """Returns the deployment that a request names: see `Calls.target`."""
+        # Some requests name the user that they are made for.
+        self._user = getattr(body, "user", None)
+        return await self.calls.target(self._caller, body.model, pipelines)
+
+    async def collect(self, body: MediaRequest) -> None:
+        """Fetches the request's media. Raises `InvalidMediaError`."""
+        await self.calls.media.collect(body)
+
+    async def run(self, entry: Entry, call: Call | Generation) -> bytes:
+        """Returns the whole answer: see `Calls.run`."""
+        return await self.calls.run(
+            entry, call, self._choose_version, wait_s=self._wait_s, is_mirrored=True
+        )
+
+    def stream(
+        self,
+        entry: Entry,
+        call: Call | Generation,
+        *,
+        timeout_s: float | None = None,
+        keep_alive: bytes = KEEP_ALIVE,
+    ) -> AsyncGenerator[bytes]:
+        """Yields the answer in parts: see `Calls.stream`.
+
+        Args:
+            timeout_s: the longest silence. None means the server's limit for inference.
+        """
+        return self.calls.stream(
+            entry,
+            call,
+            self._choose_version,
+            wait_s=self._wait_s,
+            timeout_s=timeout_s,
+            keep_alive=keep_alive,
+            is_mirrored=True,
+        )
+
+    def _choose_version(self, entry: Entry) -> str:
+        """Returns the version that the request names, or the one that traffic rules select.
+
+        Raises `ForbiddenError` and `NotFoundError` for a named version.
+        """
+        pinned = self._headers.get(VERSION)
+        if pinned is None and len(entry.callable_versions) < 2:
+            return entry.version_id
+        version_id = traffic.picked(entry, self._party(entry)) if pinned is None else pinned
+        if pinned is not None:
+            self._check_pinned(entry, pinned)
+        self.version_id = version_id
+        return version_id
+
+    def _check_pinned(self, entry: Entry, pinned: str) -> None:
+        if self._caller.scope is not Scope.ACCOUNT:
+            raise ForbiddenError(
+                f"{VERSION} requires a key of scope 'account'. "
+                "This key can call only the live version.",
+                code="version_not_allowed",
+            )
+        if pinned not in entry.callable_versions:
+            raise NotFoundError(
+                f"'{entry.model}' has no version {pinned[:64]} that can be called.",
+                code="version_not_found",
+                param=VERSION,
+            )
+
+    def _party(self, entry: Entry) -> str | None:
+        """Returns the party with calls that all go to the same version, or None if each call may go
+        to any.
+        """
+        key = self._caller.key_id
+        if entry.sticky == traffic.NONE:
+            return None
+        if entry.sticky == traffic.USER:
+            return self._user or key
+        if entry.sticky.startswith(traffic.HEADER):
+            return self._headers.get(entry.sticky.removeprefix(traffic.HEADER)) or key
+        return key
