@@ -17,6 +17,10 @@ class CallStats:
     """True if a replica still has to report the outcome of a cancelled call."""
     _callback: Callable[[], None] | None = None
 
+    def expect_report(self) -> None:
+        """Records that a replica still has to report the outcome of the cancelled call."""
+        self.is_pending = True
+
     def when_complete(self, callback: Callable[[], None]) -> None:
         """Calls back when no more reports will arrive: immediately, or after the pending report."""
         if self.is_pending:
@@ -35,9 +39,18 @@ class CallStats:
 class Answer(Parts):
     """Answer of a replica. The replica has no more work for it after it has ended."""
 
-    def __init__(self, begun_at: float, stats: CallStats) -> None:
+    def __init__(
+        self, begun_at: float, stats: CallStats, on_progress: OnProgress | None = None
+    ) -> None:
         super().__init__()
-        self.last_activity_at = begun_at
-        """Time of the last part or progress, or of the start. Monotonic, in seconds."""
         self.stats = stats
-        self.on_progress: OnProgress | None = None
+        self.on_progress = on_progress
+        self._last_activity_at = begun_at
+
+    @property
+    def last_activity_at(self) -> float:
+        """Time of the last part or progress, or of the start. Monotonic, in seconds."""
+        return self._last_activity_at
+
+    def record_activity(self, at: float) -> None:
+        self._last_activity_at = at

@@ -10,11 +10,11 @@ from stoker.base.errors import CapacityError, ModelLoadingError
 from stoker.runtime.listening import Listeners
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.backoff import INITIAL_S, MAX_EARLY_ENDS
-from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S
+from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, ReplicaCallbacks
 from stoker.runtime.pool.routing import CLAIM_KEPT_S
 from stoker.runtime.specification import Readiness
 from stoker.wire.protocol import Loaded, Sharing
-from tests.runtime.pool.world import LIMITS, SHUTDOWN, Recorder, World, settle
+from tests.runtime.pool.world import LIMITS, SHUTDOWN, Recorder, World, answer_unknown, settle
 
 
 class TestStart:
@@ -56,14 +56,13 @@ class TestAnnouncing:
 
     @pytest.mark.fault("c6")
     async def test_a_load_whose_measurements_are_lost(self, world: World) -> None:
-        call = world.call()
-        await settle()
-        (replica,) = world.launcher.launched
-
         def full(_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        replica.on_sharing = full
+        world.launcher.callbacks = ReplicaCallbacks(on_sharing=full)
+        call = world.call()
+        await settle()
+        (replica,) = world.launcher.launched
         with pytest.raises(OSError, match="No space"):
             replica._load(Loaded(1.0, convertible=False, sharing=Sharing.PADDED))
         await settle()
@@ -152,7 +151,7 @@ class TestCrashLoop:
         replica = await world.loaded()
         world.answer(replica)
         await call
-        replica.answered = answers
+        answer_unknown(replica, answers - 1)
         world.clock.now += lived
         world.pool.exited(replica, status)
         await settle()

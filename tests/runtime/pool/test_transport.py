@@ -11,7 +11,8 @@ import pytest
 from stoker.replica.link import Link
 from stoker.runtime.interface import Call
 from stoker.runtime.pool.answers import CallStats
-from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError
+from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.pending_calls import WorkerLostError
 from stoker.runtime.pool.transport import _STRANGERS, Channel
 from stoker.wire.framing import FrameReader, framed
 from stoker.wire.protocol import Cancel, Loading, Result, pack
@@ -82,7 +83,7 @@ async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: s
     """The process's socket closes before the host reports its end. Another replica accepts the
     call.
     """
-    replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
+    replica = ReplicaHandle(replica_id="rep_1", flight=Flight(), generation=0, channel=channel)
     ended = Link(path, SECRET)
     ended.send_now(Loading(0.5, "reading weights"))
     await until(lambda: replica.progress == 0.5)
@@ -91,7 +92,7 @@ async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: s
     calling = asyncio.create_task(replica.call(CALL, CallStats()))
     await asyncio.sleep(0.1)
     assert not calling.done()
-    replica.lost("signal 9")
+    replica.mark_ended("signal 9")
     with pytest.raises(WorkerLostError) as caught:
         await calling
     assert not caught.value.begun

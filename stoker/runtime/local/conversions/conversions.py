@@ -171,23 +171,23 @@ class Conversions:
                     spec, model_dir, folder, _weight_format(spec), in_int8=spec.dtype == INT8
                 )
         if not _exportable(folder):
-            # Do not ask again.
-            replica.convertible = not self._why_not_converted(folder)
+            if self._why_not_converted(folder):
+                replica.forbid_conversion()
             return
         for execution in self._executions(spec, folder):
             if self._why_not(execution):
                 continue
             verdict = self._trials.verdict(execution)
             if verdict is None and self._jobs.given_up(self._trials.path(execution)) is not None:
-                replica.convertible = False
+                replica.forbid_conversion()
             elif verdict is None:
                 self._jobs.try_out(spec, model_dir, execution)
             elif self._is_worth_it(spec, verdict.speedup):
                 replica.adopt(execution)
             else:
-                replica.convertible = False
+                replica.forbid_conversion()
             return
-        replica.convertible = False
+        replica.forbid_conversion()
 
     def quarantine(self, execution: Execution, reason: str) -> str:
         """Excludes the execution for later replicas. Returns a message that says so."""
