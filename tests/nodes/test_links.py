@@ -444,11 +444,11 @@ async def test_what_has_waited_there_may_be_asked_elsewhere(bench: Bench, is_giv
     """
     async with leased(bench) as (node, heard):
         task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="loading"), **TIMES))
-        [flight] = await found(lambda: [*node._flights._flights.values()])
-        await until(lambda: flight.waits)
+        [call] = await found(lambda: [*node._calls._calls.values()])
+        await until(lambda: call.waits)
         if is_given:
             bench.runtime.loaded.set()
-            await until(lambda: not flight.waits)
+            await until(lambda: not call.waits)
         await bench.host.close()
         with pytest.raises(NodeLostError) as caught:
             await task

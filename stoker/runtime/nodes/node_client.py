@@ -14,7 +14,7 @@ from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.listening import Served
 from stoker.runtime.nodes import identity, messages
 from stoker.runtime.nodes.framed_connection import Link
-from stoker.runtime.nodes.in_flight import Flight, Flights, NodeLostError
+from stoker.runtime.nodes.in_flight import NodeCall, NodeCalls, NodeLostError
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.messages import (
     Ask,
@@ -89,7 +89,7 @@ class NodeClient:
         self.stats: dict[str, DeploymentStats] = {}
         self.is_ready = False
         self._is_draining = False
-        self._flights = Flights(hearer.on_served)
+        self._calls = NodeCalls(hearer.on_served)
         self._counted: dict[str, int] = {}
         """Outstanding calls of this gateway at the time of the last `stats`, by specification."""
         self._secret = secret
@@ -113,7 +113,7 @@ class NodeClient:
     @property
     def outstanding(self) -> Counter[str]:
         """Maps a specification to this gateway's unanswered calls."""
-        return self._flights.outstanding
+        return self._calls.outstanding
 
     @property
     def takes_work(self) -> bool:
@@ -128,6 +128,10 @@ class NodeClient:
         stats = self.stats.get(spec_id)
         other_calls = (stats.calls if stats else 0) - self._counted.get(spec_id, 0)
         return self.outstanding[spec_id] + max(0, other_calls)
+
+    def update_record(self, record: NodeRecord) -> None:
+        """Replaces the record after it was read again."""
+        self.record = record
 
     async def close(self) -> None:
         self._connecting.cancel()
@@ -175,8 +179,8 @@ class NodeClient:
             "timeout_s": timeout_s,
             "has_progress": on_progress is not None,
         }
-        with self._asked(spec, generation, call, on_progress, options) as flight:
-            return await flight.parts.next()
+        with self._asked(spec, generation, call, on_progress, options) as node_call:
+            return await node_call.parts.next()
 
     async def stream(
         self,
@@ -193,8 +197,8 @@ class NodeClient:
         """
         options: dict[str, Any] = {"wait_s": wait_s, "timeout_s": timeout_s}
         options |= {"is_streamed": True, "keep_alive": keep_alive}
-        with self._asked(spec, generation, call, None, options) as flight:
-            while part := await flight.parts.next():
+        with self._asked(spec, generation, call, None, options) as node_call:
+            while part := await node_call.parts.next():
                 yield part
 
     @contextlib.contextmanager
@@ -205,7 +209,7 @@ class NodeClient:
         call: Call | Generation,
         on_progress: OnProgress | None,
         given: Mapping[str, Any],
-    ) -> Generator[Flight]:
+    ) -> Generator[NodeCall]:
         if not self.is_connected:
             raise NodeLostError(sent=False)
         identifier, party = next(_ids), CURRENT_CALLER.get()
@@ -219,11 +223,11 @@ class NodeClient:
             **messages.ask_for(call),
             **given,
         )
-        with self._flights.one(
+        with self._calls.open(
             identifier, spec, on_progress, lambda: self._send(Stop(identifier))
-        ) as flight:
+        ) as node_call:
             self._send(ask)
-            yield flight
+            yield node_call
 
     async def _reply(self, identifier: int, message: FromGateway) -> list[str]:
         if not self.is_connected:
@@ -304,7 +308,7 @@ class NodeClient:
         was_there = self._is_welcome
         self._is_welcome, self._link = False, None
         self.stats, self._counted, self.is_ready = {}, {}, False
-        self._flights.lose_all()
+        self._calls.lose_all()
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(NodeLostError(sent=True))
@@ -318,7 +322,7 @@ class NodeClient:
         message = to_gateway.unpack(frames[:1])
         match message:
             case Part() | Whole() | End() | Failed() | Refused() | Waits() | Progress() | Report():
-                self._flights.receive(message, frames)
+                self._calls.receive(message, frames)
             case Done() | Lines():
                 reply = self._replies.get(message.id)
                 if reply and not reply.done():

@@ -18,13 +18,14 @@ from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter
 from stoker.runtime.nodes.errors import node_lost, unknown_deployment
-from stoker.runtime.nodes.fleet import Fleet, TrackedSpec
+from stoker.runtime.nodes.fleet import Fleet
 from stoker.runtime.nodes.in_flight import NodeLostError, RefusedError
 from stoker.runtime.nodes.leases import NodeLease
 from stoker.runtime.nodes.messages import Changed, Loaded
 from stoker.runtime.nodes.node_client import NodeClient
 from stoker.runtime.nodes.observing import machine_of, stats_of
 from stoker.runtime.nodes.placing import Load, affinity_of, least_busy
+from stoker.runtime.nodes.tracked_spec import TrackedSpec
 from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
