@@ -23,7 +23,7 @@ from stoker.platform.web.dependencies import made
 from stoker.platform.web.http import ClientGoneError
 from stoker.platform.web.principal import Scope
 from stoker.registry.deployments import traffic
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.tenancy.keys.auth import ModelCaller, on_behalf
 from stoker.wire.generation_request import Generation
@@ -44,7 +44,7 @@ Prefer = Annotated[
 ]
 
 
-class Asked(Protocol):
+class ModelBody(Protocol):
     """A request's body."""
 
     @property
@@ -75,7 +75,7 @@ class Calling:
     def settings(self) -> Settings:
         return self.calls.settings
 
-    async def target(self, asked: Asked, pipelines: Collection[str]) -> Entry:
+    async def target(self, asked: ModelBody, pipelines: Collection[str]) -> DirectoryEntry:
         """Returns the deployment that a request names: see `Calls.target`."""
         # Some requests name the user that they are made for.
         self._user = getattr(asked, "user", None)
@@ -87,7 +87,7 @@ class Calling:
             await unless_gone(self.request, self.calls.media.collect(asked))
 
     async def answer(
-        self, entry: Entry, call: Call | Generation, asked: MediaRequest | None = None
+        self, entry: DirectoryEntry, call: Call | Generation, asked: MediaRequest | None = None
     ) -> bytes:
         """Returns the whole answer, after the request's media are collected.
 
@@ -97,7 +97,7 @@ class Calling:
 
     def stream(
         self,
-        entry: Entry,
+        entry: DirectoryEntry,
         call: Call | Generation,
         *,
         timeout_s: float | None = None,
@@ -126,7 +126,7 @@ class Calling:
         return await unless_gone(self.request, _joined(parts))
 
     async def _answer(
-        self, entry: Entry, call: Call | Generation, asked: MediaRequest | None
+        self, entry: DirectoryEntry, call: Call | Generation, asked: MediaRequest | None
     ) -> bytes:
         if asked is not None:
             await self.calls.media.collect(asked)
@@ -134,7 +134,7 @@ class Calling:
             entry, call, self._choose_version, wait_s=self._wait_s, is_mirrored=True
         )
 
-    def _choose_version(self, entry: Entry) -> str:
+    def _choose_version(self, entry: DirectoryEntry) -> str:
         """Returns the version that the request names, or the one that traffic rules select.
 
         Raises `ForbiddenError` and `NotFoundError` for a named version.
@@ -148,7 +148,7 @@ class Calling:
         self.version_id = version_id
         return version_id
 
-    def _check_pinned(self, entry: Entry, pinned: str) -> None:
+    def _check_pinned(self, entry: DirectoryEntry, pinned: str) -> None:
         if self._caller.scope is not Scope.ACCOUNT:
             raise ForbiddenError(
                 f"{VERSION} requires a key of scope 'account'. "
@@ -162,7 +162,7 @@ class Calling:
                 param=VERSION,
             )
 
-    def _party(self, entry: Entry) -> str | None:
+    def _party(self, entry: DirectoryEntry) -> str | None:
         """Returns the party with calls that all go to the same version, or None if each call may go
         to any.
         """

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from stoker.platform.jobs.runner import Runner
+from stoker.platform.jobs.runner import JobRunner
 from stoker.registry.artifacts import upkeep
 from stoker.store.waiting import repeated
 from stoker.workloads.agents import run_service
@@ -13,7 +13,7 @@ LOOK_S = 1.0
 
 
 class PeerSync:
-    def __init__(self, agents: AgentContext, runners: Sequence[Runner[Any, Any]]) -> None:
+    def __init__(self, agents: AgentContext, runners: Sequence[JobRunner[Any, Any]]) -> None:
         self._looks: list[Callable[[], Awaitable[None]]] = [
             lambda: run_service.catch_up(agents),
             lambda: upkeep.end_closed(agents.database),

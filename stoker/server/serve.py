@@ -25,7 +25,7 @@ from stoker.server.app import create_app, know_routes
 from stoker.server.edge.connections import Connections
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
-from stoker.server.edge.protocol import Connection
+from stoker.server.edge.protocol import HttpConnection
 from stoker.server.services import Services
 from stoker.server.telemetry.endpoints import Told, standalone
 from stoker.store.folder_lock import locked
@@ -93,7 +93,7 @@ async def serving_metrics(
         await serving
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Server that ends with exit code 0 on SIGTERM. Uvicorn would raise the signal again."""
 
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
@@ -114,7 +114,7 @@ class Server(uvicorn.Server):
 
 def _protocol(connections: Connections) -> type[asyncio.Protocol]:
     """Returns the protocol factory that uvicorn calls for each connection."""
-    return cast("type[asyncio.Protocol]", partial(Connection, connections))
+    return cast("type[asyncio.Protocol]", partial(HttpConnection, connections))
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -173,7 +173,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
-    server = Server(config, services.end_streams)
+    server = HttpServer(config, services.end_streams)
 
     async def announce() -> None:
         # uvicorn has no event for this.

@@ -11,14 +11,14 @@ from stoker.inference.calls import Calls
 from stoker.inspection import Inspectors
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
-from stoker.platform.jobs.runner import Runner
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.quotas.service import QuotaService
 from stoker.platform.web.context import Platform
 from stoker.registry.artifacts.imports.context import ImportContext
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.registry.deployments.directory import Directory
 from stoker.registry.deployments.folders import ModelFolders
-from stoker.registry.deployments.loaded import Loaded
+from stoker.registry.deployments.loaded import LoadedVersions
 from stoker.registry.hub.client import Hub
 from stoker.runtime import choose
 from stoker.runtime.interface import Runtime
@@ -53,7 +53,7 @@ from stoker.tenancy.keys.keyring import Keyring
 from stoker.tenancy.keys.limits import RateLimits
 from stoker.tenancy.keys.sessions import Sessions
 from stoker.tenancy.keys.shared_limits import SharedLimits
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.metering import Metering
 from stoker.workloads.agents import context as agents
@@ -82,10 +82,10 @@ VERSIONS_AT_ONCE = 8
 class Services:
     platform: Platform
     servers: Servers
-    loaded: Loaded
+    loaded: LoadedVersions
     keyring: Keyring
     rate_limits: RateLimits
-    credits: Credits
+    credits: CreditCheck
     counts: Counts
     metering: Metering
     metrics: Metrics
@@ -116,7 +116,7 @@ class Services:
         )
 
     @property
-    def runners(self) -> list[Runner[Any, Any]]:
+    def runners(self) -> list[JobRunner[Any, Any]]:
         job_runners = (self.imports.jobs, self.trials.jobs, self.videos.jobs, self.agents.jobs)
         return [self.deployments.preparing, *job_runners]
 
@@ -164,15 +164,15 @@ def build_services(settings: Settings) -> Services:
     # lost.
     heartbeat_database, loaded = (
         Database(database.url, server_id=server_id, connections=1),
-        Loaded(),
+        LoadedVersions(),
     )
     servers = Servers(heartbeat_database, loaded=loaded.ids)
     blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)
-    known, counts, directory = Credits(), Counts(), Directory()
+    known, counts, directory = CreditCheck(), Counts(), Directory()
     limits = RateLimits()
     if not database.is_sqlite:
         limits = SharedLimits(database, lambda: servers.count)
-    quotas = Quotas(settings)
+    quotas = QuotaService(settings)
     inspectors = Inspectors(
         memory_bytes=settings.inspection_memory_mib * MIB,
         deadline_s=settings.inspection_timeout_s,
@@ -195,7 +195,7 @@ def build_services(settings: Settings) -> Services:
         **vars(platform),
         directory=directory,
         folders=folders,
-        preparing=Runner(
+        preparing=JobRunner(
             database,
             lease_s=settings.job_lease_s,
             at_once=VERSIONS_AT_ONCE,
@@ -230,7 +230,7 @@ def build_services(settings: Settings) -> Services:
     filmed = VideoContext(
         **vars(platform),
         calls=calls,
-        jobs=Runner(
+        jobs=JobRunner(
             database,
             lease_s=settings.job_lease_s,
             at_once=settings.jobs_at_once,
@@ -265,7 +265,7 @@ def build_services(settings: Settings) -> Services:
                 token=settings.hub_token.get_secret_value() if settings.hub_token else None,
                 private_hosts=settings.hub_private_hosts,
             ),
-            jobs=Runner(
+            jobs=JobRunner(
                 database,
                 lease_s=settings.job_lease_s,
                 at_once=IMPORTS_AT_ONCE,
@@ -281,7 +281,7 @@ def build_services(settings: Settings) -> Services:
             calls=calls,
             comparer=comparer,
             # Only one at a time, because concurrent trials would distort each other's measurements.
-            jobs=Runner(database, lease_s=settings.job_lease_s, at_once=1, share=lambda _: 1),
+            jobs=JobRunner(database, lease_s=settings.job_lease_s, at_once=1, share=lambda _: 1),
         ),
         videos=filmed,
         agents=agents.build(platform, calls, keyring, limits),

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from stoker.registry.deployments import revisions
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.registry.deployments.peer_updates import Following
 from stoker.store.db import Database
 from stoker.store.servers import loaded_elsewhere
@@ -224,7 +224,7 @@ class TestFollowing:
         directory = b.services.deployments.directory
         put = directory.put
 
-        def failing(entry: Entry) -> None:
+        def failing(entry: DirectoryEntry) -> None:
             if entry.model == "bad":
                 raise OSError("no room")
             put(entry)

@@ -18,12 +18,12 @@ from stoker.inference.openai.messages import check_images
 from stoker.models.llm.model_types import IMAGE_TEXT_TO_TEXT
 from stoker.models.tasks.registry import GENERATING
 from stoker.platform.web.http import require_json
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation_request import Generation
 
 
-class Asked(Protocol):
+class GenerationBody(Protocol):
     """Interface of requests for generated text."""
 
     model: str | None
@@ -96,7 +96,7 @@ def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
     return handle
 
 
-def prepare(entry: Entry, convention: Generating, body: Asked) -> Generation:
+def prepare(entry: DirectoryEntry, convention: Generating, body: GenerationBody) -> Generation:
     """Returns the request for a deployment. The caller must still collect its media.
 
     Raises `InvalidRequestError`.

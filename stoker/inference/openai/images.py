@@ -18,7 +18,7 @@ from stoker.inference.convention import EVENTS, Convention, add_route, streamed
 from stoker.inference.openai.image_requests import ImageEditRequest, ImageGenerationRequest
 from stoker.models.tasks.registry import MEDIA
 from stoker.models.tasks.text_to_image import EDITS, GENERATIONS
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.registry.files import service as files
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.store.tables.files import Purpose
@@ -130,7 +130,7 @@ def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
 
 
 async def _data(
-    calling: Calling, entry: Entry, body: ImageGenerationRequest, images: Images
+    calling: Calling, entry: DirectoryEntry, body: ImageGenerationRequest, images: Images
 ) -> list[dict[str, Any]]:
     if body.response_format == "b64_json":
         # The encoder writes bytes as base64.

@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI, Request
 from stoker.base.config import Settings
 from stoker.inspection import Inspectors
 from stoker.media.collect import Collector
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.runtime.interface import Runtime
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
@@ -27,7 +27,7 @@ class Platform:
     """
 
     settings: Settings
-    quotas: Quotas
+    quotas: QuotaService
     database: Database
     blobs: Blobs
     secret: ServerSecret

@@ -17,7 +17,7 @@ from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import visible
 from stoker.runtime.local.memory.measurements import Measurements
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
@@ -48,7 +48,7 @@ class ForkingLauncher:
         folders: ModelLocator,
         unfunded: Callable[[], Collection[str]],
         pools: PoolRegistry,
-        memory: Memory,
+        memory: MemoryAllocator,
         cells: Sandboxes,
         processes: Processes,
         conversions: Conversions,

@@ -10,13 +10,13 @@ from typing import Any
 from stoker.base.ids import Prefix, is_a
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.nodes import leases
-from stoker.runtime.nodes.leases import NodeLease, Watch
+from stoker.runtime.nodes.leases import LeaseWatch, NodeLease
 from stoker.runtime.nodes.node_client import NodeClient, NodeObserver
 from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.placing import Place, chosen, shares, why_none
 from stoker.runtime.nodes.tracked_spec import TrackedSpec
 from stoker.runtime.observed import NodeStats
-from stoker.runtime.pool.state import Changes
+from stoker.runtime.pool.state import ChangeSignal
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -52,7 +52,7 @@ class Fleet:
         """
         self.nodes: dict[str, NodeClient] = {}
         self.known: dict[str, TrackedSpec] = {}
-        self.changes = Changes()
+        self.changes = ChangeSignal()
         """Notified of every change of the fleet."""
         self.problem: str | None = None
         """Reason that the state of the fleet cannot be read now."""
@@ -61,7 +61,7 @@ class Fleet:
         self._hearer = hearer
         self._unfunded = unfunded
         self._are_wishes = not places
-        self._watch = Watch(database)
+        self._watch = LeaseWatch(database)
         self._leases: dict[str, list[NodeLease]] = {}
         self._stays_loaded: set[str] = set()
         """Specifications that always stay loaded on some node."""

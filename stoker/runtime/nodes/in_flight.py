@@ -13,24 +13,24 @@ from stoker.runtime.interface import OnProgress
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, Served
 from stoker.runtime.nodes import messages
 from stoker.runtime.nodes.messages import (
+    AnswerPart,
+    CallProgress,
+    CallRefused,
+    CallReport,
     End,
     Failed,
     OfCall,
-    Part,
-    Progress,
-    Refused,
-    Report,
     Waits,
-    Whole,
+    WholeAnswer,
 )
-from stoker.runtime.parts import Parts
+from stoker.runtime.parts import AnswerParts
 from stoker.runtime.specification import DeploymentSpec
 
 REPORTED_S = 60.0
 """Maximum seconds between the end of a call and its report. Later reports are ignored."""
 
 
-class RefusedError(Exception):
+class LeaseRefusedError(Exception):
     """Raised if the node does not have the lease, or does not know its specification. The call was
     not started.
     """
@@ -73,7 +73,7 @@ class NodeCall:
     is_reported: bool = False
     waits: bool = False
     """True if the node reported that the call still waits for a replica."""
-    parts: Parts = field(default_factory=Parts)
+    parts: AnswerParts = field(default_factory=AnswerParts)
 
     def abandon(self) -> None:
         """Records that no caller waits for the call any more."""
@@ -148,23 +148,23 @@ class NodeCalls:
         if call is None:
             return
         match message:
-            case Part():
+            case AnswerPart():
                 call.parts.add(frames[1])
-            case Whole():
+            case WholeAnswer():
                 call.end(frames[1])
             case End():
                 call.end()
             case Failed():
                 call.fail(messages.error_of(message))
-            case Refused():
+            case CallRefused():
                 call.mark_reported()
-                call.fail(RefusedError(message.generation))
+                call.fail(LeaseRefusedError(message.generation))
             case Waits():
                 call.set_waiting(waits=not message.is_over)
-            case Progress():
+            case CallProgress():
                 if call.on_progress and not call.is_over:
                     call.on_progress(message.fraction)
-            case Report():
+            case CallReport():
                 call.mark_reported()
                 if call.is_over:
                     del self._calls[message.id]

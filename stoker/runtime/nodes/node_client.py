@@ -13,11 +13,15 @@ from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.listening import Served
 from stoker.runtime.nodes import identity, messages
-from stoker.runtime.nodes.framed_connection import Link
+from stoker.runtime.nodes.framed_connection import FramedConnection
 from stoker.runtime.nodes.in_flight import NodeCall, NodeCalls, NodeLostError
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.messages import (
-    Ask,
+    AnswerPart,
+    CallProgress,
+    CallRefused,
+    CallReport,
+    CallRequest,
     Changed,
     Done,
     Drop,
@@ -26,18 +30,14 @@ from stoker.runtime.nodes.messages import (
     FromGateway,
     Hello,
     Lines,
-    Loaded,
+    ModelLoaded,
     Observed,
-    Part,
-    Progress,
     Put,
-    Refused,
-    Report,
     Stop,
     Tail,
     Waits,
     Welcome,
-    Whole,
+    WholeAnswer,
     to_gateway,
     to_node,
 )
@@ -72,7 +72,7 @@ class NodeObserver(Protocol):
 
     def on_changed(self, change: Changed) -> None: ...
 
-    def on_loaded(self, loaded: Loaded) -> None: ...
+    def on_loaded(self, loaded: ModelLoaded) -> None: ...
 
     def on_served(self, served: Served) -> None: ...
 
@@ -95,7 +95,7 @@ class NodeClient:
         self._secret = secret
         self._server_id = server_id
         self._hearer = hearer
-        self._link: Link | None = None
+        self._link: FramedConnection | None = None
         self._is_welcome = False
         self._heard_at = 0.0
         self._replies: dict[int, asyncio.Future[list[str]]] = {}
@@ -171,7 +171,7 @@ class NodeClient:
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        """Sends a call to the node. Raises `RefusedError`, `NodeLostError` and the errors of
+        """Sends a call to the node. Raises `LeaseRefusedError`, `NodeLostError` and the errors of
         `Runtime.call`.
         """
         options = {
@@ -213,7 +213,7 @@ class NodeClient:
         if not self.is_connected:
             raise NodeLostError(sent=False)
         identifier, party = next(_ids), CURRENT_CALLER.get()
-        ask = Ask(
+        ask = CallRequest(
             id=identifier,
             spec_id=spec.id,
             generation=generation,
@@ -272,7 +272,7 @@ class NodeClient:
             self._heard_at = self._loop.time()
             self._receive(frames, welcome)
 
-        link = Link(received, lost, most_bytes=MOST_BYTES)
+        link = FramedConnection(received, lost, most_bytes=MOST_BYTES)
         async with asyncio.timeout(CONNECT_S):
             await self._loop.create_connection(
                 lambda: link,
@@ -321,7 +321,16 @@ class NodeClient:
     def _receive(self, frames: list[bytes], welcome: asyncio.Event) -> None:
         message = to_gateway.unpack(frames[:1])
         match message:
-            case Part() | Whole() | End() | Failed() | Refused() | Waits() | Progress() | Report():
+            case (
+                AnswerPart()
+                | WholeAnswer()
+                | End()
+                | Failed()
+                | CallRefused()
+                | Waits()
+                | CallProgress()
+                | CallReport()
+            ):
                 self._calls.receive(message, frames)
             case Done() | Lines():
                 reply = self._replies.get(message.id)
@@ -331,7 +340,7 @@ class NodeClient:
                 self._observe(message)
             case Changed():
                 self._hearer.on_changed(message)
-            case Loaded():
+            case ModelLoaded():
                 self._hearer.on_loaded(message)
             case Welcome():
                 if message.version != messages.VERSION:

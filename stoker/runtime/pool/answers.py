@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from stoker.runtime.interface import OnProgress
-from stoker.runtime.parts import Parts
+from stoker.runtime.parts import AnswerParts
 
 
 @dataclass(eq=False)
 class CallStats:
-    """Counts and times in microseconds that replicas reported for a call, as in `Result`."""
+    """Counts and times in microseconds that replicas reported for a call, as in `RequestResult`."""
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
     times: dict[str, int] = field(default_factory=dict[str, int])
@@ -36,7 +36,7 @@ class CallStats:
             self._callback()
 
 
-class Answer(Parts):
+class ReplicaAnswer(AnswerParts):
     """Answer of a replica. The replica has no more work for it after it has ended."""
 
     def __init__(

@@ -14,7 +14,7 @@ import msgspec
 from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import Call, LoadError, OnProgress
 from stoker.runtime.observed import Status
-from stoker.runtime.pool.answers import Answer, CallStats
+from stoker.runtime.pool.answers import CallStats, ReplicaAnswer
 from stoker.runtime.pool.lifecycle import Lifecycle
 from stoker.runtime.pool.pending_calls import PendingCalls
 from stoker.runtime.pool.transport import Channel
@@ -29,7 +29,6 @@ from stoker.wire.protocol import (
     Cancel,
     Cancelled,
     Execution,
-    Failure,
     FromReplica,
     Heartbeat,
     Loaded,
@@ -37,7 +36,8 @@ from stoker.wire.protocol import (
     Loading,
     Parts,
     Progress,
-    Result,
+    RequestFailure,
+    RequestResult,
     Sharing,
     Shutdown,
     ToReplica,
@@ -57,7 +57,7 @@ PROVED_S, PROVED_ANSWERS = 60.0, 16
 """Seconds or answers after which a replica's end is not attributed to its start."""
 
 
-class FlightRecord(Protocol):
+class FlightReader(Protocol):
     """Flight record of a replica (`stoker.wire.flight`), which outlives its process."""
 
     def read_slots(self) -> tuple[set[int], set[int]]:
@@ -88,7 +88,7 @@ class ReplicaHandle(Lifecycle):
         self,
         *,
         replica_id: str,
-        flight: FlightRecord,
+        flight: FlightReader,
         generation: int,
         channel: Channel,
         clock: Callable[[], float] = time.monotonic,
@@ -193,7 +193,7 @@ class ReplicaHandle(Lifecycle):
     # --- calls ---
 
     @property
-    def pending(self) -> Mapping[int, Answer]:
+    def pending(self) -> Mapping[int, ReplicaAnswer]:
         """Maps the id of each unanswered call to its answer."""
         return self._calls.answers
 
@@ -253,7 +253,7 @@ class ReplicaHandle(Lifecycle):
     @contextmanager
     def _outstanding(
         self, call: Call | Generation, stats: CallStats, on_progress: OnProgress | None = None
-    ) -> Generator[Answer]:
+    ) -> Generator[ReplicaAnswer]:
         if not self._calls:
             self.vitals.work_begins()
         identifier, answer = self._calls.begin(stats, on_progress)
@@ -341,10 +341,10 @@ class ReplicaHandle(Lifecycle):
             case Progress():
                 self.vitals.progressed()
                 self._calls.report_progress(message)
-            case Result():
+            case RequestResult():
                 self.vitals.progressed()
                 self._calls.end(message, frames[1])
-            case Failure():
+            case RequestFailure():
                 self.vitals.progressed()
                 self._calls.fail(message)
             case Cancelled():

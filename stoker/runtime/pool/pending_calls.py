@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from stoker.runtime.interface import OnProgress
-from stoker.runtime.pool.answers import Answer, CallStats
+from stoker.runtime.pool.answers import CallStats, ReplicaAnswer
 from stoker.runtime.pool.work_messages import error_of
-from stoker.wire.protocol import Failure, Parts, Progress, Result
+from stoker.wire.protocol import Parts, Progress, RequestFailure, RequestResult
 
 _call_ids = itertools.count(1)
 
@@ -30,7 +30,7 @@ class WorkerLostError(Exception):
 class PendingCalls:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, ReplicaAnswer] = {}
         self._cancelled: dict[int, CallStats] = {}
         self._answered = 0
 
@@ -38,7 +38,7 @@ class PendingCalls:
         return len(self._answers)
 
     @property
-    def answers(self) -> Mapping[int, Answer]:
+    def answers(self) -> Mapping[int, ReplicaAnswer]:
         """Maps the id of each call to its answer."""
         return MappingProxyType(self._answers)
 
@@ -47,10 +47,10 @@ class PendingCalls:
         """Number of calls that the replica has answered, including cancelled ones."""
         return self._answered
 
-    def begin(self, stats: CallStats, on_progress: OnProgress | None) -> tuple[int, Answer]:
+    def begin(self, stats: CallStats, on_progress: OnProgress | None) -> tuple[int, ReplicaAnswer]:
         """Returns the id and the answer of a new call."""
         identifier = next(_call_ids)
-        answer = self._answers[identifier] = Answer(self._clock(), stats, on_progress)
+        answer = self._answers[identifier] = ReplicaAnswer(self._clock(), stats, on_progress)
         return identifier, answer
 
     def finish(self, identifier: int) -> bool:
@@ -78,7 +78,7 @@ class PendingCalls:
             if answer.on_progress:
                 answer.on_progress(progress.fraction)
 
-    def end(self, result: Result, content: bytes) -> None:
+    def end(self, result: RequestResult, content: bytes) -> None:
         """Ends a call with its result."""
         self._answered += 1
         if answer := self._answers.get(result.id):
@@ -88,7 +88,7 @@ class PendingCalls:
             answer.end()
         self.end_cancelled(result.id, result.counts)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: RequestFailure) -> None:
         """Ends a call with its error."""
         if answer := self._answers.get(failure.id):
             answer.fail(error_of(failure))

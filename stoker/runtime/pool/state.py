@@ -42,7 +42,7 @@ class Start:
             self._task.cancel()
 
 
-class Changes:
+class ChangeSignal:
     """Condition that wakes every waiter when the replicas have changed."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class State:
     """Generation of the specification. Replicas of an older one are replaced."""
     replicas: dict[str, ReplicaHandle] = field(default_factory=dict[str, ReplicaHandle])
     starts: set[Start] = field(default_factory=set[Start])
-    changes: Changes = field(default_factory=Changes)
+    changes: ChangeSignal = field(default_factory=ChangeSignal)
     reason: Reason = Reason.CREATED
     message: str = "Waiting for its first request."
     _notified: Status = Status.IDLE

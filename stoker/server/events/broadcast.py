@@ -11,9 +11,9 @@ from typing import Any
 from stoker.base.errors import RateLimitError
 from stoker.base.fairness import FairShare
 from stoker.server.events.history import History
-from stoker.server.events.messages import Listener, Visibility
+from stoker.server.events.messages import Subscriber, Visibility
 from stoker.server.events.objects import DEPLOYMENT, VIDEO, Contexts, Dirty
-from stoker.server.events.stats import Balances, Watch
+from stoker.server.events.stats import Balances, StatsWatch
 from stoker.store.changes import Change
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,9 @@ class Broadcast:
         platform = contexts.deployments
         self._contexts = contexts
         self._changes = platform.database.changes
-        self._watch = Watch(history, platform.directory, platform.runtime)
+        self._watch = StatsWatch(history, platform.directory, platform.runtime)
         self._balances = Balances(platform.database)
-        self._listeners: set[Listener] = set()
+        self._listeners: set[Subscriber] = set()
         self._dirty = Dirty()
         self._news = asyncio.Event()
         self._progress: dict[str, int] = {}
@@ -46,7 +46,7 @@ class Broadcast:
     @contextlib.contextmanager
     def listening(
         self, reach: Visibility, account_id: str | None, key_id: str
-    ) -> Generator[Listener]:
+    ) -> Generator[Subscriber]:
         """Opens a stream.
 
         Args:
@@ -55,7 +55,7 @@ class Broadcast:
         Raises `RateLimitError` if the key or its account has too many streams.
         """
         self._check_room(account_id, key_id)
-        listener = Listener(reach, account_id, key_id)
+        listener = Subscriber(reach, account_id, key_id)
         listener.is_over = self._is_over
         self._listeners.add(listener)
         self._changes.listen(self._changed)

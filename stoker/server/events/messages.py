@@ -16,7 +16,7 @@ RESET = b"event: reset\ndata: {}\n\n"
 
 
 @dataclass(frozen=True)
-class Message:
+class EventMessage:
     content: bytes
     account_id: str
     video_of: str | None = None
@@ -40,7 +40,7 @@ class Visibility:
     means everything of its accounts.
     """
 
-    def includes(self, message: Message) -> bool:
+    def includes(self, message: EventMessage) -> bool:
         if not self.has(message.account_id):
             return False
         return self.deployment_ids is None or message.video_of in self.deployment_ids
@@ -49,7 +49,7 @@ class Visibility:
         return self.accounts is None or account_id in self.accounts
 
 
-class Listener:
+class Subscriber:
     def __init__(self, reach: Visibility, account_id: str | None, key_id: str) -> None:
         self.reach = reach
         self.account_id = account_id

@@ -12,7 +12,7 @@ from stoker.registry.artifacts import service as artifacts
 from stoker.registry.deployments import describing
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.server.events import repository
-from stoker.server.events.messages import Message, told
+from stoker.server.events.messages import EventMessage, told
 from stoker.server.events.schemas import RunState
 from stoker.store.changes import Change
 from stoker.store.db import Session
@@ -53,7 +53,7 @@ class Dirty:
 
     def __init__(self) -> None:
         self._changed: dict[tuple[str, str], None] = {}
-        self._deleted: dict[tuple[str, str], Message] = {}
+        self._deleted: dict[tuple[str, str], EventMessage] = {}
         self._uploads: set[str] = set()
         self._notices: list[DeploymentEvent] = []
 
@@ -83,9 +83,9 @@ class Dirty:
         self._changed.pop((kind, change.id), None)
         body = told(f"{kind}.deleted", {"id": change.id})
         video_of = change.row.deployment_id if kind == VIDEO and change.row is not None else None
-        self._deleted[kind, change.id] = Message(body, change.account_id or "", video_of)
+        self._deleted[kind, change.id] = EventMessage(body, change.account_id or "", video_of)
 
-    async def taken(self, contexts: Contexts) -> AsyncGenerator[Message]:
+    async def taken(self, contexts: Contexts) -> AsyncGenerator[EventMessage]:
         """Yields all changes with the current state of the objects. Later changes remain for the
         next call.
         """
@@ -114,7 +114,7 @@ class Dirty:
             yield message
 
 
-def _notice(contexts: Contexts, row: DeploymentEvent) -> Message | None:
+def _notice(contexts: Contexts, row: DeploymentEvent) -> EventMessage | None:
     entry = contexts.deployments.directory.find(row.deployment_id)
     if entry is None:
         return None
@@ -126,16 +126,18 @@ def _notice(contexts: Contexts, row: DeploymentEvent) -> Message | None:
         "message": row.message,
         "created_at": iso(row.created_at),
     }
-    return Message(told("notice", body), entry.account_id)
+    return EventMessage(told("notice", body), entry.account_id)
 
 
-def _message(kind: str, account_id: str, shown: BaseModel, video_of: str | None = None) -> Message:
-    return Message(sse.framed(shown.model_dump_json().encode(), kind), account_id, video_of)
+def _message(
+    kind: str, account_id: str, shown: BaseModel, video_of: str | None = None
+) -> EventMessage:
+    return EventMessage(sse.framed(shown.model_dump_json().encode(), kind), account_id, video_of)
 
 
 async def _deployments(
     contexts: Contexts, session: Session, ids: Collection[str]
-) -> Sequence[Message]:
+) -> Sequence[EventMessage]:
     context = contexts.deployments
     return [
         _message(DEPLOYMENT, row.account_id, describing.response(context, row))
@@ -145,7 +147,7 @@ async def _deployments(
 
 async def _artifacts(
     contexts: Contexts, session: Session, ids: Collection[str]
-) -> Sequence[Message]:
+) -> Sequence[EventMessage]:
     rows = await repository.artifacts(session, ids)
     shown = await artifacts.shown(session, *rows)
     return [
@@ -154,14 +156,18 @@ async def _artifacts(
     ]
 
 
-async def _videos(contexts: Contexts, session: Session, ids: Collection[str]) -> Sequence[Message]:
+async def _videos(
+    contexts: Contexts, session: Session, ids: Collection[str]
+) -> Sequence[EventMessage]:
     return [
         _message(VIDEO, row.account_id, videos.response(contexts.videos, row), row.deployment_id)
         for row in await repository.videos(session, ids)
     ]
 
 
-async def _runs(contexts: Contexts, session: Session, ids: Collection[str]) -> Sequence[Message]:
+async def _runs(
+    contexts: Contexts, session: Session, ids: Collection[str]
+) -> Sequence[EventMessage]:
     return [_message(RUN, row.account_id, _run(row)) for row in await repository.runs(session, ids)]
 
 
@@ -184,7 +190,7 @@ def _run(row: Run) -> RunState:
     )
 
 
-Reader = Callable[[Contexts, Session, Collection[str]], Awaitable[Sequence[Message]]]
+Reader = Callable[[Contexts, Session, Collection[str]], Awaitable[Sequence[EventMessage]]]
 _READERS: Mapping[str, Reader] = {
     DEPLOYMENT: _deployments,
     ARTIFACT: _artifacts,

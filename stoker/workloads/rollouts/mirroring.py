@@ -18,7 +18,7 @@ from stoker.base.errors import StokerError
 from stoker.base.fairness import CURRENT_CALLER, FairQueue, Party
 from stoker.base.ids import Prefix, new_id
 from stoker.inference.calls import LONGEST_COPIED
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import Call, Runtime
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -26,8 +26,8 @@ from stoker.wire.generation_request import Generation
 from stoker.workloads.evaluation.replay.comparer import SMALL_BYTES, Comparer
 from stoker.workloads.evaluation.replay.streams import folded
 from stoker.workloads.rollouts import comparisons
-from stoker.workloads.rollouts.comparisons import Example, Found, Pair
-from stoker.workloads.rollouts.tally import Tally
+from stoker.workloads.rollouts.comparisons import Example, Pair, PairResults
+from stoker.workloads.rollouts.tally import ComparisonTally
 
 MOST = 16
 """Maximum number of waiting copies of all accounts together. Each holds the body of its request."""
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Copy:
+class _MirroredCall:
     pair: Pair
     account_id: str
     call: Call | Generation
@@ -78,15 +78,15 @@ class Mirrors:
         self._wait_s = wait_s
         self._timeout_s = timeout_s
         self._draw = draw
-        self._queue: FairQueue[_Copy] = FairQueue(MOST)
-        self._found: dict[Pair, tuple[str, Found]] = {}
+        self._queue: FairQueue[_MirroredCall] = FairQueue(MOST)
+        self._found: dict[Pair, tuple[str, PairResults]] = {}
         """Results by pair, with the id of this server's stored record."""
         self._unwritten: set[Pair] = set()
         self._written_at = 0.0
 
     def offer(
         self,
-        entry: Entry,
+        entry: DirectoryEntry,
         live_id: str,
         call: Call | Generation,
         answer: bytes,
@@ -99,19 +99,19 @@ class Mirrors:
             if share.version_id == live_id or self._draw() >= share.percent:
                 continue
             pair = share.version_id, live_id
-            copy = _Copy(
+            copy = _MirroredCall(
                 *(pair, entry.account_id, call, answer, seconds, is_streamed),
                 is_shown=entry.keeps_examples,
             )
             if dropped := self._queue.put(copy.account_id, copy):
                 self._of(dropped.pair).tally.dropped += 1
 
-    async def found(self, version_id: str, live_id: str) -> Found:
+    async def found(self, version_id: str, live_id: str) -> PairResults:
         """Returns the results of one version's calls that were copied to another, on all
         servers.
         """
         pair = version_id, live_id
-        identifier, here = self._found.get(pair, (None, Found()))
+        identifier, here = self._found.get(pair, (None, PairResults()))
         whole = await comparisons.read(self._database, self._secret, pair, besides=identifier)
         whole.tally.merge(here.tally)
         whole.examples = sorted(whole.examples + here.examples, key=lambda example: example["at"])
@@ -154,7 +154,7 @@ class Mirrors:
             log.exception("results of mirrored calls could not be written")
             self._unwritten |= results.keys()
 
-    async def _repeat(self, copy: _Copy) -> None:
+    async def _repeat(self, copy: _MirroredCall) -> None:
         if not await self._is_quiet(copy.pair[0]):
             self._of(copy.pair).tally.dropped += 1
             return
@@ -180,7 +180,7 @@ class Mirrors:
         if example:
             result.show(example)
 
-    async def _answer(self, copy: _Copy) -> bytes:
+    async def _answer(self, copy: _MirroredCall) -> bytes:
         target, wait_s, timeout_s = (copy.pair[0], copy.call), self._wait_s, self._timeout_s
         if not copy.is_streamed:
             return await self._runtime.call(*target, wait_s=wait_s, timeout_s=timeout_s)
@@ -202,19 +202,19 @@ class Mirrors:
             await asyncio.sleep(_LOOK_S)
         return True
 
-    def _of(self, pair: Pair) -> Found:
+    def _of(self, pair: Pair) -> PairResults:
         """Returns this server's counts of a pair, which the caller is about to change."""
         if pair not in self._found:
             if len(self._found) >= MOST_PAIRS:
                 oldest = next(iter(self._found))
                 del self._found[oldest]
                 self._unwritten.discard(oldest)
-            self._found[pair] = new_id(Prefix.COMPARISON), Found(Tally())
+            self._found[pair] = new_id(Prefix.COMPARISON), PairResults(ComparisonTally())
         self._unwritten.add(pair)
         return self._found[pair][1]
 
 
-def _example(copy: _Copy, answer: bytes) -> Example:
+def _example(copy: _MirroredCall, answer: bytes) -> Example:
     live = copy.answer
     if copy.is_streamed and len(live) + len(answer) <= SMALL_BYTES:
         live, answer = folded(live), folded(answer)

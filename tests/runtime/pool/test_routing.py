@@ -11,7 +11,7 @@ from stoker.runtime.observed import Reason
 from stoker.runtime.pool.backoff import INITIAL_S
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.routing import SCALE_UP_AT
-from stoker.wire.protocol import Cancelled, Result
+from stoker.wire.protocol import Cancelled, RequestResult
 from tests.runtime.pool.world import CALL, World, answer_unknown, settle
 
 
@@ -141,7 +141,7 @@ class TestCancelled:
     ) -> None:
         replica, number = cancelled
         wire: Any = replica.channel
-        wire.receive(Result(number, {"output_tokens": 9}))
+        wire.receive(RequestResult(number, {"output_tokens": 9}))
         (served,) = world.recorder.calls
         assert (served.outcome, served.counts) == (CANCELLED, {"output_tokens": 9})
 

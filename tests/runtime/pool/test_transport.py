@@ -15,7 +15,7 @@ from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.pending_calls import WorkerLostError
 from stoker.runtime.pool.transport import _STRANGERS, Channel
 from stoker.wire.framing import FrameReader, framed
-from stoker.wire.protocol import Cancel, Loading, Result, pack
+from stoker.wire.protocol import Cancel, Loading, RequestResult, pack
 from tests.runtime.pool.world import Flight
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
@@ -177,9 +177,9 @@ class TestLink:
     ) -> None:
         link = Link(path, SECRET)
         content = bytes(range(256)) * 40_000
-        link.send_now(Result(1), content)
+        link.send_now(RequestResult(1), content)
         for number in range(2, 200):
-            link.send(Result(number))
+            link.send(RequestResult(number))
         got = list[int]()
 
         def work() -> None:
@@ -203,7 +203,7 @@ class TestLink:
         content = bytes(10_000_000)
 
         def end() -> None:
-            link.send_now(Result(1), content)
+            link.send_now(RequestResult(1), content)
             link.close()
 
         await asyncio.to_thread(end)
@@ -219,5 +219,5 @@ class TestLink:
         began = asyncio.get_running_loop().time()
         assert await asyncio.to_thread(link.receive, 0.3) == []
         assert asyncio.get_running_loop().time() - began >= 0.3
-        link.send_now(Result(1), bytes(10_000_000))
+        link.send_now(RequestResult(1), bytes(10_000_000))
         link.close()

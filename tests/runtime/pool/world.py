@@ -14,7 +14,15 @@ from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import Execution, FromReplica, Loaded, Loading, Result, Shutdown, pack
+from stoker.wire.protocol import (
+    Execution,
+    FromReplica,
+    Loaded,
+    Loading,
+    RequestResult,
+    Shutdown,
+    pack,
+)
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")
@@ -189,7 +197,7 @@ def answer_unknown(replica: ReplicaHandle, count: int = 1) -> None:
     """Makes the replica answer calls that it has no record of."""
     wire: Any = replica.channel
     for _ in range(count):
-        wire.receive(Result(0))
+        wire.receive(RequestResult(0))
 
 
 async def settle() -> None:

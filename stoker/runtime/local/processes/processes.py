@@ -5,7 +5,7 @@ import contextlib
 import signal
 from pathlib import Path
 
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.memory.sizing import Sizing
 from stoker.runtime.local.processes.engine_host import EngineHost
@@ -41,7 +41,7 @@ class Processes:
         host: EngineHost,
         cells: Sandboxes,
         residents: ReplicaTable,
-        memory: Memory,
+        memory: MemoryAllocator,
         meter: Meter,
         sizing: Sizing,
     ) -> None:

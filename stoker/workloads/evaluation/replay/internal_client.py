@@ -12,7 +12,7 @@ from stoker.inference.call import Calling
 from stoker.inference.calls import Calls
 from stoker.platform.web.http import request_of
 from stoker.platform.web.principal import Principal, Scope
-from stoker.registry.deployments.directory import Directory, Entry
+from stoker.registry.deployments.directory import Directory, DirectoryEntry
 from stoker.workloads.evaluation.replay.examples import HANDLERS
 
 
@@ -24,7 +24,7 @@ class InternalClient:
         version_id: the version that is called, regardless of the deployment's traffic.
     """
 
-    def __init__(self, calls: Calls, entry: Entry, version_id: str) -> None:
+    def __init__(self, calls: Calls, entry: DirectoryEntry, version_id: str) -> None:
         entry = replace(
             entry, version_id=version_id, callable_versions=frozenset(), shares=(), mirrors=()
         )
