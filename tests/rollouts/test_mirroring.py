@@ -24,8 +24,8 @@ from stoker.workloads.rollouts.mirroring import MOST, SHOWN, Mirrors
 from stoker.workloads.rollouts.tally import ComparisonTally
 from tests.artifacts.support import eventually
 from tests.deployments.support import TEXT, check_error
+from tests.rollouts.test_versions import Bench, bench, client
 from tests.support.server import running
-from tests.versions.test_versions import Bench, bench, client
 
 __all__ = ["bench", "client"]
 

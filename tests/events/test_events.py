@@ -14,9 +14,9 @@ import stoker.demo
 from stoker.server.events import messages
 from stoker.server.events.messages import EventMessage, Subscriber, Visibility
 from stoker.store import db
+from tests.events.support import key_of, listening
 from tests.support.app import App, serving
 from tests.support.rows import video
-from tests.watching.support import key_of, listening
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 
