@@ -3,6 +3,7 @@ failures.
 """
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -111,6 +112,18 @@ class TestFailingLoad:
         call = world.call()
         await settle()
         world.pool.exited(world.launcher.launched[0], -11)
+        with pytest.raises(ModelLoadingError, match="signal 11"):
+            await call
+        assert (Status.FAILED, Reason.LOAD_FAILED) in world.recorder.changes
+
+    async def test_ending_right_after_loading_counts(self, world: World) -> None:
+        """The process may end before the task that waits for the load runs again."""
+        call = world.call()
+        await settle()
+        (replica,) = world.launcher.launched
+        wire: Any = replica.channel
+        wire.receive(Loaded(1.0, convertible=False))
+        world.pool.exited(replica, -11)
         with pytest.raises(ModelLoadingError, match="signal 11"):
             await call
         assert (Status.FAILED, Reason.LOAD_FAILED) in world.recorder.changes
