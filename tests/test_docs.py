@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from stoker.base import errors
 from stoker.base.config import Settings
-from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
+from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, ExampleRequest
 from stoker.inference.openai.registry import OPERATIONS
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.engines.record import EngineRecord
@@ -169,7 +169,7 @@ def _company() -> str:
     return page[page.index("## Company") : page.index("## Calls")]
 
 
-def _call(summary: str, path: str, example: Example) -> list[str]:
+def _call(summary: str, path: str, example: ExampleRequest) -> list[str]:
     call = example.curl(path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
     return [f"### {summary}", "", f"`POST {path}`", "", "```sh", call, "```", ""]
 

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 import stoker.demo
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.registry.files import service as files
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.server.janitor import Janitor
@@ -70,7 +70,7 @@ class Sight:
         return cls(rows, app, app.platform.settings.data_dir)
 
 
-def sizes(parts: Parts) -> dict[str, int]:
+def sizes(parts: ServerParts) -> dict[str, int]:
     """Returns the sizes of all containers that Stoker's objects hold, by the place of each
     container.
     """

@@ -82,7 +82,7 @@ class Asked(TaskRequest):
     is_on: bool = False
 
 
-class TrackedSpec(OpenAIRequest):
+class OpenAIExample(OpenAIRequest):
     seconds: float = 0
     is_on: bool = False
 
@@ -140,7 +140,7 @@ class TestForms:
                 Asked.model_validate_json(json.dumps(wrong))
 
     def test_of_openais_types_too(self):
-        assert TrackedSpec.model_validate_json('{"seconds": "4"}').seconds == 4
+        assert OpenAIExample.model_validate_json('{"seconds": "4"}').seconds == 4
         for wrong in ('{"seconds": true}', '{"is_on": 1}'):
             with pytest.raises(ValidationError):
-                TrackedSpec.model_validate_json(wrong)
+                OpenAIExample.model_validate_json(wrong)

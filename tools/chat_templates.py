@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers.utils import chat_template_utils
 
-from stoker.models.chat.answers.probing import CASES, Choice, Probe, choose
+from stoker.models.chat.answers.probing import CASES, FormatChoice, Probe, choose
 from tools.marks import ROOT
 
 PAGE = ROOT / "docs" / "tool_calls.md"
@@ -68,7 +68,7 @@ def templates() -> Mapping[str, str]:
 
 
 @cache
-def chosen(name: str) -> Choice:
+def chosen(name: str) -> FormatChoice:
     """Returns the choice of how to parse the answers of a model with this template."""
     source = templates()[name]
     return choose(source, Probe(Rendering(source)))
@@ -99,13 +99,13 @@ def _row(name: str, source: str) -> list[str]:
     return [name, form, *results, _enforced(choice), "; ".join(_remarks(name, source, choice))]
 
 
-def _enforced(choice: Choice) -> str:
+def _enforced(choice: FormatChoice) -> str:
     if choice.form is None or not choice.form.enforced:
         return "no"
     return "yes" if choice.is_proven else "if a call is required"
 
 
-def _remarks(name: str, source: str, choice: Choice) -> list[str]:
+def _remarks(name: str, source: str, choice: FormatChoice) -> list[str]:
     remarks: list[str] = []
     if choice.form is None:
         remarks.append("takes no tools" if "tools" not in source else "names no format of calls")

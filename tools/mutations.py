@@ -318,7 +318,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         file="stoker/workloads/evaluation/replay/comparer.py",
         old="            if pair.size <= SMALL_BYTES:\n",
         new="            if pair.size <= MOST_BYTES:\n",
-        tests=("tests/asking/test_comparer.py::test_a_large_answer_is_read_elsewhere",),
+        tests=("tests/replay/test_comparer.py::test_a_large_answer_is_read_elsewhere",),
     ),
     Mutation(
         case=32,
@@ -344,7 +344,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         file="stoker/runtime/local/processes/memory_watchdog.py",
         old="max(0, process_bytes - resident.inherited) + resident.below",
         new="max(0, process_bytes - resident.inherited)",
-        tests=("tests/runtime/local/test_guard.py::test_what_is_below_a_replica_counts",),
+        tests=("tests/runtime/local/test_memory_watchdog.py::test_what_is_below_a_replica_counts",),
     ),
 )
 

@@ -7,7 +7,7 @@ import typer
 from stoker.cli import output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import Request, quoted
+from stoker.client.client import ApiRequest, quoted
 from stoker.client.errors import WrongUseError
 
 app = typer.Typer(no_args_is_help=True, help="Manage accounts (requires an operator key).")
@@ -109,7 +109,7 @@ def limit(
 ) -> None:
     """Set custom limits for an account (operators only)."""
     body = {"quotas": dict(_limit(text) for text in limits)}
-    request = Request(method="PATCH", path=f"{ACCOUNTS}/{quoted(account)}", json=body)
+    request = ApiRequest(method="PATCH", path=f"{ACCOUNTS}/{quoted(account)}", json=body)
     output.show_object(client(ctx).json(request), DETAILS, as_json=as_json)
 
 

@@ -11,7 +11,7 @@ from stoker.cli import output
 from stoker.cli.call import parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.client import ApiRequest, Client, JsonObject, quoted
 from stoker.client.errors import CliError, WrongUseError
 
 AGENTS = "/v1/agent"
@@ -125,7 +125,7 @@ def set_agent(
     if changes.get("instructions") == "":
         changes["instructions"] = None
     server = client(ctx)
-    request = Request(method="PATCH", path=_path(server, which), json=changes)
+    request = ApiRequest(method="PATCH", path=_path(server, which), json=changes)
     output.show_object(server.json(request), DETAILS, as_json=as_json)
 
 
@@ -277,7 +277,7 @@ def _follow(server: Client, place: str, *, quiet: bool) -> None:
     last, is_open = 0, True
     for _ in range(RECONNECTS):
         headers = {"accept": "text/event-stream", "last-event-id": str(last)}
-        request = Request(
+        request = ApiRequest(
             method="GET", path=f"{place}/events", headers=headers, timeout_s=SILENCE_S
         )
         for event in server.events(request):

@@ -11,11 +11,11 @@ from stoker.cli.imports import Reference, import_new, imported, token_from
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import push_progress
 from stoker.cli.update import update
-from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.client import ApiRequest, Client, JsonObject, quoted
 from stoker.client.errors import CliError, WrongUseError
 from stoker.client.push import Uploader
 from stoker.client.selection import Selection, default_name, select
-from stoker.client.upload_session import ARTIFACTS, Session, session_path
+from stoker.client.upload_session import ARTIFACTS, UploadSession, session_path
 from stoker.models.adapters.lora import ADAPTER
 
 app = typer.Typer(no_args_is_help=True, help="Push, import and manage models.")
@@ -127,7 +127,7 @@ def show(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -
 def card(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
     """Print the model card of an artifact as Markdown."""
     path = f"{ARTIFACTS}/{quoted(artifact_id)}/card"
-    text = client(ctx).text(Request(method="GET", path=path))
+    text = client(ctx).text(ApiRequest(method="GET", path=path))
     if as_json:
         output.print_json({"card": text})
     else:
@@ -157,7 +157,7 @@ def rename(
 ) -> None:
     """Rename an artifact."""
     path = f"{ARTIFACTS}/{quoted(artifact_id)}"
-    request = Request(method="PATCH", path=path, json={"display_name": name})
+    request = ApiRequest(method="PATCH", path=path, json={"display_name": name})
     output.show_object(client(ctx).json(request), DETAILS, as_json=as_json)
 
 
@@ -327,7 +327,7 @@ def _push(
 
 def _session(
     uploader: Uploader, name: str, pipeline: str | None, artifact_id: str | None
-) -> Session:
+) -> UploadSession:
     """Returns the session of an interrupted push of these files, or a new one."""
     if artifact_id:
         return uploader.resume(uploader.artifact(artifact_id)) or uploader.open(artifact_id)

@@ -9,7 +9,7 @@ import typer
 from stoker.cli import inputs, output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.client import ApiRequest, Client, JsonObject, quoted
 from stoker.client.errors import CliError, WrongUseError
 
 MODELS = "/v1/models"
@@ -94,7 +94,7 @@ def call(
         *(name.removesuffix("[]") for name, _ in placed.files),
     }:
         raise WrongUseError(f"'{min(twice)}' is given twice: as an input and with --param.")
-    request = Request(
+    request = ApiRequest(
         method="POST",
         path=endpoint,
         json=body | placed.fields,
@@ -151,7 +151,7 @@ def _endpoint(model: JsonObject, chosen: str | None) -> str:
     return endpoint
 
 
-def _called(server: Client, request: Request, model: JsonObject) -> Any:
+def _called(server: Client, request: ApiRequest, model: JsonObject) -> Any:
     if model["status"] == "ready":
         return server.json(request)
     with output.spinner(f"{model['id']}: loading …"):

@@ -11,7 +11,7 @@ from stoker.cli import output
 from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.inputs import CHAT, image_url
-from stoker.client.client import Client, JsonObject, Request
+from stoker.client.client import ApiRequest, Client, JsonObject
 from stoker.client.errors import CliError
 
 
@@ -78,7 +78,7 @@ def _lines() -> Iterator[str]:
 
 
 def _pieces(server: Client, body: JsonObject) -> Iterator[str]:
-    request = Request(method="POST", path=CHAT, json=body, timeout_s=TIMEOUT_S)
+    request = ApiRequest(method="POST", path=CHAT, json=body, timeout_s=TIMEOUT_S)
     for event in server.events(request):
         if "error" in event:
             raise CliError(event["error"]["message"])

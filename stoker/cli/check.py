@@ -10,7 +10,7 @@ from stoker.cli import output
 from stoker.cli.context import client
 from stoker.cli.deployments import path_of
 from stoker.cli.output import AsJson
-from stoker.client.client import JsonObject, Request
+from stoker.client.client import ApiRequest, JsonObject
 from stoker.client.errors import WrongUseError
 
 STYLES = {"passed": "green", "failed": "bold red"}
@@ -40,7 +40,7 @@ def check(
     server = client(ctx)
     path = f"{path_of(server, model)}/checks"
     if put:
-        server.json(Request(method="PUT", path=path, json={"checks": _read(put)}))
+        server.json(ApiRequest(method="PUT", path=path, json={"checks": _read(put)}))
     if show:
         stored = server.get(path)
         if as_json:

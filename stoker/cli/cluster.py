@@ -89,7 +89,7 @@ def up(
     DATA_DIR/cluster.json, the operator key to DATA_DIR/operator-key.
     """
     from stoker.cluster import command
-    from stoker.cluster.plan import Plan
+    from stoker.cluster.plan import FleetPlan
 
     # Nodes run the replicas, regardless of the runtime in the environment.
     overrides: dict[str, Any] = {"runtime": "local"}
@@ -97,7 +97,7 @@ def up(
         overrides["port"] = port
     settings = read_settings(**overrides)
     folder = data_dir or settings.data_dir / "cluster"
-    plan = Plan(
+    plan = FleetPlan(
         settings=settings.model_copy(update={"data_dir": folder}),
         nodes=nodes,
         gateways=gateways,

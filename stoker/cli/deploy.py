@@ -12,7 +12,7 @@ from stoker.cli.deployments import DETAILS, Readiness, Which, app, create, path_
 from stoker.cli.imports import SCHEME, Reference, import_new, token_from
 from stoker.cli.output import AsJson
 from stoker.cli.versions import changed
-from stoker.client.client import JsonObject, Request
+from stoker.client.client import ApiRequest, JsonObject
 from stoker.client.errors import WrongUseError
 
 READINESS = "cold: loads when called. warm: stays loaded while memory allows. hot: always loaded."
@@ -172,7 +172,7 @@ def set_deployment(
     server = client(ctx)
     path = path_of(server, which)
     if wait is False:
-        deployment = server.json(Request(method="PATCH", path=path, json=changes))
+        deployment = server.json(ApiRequest(method="PATCH", path=path, json=changes))
     else:
         deployment = changed(server, path, changes)
     if wait or (wait is None and deployment["readiness"] != "cold"):

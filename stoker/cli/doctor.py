@@ -22,7 +22,7 @@ from stoker.cli import output
 from stoker.cli.context import DEFAULT_BASE_URL, Context, context
 from stoker.cli.output import AsJson
 from stoker.cli.settings import HINT, read_settings
-from stoker.cli.verdicts import Check, Verdict
+from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
 from stoker.client.client import Client
 from stoker.client.errors import ApiError, CliError, UnreachableError, WrongUseError
 
@@ -77,13 +77,13 @@ def doctor(
     """Check this machine and the server. Exits with 1 if a check fails."""
     if data_dir is not None:
         os.environ["STOKER_DATA_DIR"] = str(data_dir)
-    checks: list[Check] = []
+    checks: list[DoctorCheck] = []
     with output.spinner("Checking …"):
         for check in MACHINE:
             result = check()
-            checks.extend([result] if isinstance(result, Check) else result)
+            checks.extend([result] if isinstance(result, DoctorCheck) else result)
         checks.extend(of_server(context(ctx)))
-    failed = any(check.status is Verdict.FAIL for check in checks)
+    failed = any(check.status is DoctorVerdict.FAIL for check in checks)
     if as_json:
         output.print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
@@ -93,14 +93,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _python() -> Check:
+def _python() -> DoctorCheck:
     version = platform.python_version()
     if sys.version_info >= MIN_PYTHON:
-        return Check("Python", Verdict.OK, version)
-    return Check("Python", Verdict.FAIL, version, "Install Python 3.11 or later.")
+        return DoctorCheck("Python", DoctorVerdict.OK, version)
+    return DoctorCheck("Python", DoctorVerdict.FAIL, version, "Install Python 3.11 or later.")
 
 
-def _engines() -> list[Check]:
+def _engines() -> list[DoctorCheck]:
     from stoker.models.engines.catalogue import ENGINES
 
     return [
@@ -110,23 +110,25 @@ def _engines() -> list[Check]:
     ]
 
 
-def _engine(name: str, title: str, program: str) -> Check:
+def _engine(name: str, title: str, program: str) -> DoctorCheck:
     probe = _python_probe(program, IMPORT_TIMEOUT_S)
     if probe is not None and probe.returncode == 0:
-        return Check(title, Verdict.OK, probe.stdout.strip())
+        return DoctorCheck(title, DoctorVerdict.OK, probe.stdout.strip())
     lines = probe.stderr.strip().splitlines() if probe else ["import timed out"]
     hint = f"The {name} engine needs this package. Install stoker with its dependencies."
-    return Check(title, Verdict.FAIL, lines[-1] if lines else "import failed", hint)
+    return DoctorCheck(title, DoctorVerdict.FAIL, lines[-1] if lines else "import failed", hint)
 
 
-def _cores() -> Check:
+def _cores() -> DoctorCheck:
     count = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if count >= 2:
-        return Check("CPU cores", Verdict.OK, str(count))
-    return Check("CPU cores", Verdict.WARN, str(count), "The server and a model share one core.")
+        return DoctorCheck("CPU cores", DoctorVerdict.OK, str(count))
+    return DoctorCheck(
+        "CPU cores", DoctorVerdict.WARN, str(count), "The server and a model share one core."
+    )
 
 
-def _memory() -> Check:
+def _memory() -> DoctorCheck:
     import psutil
 
     memory = psutil.virtual_memory()
@@ -135,8 +137,8 @@ def _memory() -> Check:
         available, total = min(available, limit), limit
     message = f"{output.size(available)} available of {output.size(total)}"
     if available >= LOW_MEMORY_BYTES:
-        return Check("memory", Verdict.OK, message)
-    return Check("memory", Verdict.WARN, message, "Only small models will fit.")
+        return DoctorCheck("memory", DoctorVerdict.OK, message)
+    return DoctorCheck("memory", DoctorVerdict.WARN, message, "Only small models will fit.")
 
 
 def _cgroup_limit() -> int | None:
@@ -147,28 +149,28 @@ def _cgroup_limit() -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _disk() -> Check:
+def _disk() -> DoctorCheck:
     try:
         folder = read_settings().data_dir.resolve()
     except WrongUseError as error:
-        return Check("settings", Verdict.FAIL, error.message, HINT)
+        return DoctorCheck("settings", DoctorVerdict.FAIL, error.message, HINT)
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     message = f"{output.size(free)} free for {folder}"
     if not os.access(existing, os.W_OK):
-        return Check(
-            "data folder", Verdict.FAIL, f"{existing} is not writable", "Set STOKER_DATA_DIR."
+        return DoctorCheck(
+            "data folder", DoctorVerdict.FAIL, f"{existing} is not writable", "Set STOKER_DATA_DIR."
         )
     if free < FULL_DISK_BYTES:
-        return Check(
-            "data folder", Verdict.FAIL, message, "Free disk space, or set STOKER_DATA_DIR."
+        return DoctorCheck(
+            "data folder", DoctorVerdict.FAIL, message, "Free disk space, or set STOKER_DATA_DIR."
         )
     if free < LOW_DISK_BYTES:
-        return Check("data folder", Verdict.WARN, message, "Large models will not fit.")
-    return Check("data folder", Verdict.OK, message)
+        return DoctorCheck("data folder", DoctorVerdict.WARN, message, "Large models will not fit.")
+    return DoctorCheck("data folder", DoctorVerdict.OK, message)
 
 
-def _store() -> list[Check]:
+def _store() -> list[DoctorCheck]:
     """Checks the operations that a bucket must support. Returns nothing for a folder."""
     try:
         settings = read_settings()
@@ -182,13 +184,13 @@ def _store() -> list[Check]:
     return asyncio.run(_bucket(settings.blob_url))
 
 
-async def _bucket(url: str) -> list[Check]:
+async def _bucket(url: str) -> list[DoctorCheck]:
     from obstore.exceptions import BaseError
 
     from stoker.store.blobs import BlobLostError, StoreUnavailableError, open_blobs
     from stoker.store.blobs.probe import CLOCK, tried
 
-    checks: list[Check] = []
+    checks: list[DoctorCheck] = []
     with tempfile.TemporaryDirectory(prefix="stoker-doctor-") as folder:
         try:
             blobs = open_blobs(url, Path(folder), timeout_s=STORE_TIMEOUT_S)
@@ -199,27 +201,27 @@ async def _bucket(url: str) -> list[Check]:
                 begun = time.perf_counter()
         except (StoreUnavailableError, BlobLostError, ValueError, BaseError) as error:
             message = str(error).partition("\n")[0]
-            checks.append(Check("bucket", Verdict.FAIL, message, STORE_HINT))
+            checks.append(DoctorCheck("bucket", DoctorVerdict.FAIL, message, STORE_HINT))
     return checks
 
 
-def _works(what: str, took_s: float) -> Check:
-    return Check(f"bucket: {what}", Verdict.OK, f"works, {took_s * 1000:.0f} ms")
+def _works(what: str, took_s: float) -> DoctorCheck:
+    return DoctorCheck(f"bucket: {what}", DoctorVerdict.OK, f"works, {took_s * 1000:.0f} ms")
 
 
-def _clock(ahead_s: float) -> Check:
+def _clock(ahead_s: float) -> DoctorCheck:
     message = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
     if abs(ahead_s) <= MOST_SKEW_S:
-        return Check("bucket: clock", Verdict.OK, message)
-    return Check(
+        return DoctorCheck("bucket: clock", DoctorVerdict.OK, message)
+    return DoctorCheck(
         "bucket: clock",
-        Verdict.WARN,
+        DoctorVerdict.WARN,
         message,
         "Set this machine's clock: a bucket refuses requests that are 15 minutes off.",
     )
 
 
-def _fleet() -> list[Check]:
+def _fleet() -> list[DoctorCheck]:
     """Checks what machines of a fleet share. Returns nothing without PostgreSQL."""
     if not _shares_database():
         return []
@@ -242,19 +244,21 @@ def _is_of_node() -> bool:
     return _shares_database() and (read_settings().data_dir / "node-id").exists()
 
 
-def _fork() -> Check:
+def _fork() -> DoctorCheck:
     probe = _python_probe(FORK, PROBE_TIMEOUT_S)
     if probe is not None and probe.returncode == 0:
-        return Check("fork", Verdict.OK, "works")
-    return Check("fork", Verdict.FAIL, "does not work", "Replicas are forked: use Linux or macOS.")
+        return DoctorCheck("fork", DoctorVerdict.OK, "works")
+    return DoctorCheck(
+        "fork", DoctorVerdict.FAIL, "does not work", "Replicas are forked: use Linux or macOS."
+    )
 
 
-def _walls() -> list[Check]:
+def _walls() -> list[DoctorCheck]:
     """Applies the replica sandbox to a child process and tests each layer there."""
     try:
         users = read_settings().replica_users
     except WrongUseError as error:
-        return [Check("settings", Verdict.FAIL, error.message, HINT)]
+        return [DoctorCheck("settings", DoctorVerdict.FAIL, error.message, HINT)]
     user = str(users[0]) if users and os.geteuid() == 0 else ""
     probe = _python_probe(PROBE, PROBE_TIMEOUT_S, user)
     layers: dict[str, str | None] = {}
@@ -262,30 +266,32 @@ def _walls() -> list[Check]:
         layers = json.loads(probe.stdout)
     if not layers:
         hint = "Replicas may fail to start, or run without a sandbox. See docs/security.md."
-        return [Check("walls", Verdict.WARN, "could not be tested", hint)]
+        return [DoctorCheck("walls", DoctorVerdict.WARN, "could not be tested", hint)]
     return [_wall(name, missing) for name, missing in layers.items()]
 
 
-def _wall(name: str, missing: str | None) -> Check:
+def _wall(name: str, missing: str | None) -> DoctorCheck:
     if missing is None:
-        return Check(f"wall: {name}", Verdict.OK, "active")
-    return Check(f"wall: {name}", Verdict.WARN, f"missing: {missing}", WALLS[name])
+        return DoctorCheck(f"wall: {name}", DoctorVerdict.OK, "active")
+    return DoctorCheck(f"wall: {name}", DoctorVerdict.WARN, f"missing: {missing}", WALLS[name])
 
 
-def _priorities() -> Check:
+def _priorities() -> DoctorCheck:
     from stoker.sandbox.priority import has_groups, may_set_nice
 
     name = "cores by account"
     if may_set_nice():
-        return Check(name, Verdict.OK, "shared fairly between accounts")
+        return DoctorCheck(name, DoctorVerdict.OK, "shared fairly between accounts")
     hint = "Give the server CAP_SYS_NICE, or a nice limit of 20 (ulimit -e 20)."
     if has_groups():
         message = "shared fairly between accounts, except in a container or service"
-        return Check(name, Verdict.OK, message, hint)
-    return Check(name, Verdict.WARN, "shared by the kernel per thread, not per account", hint)
+        return DoctorCheck(name, DoctorVerdict.OK, message, hint)
+    return DoctorCheck(
+        name, DoctorVerdict.WARN, "shared by the kernel per thread, not per account", hint
+    )
 
 
-def _extras() -> Check:
+def _extras() -> DoctorCheck:
     from stoker.inspection.packages import is_installed
     from stoker.inspection.requirements import EXTRAS
 
@@ -295,13 +301,13 @@ def _extras() -> Check:
         if not all(is_installed(package) for package in packages)
     ]
     if not missing:
-        return Check("extras", Verdict.OK, "all installed")
+        return DoctorCheck("extras", DoctorVerdict.OK, "all installed")
     adds = install_command("EXTRA")
     hint = f"Pushing a model that needs one fails. Install it with: {adds}."
-    return Check("extras", Verdict.OK, f"not installed: {', '.join(missing)}", hint)
+    return DoctorCheck("extras", DoctorVerdict.OK, f"not installed: {', '.join(missing)}", hint)
 
 
-MACHINE: tuple[Callable[[], Check | list[Check]], ...] = (
+MACHINE: tuple[Callable[[], DoctorCheck | list[DoctorCheck]], ...] = (
     _python,
     _engines,
     _cores,
@@ -332,58 +338,60 @@ def _python_probe(
         return None
 
 
-def of_server(settings: Context) -> Iterator[Check]:
+def of_server(settings: Context) -> Iterator[DoctorCheck]:
     try:
         yield from _asked(settings)
     except UnreachableError as error:
         if settings.base_url == DEFAULT_BASE_URL and _is_of_node():
             hint = "Set STOKER_BASE_URL to a server of the fleet to check it as well."
-            yield Check("server", Verdict.WARN, "no server on this node", hint)
+            yield DoctorCheck("server", DoctorVerdict.WARN, "no server on this node", hint)
         else:
-            yield Check("server", Verdict.FAIL, error.message, error.hint or "")
+            yield DoctorCheck("server", DoctorVerdict.FAIL, error.message, error.hint or "")
     except CliError as error:
-        yield Check("server", Verdict.FAIL, error.message, error.hint or "")
+        yield DoctorCheck("server", DoctorVerdict.FAIL, error.message, error.hint or "")
 
 
-def _asked(settings: Context) -> Iterator[Check]:
+def _asked(settings: Context) -> Iterator[DoctorCheck]:
     server = Client(settings.base_url, settings.api_key)
     status, body = server.health("/health")
     if status == 200:
         yield _version(str(body.get("version")))
     else:
         problem = body.get("problem") or f"returned status {status}"
-        yield Check("server", Verdict.FAIL, problem, "See the server's log.")
+        yield DoctorCheck("server", DoctorVerdict.FAIL, problem, "See the server's log.")
     status, body = server.health("/ready")
     if status == 200:
-        yield Check("readiness", Verdict.OK, "ready to start models")
+        yield DoctorCheck("readiness", DoctorVerdict.OK, "ready to start models")
     else:
         problem = body.get("problem") or f"returned status {status}"
-        yield Check("readiness", Verdict.WARN, problem, "Try again in a moment.")
+        yield DoctorCheck("readiness", DoctorVerdict.WARN, problem, "Try again in a moment.")
     if warning := body.get("warning"):
-        yield Check("model files", Verdict.FAIL, warning, FILES_HINT)
+        yield DoctorCheck("model files", DoctorVerdict.FAIL, warning, FILES_HINT)
     if settings.api_key:
         yield from _key_checks(server)
     else:
-        yield Check("API key", Verdict.WARN, "not set", "Set STOKER_API_KEY.")
+        yield DoctorCheck("API key", DoctorVerdict.WARN, "not set", "Set STOKER_API_KEY.")
 
 
-def _version(version: str) -> Check:
+def _version(version: str) -> DoctorCheck:
     message = f"version {version}"
     if version == stoker.__version__ or not _shares_database():
-        return Check("server", Verdict.OK, message)
+        return DoctorCheck("server", DoctorVerdict.OK, message)
     hint = "Install the same release of Stoker on all machines of the fleet."
-    return Check("server", Verdict.FAIL, f"{message}, but {stoker.__version__} here", hint)
+    return DoctorCheck(
+        "server", DoctorVerdict.FAIL, f"{message}, but {stoker.__version__} here", hint
+    )
 
 
-def _key_checks(server: Client) -> Iterator[Check]:
+def _key_checks(server: Client) -> Iterator[DoctorCheck]:
     scope = _scope(server)
     if scope is None:
         hint = "Set a different STOKER_API_KEY. This key is wrong, expired or revoked."
-        yield Check("API key", Verdict.FAIL, "rejected", hint)
+        yield DoctorCheck("API key", DoctorVerdict.FAIL, "rejected", hint)
         return
-    yield Check("API key", Verdict.OK, f"valid, scope {scope}")
+    yield DoctorCheck("API key", DoctorVerdict.OK, f"valid, scope {scope}")
     if scope != "operator":
-        yield Check("models", Verdict.OK, str(len(list(server.pages("/v1/models")))))
+        yield DoctorCheck("models", DoctorVerdict.OK, str(len(list(server.pages("/v1/models")))))
 
 
 def _scope(server: Client) -> str | None:

@@ -10,7 +10,7 @@ from stoker.cli import output
 from stoker.cli.call import TIMEOUT_S
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import Request, quoted
+from stoker.client.client import ApiRequest, quoted
 
 FILES = "/v1/files"
 
@@ -66,7 +66,7 @@ def download(
     known = server.get(place)
     # Keeps only the last part, so that the server cannot choose another folder.
     written = target or Path(Path(known["filename"]).name)
-    request = Request(method="GET", path=f"{place}/content", timeout_s=TIMEOUT_S)
+    request = ApiRequest(method="GET", path=f"{place}/content", timeout_s=TIMEOUT_S)
     server.download(request, written)
     output.show_done({**known, "file": str(written)}, f"Saved to {written}.", as_json=as_json)
 

@@ -20,9 +20,9 @@ from obstore.exceptions import BaseError
 import stoker
 from stoker.base.config import Settings
 from stoker.base.database_urls import without_password
-from stoker.cli.verdicts import Check, Verdict
+from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
 from stoker.runtime.nodes.leases import GONE_AFTER_S, NodeRecord, nodes_of
-from stoker.runtime.nodes.probe import UnreachableError, Why, reach
+from stoker.runtime.nodes.probe import NodeUnreachableError, Why, reach
 from stoker.store import fitness, servers
 from stoker.store.blobs import BlobLostError, Blobs, StoreUnavailableError, is_local, open_blobs
 from stoker.store.blobs.probe import tried
@@ -62,7 +62,7 @@ class _Node:
     record: NodeRecord
     round_trip_s: float | None
     """Round trip time to the node in seconds. None if the node was not reached or not contacted."""
-    why_not: UnreachableError | None = None
+    why_not: NodeUnreachableError | None = None
 
     @property
     def is_elsewhere(self) -> bool:
@@ -80,12 +80,12 @@ class _Seen:
     clocks: Clocks
     secret: ServerSecret | None = None
     """Secret shared by servers and nodes. None: this machine has a different secret."""
-    said_of_secret: Check | None = None
+    said_of_secret: DoctorCheck | None = None
     servers: Sequence[Release] = ()
     nodes: Sequence[NodeRecord] = ()
 
 
-async def checks(settings: Settings) -> list[Check]:
+async def checks(settings: Settings) -> list[DoctorCheck]:
     """Returns the checks of a fleet. Checks that depend on a failed check are left out."""
     database = Database(settings.resolved_database_url, connections=1)
     try:
@@ -108,7 +108,7 @@ async def checks(settings: Settings) -> list[Check]:
     if not nodes and settings.runtime != "local":
         word = "join" if settings.runtime == _RAY else "host"
         hint = f"Start one with `stoker node {word}` on each machine that should run models."
-        results.append(Check("nodes", Verdict.WARN, "none running", hint))
+        results.append(DoctorCheck("nodes", DoctorVerdict.WARN, "none running", hint))
     for node in nodes:
         results.append(_release_of_node(settings, node.record))
         if state.secret is not None:
@@ -135,10 +135,10 @@ async def _looked(settings: Settings, session: Session) -> _Seen:
 # --- the database ---
 
 
-def _away(settings: Settings, error: Exception) -> Check:
+def _away(settings: Settings, error: Exception) -> DoctorCheck:
     hint = "Check STOKER_DATABASE_URL, and whether this machine can reach the database."
     why = str(error).partition("\n")[0] or type(error).__name__
-    return Check(_DATABASE, Verdict.FAIL, f"{_place(settings)}: {why}", hint)
+    return DoctorCheck(_DATABASE, DoctorVerdict.FAIL, f"{_place(settings)}: {why}", hint)
 
 
 def _place(settings: Settings) -> str:
@@ -146,73 +146,77 @@ def _place(settings: Settings) -> str:
     return shown.rpartition("@")[2]
 
 
-def _database(settings: Settings, seen: _Seen) -> Check:
+def _database(settings: Settings, seen: _Seen) -> DoctorCheck:
     took = _ms(seen.clocks.round_trip_s)
     message = f"PostgreSQL {seen.condition.version} at {_place(settings)} answers in {took}"
-    return Check(_DATABASE, Verdict.OK, message)
+    return DoctorCheck(_DATABASE, DoctorVerdict.OK, message)
 
 
-def _schema(condition: Condition) -> Check:
+def _schema(condition: Condition) -> DoctorCheck:
     name = "database: schema"
     match condition.schema:
         case Schema.NONE:
-            return Check(name, Verdict.OK, "none yet; created at the first start")
+            return DoctorCheck(name, DoctorVerdict.OK, "none yet; created at the first start")
         case Schema.CURRENT:
-            return Check(name, Verdict.OK, condition.revision)
+            return DoctorCheck(name, DoctorVerdict.OK, condition.revision)
         case Schema.OLDER:
             message = f"{condition.revision}, older than this release's {condition.wanted}"
             hint = (
                 "The next start migrates it. Stop all servers and nodes of the old release first."
             )
-            return Check(name, Verdict.WARN, message, hint)
+            return DoctorCheck(name, DoctorVerdict.WARN, message, hint)
         case Schema.NEWER:
             message = f"{condition.revision}, newer than this release's {condition.wanted}"
             hint = "This release is too old. Install the release that migrated the database."
-            return Check(name, Verdict.FAIL, message, hint)
+            return DoctorCheck(name, DoctorVerdict.FAIL, message, hint)
 
 
-def _clock(clocks: Clocks) -> Check:
+def _clock(clocks: Clocks) -> DoctorCheck:
     name, ahead_s = "database: clock", clocks.ahead_s
     apart = f"{abs(ahead_s):.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
     if abs(ahead_s) <= MOST_AHEAD_S:
-        return Check(name, Verdict.OK, apart)
+        return DoctorCheck(name, DoctorVerdict.OK, apart)
     times = f"{_time(clocks.database)} there, {_time(clocks.here)} here"
     hint = "Synchronize both clocks, for example with NTP. Job leases depend on them."
-    return Check(name, Verdict.WARN, f"{apart}: {times}", hint)
+    return DoctorCheck(name, DoctorVerdict.WARN, f"{apart}: {times}", hint)
 
 
 def _time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def _secret(settings: Settings, session: Session) -> tuple[ServerSecret | None, Check]:
+async def _secret(settings: Settings, session: Session) -> tuple[ServerSecret | None, DoctorCheck]:
     name = "secret"
     secret = ServerSecret(settings.data_dir.resolve(), given=settings.given_secret, waits=True)
     try:
         is_there = await secret.look(session)
     except OtherSecretError as error:
-        return None, Check(name, Verdict.FAIL, "differs from the database's", str(error))
+        return None, DoctorCheck(
+            name, DoctorVerdict.FAIL, "differs from the database's", str(error)
+        )
     if not is_there:
-        return None, Check(name, Verdict.OK, "none yet; created by the first server")
-    return secret, Check(name, Verdict.OK, "matches the database")
+        return None, DoctorCheck(name, DoctorVerdict.OK, "none yet; created by the first server")
+    return secret, DoctorCheck(name, DoctorVerdict.OK, "matches the database")
 
 
 # --- servers and nodes ---
 
 
-def _servers(found: Sequence[Release]) -> Check:
-    return Check("servers", Verdict.OK, f"{len(found)} running" if found else "none running")
+def _servers(found: Sequence[Release]) -> DoctorCheck:
+    return DoctorCheck(
+        "servers", DoctorVerdict.OK, f"{len(found)} running" if found else "none running"
+    )
 
 
-def _release_of_server(server: Release) -> Check:
+def _release_of_server(server: Release) -> DoctorCheck:
     if not server.version:
         name = f"server {server.server_id}: release"
         message = "unknown, so older than here"
-        return Check(name, Verdict.FAIL, message, _RELEASE_HINT)
+        return DoctorCheck(name, DoctorVerdict.FAIL, message, _RELEASE_HINT)
     return _release(f"server {server.host} ({server.server_id})", server.version, server.python)
 
 
-def _release_of_node(settings: Settings, node: NodeRecord) -> Check:
+def _release_of_node(settings: Settings, node: NodeRecord) -> DoctorCheck:
     name = f"node {node.name} ({node.id})"
     return _release(name, node.version, node.python, exactly=settings.runtime == _RAY)
 
@@ -226,13 +230,13 @@ async def _greeted(records: Sequence[NodeRecord], secret: ServerSecret | None) -
         async with places:
             try:
                 return _Node(record=record, round_trip_s=await reach(record, secret))
-            except UnreachableError as error:
+            except NodeUnreachableError as error:
                 return _Node(record=record, round_trip_s=None, why_not=error)
 
     return [*await asyncio.gather(*(greet(node_record) for node_record in records))]
 
 
-def _release(whose: str, version: str, python: str, *, exactly: bool = False) -> Check:
+def _release(whose: str, version: str, python: str, *, exactly: bool = False) -> DoctorCheck:
     """
     Args:
         exactly: True if Python must match to the patch version.
@@ -241,33 +245,35 @@ def _release(whose: str, version: str, python: str, *, exactly: bool = False) ->
     name = f"{whose}: release"
     message = f"Stoker {version}, Python {python}"
     if version != stoker.__version__:
-        return Check(name, Verdict.FAIL, f"{message}, but {stoker.__version__} here", _RELEASE_HINT)
+        return DoctorCheck(
+            name, DoctorVerdict.FAIL, f"{message}, but {stoker.__version__} here", _RELEASE_HINT
+        )
     if exactly and python != own_python:
         hint = "Ray needs the same Python patch version on all machines. Install it."
-        return Check(name, Verdict.FAIL, f"{message}, but {own_python} here", hint)
+        return DoctorCheck(name, DoctorVerdict.FAIL, f"{message}, but {own_python} here", hint)
     if _minor(python) != _minor(own_python):
         hint = "Use the same minor version of Python on all machines of the fleet."
-        return Check(name, Verdict.WARN, f"{message}, but {own_python} here", hint)
-    return Check(name, Verdict.OK, message)
+        return DoctorCheck(name, DoctorVerdict.WARN, f"{message}, but {own_python} here", hint)
+    return DoctorCheck(name, DoctorVerdict.OK, message)
 
 
 def _minor(version: str) -> list[str]:
     return version.split(".")[:2]
 
 
-def _reached(node: _Node) -> Check:
+def _reached(node: _Node) -> DoctorCheck:
     record = node.record
     name = f"node {record.name} ({record.id}): reach"
     if node.round_trip_s is not None:
         message = f"{record.address} answers in {_ms(node.round_trip_s)}"
-        return Check(name, Verdict.OK, message)
+        return DoctorCheck(name, DoctorVerdict.OK, message)
     why = node.why_not
     message = f"{record.address}: {why or 'not contacted'}"
     if why is None:
-        return Check(name, Verdict.WARN, message)
+        return DoctorCheck(name, DoctorVerdict.WARN, message)
     is_lost = why.why in (Why.NO_ANSWER, Why.ANOTHER)
     hint = _LOOPBACK_HINT if is_lost and _is_loopback(record.address) else _HINTS[why.why]
-    return Check(name, Verdict.FAIL, message, hint)
+    return DoctorCheck(name, DoctorVerdict.FAIL, message, hint)
 
 
 def _host_of(address: str) -> str:
@@ -301,7 +307,7 @@ def _is_here(host: str) -> bool:
 # --- blobs ---
 
 
-async def _blobs(settings: Settings, nodes: Sequence[_Node], *, others: int) -> list[Check]:
+async def _blobs(settings: Settings, nodes: Sequence[_Node], *, others: int) -> list[DoctorCheck]:
     """Checks a blob folder. Buckets are checked by `stoker doctor` itself.
 
     Args:
@@ -314,25 +320,28 @@ async def _blobs(settings: Settings, nodes: Sequence[_Node], *, others: int) -> 
         if not others:
             return []
         message = "STOKER_BLOB_URL is not set: blobs are in this machine's data folder"
-        status = Verdict.FAIL if others > 1 else Verdict.WARN
-        return [Check(name, status, message, _SHARED_HINT)]
+        status = DoctorVerdict.FAIL if others > 1 else DoctorVerdict.WARN
+        return [DoctorCheck(name, status, message, _SHARED_HINT)]
     folder = Path(unquote(urlsplit(url).path))
     elsewhere = sum(node.is_elsewhere for node in nodes)
     if not await asyncio.to_thread(folder.is_dir):
         message, hint = f"{folder} does not exist", "It is created at the first start."
         return [
-            Check(name, Verdict.FAIL, message, _SHARED_HINT)
+            DoctorCheck(name, DoctorVerdict.FAIL, message, _SHARED_HINT)
             if others
-            else Check(name, Verdict.OK, message, hint)
+            else DoctorCheck(name, DoctorVerdict.OK, message, hint)
         ]
     tried_here = await _tried(open_blobs(url, folder, timeout_s=1.0), folder)
-    if not elsewhere or tried_here.status is Verdict.FAIL:
+    if not elsewhere or tried_here.status is DoctorVerdict.FAIL:
         return [tried_here]
     message = f"{elsewhere} of {len(nodes)} nodes are on other machines, and {url} is a folder"
-    return [tried_here, Check("blob store: shared", Verdict.WARN, message, _SHARED_HINT)]
+    return [
+        tried_here,
+        DoctorCheck("blob store: shared", DoctorVerdict.WARN, message, _SHARED_HINT),
+    ]
 
 
-async def _tried(blobs: Blobs, folder: Path) -> Check:
+async def _tried(blobs: Blobs, folder: Path) -> DoctorCheck:
     begun = time.perf_counter()
     try:
         async for _ in tried(blobs):
@@ -340,10 +349,10 @@ async def _tried(blobs: Blobs, folder: Path) -> Check:
     except (StoreUnavailableError, BlobLostError, BaseError, OSError) as error:
         message = f"{folder}: {str(error).partition(chr(10))[0]}"
         hint = "Give the user that runs Stoker write permission and disk space there."
-        return Check("blob store", Verdict.FAIL, message, hint)
+        return DoctorCheck("blob store", DoctorVerdict.FAIL, message, hint)
     took = _ms(time.perf_counter() - begun)
     message = f"written, read, listed and deleted in {took}, in {folder}"
-    return Check("blob store", Verdict.OK, message)
+    return DoctorCheck("blob store", DoctorVerdict.OK, message)
 
 
 def _ms(seconds: float) -> str:

@@ -11,7 +11,7 @@ from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.inputs import TRANSCRIPTIONS
 from stoker.cli.output import AsJson
-from stoker.client.client import JsonObject, Request
+from stoker.client.client import ApiRequest, JsonObject
 from stoker.client.errors import WrongUseError
 
 IMAGES, EDITS = "/v1/images/generations", "/v1/images/edits"
@@ -67,7 +67,7 @@ def image(
         raise WrongUseError("--mask requires --edit.")
     files = [(name, path) for name, path in (("image", edited), ("mask", mask)) if path]
     path = EDITS if edited else IMAGES
-    request = Request(method="POST", path=path, json=body, files=files, timeout_s=TIMEOUT_S)
+    request = ApiRequest(method="POST", path=path, json=body, files=files, timeout_s=TIMEOUT_S)
     with output.spinner(f"{model} generating …"):
         answer = client(ctx).json(request)
     drawn: list[dict[str, str]] = answer["data"]
@@ -98,7 +98,7 @@ def speak(
         "response_format": "mp3" if to_stdout else _format(target, _SOUND_FORMATS),
         **parsed_parameters(parameters or []),
     }
-    request = Request(method="POST", path=SPEECH, json=body, timeout_s=TIMEOUT_S)
+    request = ApiRequest(method="POST", path=SPEECH, json=body, timeout_s=TIMEOUT_S)
     with output.spinner(f"{model} generating …"):
         client(ctx).download(request, None if to_stdout else target)
     if not to_stdout:
@@ -124,7 +124,7 @@ def transcribe(
         "response_format": form,
         **parsed_parameters(parameters or []),
     }
-    request = Request(
+    request = ApiRequest(
         method="POST",
         path=TRANSCRIPTIONS,
         json=body,

@@ -70,10 +70,10 @@ def join(
     For servers with STOKER_RUNTIME=ray. Starts Ray and a node host. Requires the servers'
     STOKER_DATABASE_URL and STOKER_BLOB_URL.
     """
-    from stoker.cluster.machine import Machine
+    from stoker.cluster.machine import RayMachine
 
     overrides = _given(node_host=listen, node_port=port, node_name=name, data_dir=data_dir)
-    machine = Machine(settings=read_settings(runtime="ray", **overrides), start=start)
+    machine = RayMachine(settings=read_settings(runtime="ray", **overrides), start=start)
     options = [
         word
         for option, value in (("--host", listen), ("--port", port), ("--name", name))
@@ -95,10 +95,10 @@ def head(
 
     Requires the servers' STOKER_DATABASE_URL.
     """
-    from stoker.cluster.machine import Machine
+    from stoker.cluster.machine import RayMachine
 
     settings = read_settings(runtime="ray", **_given(data_dir=data_dir))
-    Machine(settings=settings, start=start).run_head(port, _note)
+    RayMachine(settings=settings, start=start).run_head(port, _note)
 
 
 @app.command(hidden=True)

@@ -10,7 +10,7 @@ import typer
 from stoker.cli import output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson
-from stoker.client.client import Client, JsonObject, Request
+from stoker.client.client import ApiRequest, Client, JsonObject
 from stoker.client.errors import ApiError, BrokenConnectionError, UnreachableError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
 def _snapshots(server: Client) -> Iterator[JsonObject]:
     """Yields the current state each time the server sends an update."""
     known: dict[str, JsonObject] = {}
-    request = Request(method="GET", path=EVENTS, timeout_s=SILENCE_S)
+    request = ApiRequest(method="GET", path=EVENTS, timeout_s=SILENCE_S)
     for name, data in server.named_events(request):
         if name in ("hello", "reset"):
             known = {deployment["id"]: deployment for deployment in _deployments(server)}

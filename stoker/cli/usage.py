@@ -11,7 +11,7 @@ import typer
 from stoker.cli import output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.client import ApiRequest, Client, JsonObject, quoted
 from stoker.client.errors import WrongUseError
 
 credits_app = typer.Typer(
@@ -124,7 +124,7 @@ def usage(
         _show_events(client(ctx), {"start": start, "end": end}, account, as_json=as_json)
         return
     query = {"group_by": by, "start": start, "end": end, "format": "csv" if csv else "json"}
-    request = Request(
+    request = ApiRequest(
         method="GET",
         path=USAGE,
         params={name: value for name, value in query.items() if value},
@@ -148,7 +148,7 @@ def usage(
         output.say(f"Total: {_amount(report['total']['microcredits'])} credits.", style="dim")
 
 
-def _whole(server: Client, request: Request) -> JsonObject:
+def _whole(server: Client, request: ApiRequest) -> JsonObject:
     """Returns a report with the rows of all pages."""
     report: JsonObject = server.json(request)
     while page := report["next_page"]:
@@ -182,7 +182,7 @@ def _show_events(
 def balance(ctx: typer.Context, account: Account = None, as_json: AsJson = False) -> None:
     """Show the account's balance. Operators grant credits."""
     if ctx.invoked_subcommand is None:
-        request = Request(method="GET", path=CREDITS, headers=_for(account))
+        request = ApiRequest(method="GET", path=CREDITS, headers=_for(account))
         output.show_object(client(ctx).json(request), BALANCE, as_json=as_json)
 
 

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class DoctorVerdict(StrEnum):
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     name: str
-    status: Verdict
+    status: DoctorVerdict
     found: str
     hint: str = ""
     """How to fix the problem."""

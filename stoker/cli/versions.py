@@ -10,7 +10,7 @@ from stoker.cli.context import client
 from stoker.cli.deployments import path_of
 from stoker.cli.imports import SCHEME, Reference, import_new, token_from
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import Client, JsonObject, Request, Retry, quoted
+from stoker.client.client import ApiRequest, Client, JsonObject, Retry, quoted
 from stoker.client.errors import CliError, WrongUseError
 
 app = typer.Typer(no_args_is_help=True, help="Roll out new versions of a deployment and roll back.")
@@ -223,7 +223,7 @@ def traffic(
         "mirror": _shares(server, path, mirror or []),
         "examples": examples,
     }
-    deployment = server.json(Request(method="PUT", path=f"{path}/traffic", json=body))
+    deployment = server.json(ApiRequest(method="PUT", path=f"{path}/traffic", json=body))
     parts = ", ".join(f"{version} {percent} %" for version, percent in weights.items())
     output.show_done(deployment, f"{deployment['model']}: {parts}.", as_json=as_json)
 
@@ -293,7 +293,7 @@ def changed(server: Client, path: str, changes: JsonObject) -> JsonObject:
 
     Raises `CliError` if the version fails.
     """
-    server.json(Request(method="PATCH", path=path, json=changes))
+    server.json(ApiRequest(method="PATCH", path=path, json=changes))
     versions = f"{path}/versions"
     settled(server, versions, next(iter(server.pages(versions))))
     return server.get(path)

@@ -11,7 +11,7 @@ from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.media import Model
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import Client, JsonObject, Request
+from stoker.client.client import ApiRequest, Client, JsonObject
 from stoker.client.errors import CliError
 
 VIDEOS = "/v1/videos"
@@ -54,7 +54,7 @@ def video(
     server = client(ctx)
     body: JsonObject = {"model": model, "prompt": prompt, **parsed_parameters(parameters or [])}
     files = [("input_reference", image)] if image else []
-    job = server.json(Request(method="POST", path=VIDEOS, json=body, files=files))
+    job = server.json(ApiRequest(method="POST", path=VIDEOS, json=body, files=files))
     if wait:
         job = _ended(server, job)
         server.download(_content(job["id"]), target)
@@ -102,8 +102,8 @@ def delete(ctx: typer.Context, video_id: VideoId, as_json: AsJson = False) -> No
     output.show_done(answer, f"Deleted {video_id}.", as_json=as_json)
 
 
-def _content(video_id: str, variant: str = "video") -> Request:
-    return Request(
+def _content(video_id: str, variant: str = "video") -> ApiRequest:
+    return ApiRequest(
         method="GET",
         path=f"{VIDEOS}/{video_id}/content",
         params={"variant": variant},

@@ -96,7 +96,7 @@ def _is_passing(error: BrokenConnectionError | ApiError) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ApiRequest:
     method: str
     path: str
     json: JsonObject | None = None
@@ -138,18 +138,18 @@ class Client:
         )
 
     def get(self, path: str, **params: str | int) -> JsonObject:
-        return self.json(Request(method="GET", path=path, params=params))
+        return self.json(ApiRequest(method="GET", path=path, params=params))
 
     def post(self, path: str, body: JsonObject | None = None) -> JsonObject:
-        return self.json(Request(method="POST", path=path, json=body))
+        return self.json(ApiRequest(method="POST", path=path, json=body))
 
     def delete(self, path: str) -> JsonObject:
-        return self.json(Request(method="DELETE", path=path))
+        return self.json(ApiRequest(method="DELETE", path=path))
 
     def create(self, path: str, body: JsonObject, retry: Retry | None = None) -> JsonObject:
         """Creates an object with an idempotent POST, so that retries create it once."""
         headers = {"idempotency-key": uuid.uuid4().hex}
-        request = Request(method="POST", path=path, json=body, headers=headers)
+        request = ApiRequest(method="POST", path=path, json=body, headers=headers)
         return retry.run(lambda: self.json(request)) if retry else self.json(request)
 
     def pages(
@@ -165,7 +165,7 @@ class Client:
         while limit is None or limit > 0:
             size = PAGE_LIMIT if limit is None else min(PAGE_LIMIT, limit)
             query = {"limit": size, **params, **after}
-            request = Request(method="GET", path=path, params=query, headers=dict(headers))
+            request = ApiRequest(method="GET", path=path, params=query, headers=dict(headers))
             page = self.json(request)
             yield from page["data"]
             if not page.get("has_more"):
@@ -175,10 +175,10 @@ class Client:
 
     def health(self, path: str) -> tuple[int, JsonObject]:
         """Returns status and body of /health or /ready. A 503 is not raised as an error."""
-        answer = self.send(Request(method="GET", path=path))
+        answer = self.send(ApiRequest(method="GET", path=path))
         return answer.status_code, _object(_decoded(answer))
 
-    def json(self, request: Request) -> Any:
+    def json(self, request: ApiRequest) -> Any:
         """Returns the JSON response to a request.
 
         Raises `ApiError` for an error response, `UnreachableError` if no connection can be made
@@ -189,11 +189,11 @@ class Client:
             raise ApiError(_problem(answer))
         return _decoded(answer)
 
-    def text(self, request: Request) -> str:
+    def text(self, request: ApiRequest) -> str:
         """Returns the response body. Raises the same errors as `json`."""
         return self._succeeded(request).text
 
-    def text_pages(self, request: Request) -> Iterator[str]:
+    def text_pages(self, request: ApiRequest) -> Iterator[str]:
         """Yields a response and the pages that its `Link` header names. Raises as `json` does."""
         while True:
             answer = self._succeeded(request)
@@ -204,18 +204,18 @@ class Client:
             query = urlsplit(following["url"]).query
             request = replace(request, params=dict(parse_qsl(query)))
 
-    def _succeeded(self, request: Request) -> "httpx.Response":
+    def _succeeded(self, request: ApiRequest) -> "httpx.Response":
         answer = self.send(request)
         if not answer.is_success:
             raise ApiError(_problem(answer))
         return answer
 
-    def events(self, request: Request) -> Iterator[JsonObject]:
+    def events(self, request: ApiRequest) -> Iterator[JsonObject]:
         """Yields the events of a streamed response. Raises the same errors as `json`."""
         for _, data in self.named_events(request):
             yield data
 
-    def named_events(self, request: Request) -> Iterator[tuple[str, JsonObject]]:
+    def named_events(self, request: ApiRequest) -> Iterator[tuple[str, JsonObject]]:
         """Yields events with their names. The name is empty if an event has none."""
         answer = self._exchange(request, stream=True)
         with contextlib.closing(answer), self._exchanging():
@@ -229,11 +229,11 @@ class Client:
                     yield name, _object(json.loads(data))
                 name = line.removeprefix("event: ") if line.startswith("event: ") else ""
 
-    def send(self, request: Request) -> "httpx.Response":
+    def send(self, request: ApiRequest) -> "httpx.Response":
         """Returns the response to a request, regardless of its status."""
         return self._exchange(request, stream=False)
 
-    def download(self, request: Request, target: Path | None) -> None:
+    def download(self, request: ApiRequest, target: Path | None) -> None:
         """Streams the response into a file, which appears only when complete. If `target` is None,
         writes to stdout.
 
@@ -255,7 +255,7 @@ class Client:
                     file.write(piece)
             part.replace(target)
 
-    def _exchange(self, request: Request, *, stream: bool) -> "httpx.Response":
+    def _exchange(self, request: ApiRequest, *, stream: bool) -> "httpx.Response":
         import httpx
 
         fields = _form(request) if request.files else {"json": request.json}
@@ -294,7 +294,7 @@ def quoted(*parts: str) -> str:
     return "/".join(quote(part, safe="/") for part in parts)
 
 
-def _form(request: Request) -> dict[str, Any]:
+def _form(request: ApiRequest) -> dict[str, Any]:
     return {
         "files": [
             (

@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from stoker.client.client import Client, JsonObject, Request, Retry, Stopped, quoted
+from stoker.client.client import ApiRequest, Client, JsonObject, Retry, Stopped, quoted
 from stoker.client.errors import ApiError, CliError
 from stoker.client.parallel import in_parallel
 from stoker.client.selection import LocalFile
-from stoker.client.upload_session import ARTIFACTS, Part, RemoteFile, Session, session_path
+from stoker.client.upload_session import ARTIFACTS, Part, RemoteFile, UploadSession, session_path
 
 # Small enough for a smooth progress bar and a quick stop, large enough to be efficient.
 CHUNK_BYTES = 256 * 1024
 ROUNDS = 3
 
 
-class Progress(Protocol):
+class PushListener(Protocol):
     """Receives the progress of a push. Called from several threads."""
 
     def advance(self, count: int) -> None:
@@ -42,7 +42,7 @@ class Uploader:
         self,
         client: Client,
         files: Sequence[LocalFile],
-        progress: Progress,
+        progress: PushListener,
         *,
         parallel: int = 4,
         retry: Retry | None = None,
@@ -74,15 +74,15 @@ class Uploader:
             and pipeline in {None, artifact["pipeline"]}
         ]
 
-    def open(self, artifact_id: str) -> Session:
+    def open(self, artifact_id: str) -> UploadSession:
         """Opens a new session. An open session of the artifact is replaced."""
         path = f"{ARTIFACTS}/{quoted(artifact_id)}/uploads"
         # The server reserves this size for the session, or rejects it before any data is sent.
         body = {"size_bytes": sum(file.size for file in self._files)}
         opened = self._retry.run(lambda: self._client.post(path, body))
-        return Session(artifact_id, opened["upload_id"], opened["part_size"], {})
+        return UploadSession(artifact_id, opened["upload_id"], opened["part_size"], {})
 
-    def resume(self, artifact: JsonObject) -> Session | None:
+    def resume(self, artifact: JsonObject) -> UploadSession | None:
         """Returns the artifact's open session if it holds some of these files and nothing else.
 
         If the server rejected the session's files, changed files are sent again and missing files
@@ -104,7 +104,7 @@ class Uploader:
             return None
         return self._without_stale(session)
 
-    def _without_stale(self, session: Session) -> Session:
+    def _without_stale(self, session: UploadSession) -> UploadSession:
         stale = session.stale(self._files)
         for path in stale:
             self._retry.run(
@@ -112,7 +112,7 @@ class Uploader:
             )
         return self._still_open(session) if stale else session
 
-    def send(self, session: Session) -> None:
+    def send(self, session: UploadSession) -> None:
         """Sends missing parts until the server lists every part with the local digest."""
         for _ in range(ROUNDS):
             missing = self._missing(session, self._parts(session))
@@ -129,17 +129,17 @@ class Uploader:
             hint="Check that no other push to this artifact is running, then push again.",
         )
 
-    def complete(self, session: Session) -> JsonObject:
+    def complete(self, session: UploadSession) -> JsonObject:
         """Completes the session. Returns the inspected artifact, `ready` or `failed`."""
         return self._retry.run(lambda: self._client.post(f"{session.path}/complete"))["artifact"]
 
-    def held_bytes(self, session: Session) -> int:
+    def held_bytes(self, session: UploadSession) -> int:
         return sum(part.size for part in self._parts(session) if session.digest(part))
 
     def _get(self, path: str) -> JsonObject:
         return self._retry.run(lambda: self._client.get(path))
 
-    def _fetched(self, artifact_id: str, upload_id: str) -> Session | None:
+    def _fetched(self, artifact_id: str, upload_id: str) -> UploadSession | None:
         """Returns a session and its parts, or None if it is no longer open."""
         try:
             upload = self._get(session_path(artifact_id, upload_id))
@@ -150,19 +150,19 @@ class Uploader:
         if upload["status"] != "open":
             return None
         files = {file["path"]: RemoteFile.read(file) for file in upload["files"]}
-        return Session(artifact_id, upload_id, upload["part_size"], files)
+        return UploadSession(artifact_id, upload_id, upload["part_size"], files)
 
-    def _still_open(self, session: Session) -> Session:
+    def _still_open(self, session: UploadSession) -> UploadSession:
         fetched = self._fetched(session.artifact_id, session.upload_id)
         if fetched is None:
             raise CliError("Another client completed or replaced this upload.")
         return fetched
 
-    def _parts(self, session: Session) -> Iterator[Part]:
+    def _parts(self, session: UploadSession) -> Iterator[Part]:
         for file in self._files:
             yield from session.parts_of(file)
 
-    def _missing(self, session: Session, parts: Iterator[Part] | list[Part]) -> list[Part]:
+    def _missing(self, session: UploadSession, parts: Iterator[Part] | list[Part]) -> list[Part]:
         """Returns the parts that the server lacks or holds with a different digest."""
         return [
             part
@@ -171,7 +171,7 @@ class Uploader:
             or remote_digest != self._digests.get(part.key)
         ]
 
-    def _send_parts(self, session: Session, parts: list[Part], lacking: Counter[str]) -> None:
+    def _send_parts(self, session: UploadSession, parts: list[Part], lacking: Counter[str]) -> None:
         lock = threading.Lock()
 
         def send(part: Part, data: memoryview) -> None:
@@ -188,7 +188,7 @@ class Uploader:
                     f"{file.path} changed during the push.", hint="Push the folder again."
                 )
 
-    def _send_part(self, session: Session, part: Part, data: memoryview) -> None:
+    def _send_part(self, session: UploadSession, part: Part, data: memoryview) -> None:
         digest = bytes.fromhex(self._digests[part.key])
         headers = {
             "content-type": "application/octet-stream",
@@ -203,7 +203,9 @@ class Uploader:
             body = _Body(data, self._progress, self._retry.stop)
             path = session.file_path(part)
             try:
-                self._client.json(Request(method="PUT", path=path, headers=headers, content=body))
+                self._client.json(
+                    ApiRequest(method="PUT", path=path, headers=headers, content=body)
+                )
             except BaseException:
                 self._progress.advance(-body.sent)
                 raise
@@ -244,7 +246,7 @@ def _read(part: Part, into: memoryview) -> None:
 class _Body:
     """Yields a part as request body chunks and reports progress."""
 
-    def __init__(self, data: memoryview, progress: Progress, stop: threading.Event) -> None:
+    def __init__(self, data: memoryview, progress: PushListener, stop: threading.Event) -> None:
         self._data = data
         self._progress = progress
         self._stop = stop

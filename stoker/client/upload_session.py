@@ -45,7 +45,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Session:
+class UploadSession:
     artifact_id: str
     upload_id: str
     part_size: int

@@ -18,7 +18,7 @@ _SHOWN_LINES = 12
 _KILLED_S = 10.0
 
 
-class FailedError(CliError):
+class ProcessFailedError(CliError):
     """Raised if a process of the fleet has ended or did not start in time."""
 
 
@@ -108,13 +108,13 @@ class Child:
             await asyncio.wait_for(self.wait(), _KILLED_S)
         return False
 
-    def failed(self, what: str) -> FailedError:
+    def failed(self, what: str) -> ProcessFailedError:
         """Returns an error with the last lines of the process's output."""
         lines = self.last_lines()
         hint = f"The end of {self.log}:\n{lines}" if lines else f"Its log is {self.log}."
         if self.log is None:
             hint = "Its output is above."
-        return FailedError(f"{self.name} {what}.", hint=hint)
+        return ProcessFailedError(f"{self.name} {what}.", hint=hint)
 
     def last_lines(self) -> str:
         """Returns the end of the log since the last start."""

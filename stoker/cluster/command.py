@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 from stoker import sandbox
 from stoker.client.errors import CliError
-from stoker.cluster.fleet import Fleet, Teller
-from stoker.cluster.plan import Plan
+from stoker.cluster.fleet import LocalFleet, Teller
+from stoker.cluster.plan import FleetPlan
 from stoker.demo.setup import Demo, set_up
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
 
@@ -24,15 +24,15 @@ class Screen(Teller, Protocol):
         ...
 
 
-def run(plan: Plan, screen: Screen) -> None:
+def run(plan: FleetPlan, screen: Screen) -> None:
     """Starts a fleet and ends it at SIGTERM or SIGINT. Raises `CliError`."""
-    fleet = Fleet(plan, screen)
+    fleet = LocalFleet(plan, screen)
     # This process has the database's password.
     sandbox.keep_to_itself()
     asyncio.run(_run(fleet, plan, screen))
 
 
-async def _run(fleet: Fleet, plan: Plan, screen: Screen) -> None:
+async def _run(fleet: LocalFleet, plan: FleetPlan, screen: Screen) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
@@ -49,19 +49,19 @@ async def _run(fleet: Fleet, plan: Plan, screen: Screen) -> None:
         await fleet.stop()
 
 
-async def _serve(fleet: Fleet, plan: Plan, screen: Screen) -> None:
+async def _serve(fleet: LocalFleet, plan: FleetPlan, screen: Screen) -> None:
     await fleet.start()
     await fleet.while_database(asyncio.create_task(_show(fleet, plan, screen)))
 
 
-async def _show(fleet: Fleet, plan: Plan, screen: Screen) -> None:
+async def _show(fleet: LocalFleet, plan: FleetPlan, screen: Screen) -> None:
     demo = await _demo(fleet, plan, screen) if plan.has_demo else None
     # The file is written last, so that everything else exists for programs that wait for it.
     screen.ready(fleet.write(), demo)
     await asyncio.Event().wait()
 
 
-async def _demo(fleet: Fleet, plan: Plan, screen: Screen) -> Demo:
+async def _demo(fleet: LocalFleet, plan: FleetPlan, screen: Screen) -> Demo:
     if not (plan.folder / OPERATOR_KEY).exists():
         raise CliError(
             "The demo needs an operator's key, but the servers of this database have none.",

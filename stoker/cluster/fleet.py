@@ -16,8 +16,8 @@ from stoker.base.extras import install_command
 from stoker.base.temporary_folder import TemporaryFolder
 from stoker.client.errors import CliError, WrongUseError
 from stoker.cluster import ray
-from stoker.cluster.member import Member, Program
-from stoker.cluster.plan import Plan
+from stoker.cluster.member import FleetProcess, Program
+from stoker.cluster.plan import FleetPlan
 from stoker.cluster.postgres import Postgres, free_port
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
 from stoker.server.bootstrap import write_private
@@ -46,17 +46,17 @@ class Teller(Protocol):
         ...
 
 
-class Fleet:
-    def __init__(self, plan: Plan, teller: Teller) -> None:
+class LocalFleet:
+    def __init__(self, plan: FleetPlan, teller: Teller) -> None:
         """Raises `CliError` if PostgreSQL is missing, and `FolderInUseError` if another process
         uses the folder.
         """
         self._plan = plan
         self._teller = teller
         self._path = plan.folder / STATE
-        self._gateways: list[Member] = []
-        self._nodes: list[Member] = []
-        self._rays: list[Member] = []
+        self._gateways: list[FleetProcess] = []
+        self._nodes: list[FleetProcess] = []
+        self._rays: list[FleetProcess] = []
         """Ray's head, its process for each node, and the placer."""
         self._folders: list[TemporaryFolder] = []
         self._ray_port = 0
@@ -193,9 +193,10 @@ class Fleet:
         await self._wait_ready()
         self._keep_operator_key()
 
-    def _members(self, programs: Sequence[Program]) -> list[Member]:
+    def _members(self, programs: Sequence[Program]) -> list[FleetProcess]:
         return [
-            Member(program, self._plan.log(program.name), self._changed) for program in programs
+            FleetProcess(program, self._plan.log(program.name), self._changed)
+            for program in programs
         ]
 
     def _changed(self, text: str) -> None:

@@ -12,7 +12,7 @@ from stoker import sandbox
 from stoker.base.config import Settings
 from stoker.base.temporary_folder import TemporaryFolder
 from stoker.cluster import ray
-from stoker.cluster.member import Member, Program
+from stoker.cluster.member import FleetProcess, Program
 from stoker.cluster.plan import ours
 from stoker.runtime.machine_memory import budget_bytes
 from stoker.server.node import node_id
@@ -22,7 +22,7 @@ _END_S = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class RayMachine:
     settings: Settings
     """Settings with the URL of the fleet's database."""
     start: str = ""
@@ -95,7 +95,7 @@ class Machine:
         url, data_dir = settings.resolved_database_url, settings.data_dir.resolve()
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         token, folder = await ray.shared_token(settings, url, data_dir), ray.new_folder()
-        members = [Member(item, None, tell) for item in programs(token, folder)]
+        members = [FleetProcess(item, None, tell) for item in programs(token, folder)]
         starting = asyncio.create_task(_start(members))
         ending = asyncio.create_task(stopping.wait())
         try:
@@ -113,6 +113,6 @@ class Machine:
             folder.remove()
 
 
-async def _start(members: Sequence[Member]) -> None:
+async def _start(members: Sequence[FleetProcess]) -> None:
     for member in members:
         await member.start()

@@ -45,7 +45,7 @@ class Program:
     """
 
 
-class Member:
+class FleetProcess:
     def __init__(self, program: Program, log: Path | None, changed: Callable[[str], None]) -> None:
         """
         Args:

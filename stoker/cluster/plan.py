@@ -18,7 +18,7 @@ CONNECTIONS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class FleetPlan:
     settings: Settings
     """Settings as for a single server. `data_dir` is the fleet's folder."""
     nodes: int

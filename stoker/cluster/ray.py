@@ -17,7 +17,7 @@ from stoker.base.config import Settings
 from stoker.base.extras import install_command
 from stoker.base.temporary_folder import TemporaryFolder
 from stoker.client.errors import CliError
-from stoker.cluster.member import Member, Program
+from stoker.cluster.member import FleetProcess, Program
 from stoker.runtime.ray.groups import LABEL
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -127,7 +127,7 @@ def raylet(
     return _program(name, start or _start(options, folder, host), added, env)
 
 
-async def wait_listening(port: int, head: Member) -> None:
+async def wait_listening(port: int, head: FleetProcess) -> None:
     """Waits until the head accepts connections on this machine. Raises `CliError` after a
     timeout.
     """

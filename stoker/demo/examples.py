@@ -13,7 +13,7 @@ MEDIA = "stoker/demo/media"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
+class ExampleRequest:
     """An example request."""
 
     model: str
@@ -42,62 +42,64 @@ def _field(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-EXAMPLES: Mapping[str, Example] = {
-    "token-classification": Example(
+EXAMPLES: Mapping[str, ExampleRequest] = {
+    "token-classification": ExampleRequest(
         model="tiny-ner",
         body={
             "inputs": "Maria Schmidt works at Siemens in Berlin.",
             "aggregation_strategy": "simple",
         },
     ),
-    "text-classification": Example(
+    "text-classification": ExampleRequest(
         model="tiny-sentiment",
         body={"inputs": "The room was clean and the staff were not rude at all."},
     ),
-    "zero-shot-classification": Example(
+    "zero-shot-classification": ExampleRequest(
         model="tiny-nli",
         body={
             "inputs": "The striker scored a goal.",
             "candidate_labels": ["sports", "cooking"],
         },
     ),
-    "fill-mask": Example(
+    "fill-mask": ExampleRequest(
         model="tiny-fill-mask", body={"inputs": "The capital of France is [MASK].", "top_k": 3}
     ),
-    "question-answering": Example(
+    "question-answering": ExampleRequest(
         model="tiny-qa",
         body={
             "question": "Where does Anna work?",
             "context": "Anna works at the bakery. Ben lives in Rome.",
         },
     ),
-    "table-question-answering": Example(
+    "table-question-answering": ExampleRequest(
         model="random-table-qa",
         body={
             "query": "How many trees are in Berlin?",
             "table": {"City": ["Paris", "Berlin"], "Trees": ["1200", "900"]},
         },
     ),
-    "translation": Example(
+    "translation": ExampleRequest(
         model="tiny-translator", body={"inputs": "Today the old man buys a red hat."}
     ),
-    "summarization": Example(
+    "summarization": ExampleRequest(
         model="tiny-summarizer",
         body={"inputs": "Nobody was hurt. On Monday the zoo of Berlin opened a new bridge."},
     ),
-    "feature-extraction": Example(model="tiny-encoder", body={"inputs": "How do I bake bread?"}),
-    "similarity": Example(
+    "feature-extraction": ExampleRequest(
+        model="tiny-encoder", body={"inputs": "How do I bake bread?"}
+    ),
+    "similarity": ExampleRequest(
         model="tiny-encoder",
         body={
             "source_sentence": "How do I bake bread?",
             "sentences": ["What is the way to bake bread?", "The train is late."],
         },
     ),
-    "embeddings": Example(
+    "embeddings": ExampleRequest(
         model="tiny-encoder",
         body={"input": ["How do I bake bread?", "The train is late."]},
     ),
-    "rerank": Example(
+    "rerank": ExampleRequest(
         model="tiny-reranker",
         body={
             "query": "Will it rain tomorrow?",
@@ -105,52 +107,56 @@ EXAMPLES: Mapping[str, Example] = {
             "return_documents": True,
         },
     ),
-    "image-classification": Example(
+    "image-classification": ExampleRequest(
         model="tiny-digits", body={"top_k": 2}, files={"inputs": "seven.png"}
     ),
-    "zero-shot-image-classification": Example(
+    "zero-shot-image-classification": ExampleRequest(
         model="tiny-clip",
         body={"candidate_labels": ["a red circle", "a blue square", "a green star"]},
         files={"image": "circle.png"},
     ),
-    "image-segmentation": Example(model="tiny-segmenter", body={}, files={"inputs": "scene.png"}),
-    "object-detection": Example(
+    "image-segmentation": ExampleRequest(
+        model="tiny-segmenter", body={}, files={"inputs": "scene.png"}
+    ),
+    "object-detection": ExampleRequest(
         model="tiny-detector", body={"threshold": 0.5}, files={"inputs": "scene.png"}
     ),
-    "zero-shot-object-detection": Example(
+    "zero-shot-object-detection": ExampleRequest(
         model="random-detection-zero-shot",
         body={"candidate_labels": ["a red circle"], "threshold": 0, "top_k": 2},
         files={"image": "scene.png"},
     ),
-    "depth-estimation": Example(model="random-depth", body={}, files={"inputs": "circle.png"}),
-    "mask-generation": Example(
+    "depth-estimation": ExampleRequest(
+        model="random-depth", body={}, files={"inputs": "circle.png"}
+    ),
+    "mask-generation": ExampleRequest(
         model="random-masks",
         body={"points_per_crop": 8, "pred_iou_thresh": 0, "stability_score_thresh": 0},
         files={"inputs": "circle.png"},
     ),
-    "image-feature-extraction": Example(
+    "image-feature-extraction": ExampleRequest(
         model="tiny-image-encoder", body={}, files={"inputs": "circle.png"}
     ),
-    "image-to-text": Example(
+    "image-to-text": ExampleRequest(
         model="tiny-captioner", body={"max_new_tokens": 12}, files={"inputs": "scene.png"}
     ),
-    "video-classification": Example(
+    "video-classification": ExampleRequest(
         model="tiny-video", body={"top_k": 2}, files={"inputs": "moving.mp4"}
     ),
-    "audio-classification": Example(
+    "audio-classification": ExampleRequest(
         model="tiny-sounds", body={"top_k": 2}, files={"inputs": "siren.wav"}
     ),
-    "zero-shot-audio-classification": Example(
+    "zero-shot-audio-classification": ExampleRequest(
         model="random-audio-zero-shot",
         body={"candidate_labels": ["a siren", "a bell"]},
         files={"audio": "siren.wav"},
     ),
-    "visual-question-answering": Example(
+    "visual-question-answering": ExampleRequest(
         model="tiny-vqa",
         body={"question": "What colour is the circle?", "top_k": 2},
         files={"image": "scene.png"},
     ),
-    "document-question-answering": Example(
+    "document-question-answering": ExampleRequest(
         model="random-document-qa",
         body={
             "question": "What is the invoice number?",
@@ -161,28 +167,28 @@ EXAMPLES: Mapping[str, Example] = {
 }
 """Maps a task to its example call."""
 
-MEDIA_CALLS: Mapping[str, Example] = {
-    "/v1/images/generations": Example(
+MEDIA_CALLS: Mapping[str, ExampleRequest] = {
+    "/v1/images/generations": ExampleRequest(
         model="tiny-draw",
         body={"prompt": "a red circle", "num_inference_steps": 20, "seed": 1},
     ),
-    "/v1/images/edits": Example(
+    "/v1/images/edits": ExampleRequest(
         model="tiny-draw",
         body={"prompt": "a blue square", "num_inference_steps": 20, "strength": 0.8},
         files={"image": "circle.png"},
     ),
-    "/v1/audio/transcriptions": Example(
+    "/v1/audio/transcriptions": ExampleRequest(
         model="tiny-transcriber", body={}, files={"file": "seven-three-one.wav"}
     ),
-    "/v1/audio/translations": Example(
+    "/v1/audio/translations": ExampleRequest(
         model="tiny-transcriber", body={}, files={"file": "seven-three-one.wav"}
     ),
-    "/v1/audio/speech": Example(
+    "/v1/audio/speech": ExampleRequest(
         model="random-speech",
         body={"input": "The train to Berlin leaves at nine.", "voice": "default"},
         target="speech.mp3",
     ),
-    "/v1/videos": Example(
+    "/v1/videos": ExampleRequest(
         model="random-video-maker",
         body={"prompt": "a red circle moves to the right", "num_inference_steps": 4},
     ),

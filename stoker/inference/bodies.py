@@ -33,7 +33,7 @@ _TYPES: Mapping[MediaKind, tuple[str, ...]] = {
 _MAX_FIELDS = 1000
 
 
-class Shape(Protocol[Asked_co]):
+class RequestShape(Protocol[Asked_co]):
     """Description of the request that an endpoint accepts."""
 
     @property
@@ -51,7 +51,7 @@ class Shape(Protocol[Asked_co]):
 
 
 async def read(
-    request: Request, shape: Shape[Asked], *, max_files: int, has_media_in_json: bool = False
+    request: Request, shape: RequestShape[Asked], *, max_files: int, has_media_in_json: bool = False
 ) -> Asked:
     """Returns the request of a body, in any form that the endpoint accepts.
 
@@ -87,7 +87,7 @@ async def read(
     )
 
 
-def accepted(shape: Shape[Any]) -> list[str]:
+def accepted(shape: RequestShape[Any]) -> list[str]:
     """Returns the content types that an endpoint accepts."""
     if not shape.media:
         return [JSON]
@@ -101,7 +101,7 @@ def _is_object(body: bytes) -> bool:
     return body[:64].lstrip().startswith(b"{")
 
 
-def _raw_field(shape: Shape[Any], kind: str) -> str | None:
+def _raw_field(shape: RequestShape[Any], kind: str) -> str | None:
     """Returns the field that a bare file of this type fills."""
     for field, media in shape.media.items() if shape.bare else ():
         if kind.startswith(_TYPES[media]) or kind == _ANY_FILE:
@@ -109,7 +109,7 @@ def _raw_field(shape: Shape[Any], kind: str) -> str | None:
     return None
 
 
-def _validated(shape: Shape[Asked], given: Mapping[str, Any]) -> Asked:
+def _validated(shape: RequestShape[Asked], given: Mapping[str, Any]) -> Asked:
     try:
         return shape.request.model_validate(given)
     except ValidationError as error:
@@ -134,7 +134,7 @@ class _FormParser(MultiPartParser):
         return form
 
 
-async def _form(request: Request, shape: Shape[Any], max_files: int) -> dict[str, Any]:
+async def _form(request: Request, shape: RequestShape[Any], max_files: int) -> dict[str, Any]:
     # The size of the whole body is already limited while it is read.
     parser = _FormParser(
         request.headers,
@@ -180,7 +180,7 @@ def _unbracketed(items: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]
 
 
 def _gathered(
-    shape: Shape[Any], values: Iterable[tuple[str, Any]], lists: Collection[str], limit: int
+    shape: RequestShape[Any], values: Iterable[tuple[str, Any]], lists: Collection[str], limit: int
 ) -> dict[str, Any]:
     """Returns fields by name. Fields in `lists` and repeated fields become lists. JSON values are
     parsed.

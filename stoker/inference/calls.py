@@ -18,9 +18,9 @@ from stoker.base.errors import (
 from stoker.models.tasks.registry import endpoints
 from stoker.platform.web.context import Platform, part
 from stoker.platform.web.principal import Principal
-from stoker.registry.deployments.directory import Directory, Entry
+from stoker.registry.deployments.directory import Directory, DirectoryEntry
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 from stoker.wire.generation_request import Generation
 
 RETRY_AFTER_S = 2.0
@@ -33,7 +33,7 @@ answer.
 class Mirror(Protocol):
     def __call__(
         self,
-        entry: Entry,
+        entry: DirectoryEntry,
         live_id: str,
         call: Call | Generation,
         answer: bytes,
@@ -44,11 +44,11 @@ class Mirror(Protocol):
     ) -> None: ...
 
 
-ChooseVersion = Callable[[Entry], str]
+ChooseVersion = Callable[[DirectoryEntry], str]
 """Returns the id of the version that answers a call."""
 
 
-def live_version(entry: Entry) -> str:
+def live_version(entry: DirectoryEntry) -> str:
     return entry.version_id
 
 
@@ -61,11 +61,11 @@ class Calls(Platform):
     """
 
     directory: Directory
-    credits: Credits
+    credits: CreditCheck
     mirror: Mirror | None = None
     """Receives answered calls of deployments that have mirrors."""
 
-    def of_version(self, entry: Entry, version_id: str) -> tuple[Self, Entry]:
+    def of_version(self, entry: DirectoryEntry, version_id: str) -> tuple[Self, DirectoryEntry]:
         """Returns calls that reach one version of a deployment only, and its entry for them.
 
         They ignore the deployment's traffic, do not wait for a change of versions, and are not
@@ -80,7 +80,7 @@ class Calls(Platform):
 
     async def target(
         self, caller: Principal, model: str | None, pipelines: Collection[str]
-    ) -> Entry:
+    ) -> DirectoryEntry:
         """Returns the deployment that is called.
 
         Raises `EndpointNotSupportedError` if it serves none of these pipelines, and the errors of
@@ -102,7 +102,7 @@ class Calls(Platform):
 
     async def run(
         self,
-        entry: Entry,
+        entry: DirectoryEntry,
         call: Call | Generation,
         choose: ChooseVersion = live_version,
         *,
@@ -138,7 +138,7 @@ class Calls(Platform):
 
     def stream(
         self,
-        entry: Entry,
+        entry: DirectoryEntry,
         call: Call | Generation,
         choose: ChooseVersion = live_version,
         *,
@@ -177,13 +177,13 @@ class Calls(Platform):
 
         return begin_later() if self.directory.held(entry) else begin(wait_s)
 
-    def _current(self, entry: Entry) -> Entry:
+    def _current(self, entry: DirectoryEntry) -> DirectoryEntry:
         """Returns the entry of the same deployment as it is now: it may have changed while media
         were fetched.
         """
         return self.directory.find(entry.deployment_id) or entry
 
-    async def _until_released(self, entry: Entry, wait_s: float) -> float:
+    async def _until_released(self, entry: DirectoryEntry, wait_s: float) -> float:
         """Waits until no version makes room for another. Returns the rest of the wait in seconds.
 
         Raises `ModelLoadingError` if that takes longer than the wait.
@@ -205,7 +205,7 @@ class Calls(Platform):
 CallsDep = Annotated[Calls, part(Calls)]
 
 
-def _adapted(entry: Entry, call: Call | Generation) -> Call | Generation:
+def _adapted(entry: DirectoryEntry, call: Call | Generation) -> Call | Generation:
     """Returns the call with the adapter's name for the replicas of its base. Other calls are
     returned unchanged.
     """

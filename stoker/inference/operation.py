@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from stoker.inference.session import CallSession
 from stoker.media.media import MediaKind
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -64,7 +64,7 @@ class Operation(Endpoint[Body]):
     """Group in the OpenAPI document."""
     pipelines: Collection[str]
     """Pipelines with deployments that serve this operation."""
-    answer: Callable[[CallSession, Entry, Body], Awaitable[Answer]] = field(repr=False)
+    answer: Callable[[CallSession, DirectoryEntry, Body], Awaitable[Answer]] = field(repr=False)
     """Returns the answer of a deployment of these pipelines to a request. Collects the request's
     media first.
     """

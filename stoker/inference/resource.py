@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from stoker.inference.calls import Calls, Mirror
 from stoker.inference.openai.models import router as models
 from stoker.inference.routes import router as calls
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource
 from stoker.platform.web.context import Platform
 from stoker.registry.deployments.directory import Directory
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class Mirroring:
     offer: Mirror
 
 
-def unmirrored_calls(parts: Parts) -> Calls:
+def unmirrored_calls(parts: ServerParts) -> Calls:
     """Returns calls whose answers are offered to no mirror, such as those of the mirrors."""
     return Calls(
-        **vars(parts.get(Platform)), directory=parts.get(Directory), credits=parts.get(Credits)
+        **vars(parts.get(Platform)), directory=parts.get(Directory), credits=parts.get(CreditCheck)
     )
 
 
-def _calls(parts: Parts) -> Calls:
+def _calls(parts: ServerParts) -> Calls:
     mirroring = parts.find(Mirroring)
     return replace(unmirrored_calls(parts), mirror=mirroring.offer if mirroring else None)
 

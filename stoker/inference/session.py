@@ -9,7 +9,7 @@ from stoker.inference.calls import Calls
 from stoker.media.collect import Request as MediaRequest
 from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.deployments import traffic
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.wire.generation_request import Generation
 
@@ -18,7 +18,7 @@ VERSION = "x-stoker-version"
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-class ModelRequest(Protocol):
+class ModelBody(Protocol):
     """A request that names the deployment to call."""
 
     @property
@@ -63,7 +63,7 @@ class CallSession:
     def settings(self) -> Settings:
         return self.calls.settings
 
-    async def target(self, body: ModelRequest, pipelines: Collection[str]) -> Entry:
+    async def target(self, body: ModelBody, pipelines: Collection[str]) -> DirectoryEntry:
         """Returns the deployment that a request names: see `Calls.target`."""
         # Some requests name the user that they are made for.
         self._user = getattr(body, "user", None)
@@ -73,7 +73,7 @@ class CallSession:
         """Fetches the request's media. Raises `InvalidMediaError`."""
         await self.calls.media.collect(body)
 
-    async def run(self, entry: Entry, call: Call | Generation) -> bytes:
+    async def run(self, entry: DirectoryEntry, call: Call | Generation) -> bytes:
         """Returns the whole answer: see `Calls.run`."""
         return await self.calls.run(
             entry, call, self._choose_version, wait_s=self._wait_s, is_mirrored=True
@@ -81,7 +81,7 @@ class CallSession:
 
     def stream(
         self,
-        entry: Entry,
+        entry: DirectoryEntry,
         call: Call | Generation,
         *,
         timeout_s: float | None = None,
@@ -102,7 +102,7 @@ class CallSession:
             is_mirrored=True,
         )
 
-    def _choose_version(self, entry: Entry) -> str:
+    def _choose_version(self, entry: DirectoryEntry) -> str:
         """Returns the version that the request names, or the one that traffic rules select.
 
         Raises `ForbiddenError` and `NotFoundError` for a named version.
@@ -116,7 +116,7 @@ class CallSession:
         self.version_id = version_id
         return version_id
 
-    def _check_pinned(self, entry: Entry, pinned: str) -> None:
+    def _check_pinned(self, entry: DirectoryEntry, pinned: str) -> None:
         if self._caller.scope is not Scope.ACCOUNT:
             raise ForbiddenError(
                 f"{VERSION} requires a key of scope 'account'. "
@@ -130,7 +130,7 @@ class CallSession:
                 param=VERSION,
             )
 
-    def _party(self, entry: Entry) -> str | None:
+    def _party(self, entry: DirectoryEntry) -> str | None:
         """Returns the party with calls that all go to the same version, or None if each call may go
         to any.
         """

@@ -8,12 +8,12 @@ from stoker.inference.operation import Operation, WholeAnswer
 from stoker.inference.session import CallSession
 from stoker.models.tasks.base import Task, TaskRequest
 from stoker.models.tasks.registry import TASKS
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import Call
 
 
 def _operation(task: Task) -> Operation[TaskRequest]:
-    async def answer(session: CallSession, entry: Entry, body: TaskRequest) -> WholeAnswer:
+    async def answer(session: CallSession, entry: DirectoryEntry, body: TaskRequest) -> WholeAnswer:
         items, single = body.items()
         _check_inputs(session.settings, body, items)
         call = Call(

@@ -54,7 +54,7 @@ def find_adapter(
         return lora.read(
             documents[lora.CONFIG], {name: tensor.shape for name, tensor in tensors.items()}
         )
-    except lora.FormatError as error:
+    except lora.AdapterFormatError as error:
         raise InspectionError(
             FailureCode.UNSUPPORTED_MODEL, f"{error.path} {error}", error.path
         ) from None

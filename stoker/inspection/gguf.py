@@ -141,7 +141,7 @@ def read_gguf(files: FileSet, path: str) -> GgufHeader:
         InspectionError: `BAD_GGUF`, `UNSUPPORTED_FORMAT` for tensors of other types, `TRUNCATED`.
     """
     tensors, entries = _counts(path, files.head(path, _HEADER.size))
-    reader = _Reader(files, path)
+    reader = _GgufReader(files, path)
     metadata = reader.metadata(entries)
     table = reader.tensors(tensors)
     alignment = _alignment(path, reader.alignment)
@@ -150,7 +150,7 @@ def read_gguf(files: FileSet, path: str) -> GgufHeader:
     return GgufHeader(metadata, table)
 
 
-class _Reader:
+class _GgufReader:
     """Reads the content after the counts from left to right."""
 
     def __init__(self, files: FileSet, path: str) -> None:

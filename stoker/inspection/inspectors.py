@@ -11,8 +11,16 @@ from stoker.base.workers import WorkerDeadlineError, WorkerError, WorkerMemoryEr
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.inspector import Inspection
 from stoker.inspection.merge_plan import UnmergeableError
-from stoker.inspection.messages import Ask, AskFit, AskPlan, Fit, Found, Question, Wanted
-from stoker.models.adapters.merge_job import Job
+from stoker.inspection.messages import (
+    Fit,
+    FitRequest,
+    InspectRequest,
+    InspectResult,
+    PlanRequest,
+    Question,
+    ReadRequest,
+)
+from stoker.models.adapters.merge_job import MergeJob
 from stoker.store.blobs import Blobs, Files, Folder
 
 MEMORY_BYTES = 2 << 30
@@ -48,7 +56,9 @@ class Inspectors:
         and the errors of `Blobs.read`.
         """
         root = str(blobs.root) if isinstance(blobs, Folder) else ""
-        reply = await self._found(account, Ask(root, dict(files), pipeline), _Ahead(blobs, files))
+        reply = await self._found(
+            account, InspectRequest(root, dict(files), pipeline), _Ahead(blobs, files)
+        )
         if reply.inspection is None:
             raise InspectorError("the process sent no answer")
         return reply.inspection
@@ -64,7 +74,7 @@ class Inspectors:
 
         Raises `InspectionError` if it is not an adapter, and `InspectorError`.
         """
-        reply = await self._found(account, AskFit(_named(adapter), str(base), why_unshared))
+        reply = await self._found(account, FitRequest(_named(adapter), str(base), why_unshared))
         if reply.fit is None:
             raise InspectorError("the process sent no answer")
         return reply.fit
@@ -77,12 +87,12 @@ class Inspectors:
         building: Path,
         *,
         is_single: bool,
-    ) -> Job:
+    ) -> MergeJob:
         """Returns a plan for writing a base with a merged adapter into a folder.
 
         Raises `UnmergeableError`, `InspectionError`, and `InspectorError`.
         """
-        ask = AskPlan(_named(adapter), str(base), str(building), is_single)
+        ask = PlanRequest(_named(adapter), str(base), str(building), is_single)
         reply = await self._found(account, ask)
         if reply.job is None:
             raise UnmergeableError(reply.why_not)
@@ -93,7 +103,7 @@ class Inspectors:
 
     async def _found(
         self, account: str, question: Question, ahead: "_Ahead | None" = None
-    ) -> Found:
+    ) -> InspectResult:
         answer = ahead.answer if ahead else None
         try:
             content = await self._workers.ask(account, msgspec.json.encode(question), answer)
@@ -104,7 +114,7 @@ class Inspectors:
             raise _too_complex(f"more than {mib} MiB of memory") from None
         except WorkerError as error:
             raise InspectorError(str(error)) from error
-        reply = msgspec.json.decode(content, type=Found)
+        reply = msgspec.json.decode(content, type=InspectResult)
         if reply.code is not None:
             raise InspectionError(FailureCode(reply.code), reply.message, reply.path)
         return reply
@@ -119,9 +129,9 @@ class _Ahead:
         self._path, self._begin, self._block = "", 0, b""
 
     async def answer(self, request: bytes) -> bytes:
-        return await self.read(msgspec.json.decode(request, type=Wanted))
+        return await self.read(msgspec.json.decode(request, type=ReadRequest))
 
-    async def read(self, wanted: Wanted) -> bytes:
+    async def read(self, wanted: ReadRequest) -> bytes:
         start = wanted.offset - self._begin
         is_buffered = wanted.path == self._path and 0 <= start <= len(self._block) - wanted.length
         if not is_buffered:

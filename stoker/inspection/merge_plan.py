@@ -14,7 +14,14 @@ from stoker.inspection.files import FileSet
 from stoker.inspection.readers import FolderReader, Paths
 from stoker.inspection.safetensors import LENGTH_BYTES, read_header
 from stoker.models.adapters.lora import WEIGHTS, Lora
-from stoker.models.adapters.merge_job import BYTES, Change, Job, Part, Tensor, Written
+from stoker.models.adapters.merge_job import (
+    BYTES,
+    MergedTensor,
+    MergeJob,
+    TensorChange,
+    TensorPosition,
+    Written,
+)
 
 _DEEPEST = 3
 """Maximum number of leading parts of a module's name that may belong to a model that wraps the
@@ -34,7 +41,7 @@ class UnmergeableError(Exception):
 class _Stored:
     """Weights of a base."""
 
-    files: Mapping[str, Mapping[str, Part]]
+    files: Mapping[str, Mapping[str, TensorPosition]]
     """Tensors by file name and tensor name."""
     model_type: str
     ends: dict[str, str | None] = field(default_factory=dict[str, str | None])
@@ -50,7 +57,7 @@ class _Stored:
         self.ends.update({name: name for name in self.parts})
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, TensorPosition]:
         return {name: part for tensors in self.files.values() for name, part in tensors.items()}
 
 
@@ -66,7 +73,9 @@ def why_unmergeable(adapter: Mapping[str, Path], base: Path) -> str | None:
     return None
 
 
-def _read(adapter: Mapping[str, Path], base: Path) -> tuple[Lora, Mapping[str, Part], _Stored]:
+def _read(
+    adapter: Mapping[str, Path], base: Path
+) -> tuple[Lora, Mapping[str, TensorPosition], _Stored]:
     lora = load_adapter(adapter)
     files = FileSet(Paths({WEIGHTS: adapter[WEIGHTS]}))
     adapter_parts = _parts(files, WEIGHTS, adapter[WEIGHTS])
@@ -82,22 +91,26 @@ def _read(adapter: Mapping[str, Path], base: Path) -> tuple[Lora, Mapping[str, P
     return lora, adapter_parts, _Stored(parts, kind)
 
 
-def _parts(files: FileSet, name: str, path: Path) -> dict[str, Part]:
+def _parts(files: FileSet, name: str, path: Path) -> dict[str, TensorPosition]:
     (length,) = struct.unpack("<Q", files.head(name, LENGTH_BYTES))
     start = LENGTH_BYTES + length
     return {
-        tensor: Part(str(path), start + item.begin, item.end - item.begin, item.dtype, item.shape)
+        tensor: TensorPosition(
+            str(path), start + item.begin, item.end - item.begin, item.dtype, item.shape
+        )
         for tensor, item in read_header(files, name).tensors.items()
     }
 
 
 @dataclass
 class _Changed:
-    value: Part
-    change: Change = field(default_factory=Change)
+    value: TensorPosition
+    change: TensorChange = field(default_factory=TensorChange)
 
 
-def _changes(adapter: Lora, own: Mapping[str, Part], base: _Stored) -> dict[str, _Changed]:
+def _changes(
+    adapter: Lora, own: Mapping[str, TensorPosition], base: _Stored
+) -> dict[str, _Changed]:
     """Returns the base's tensors that change. Raises `UnmergeableError`."""
     replaced = {**adapter.copied, **adapter.saved}
     weight_names = [f"{module}.weight" for module in adapter.modules] + [*adapter.saved]
@@ -123,7 +136,7 @@ def _changes(adapter: Lora, own: Mapping[str, Part], base: _Stored) -> dict[str,
         name = names[f"{module}.weight"]
         value = changes[name].value if name in changes else parts[name]
         magnitude = adapter.magnitudes.get(module)
-        change = Change(
+        change = TensorChange(
             own[item.down],
             own[item.up],
             item.scale,
@@ -138,7 +151,7 @@ def _changes(adapter: Lora, own: Mapping[str, Part], base: _Stored) -> dict[str,
                     f"the adapter has a bias of {module[:120]!a}, which the base lacks."
                 )
             before = changes[bias].value if bias in changes else parts[bias]
-            changes[bias] = _Changed(before, Change(scale=item.scale, added=own[added]))
+            changes[bias] = _Changed(before, TensorChange(scale=item.scale, added=own[added]))
     for name, item in changes.items():
         if item.value.dtype not in BYTES or parts[name].dtype not in BYTES:
             raise UnmergeableError(
@@ -183,7 +196,7 @@ def _is_transposed(adapter: Lora, module: str, shape: tuple[int, ...], kind: str
     return is_known
 
 
-def plan(adapter: Mapping[str, Path], base: Path, building: Path, *, is_single: bool) -> Job:
+def plan(adapter: Mapping[str, Path], base: Path, building: Path, *, is_single: bool) -> MergeJob:
     """Returns the files to write into a folder.
 
     Args:
@@ -196,14 +209,16 @@ def plan(adapter: Mapping[str, Path], base: Path, building: Path, *, is_single: 
     changes = _changes(lora, adapter_parts, stored)
     files: list[Written] = []
     for file, parts in stored.files.items():
-        tensors: list[Tensor] = []
+        tensors: list[MergedTensor] = []
         for name, part in parts.items():
             changed = changes.get(name)
             if changed is None:
-                tensors.append(Tensor(name, part.dtype, part.shape, part.nbytes, part))
+                tensors.append(MergedTensor(name, part.dtype, part.shape, part.nbytes, part))
                 continue
             dtype = "F32" if is_single else part.dtype
             size = part.nbytes // BYTES[part.dtype] * BYTES[dtype]
-            tensors.append(Tensor(name, dtype, part.shape, size, changed.value, changed.change))
+            tensors.append(
+                MergedTensor(name, dtype, part.shape, size, changed.value, changed.change)
+            )
         files.append(Written(str(building / file), tensors))
-    return Job(files)
+    return MergeJob(files)

@@ -3,26 +3,26 @@
 import msgspec
 
 from stoker.inspection.inspector import Inspection
-from stoker.models.adapters.merge_job import Job
+from stoker.models.adapters.merge_job import MergeJob
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
+class InspectRequest(msgspec.Struct, frozen=True, tag=True):
     """Requests the inspection of files."""
 
     root: str
-    """Folder of the blobs. If empty, the process requests its reads as `Wanted`."""
+    """Folder of the blobs. If empty, the process requests its reads as `ReadRequest`."""
     files: dict[str, tuple[str, int]]
     """Maps a path to its blob key and size in bytes."""
     pipeline: str | None
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ReadRequest(msgspec.Struct, frozen=True):
     path: str
     offset: int
     length: int
 
 
-class AskFit(msgspec.Struct, frozen=True, tag=True):
+class FitRequest(msgspec.Struct, frozen=True, tag=True):
     """Requests a check of whether an adapter fits a base."""
 
     adapter: dict[str, str]
@@ -35,7 +35,7 @@ class AskFit(msgspec.Struct, frozen=True, tag=True):
     """
 
 
-class AskPlan(msgspec.Struct, frozen=True, tag=True):
+class PlanRequest(msgspec.Struct, frozen=True, tag=True):
     """Requests a plan for merging an adapter into its base's weights."""
 
     adapter: dict[str, str]
@@ -45,7 +45,7 @@ class AskPlan(msgspec.Struct, frozen=True, tag=True):
     is_single: bool
 
 
-Question = Ask | AskFit | AskPlan
+Question = InspectRequest | FitRequest | PlanRequest
 
 
 class Fit(msgspec.Struct, frozen=True):
@@ -57,12 +57,12 @@ class Fit(msgspec.Struct, frozen=True):
     """
 
 
-class Found(msgspec.Struct, frozen=True):
+class InspectResult(msgspec.Struct, frozen=True):
     """Answer or rejection."""
 
     inspection: Inspection | None = None
     fit: Fit | None = None
-    job: Job | None = None
+    job: MergeJob | None = None
     """Plan of the merge."""
     why_not: str = ""
     """Reason for a missing plan."""

@@ -39,7 +39,7 @@ _OWN_BACKBONE = "Save it with a backbone of transformers that 'backbone_config' 
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredPackage:
     """Package that a part of a model needs.
 
     Attributes:
@@ -143,18 +143,18 @@ def refuse_components(components: Iterable[Component]) -> None:
         if cls.endswith("ImageProcessorFast"):
             plain = cls.removesuffix("Fast")
             instead = f"Use {plain} instead, which also reads images with Pillow."
-            _refuse_missing([Need(cls, "torchvision", MODEL_INDEX, instead)])
+            _refuse_missing([RequiredPackage(cls, "torchvision", MODEL_INDEX, instead)])
         if package := TOKENIZERS.get(cls):
-            _refuse_missing([Need(cls, package, MODEL_INDEX)])
+            _refuse_missing([RequiredPackage(cls, package, MODEL_INDEX)])
 
 
-def _refuse_missing(needs: Iterable[Need]) -> None:
+def _refuse_missing(needs: Iterable[RequiredPackage]) -> None:
     for need in needs:
         if need.missing:
             raise need.error()
 
 
-def _of_model(config: Mapping[str, Json]) -> Iterator[Need]:
+def _of_model(config: Mapping[str, Json]) -> Iterator[RequiredPackage]:
     """Yields the needs of the model's own class and its backbone."""
     vision, encoder = _object(config.get("vision_config")), _object(config.get("encoder"))
     for part in (config, vision, encoder):
@@ -162,15 +162,15 @@ def _of_model(config: Mapping[str, Json]) -> Iterator[Need]:
         for kind in (_text(part, "model_type"), _text(backbone, "model_type")):
             if package := MODELS.get(kind):
                 instead = _OWN_BACKBONE if package == "timm" else ""
-                yield Need(f"a model of the kind {kind}", package, CONFIG, instead)
+                yield RequiredPackage(f"a model of the kind {kind}", package, CONFIG, instead)
         yield from _of_backbone(part)
     kernel = _text(config, "attn_implementation") or _text(config, "_attn_implementation")
     if kernel.startswith("flash_attention"):
         instead = "Remove 'attn_implementation': the engine chooses an available one."
-        yield Need(f"attention by {quoted(kernel)}", "flash-attn", CONFIG, instead)
+        yield RequiredPackage(f"attention by {quoted(kernel)}", "flash-attn", CONFIG, instead)
 
 
-def _of_backbone(config: Mapping[str, Json]) -> Iterator[Need]:
+def _of_backbone(config: Mapping[str, Json]) -> Iterator[RequiredPackage]:
     """Yields the needs of a backbone that is only named. A described backbone is checked by
     itself.
     """
@@ -180,7 +180,7 @@ def _of_backbone(config: Mapping[str, Json]) -> Iterator[Need]:
     by_default = kind in TIMM_BY_DEFAULT
     if config.get("use_timm_backbone", by_default) and (name or by_default):
         subject = f"the backbone {quoted(name)}" if name else "its backbone"
-        yield Need(subject, "timm", CONFIG, _OWN_BACKBONE)
+        yield RequiredPackage(subject, "timm", CONFIG, _OWN_BACKBONE)
     elif "use_timm_backbone" in config and name:
         raise _unfit(
             CONFIG,
@@ -189,7 +189,9 @@ def _of_backbone(config: Mapping[str, Json]) -> Iterator[Need]:
         )
 
 
-def _of_images(config: Mapping[str, Json], documents: Mapping[str, Json]) -> Iterator[Need]:
+def _of_images(
+    config: Mapping[str, Json], documents: Mapping[str, Json]
+) -> Iterator[RequiredPackage]:
     """Yields the needs of the image processor. processor_config.json takes precedence, as in
     loading.
     """
@@ -199,7 +201,7 @@ def _of_images(config: Mapping[str, Json], documents: Mapping[str, Json]) -> Ite
     name = _text(settings, "image_processor_type") or _text(config, "image_processor_type")
     cls = name.removesuffix("Fast")
     if cls in NEEDS_TORCHVISION:
-        yield Need(cls, "torchvision", path if settings else CONFIG)
+        yield RequiredPackage(cls, "torchvision", path if settings else CONFIG)
 
 
 def _tokenizer_class(config: Mapping[str, Json], settings: Mapping[str, Json]) -> tuple[str, str]:
@@ -212,21 +214,21 @@ def _tokenizer_class(config: Mapping[str, Json], settings: Mapping[str, Json]) -
     return CONFIG, name or BY_MODEL_TYPE.get(_text(config, "model_type"), "")
 
 
-def _of_tokenizer(cls: str, path: str, settings: Mapping[str, Json]) -> Iterator[Need]:
+def _of_tokenizer(cls: str, path: str, settings: Mapping[str, Json]) -> Iterator[RequiredPackage]:
     """Yields the needs of the tokenizer's class with its settings."""
     if package := TOKENIZERS.get(cls):
-        yield Need(cls, package, path)
+        yield RequiredPackage(cls, package, path)
     elif cls == "BertJapaneseTokenizer":
         yield from _of_japanese(settings)
     elif cls == "BertweetTokenizer" and settings.get("normalization"):
         # It would silently keep the emoji that the model has never seen.
-        yield Need(f"{cls} with 'normalization'", "emoji", path)
+        yield RequiredPackage(f"{cls} with 'normalization'", "emoji", path)
     elif cls == "VitsTokenizer" and settings.get("is_uroman"):
         # It would silently leave out all letters that are not Roman.
-        yield Need(f"{cls} with 'is_uroman'", "uroman", path)
+        yield RequiredPackage(f"{cls} with 'is_uroman'", "uroman", path)
 
 
-def _of_files(files: FileSet) -> Iterator[Need]:
+def _of_files(files: FileSet) -> Iterator[RequiredPackage]:
     """Yields the needs of the tokenizer's files if tokenizer.json is missing."""
     if _TOKENIZER in files:
         return
@@ -234,10 +236,10 @@ def _of_files(files: FileSet) -> Iterator[Need]:
         # A SentencePiece model is not text.
         is_model = "/" not in path and path.endswith(".model")
         if is_model and recognise(files, path) is FileKind.TEXT:
-            yield Need("a tiktoken tokenizer", "tiktoken", path)
+            yield RequiredPackage("a tiktoken tokenizer", "tiktoken", path)
 
 
-def _of_japanese(settings: Mapping[str, Json]) -> Iterator[Need]:
+def _of_japanese(settings: Mapping[str, Json]) -> Iterator[RequiredPackage]:
     """Yields the needs of the word splitter. The default is BERT's own method, which needs
     nothing.
     """
@@ -254,11 +256,11 @@ def _of_japanese(settings: Mapping[str, Json]) -> Iterator[Need]:
             f"{' or '.join(DICTIONARIES)} and without 'mecab_option'.",
         )
     subject = f"BertJapaneseTokenizer with {dictionary}"
-    yield Need(subject, "fugashi", TOKENIZER_CONFIG)
-    yield Need(subject, DICTIONARIES[dictionary], TOKENIZER_CONFIG)
+    yield RequiredPackage(subject, "fugashi", TOKENIZER_CONFIG)
+    yield RequiredPackage(subject, DICTIONARIES[dictionary], TOKENIZER_CONFIG)
 
 
-def _of_weights(config: Mapping[str, Json]) -> Iterator[Need]:
+def _of_weights(config: Mapping[str, Json]) -> Iterator[RequiredPackage]:
     """Yields the needs of quantized weights."""
     quantization = _object(config.get("quantization_config"))
     method = _text(quantization, "quant_method")
@@ -266,7 +268,7 @@ def _of_weights(config: Mapping[str, Json]) -> Iterator[Need]:
         method = "bitsandbytes"
     if package := QUANTIZED.get(method):
         instead = "Upload the model in full or half precision."
-        yield Need(f"quantization by {method}", package, CONFIG, instead)
+        yield RequiredPackage(f"quantization by {method}", package, CONFIG, instead)
 
 
 def _object(value: Json) -> Mapping[str, Json]:

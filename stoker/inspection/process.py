@@ -10,7 +10,15 @@ from stoker.inspection.adapter_fit import load_adapter, why_other_base
 from stoker.inspection.failure import InspectionError
 from stoker.inspection.inspector import inspect
 from stoker.inspection.merge_plan import UnmergeableError, plan, why_unmergeable
-from stoker.inspection.messages import Ask, AskFit, AskPlan, Fit, Found, Question, Wanted
+from stoker.inspection.messages import (
+    Fit,
+    FitRequest,
+    InspectRequest,
+    InspectResult,
+    PlanRequest,
+    Question,
+    ReadRequest,
+)
 from stoker.models.tasks.registry import PIPELINES
 from stoker.store.blobs import Folder
 
@@ -26,7 +34,7 @@ class _Sent:
         return {path: size for path, (_, size) in self._files.items()}
 
     def read(self, path: str, offset: int, length: int) -> bytes:
-        return self._fetch(msgspec.json.encode(Wanted(path, offset, length)))
+        return self._fetch(msgspec.json.encode(ReadRequest(path, offset, length)))
 
 
 def answer(question: bytes, fetch: Fetch) -> bytes:
@@ -34,23 +42,23 @@ def answer(question: bytes, fetch: Fetch) -> bytes:
     try:
         reply = _answered(msgspec.json.decode(question, type=Question), fetch)
     except InspectionError as error:
-        reply = Found(code=error.code, message=error.message, path=error.path)
+        reply = InspectResult(code=error.code, message=error.message, path=error.path)
     return msgspec.json.encode(reply)
 
 
-def _answered(asked: Question, fetch: Fetch) -> Found:
+def _answered(asked: Question, fetch: Fetch) -> InspectResult:
     match asked:
-        case Ask(root, files, pipeline):
+        case InspectRequest(root, files, pipeline):
             reader = Folder(Path(root)).files(files) if root else _Sent(files, fetch)
-            return Found(inspection=inspect(reader, pipeline, PIPELINES))
-        case AskFit(adapter, base, why_unshared):
-            return Found(fit=_fit(_paths(adapter), Path(base), why_unshared))
-        case AskPlan(adapter, base, building, is_single):
+            return InspectResult(inspection=inspect(reader, pipeline, PIPELINES))
+        case FitRequest(adapter, base, why_unshared):
+            return InspectResult(fit=_fit(_paths(adapter), Path(base), why_unshared))
+        case PlanRequest(adapter, base, building, is_single):
             arguments = (_paths(adapter), Path(base), Path(building))
             try:
-                return Found(job=plan(*arguments, is_single=is_single))
+                return InspectResult(job=plan(*arguments, is_single=is_single))
             except UnmergeableError as error:
-                return Found(why_not=str(error))
+                return InspectResult(why_not=str(error))
 
 
 def _fit(adapter: Mapping[str, Path], base: Path, why_unshared: str) -> Fit:

@@ -15,8 +15,8 @@ from stoker.models.stages.sentence_modules import (
     PROMPTS,
     WEIGHTED,
     WEIGHTS,
+    FolderUnfitError,
     Read,
-    UnfitError,
 )
 
 FEATURE_EXTRACTION = "feature-extraction"
@@ -53,7 +53,7 @@ def _described(read: Callable[[Read], T], files: FileSet) -> T:
     """
     try:
         return read(lambda path: load_json(files, path) if path in files else {})
-    except UnfitError as error:
+    except FolderUnfitError as error:
         raise InspectionError(FailureCode.UNSUPPORTED_MODEL, str(error), error.path) from None
 
 

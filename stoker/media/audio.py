@@ -39,7 +39,7 @@ _CHUNK = 1 << 16
 Samples = NDArray[numpy.float32]
 
 
-class Sound(NamedTuple):
+class DecodedSound(NamedTuple):
     samples: Samples
     timeline: Timeline
     """Positions of the samples in their container."""
@@ -50,7 +50,7 @@ def decode(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) ->
     return decode_timed(data, sampling_rate, limits).samples
 
 
-def decode_timed(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) -> Sound:
+def decode_timed(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) -> DecodedSound:
     """Decodes the first sound of a file: float32 of shape (samples,), from -1 to 1, at
     `sampling_rate` Hz.
 
@@ -84,7 +84,7 @@ def decode_timed(data: bytes | memoryview, sampling_rate: int, limits: MediaLimi
             timeline = Timeline()
             begin_s = (file.start_time or 0) / av.time_base
             placed = _placed(chain([first], frames), rate, begin_s, timeline)
-            return Sound(_finish(_mono(placed, rate, limits), rate, sampling_rate), timeline)
+            return DecodedSound(_finish(_mono(placed, rate, limits), rate, sampling_rate), timeline)
 
 
 def _placed(frames: Iterable[Any], rate: int, begin_s: float, timeline: Timeline) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 T = TypeVar("T")
 
-Builder = Callable[["Parts"], Any]
+Builder = Callable[["ServerParts"], Any]
 """Function that builds a part from other parts. Its return annotation is the type of the part."""
 
 
@@ -13,7 +13,7 @@ class MissingPartError(LookupError):
     """Raised for a part that no resource builds."""
 
 
-class Parts:
+class ServerParts:
     """Registry of parts. Each part is built at its first request, after the parts that it needs."""
 
     def __init__(self) -> None:

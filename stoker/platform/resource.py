@@ -18,25 +18,25 @@ from fastapi import APIRouter
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel
 
-from stoker.platform.jobs.kind import Kind
-from stoker.platform.jobs.runner import Runner
-from stoker.platform.parts import Builder, Parts
+from stoker.platform.jobs.kind import JobKind
+from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.parts import Builder, ServerParts
 from stoker.runtime.listening import RuntimeListener
 from stoker.store.db import Session
 from stoker.store.tables.jobs import Job
 
-Step = Callable[[Parts], Coroutine[Any, Any, None]]
-TimedStep = Callable[[Parts, datetime], Coroutine[Any, Any, None]]
+Step = Callable[[ServerParts], Coroutine[Any, Any, None]]
+TimedStep = Callable[[ServerParts, datetime], Coroutine[Any, Any, None]]
 """Step of the janitor. Its second argument is the current time."""
 Source = Callable[[], Awaitable[Iterable[Metric]]]
 """Function that returns metrics. It is called on the event loop for each scrape."""
 
 
-async def _nothing(_parts: Parts) -> None:
+async def _nothing(_parts: ServerParts) -> None:
     return None
 
 
-async def _nothing_due(_parts: Parts, _now: datetime) -> None:
+async def _nothing_due(_parts: ServerParts, _now: datetime) -> None:
     return None
 
 
@@ -49,10 +49,10 @@ class JobQueue:
     kind: str
     """Label of the jobs in the metric `stoker_jobs`."""
     table: type[Job]
-    runner: Callable[[Parts], Runner[Any, Any]]
-    work: Callable[[Parts], Kind[Any, Any]]
+    runner: Callable[[ServerParts], JobRunner[Any, Any]]
+    work: Callable[[ServerParts], JobKind[Any, Any]]
 
-    async def run(self, parts: Parts) -> None:
+    async def run(self, parts: ServerParts) -> None:
         """Works on the jobs until it is cancelled."""
         await self.runner(parts).run(self.work(parts))
 
@@ -90,10 +90,12 @@ class EventObjects:
     kind: str
     """Name of the event that shows an object."""
     table: type[Any]
-    read: Callable[[Parts, Session, Collection[str]], Awaitable[Sequence[tuple[Any, BaseModel]]]]
+    read: Callable[
+        [ServerParts, Session, Collection[str]], Awaitable[Sequence[tuple[Any, BaseModel]]]
+    ]
     """Returns the existing rows with these ids, each with its representation."""
     related: Mapping[type[Any], Related] = field(default_factory=dict[type[Any], Related])
-    progress: Callable[[Parts], Mapping[str, float]] | None = None
+    progress: Callable[[ServerParts], Mapping[str, float]] | None = None
     """Returns the progress of running objects from 0 to 1. No row shows it."""
     is_for_deployment_keys: bool = False
     """True if keys of the row's deployment may see the object."""
@@ -123,15 +125,15 @@ class Resource:
     peer_tasks: Mapping[str, Step] = field(default_factory=dict[str, Step])
     """Background tasks that run only if other servers may share the database."""
     jobs: JobQueue | None = None
-    listeners: Callable[[Parts], Sequence[RuntimeListener]] = lambda _parts: ()
-    metrics: Callable[[Parts], Sequence[Source]] = lambda _parts: ()
+    listeners: Callable[[ServerParts], Sequence[RuntimeListener]] = lambda _parts: ()
+    metrics: Callable[[ServerParts], Sequence[Source]] = lambda _parts: ()
     upkeep: Upkeep = field(default_factory=Upkeep)
     catch_up: Step = _nothing
     """Applies changes by other servers. Runs every second if servers may share the database."""
     peer_lost: Step = _nothing
     """Takes over the work of a lost server."""
     events: EventObjects | None = None
-    end_streams: Callable[[Parts], None] = lambda _parts: None
+    end_streams: Callable[[ServerParts], None] = lambda _parts: None
     """Ends all streams because the server stops. Streams may last for days, so the server does not
     wait for them.
     """

@@ -1,11 +1,11 @@
 """Returns the loaded adapter that a request names."""
 
-from stoker.models.adapters.applying import Adapter, Adapters, UnfitError
-from stoker.models.adapters.lora import FormatError
+from stoker.models.adapters.applying import Adapters, AdapterUnfitError, LoadedAdapter
+from stoker.models.adapters.lora import AdapterFormatError
 from stoker.models.stages.base import InputError
 
 
-def adapted(adapters: Adapters | None, name: str) -> Adapter | None:
+def adapted(adapters: Adapters | None, name: str) -> LoadedAdapter | None:
     """Returns the adapter with this name, or None if the name is empty.
 
     Raises `InputError` if the model cannot have the adapter.
@@ -16,7 +16,7 @@ def adapted(adapters: Adapters | None, name: str) -> Adapter | None:
         raise _unfit("its engine does not support adapters.")
     try:
         return adapters.get(name)
-    except (FormatError, UnfitError) as error:
+    except (AdapterFormatError, AdapterUnfitError) as error:
         raise _unfit(str(error)) from error
 
 

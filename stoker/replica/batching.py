@@ -38,7 +38,7 @@ def cost(length: int, fixed: int) -> int:
 
 
 @dataclass(eq=False)
-class Entry:
+class QueuedSample:
     """Sample that waits for the engine, with its request and its place in it."""
 
     request_id: int
@@ -62,14 +62,14 @@ class BatchQueue:
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self._entries: list[Entry] = []
+        self._entries: list[QueuedSample] = []
         self._turn = 0
         """Turn of the last batch."""
         self._turns = Turns()
         self._changed = threading.Condition()
         self._closed = self._woken = False
 
-    def put(self, entries: Sequence[Entry], party: str = "") -> None:
+    def put(self, entries: Sequence[QueuedSample], party: str = "") -> None:
         """Adds the samples of one input: one per turn, starting with the next turn.
 
         Args:
@@ -112,7 +112,7 @@ class BatchQueue:
             self._woken = False
             return bool(self._entries) or not self._closed
 
-    def take(self) -> list[Entry]:
+    def take(self) -> list[QueuedSample]:
         """Returns the next batch, or an empty list if no work waits.
 
         The batch always contains the oldest entry of the earliest turn of the next key, so that
@@ -127,7 +127,7 @@ class BatchQueue:
             self._entries = [entry for entry in self._entries if id(entry) not in chosen]
             return batch
 
-    def _in_turn(self) -> list[Entry]:
+    def _in_turn(self) -> list[QueuedSample]:
         """Returns the entries, with the one that must run next in front."""
         party = self._turns.next(dict.fromkeys(entry.party for entry in self._entries))
         first = next(entry for entry in self._entries if entry.party == party)
@@ -157,7 +157,7 @@ class Turns:
         return chosen
 
 
-def choose(entries: Sequence[Entry], budget: int) -> list[Entry]:
+def choose(entries: Sequence[QueuedSample], budget: int) -> list[QueuedSample]:
     """Returns the batch of the first entry, with that entry in front.
 
     The entries nearest to it in length are split so that all their passes together take the least

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from stoker.models.engines import rounding
-from stoker.models.engines.openvino import IN_STEPS, Form, Verdict
+from stoker.models.engines.openvino import IN_STEPS, ConversionVerdict, ConvertedForm
 from stoker.models.engines.precision import stored_dtype
 from stoker.models.engines.probing import (
     CALIBRATED_BY,
@@ -65,12 +65,14 @@ def convert(job: Conversion) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         stored = str(stored_dtype(Path(job.model_dir)) or "").removeprefix("torch.")
-        verdict = Verdict([_form(job, folder)], is_rounded=is_rounding(job), stored=stored)
+        verdict = ConversionVerdict(
+            [_form(job, folder)], is_rounded=is_rounding(job), stored=stored
+        )
     except NotExportableError as error:
-        verdict = Verdict([], str(error))
+        verdict = ConversionVerdict([], str(error))
     except Exception as error:
         log.exception("conversion failed")
-        verdict = Verdict([], f"The conversion failed with {type(error).__name__}.")
+        verdict = ConversionVerdict([], f"The conversion failed with {type(error).__name__}.")
     log.info("converted: %s", verdict)
     verdict.write(folder)
 
@@ -80,11 +82,11 @@ def is_rounding(job: Conversion) -> bool:
     return job.in_int8 or job.weight_format is not None
 
 
-def _form(job: Conversion, folder: Path) -> Form:
+def _form(job: Conversion, folder: Path) -> ConvertedForm:
     model_dir = Path(job.model_dir)
     if job.pipeline in GENERATING:
         export(model_dir, folder, threads=job.threads, weight_format=job.weight_format)
-        return Form(GENERATE, IR, {}, ["logits"])
+        return ConvertedForm(GENERATE, IR, {}, ["logits"])
     stages = STAGES[job.pipeline](model_dir)
     stages.limits = job.limits
     engine = TorchEngine("cpu", "float32", job.threads)
@@ -95,7 +97,7 @@ def _form(job: Conversion, folder: Path) -> Form:
     if stages.steps:
         stages.steps.export(engine.model, folder)
         _round(job, engine, folder)
-        return Form(IN_STEPS, "", {}, [])
+        return ConvertedForm(IN_STEPS, "", {}, [])
     sample = stages.probe(EXPORTED_TOKENS)
     if sample is None:
         raise NotExportableError("The model has no sample input for a comparison.")
@@ -124,7 +126,7 @@ def _round(job: Conversion, engine: TorchEngine, folder: Path) -> None:
 
 
 @torch.no_grad()
-def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
+def _exported(engine: TorchEngine, sample: Sample, path: Path) -> ConvertedForm:
     """Writes the OpenVINO IR of the engine's pass for samples like this one."""
     started = time.perf_counter()
     batch = batch_of(engine, sample, _EXPORTED_BATCH)
@@ -155,7 +157,7 @@ def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
         ]
         for (name, value), model_input in zip(batch.items(), model.inputs, strict=True)
     }
-    return Form(repr(sample.call), path.name, shapes, outputs, _layers(program))
+    return ConvertedForm(repr(sample.call), path.name, shapes, outputs, _layers(program))
 
 
 def _layers(program: torch.export.ExportedProgram) -> dict[str, str]:

@@ -11,13 +11,13 @@ from stoker.models.engines.interface import Engine
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.adoption import Adoption
-from stoker.replica.batching import BatchQueue, Entry
+from stoker.replica.batching import BatchQueue, QueuedSample
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
 from stoker.replica.named_thread import NamedThread
 from stoker.replica.passes import Passes
 from stoker.replica.replies import Replies
-from stoker.replica.task_request import TaskRequest
+from stoker.replica.task_request import RequestState
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Execution
 
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 _IDLE_S = 0.25
 
 
-class Listener(Protocol):
+class SampleListener(Protocol):
     """Receives the results of samples on the engine's thread. It must not delay that thread."""
 
-    def following(self, entry: Entry, output: Mapping[str, Any]) -> list[Entry]:
+    def following(self, entry: QueuedSample, output: Mapping[str, Any]) -> list[QueuedSample]:
         """Returns the entries that can be queued now that an entry has an output.
 
         The entry with the same position continues the passed entry. Runs entirely on the engine's
@@ -37,15 +37,15 @@ class Listener(Protocol):
         """
         ...
 
-    def finished(self, batch: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
+    def finished(self, batch: Sequence[QueuedSample], outputs: Sequence[Mapping[str, Any]]) -> None:
         """Receives entries that have their outputs, one output each."""
         ...
 
-    def partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
+    def partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
         """Receives part of a sample's output to send on. More follows."""
         ...
 
-    def failed(self, entry: Entry) -> None:
+    def failed(self, entry: QueuedSample) -> None:
         """Receives an entry with a sample that the model failed on when it ran alone. The error is
         logged.
         """
@@ -66,7 +66,7 @@ class EngineThread:
         counters: Counters,
         passes: Passes,
         replies: Replies,
-        listener: Listener,
+        listener: SampleListener,
     ) -> None:
         self._engine = engine
         self._stages = stages
@@ -127,7 +127,7 @@ class EngineThread:
         self._calibration.begin(self._engine.name)
         self._queue.budget = self._calibration.budget
 
-    def _run_batch(self, batch: Sequence[Entry]) -> None:
+    def _run_batch(self, batch: Sequence[QueuedSample]) -> None:
         with self._flight.running.of(entry.request_id for entry in batch):
             _enter(batch, "forward")
             watch = _BatchWatch(batch, self._pulse, self._replies, self._listener)
@@ -144,7 +144,7 @@ class EngineThread:
         self._counters.passed(len(batch), seconds := time.perf_counter() - started)
         _enter(batch, "finish")
         log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
-        ended: list[Entry] = []
+        ended: list[QueuedSample] = []
         last: list[Mapping[str, Any]] = []
         for entry, output in zip(batch, outputs, strict=True):
             if not self._continue(entry, output):
@@ -152,7 +152,7 @@ class EngineThread:
                 last.append(output)
         self._listener.finished(ended, last)
 
-    def _continue(self, entry: Entry, output: Mapping[str, Any]) -> bool:
+    def _continue(self, entry: QueuedSample, output: Mapping[str, Any]) -> bool:
         """Queues the entries that follow an output. Returns True if they continue the entry."""
         try:
             following = self._listener.following(entry, output)
@@ -166,7 +166,7 @@ class EngineThread:
         self._listener.partial(entry, output)
         return True
 
-    def _isolate(self, batch: Sequence[Entry]) -> None:
+    def _isolate(self, batch: Sequence[QueuedSample]) -> None:
         """Runs a failed batch's entries one by one, so that only the bad one fails."""
         if len(batch) == 1:
             self._listener.failed(batch[0])
@@ -176,7 +176,7 @@ class EngineThread:
                 self._run_batch([entry])
 
 
-def _enter(batch: Sequence[Entry], phase: str) -> None:
+def _enter(batch: Sequence[QueuedSample], phase: str) -> None:
     for request in dict.fromkeys(entry.owner for entry in batch):
         request.phases.enter(phase)
 
@@ -185,7 +185,11 @@ class _BatchWatch(Watch):
     """Listens to the engine while it computes one batch."""
 
     def __init__(
-        self, batch: Sequence[Entry], pulse: Pulse, replies: Replies, listener: Listener
+        self,
+        batch: Sequence[QueuedSample],
+        pulse: Pulse,
+        replies: Replies,
+        listener: SampleListener,
     ) -> None:
         self._batch = batch
         self._pulse = pulse
@@ -198,7 +202,7 @@ class _BatchWatch(Watch):
         if not waiting:
             raise AbandonedError
         for entry in waiting:
-            request: TaskRequest = entry.owner
+            request: RequestState = entry.owner
             request.fractions[entry.item, entry.position] = fraction
         for request in dict.fromkeys(entry.owner for entry in waiting):
             if (share := request.progress()) is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.models.stages.base import InputError
-from stoker.wire.protocol import Failure, LoadFailed
+from stoker.wire.protocol import LoadFailed, RequestFailure
 
 log = logging.getLogger(__name__)
 
@@ -107,17 +107,17 @@ NO_NUMBERS = Step(
 WRITE_ANSWER = Step("an answer could not be written", "The answer was unreadable.")
 
 
-def failure(request_id: int, step: Step, error: Exception, place: Place) -> Failure:
+def failure(request_id: int, step: Step, error: Exception, place: Place) -> RequestFailure:
     """Returns the answer to a request with a step that raised an error."""
     if step.reads_input and isinstance(error, InputError):
-        return Failure(request_id, error.code, error.message, place(error))
+        return RequestFailure(request_id, error.code, error.message, place(error))
     log.error(step.logged, exc_info=error)
     return model_failure(request_id, step.message, place(None))
 
 
-def model_failure(request_id: int, message: str, param: str | None = None) -> Failure:
+def model_failure(request_id: int, message: str, param: str | None = None) -> RequestFailure:
     """Returns the answer to a request that the model failed on."""
-    return Failure(request_id, "inference_failed", message, param)
+    return RequestFailure(request_id, "inference_failed", message, param)
 
 
 def load_failure(error: Exception, folder: str = "") -> LoadFailed:

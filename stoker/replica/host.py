@@ -44,7 +44,7 @@ from stoker.wire.host_messages import (
     Signal,
     Try,
 )
-from stoker.wire.protocol import Conversion, ReplicaSpec, Trial
+from stoker.wire.protocol import Conversion, ConversionTrial, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ def _convert(job: Conversion) -> int:
     return conversion.run(job)
 
 
-def _try_out(job: Trial) -> int:
+def _try_out(job: ConversionTrial) -> int:
     from stoker.replica import trial
 
     replica.configure_log(job.id, job.log_path)

@@ -26,7 +26,7 @@ from stoker.replica.sequences import Sequences
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import TOOLS_FIELD
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, Failure, Generate, Send, Sharing
+from stoker.wire.protocol import Execution, Generate, RequestFailure, Send, Sharing
 
 
 class LanguageWorker:
@@ -203,7 +203,7 @@ class LanguageWorker:
             end = request.writer.end(request.usage)
             self._replies.result(request.id, end, request.counts, request.phases.end())
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: RequestFailure) -> None:
         request = self._close(failure.id)
         if request is None:
             return
@@ -233,14 +233,14 @@ class LanguageWorker:
         self._model_thread.forget(ended)
 
 
-def _failure(choice: Choice, output: Output) -> Failure | None:
+def _failure(choice: Choice, output: Output) -> RequestFailure | None:
     """Returns the failure for the client if the model could not continue."""
     request = choice.request
     if not output.error:
         return None
     if output.form:
         field = TOOLS_FIELD if choice.calls else request.generation.form_field
-        return Failure(request.id, "invalid_request", output.error, field)
+        return RequestFailure(request.id, "invalid_request", output.error, field)
     return failures.model_failure(request.id, output.error)
 
 

@@ -2,7 +2,15 @@
 
 from collections.abc import Sequence
 
-from stoker.wire.protocol import Adopted, Cancelled, Failure, Parts, Progress, Result, Send
+from stoker.wire.protocol import (
+    Adopted,
+    Cancelled,
+    Parts,
+    Progress,
+    RequestFailure,
+    RequestResult,
+    Send,
+)
 
 
 class Replies:
@@ -26,9 +34,9 @@ class Replies:
         self, request_id: int, content: bytes, counts: dict[str, int], times: dict[str, int]
     ) -> None:
         """Sends the answer, or the rest of a streamed one."""
-        self._send(Result(request_id, counts, times), content)
+        self._send(RequestResult(request_id, counts, times), content)
 
-    def failure(self, failure: Failure) -> None:
+    def failure(self, failure: RequestFailure) -> None:
         self._send(failure, None)
 
     def adopted(self, is_taken: bool) -> None:

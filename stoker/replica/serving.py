@@ -101,10 +101,10 @@ def _stages(
 ) -> Serving:
     from stoker.models.engines.openmp import on_passing_thread
     from stoker.replica.calibration import Calibration
-    from stoker.replica.worker import Worker
+    from stoker.replica.worker import TaskWorker
 
     engine, stages, adapters = on_passing_thread(lambda: _loaded(spec, progress))
-    return Worker(
+    return TaskWorker(
         engine,
         stages,
         send,

@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.models.stages.base import InputError, StreamWriter
 from stoker.models.tasks.registry import WORKS
-from stoker.replica.batching import Entry
+from stoker.replica.batching import QueuedSample
 from stoker.wire.phases import Phases
 from stoker.wire.protocol import Work
 
@@ -26,8 +26,8 @@ class NoNumbersError(ValueError):
 
 
 @dataclass(eq=False)
-class TaskRequest:
-    """State of a request, shared by the threads of its `Worker`."""
+class RequestState:
+    """State of a request, shared by the threads of its `TaskWorker`."""
 
     work: Work
     missing: int = field(init=False)
@@ -39,8 +39,8 @@ class TaskRequest:
     outputs: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
     """Maps an item to one output per sample. None until it arrives."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    """Counts of the completed work, as `Result.counts`."""
-    held: dict[int, list[Entry]] = field(default_factory=dict[int, list[Entry]])
+    """Counts of the completed work, as `RequestResult.counts`."""
+    held: dict[int, list[QueuedSample]] = field(default_factory=dict[int, list[QueuedSample]])
     """Maps an item to its samples that wait for the first output of its first sample."""
     samples: int = 0
     """Number of samples of the prepared items."""

@@ -22,7 +22,7 @@ from stoker.models.engines.agreement import (
     LEAST_LABELS,
     Agreement,
 )
-from stoker.models.engines.openvino import Converted, Verdict, opened
+from stoker.models.engines.openvino import ConversionVerdict, Converted, opened
 from stoker.models.engines.probing import (
     LONG_TOKENS,
     PROBED_TOKENS,
@@ -40,7 +40,7 @@ from stoker.models.stages.stateful import NotExportableError
 from stoker.models.tasks.registry import GENERATING, STAGES
 from stoker.replica import walls
 from stoker.replica.conversion import NICENESS
-from stoker.wire.protocol import Precision, Trial, TrialVerdict, sign_of
+from stoker.wire.protocol import ConversionTrial, Precision, TrialVerdict, sign_of
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +54,11 @@ PASSES, TIMED_S = 4, 6.0
 """Number of timed passes of both, and the seconds after which two passes suffice."""
 
 
-class FailedError(Exception):
+class TrialFailedError(Exception):
     """The model is not fit to serve. The message explains why."""
 
 
-def run(job: Trial) -> int:
+def run(job: ConversionTrial) -> int:
     """Tries the model and writes the verdict. Returns the process's exit code."""
     walls.around_trial(job)
     os.nice(NICENESS)
@@ -66,11 +66,11 @@ def run(job: Trial) -> int:
     return 0
 
 
-def try_out(job: Trial) -> None:
+def try_out(job: ConversionTrial) -> None:
     """Tries the model in this process and writes the verdict."""
     try:
         verdict = _tried(job)
-    except (FailedError, NotExportableError) as error:
+    except (TrialFailedError, NotExportableError) as error:
         verdict = TrialVerdict(passed=False, reason=str(error))
     except Exception as error:
         log.exception("trial failed")
@@ -84,9 +84,9 @@ def try_out(job: Trial) -> None:
     part.replace(path)
 
 
-def _tried(job: Trial) -> TrialVerdict:
+def _tried(job: ConversionTrial) -> TrialVerdict:
     if job.execution.precision == "bf16" and not _computes_in_bf16():
-        raise FailedError("This processor does not compute in bfloat16.")
+        raise TrialFailedError("This processor does not compute in bfloat16.")
     sign = Path(sign_of(job.verdict_path))
     if job.pipeline in GENERATING:
         return _language_model(job, sign.touch)
@@ -101,14 +101,14 @@ def _computes_in_bf16() -> bool:
 
 def _accepted(found: float, precision: Precision) -> float:
     if not found <= TOLERANCES[precision]:
-        raise FailedError(f"It differs from torch by {found:.1e}.")
+        raise TrialFailedError(f"It differs from torch by {found:.1e}.")
     return found
 
 
 # --- language models ---
 
 
-def _language_model(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
+def _language_model(job: ConversionTrial, alive: Callable[[], None]) -> TrialVerdict:
     execution = job.execution
     folder = Path(execution.folder)
     runner = OpenVinoRunner(
@@ -128,7 +128,7 @@ def _language_model(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
 
 
 @torch.inference_mode()
-def _stages(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
+def _stages(job: ConversionTrial, alive: Callable[[], None]) -> TrialVerdict:
     folder = Path(job.model_dir)
     stages = STAGES[job.pipeline](folder)
     stages.limits = job.limits
@@ -139,10 +139,10 @@ def _stages(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
     lengths = PROBED_TOKENS if stages.padding else PROBED_TOKENS[:1]
     samples = [sample for sample in map(stages.probe, lengths) if sample is not None]
     if not samples:
-        raise FailedError("The model has no sample input for a comparison.")
+        raise TrialFailedError("The model has no sample input for a comparison.")
     forms = opened(job.execution, stages, job.threads)
     alive()
-    if Verdict.read(Path(job.execution.folder)).is_rounded:
+    if ConversionVerdict.read(Path(job.execution.folder)).is_rounded:
         verdict = _agreed(forms, engine, samples, job.execution.precision, alive)
     else:
         worst = max(_differs(form, engine, samples, PROBED_BATCHES, alive) for form in forms)
@@ -172,23 +172,23 @@ def _agreed(
             for size in PROBED_BATCHES:
                 batch = batch_of(engine, sample, size)
                 if not form.fits(sample.call, batch):
-                    raise FailedError("The converted model accepts only one input size.")
+                    raise TrialFailedError("The converted model accepts only one input size.")
                 ours, theirs = form.beside(engine, sample.call, batch)
                 if is_example:
                     agreement.add(*(_read(engine.stages, sample, one) for one in (ours, theirs)))
                 alive()
     least = LEAST_COSINE if precision == "i8" else LEAST_COSINE_OF_WEIGHTS
     if not math.isfinite(agreement.difference):
-        raise FailedError(
+        raise TrialFailedError(
             "The rounded model computes values that are not numbers, or of another shape."
         )
     if not agreement.cosine >= least:
-        raise FailedError(
+        raise TrialFailedError(
             "The rounded model's answers differ from torch's: the lowest cosine is "
             f"{agreement.cosine:.3f}, and it must be at least {least:g}."
         )
     if agreement.labels < LEAST_LABELS:
-        raise FailedError(
+        raise TrialFailedError(
             f"After rounding, {agreement.labels:.1%} of the labels that led clearly stay on "
             f"top, but at least {LEAST_LABELS:.0%} must."
         )
@@ -225,14 +225,14 @@ def _differs(
         for size in sizes:
             batch = batch_of(engine, sample, size)
             if not form.fits(sample.call, batch):
-                raise FailedError("The converted model accepts only one input size.")
+                raise TrialFailedError("The converted model accepts only one input size.")
             ours = tensors(form(sample.call, batch))
             worst = max(worst, difference(ours, tensors(engine.run(sample.call, batch))))
             alive()
     return worst
 
 
-def _in_bf16(job: Trial, folder: Path, stages: Stages) -> TorchEngine:
+def _in_bf16(job: ConversionTrial, folder: Path, stages: Stages) -> TorchEngine:
     engine = TorchEngine("cpu", "bfloat16", job.threads)
     engine.load(folder, stages, lambda _fraction, _step: None)
     return engine

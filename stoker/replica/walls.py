@@ -6,7 +6,7 @@ from typing import Any
 
 from stoker.sandbox import Standing, Walls, confine, places
 from stoker.sandbox.written import most_written
-from stoker.wire.protocol import Cell, Conversion, ReplicaSpec, Trial
+from stoker.wire.protocol import Cell, Conversion, ConversionTrial, ReplicaSpec
 
 
 def around_replica(spec: ReplicaSpec) -> Standing:
@@ -40,7 +40,7 @@ def around_conversion(job: Conversion) -> Standing:
     return _confined(job.cell, job.model_dir, writes=[folder])
 
 
-def around_trial(job: Trial) -> Standing:
+def around_trial(job: ConversionTrial) -> Standing:
     return _confined(job.cell, job.model_dir, writes=[Path(job.execution.folder)])
 
 

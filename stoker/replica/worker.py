@@ -15,7 +15,7 @@ from stoker.models.stages import known_tokens
 from stoker.models.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
-from stoker.replica.batching import BatchQueue, Entry
+from stoker.replica.batching import BatchQueue, QueuedSample
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters
 from stoker.replica.engine_thread import EngineThread
@@ -24,15 +24,15 @@ from stoker.replica.open_requests import OpenRequests
 from stoker.replica.passes import Passes
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
-from stoker.replica.task_request import NoNumbersError, TaskRequest
+from stoker.replica.task_request import NoNumbersError, RequestState
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, Failure, Send, Sharing, Work
+from stoker.wire.protocol import Execution, RequestFailure, Send, Sharing, Work
 
 log = logging.getLogger(__name__)
 
 
-class Worker:
+class TaskWorker:
     """`Serving` of a task's model. A request has items, each with samples for the engine."""
 
     cache_usage: float | None = None
@@ -65,7 +65,7 @@ class Worker:
         self.sharing: Sharing | None = stages.sharing
         self.notices: Sequence[Notice] = stages.notices
         self.counters = Counters()
-        self._requests: OpenRequests[TaskRequest] = OpenRequests()
+        self._requests: OpenRequests[RequestState] = OpenRequests()
         self._queue = BatchQueue(calibration.budget)
         self._side: QueueThread[Callable[[], None]] = QueueThread(
             "side", lambda task: task(), self.counters
@@ -112,7 +112,7 @@ class Worker:
         return self._calibration.news()
 
     def submit(self, message: Work) -> None:
-        request = TaskRequest(message)
+        request = RequestState(message)
         self._requests.open(request)
         for index in range(len(message.items)):
             self._side.put(lambda index=index: self._prepare(request, index), message.key)
@@ -127,7 +127,7 @@ class Worker:
 
     # --- the side thread ---
 
-    def _prepare(self, request: TaskRequest, index: int) -> None:
+    def _prepare(self, request: RequestState, index: int) -> None:
         if request.done:
             return
         work = request.work
@@ -152,8 +152,10 @@ class Worker:
             request.work.key,
         )
 
-    def _entry(self, request: TaskRequest, item: int, position: int, sample: Sample) -> Entry:
-        return Entry(
+    def _entry(
+        self, request: RequestState, item: int, position: int, sample: Sample
+    ) -> QueuedSample:
+        return QueuedSample(
             request.id,
             item,
             position,
@@ -172,20 +174,22 @@ class Worker:
             samples, stages.embedded, tokenizer, stages.config, item=item, parameters=parameters
         )
 
-    def _begin(self, request: TaskRequest, samples: Sequence[Sample]) -> None:
+    def _begin(self, request: RequestState, samples: Sequence[Sample]) -> None:
         work = request.work
         request.writer = self._stages.writer(work.parameters, work.finishing)
         if request.writer:
             self._send_part(request, request.writer.begin(samples))
 
-    def _send_part(self, request: TaskRequest, content: bytes) -> None:
+    def _send_part(self, request: RequestState, content: bytes) -> None:
         if content and not request.done:
             self._replies.parts([(request.id, content)])
 
-    def _finish(self, entries: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
+    def _finish(
+        self, entries: Sequence[QueuedSample], outputs: Sequence[Mapping[str, Any]]
+    ) -> None:
         with self._flight.preparing.of(entry.request_id for entry in entries):
             for entry, output in zip(entries, outputs, strict=True):
-                request: TaskRequest = entry.owner
+                request: RequestState = entry.owner
                 if request.done:
                     continue
                 request.add(entry.item, entry.position, output)
@@ -195,7 +199,7 @@ class Worker:
                 elif request.waiting[entry.item] == 0:
                     self._finish_item(request, entry.item)
 
-    def _count(self, request: TaskRequest, output: Mapping[str, Any]) -> None:
+    def _count(self, request: RequestState, output: Mapping[str, Any]) -> None:
         try:
             for name, value in self._stages.counts(output).items():
                 request.counts[name] = request.counts.get(name, 0) + value
@@ -203,7 +207,7 @@ class Worker:
             # A failed count must not fail the answer.
             log.exception("output could not be counted")
 
-    def _write(self, request: TaskRequest, writer: StreamWriter) -> None:
+    def _write(self, request: RequestState, writer: StreamWriter) -> None:
         """Sends the outputs that arrived, in the samples' order."""
         try:
             while (output := request.next_output()) is not None:
@@ -215,15 +219,15 @@ class Worker:
         if rest is not None:
             self._answer(request, rest)
 
-    def _write_partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
-        request: TaskRequest = entry.owner
+    def _write_partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
+        request: RequestState = entry.owner
         if request.writer and not request.done:
             try:
                 self._send_part(request, request.writer.partial(entry.position, output))
             except Exception:
                 log.exception("partial output could not be sent; continuing without it")
 
-    def _finish_item(self, request: TaskRequest, index: int) -> None:
+    def _finish_item(self, request: RequestState, index: int) -> None:
         outputs = request.outputs.pop(index)
         try:
             request.results[index] = self._stages.postprocess(outputs, request.work.parameters)
@@ -245,21 +249,21 @@ class Worker:
 
     # --- the ends of a request ---
 
-    def _answer(self, request: TaskRequest, content: bytes) -> None:
+    def _answer(self, request: RequestState, content: bytes) -> None:
         if self._close(request.id):
             self._replies.result(request.id, content, request.counts, request.phases.end())
 
-    def _fail(self, request: TaskRequest, index: int, step: Step, error: Exception) -> None:
+    def _fail(self, request: RequestState, index: int, step: Step, error: Exception) -> None:
         def place(error: InputError | None) -> str:
             return request.place(index, error)
 
         self._end(failures.failure(request.id, step, error, place))
 
-    def _end(self, failure: Failure) -> None:
+    def _end(self, failure: RequestFailure) -> None:
         if self._close(failure.id):
             self._replies.failure(failure)
 
-    def _close(self, request_id: int) -> TaskRequest | None:
+    def _close(self, request_id: int) -> RequestState | None:
         """Removes and returns a request to answer it. None if it was answered or cancelled
         before.
         """
@@ -267,10 +271,10 @@ class Worker:
             self._queue.drop(request_id)
         return request
 
-    # --- on the engine's thread (see `Listener`) ---
+    # --- on the engine's thread (see `SampleListener`) ---
 
-    def following(self, entry: Entry, output: Mapping[str, Any]) -> list[Entry]:
-        request: TaskRequest = entry.owner
+    def following(self, entry: QueuedSample, output: Mapping[str, Any]) -> list[QueuedSample]:
+        request: RequestState = entry.owner
         if request.done:
             return []
         next_sample = self._stages.following(output)
@@ -284,13 +288,13 @@ class Worker:
             sample.adapter = entry.sample.adapter
         return [self._entry(request, entry.item, at, sample) for at, sample in samples]
 
-    def finished(self, batch: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
+    def finished(self, batch: Sequence[QueuedSample], outputs: Sequence[Mapping[str, Any]]) -> None:
         self._side.put(lambda: self._finish(batch, outputs))
 
-    def partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
+    def partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
         self._side.put(lambda: self._write_partial(entry, output))
 
-    def failed(self, entry: Entry) -> None:
+    def failed(self, entry: QueuedSample) -> None:
         place = entry.owner.place(entry.item, None)
         message = "The model failed on this input."
         failure = failures.model_failure(entry.request_id, message, place)

@@ -31,13 +31,13 @@ class Served:
     seconds: float
     """Seconds with that replica: queue, preparation and computation."""
     counts: Mapping[str, int]
-    """Amounts of processed work, as counted by the replica: `Result.counts` of the protocol."""
+    """Amounts of processed work, as counted by the replica: see `RequestResult.counts`."""
     version_id: str = ""
     """Version that answered. Empty if the deployment has no own version, such as an adapter."""
     is_copy: bool = False
     """True if a mirror answered and no caller waited for it."""
     times: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Durations of the replica's phases in microseconds: `Result.times`."""
+    """Durations of the replica's phases in microseconds: `RequestResult.times`."""
 
 
 class RuntimeListener:

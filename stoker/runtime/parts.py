@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Parts:
+class AnswerParts:
     """Parts of an answer that have arrived and were not read yet."""
 
     def __init__(self) -> None:

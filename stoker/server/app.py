@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 import stoker
 from stoker.base.config import MIB, Settings
 from stoker.inference.direct import DirectCalls
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.platform.web.context import Platform
 from stoker.platform.web.cors import CrossOrigin
@@ -82,7 +82,7 @@ def know_routes(app: FastAPI) -> None:
         route.matches({**nowhere})
 
 
-def _middleware(parts: Parts) -> list[Middleware]:
+def _middleware(parts: ServerParts) -> list[Middleware]:
     settings = parts.get(Platform).settings
     middleware: list[Middleware] = []
     if settings.public_url and urlsplit(settings.public_url).path.rstrip("/"):

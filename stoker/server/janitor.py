@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.platform.web import idempotency
 from stoker.platform.web.context import Platform
@@ -30,7 +30,7 @@ STRAYS_AGAIN_S = 300.0
 class Janitor:
     def __init__(
         self,
-        parts: Parts,
+        parts: ServerParts,
         *,
         clock: Callable[[], float] = time.monotonic,
         is_first: Callable[[], bool] = lambda: True,

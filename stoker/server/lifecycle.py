@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncGenerator
 from functools import partial
 
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.platform.web.context import Platform
 from stoker.server.background import Background, bounded
@@ -24,7 +24,7 @@ answer.
 
 
 @contextlib.asynccontextmanager
-async def running(parts: Parts) -> AsyncGenerator[None]:
+async def running(parts: ServerParts) -> AsyncGenerator[None]:
     """Runs the server: migrates the schema, starts the required replicas and the janitor."""
     try:
         await _begin(parts)
@@ -43,13 +43,13 @@ async def running(parts: Parts) -> AsyncGenerator[None]:
         await _end(parts)
 
 
-def end_streams(parts: Parts) -> None:
+def end_streams(parts: ServerParts) -> None:
     """Ends all streams because the server stops."""
     for resource in parts.get(Resources):
         resource.end_streams(parts)
 
 
-async def _begin(parts: Parts) -> None:
+async def _begin(parts: ServerParts) -> None:
     platform, resources = parts.get(Platform), parts.get(Resources)
     await platform.database.migrate()
     await platform.secret.agree(platform.database)
@@ -63,7 +63,7 @@ async def _begin(parts: Parts) -> None:
     _start(parts)
 
 
-def _start(parts: Parts) -> None:
+def _start(parts: ServerParts) -> None:
     """Starts all background tasks."""
     background, servers = parts.get(Background), parts.get(Servers)
     resources = parts.get(Resources)
@@ -81,13 +81,13 @@ def _start(parts: Parts) -> None:
         background.start(jobs.task, partial(jobs.run, parts))
 
 
-async def _take_over(parts: Parts) -> None:
+async def _take_over(parts: ServerParts) -> None:
     """Takes over the work of a lost server."""
     for resource in parts.get(Resources):
         await resource.peer_lost(parts)
 
 
-async def _end(parts: Parts) -> None:
+async def _end(parts: ServerParts) -> None:
     """Ends all parts. A step that does not answer does not block the next one."""
     platform, background = parts.get(Platform), parts.get(Background)
     resources = parts.get(Resources)

@@ -21,7 +21,7 @@ from stoker.base import logs
 from stoker.base.config import MIB, Settings
 from stoker.base.ids import Prefix, new_id
 from stoker.inspection import Inspectors
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.registry.deployments import adapters, versions
 from stoker.registry.deployments import repository as deployment_rows
 from stoker.registry.deployments.events import EventLog
@@ -46,7 +46,7 @@ from stoker.store.folder_lock import locked
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.deployments import Deployment
 from stoker.store.waiting import repeated
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.metering import Metering
 from stoker.wire.generation_request import AdapterName
@@ -86,9 +86,9 @@ class _Host:
             memory_bytes=settings.inspection_memory_mib * MIB,
             deadline_s=settings.inspection_timeout_s,
         )
-        quotas = Quotas(settings)
+        quotas = QuotaService(settings)
         self._folders = ModelFolders(settings, self._database, blobs, quotas, self._inspectors)
-        self._credits = Credits()
+        self._credits = CreditCheck()
         build: choose.Builder = choose.builder("local")
         self._runtime: Runtime = build(settings, self._folders, self._credits.exhausted)
         self._folders.copies.runs = self._folders.merged.runs = self._has_replicas

@@ -1,6 +1,6 @@
 """Applies changes by other servers of the same PostgreSQL to the work in progress on this one."""
 
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.store.waiting import repeated
 
@@ -8,7 +8,7 @@ LOOK_S = 1.0
 
 
 class PeerSync:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerParts) -> None:
         self._parts = parts
 
     async def run(self) -> None:

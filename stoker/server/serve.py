@@ -20,13 +20,13 @@ from fastapi.concurrency import run_in_threadpool
 from stoker import sandbox
 from stoker.base import logs
 from stoker.base.config import Settings
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.web.context import Platform
 from stoker.server.app import create_app, know_routes
 from stoker.server.edge.connections import Connections
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
-from stoker.server.edge.protocol import Connection
+from stoker.server.edge.protocol import HttpConnection
 from stoker.server.lifecycle import end_streams
 from stoker.server.telemetry.endpoints import Told, standalone
 from stoker.server.telemetry.loop_watch import LoopWatch
@@ -96,7 +96,7 @@ async def serving_metrics(
         await serving
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Server that ends with exit code 0 on SIGTERM. Uvicorn would raise the signal again."""
 
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
@@ -117,7 +117,7 @@ class Server(uvicorn.Server):
 
 def _protocol(connections: Connections) -> type[asyncio.Protocol]:
     """Returns the protocol factory that uvicorn calls for each connection."""
-    return cast("type[asyncio.Protocol]", partial(Connection, connections))
+    return cast("type[asyncio.Protocol]", partial(HttpConnection, connections))
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -159,7 +159,7 @@ async def _serve(settings: Settings, started: Started) -> None:
     gc.disable()
     app = create_app(settings)
     know_routes(app)
-    parts: Parts = app.state.parts
+    parts: ServerParts = app.state.parts
     metrics, loop_watch = parts.get(Metrics), parts.get(LoopWatch)
     limits = EdgeLimits.of(settings, raise_open_files())
     connections = Connections(limits)
@@ -177,7 +177,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
-    server = Server(config, partial(end_streams, parts))
+    server = HttpServer(config, partial(end_streams, parts))
 
     async def announce() -> None:
         # uvicorn has no event for this.

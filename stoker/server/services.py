@@ -1,7 +1,7 @@
 """Builds all parts of a server. Requests find them by type."""
 
 from stoker.base.config import Settings
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.platform.web.context import Platform
 from stoker.server.resources import RESOURCES
@@ -9,12 +9,12 @@ from stoker.server.telemetry import traces
 from stoker.server.telemetry.traces import Traces
 
 
-def build_services(settings: Settings, resources: Resources = RESOURCES) -> Parts:
+def build_services(settings: Settings, resources: Resources = RESOURCES) -> ServerParts:
     """Builds the parts of all resources, without starting them.
 
     Raises `MissingPartError` if a resource needs a part that no resource provides.
     """
-    parts = Parts()
+    parts = ServerParts()
     parts.add(Settings, settings)
     parts.add(Resources, resources)
     for resource in resources:

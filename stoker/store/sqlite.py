@@ -30,9 +30,9 @@ _Rows = list[Any]
 
 
 def create_engine(url: str) -> AsyncEngine:
-    async def connect() -> Connection:
+    async def connect() -> SqliteConnection:
         arguments, options = engine.dialect.create_connect_args(engine.url)
-        connection = Connection(*arguments, **options)
+        connection = SqliteConnection(*arguments, **options)
         await connection
         return connection
 
@@ -47,7 +47,7 @@ def create_engine(url: str) -> AsyncEngine:
     return engine
 
 
-class Connection(aiosqlite.Connection):
+class SqliteConnection(aiosqlite.Connection):
     """Connection that fetches the rows of each statement immediately, and begins a transaction with
     its first statement.
     """
@@ -108,7 +108,7 @@ class Connection(aiosqlite.Connection):
 class Cursor:
     """Implements only the cursor methods that SQLAlchemy uses. All rows are already fetched."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
         self.arraysize = 1
         self.description: Any = None

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from stoker.wire.protocol import Conversion, ReplicaSpec, Trial
+from stoker.wire.protocol import Conversion, ConversionTrial, ReplicaSpec
 
 
 class Fork(msgspec.Struct, frozen=True, tag="fork"):
@@ -16,7 +16,7 @@ class Convert(msgspec.Struct, frozen=True, tag="convert"):
 
 
 class Try(msgspec.Struct, frozen=True, tag="try"):
-    job: Trial
+    job: ConversionTrial
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):

@@ -74,7 +74,7 @@ class Sharing(StrEnum):
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """Execution of a model on OpenVINO, as verified by a `Trial`."""
+    """Execution of a model on OpenVINO, as verified by a `ConversionTrial`."""
 
     folder: str
     """Folder of the converted model."""
@@ -148,7 +148,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """If True, weights and activations are rounded to eight bits."""
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class ConversionTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Trial of a converted model as it would serve, in a process that may crash."""
 
     id: str
@@ -265,7 +265,7 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
     """True if waiting cannot help: a package is missing, or a class does not fit the files."""
 
 
-class Result(msgspec.Struct, frozen=True, tag="result"):
+class RequestResult(msgspec.Struct, frozen=True, tag="result"):
     """Answer to a request. One raw frame follows: the answer, or the rest of a streamed one."""
 
     id: int
@@ -284,13 +284,13 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
 
     id: int
     counts: dict[str, int] = {}
-    """Amount of data processed before, as in `Result.counts`."""
+    """Amount of data processed before, as in `RequestResult.counts`."""
 
 
 class Parts(msgspec.Struct, frozen=True, tag="parts"):
     """Pieces of streamed answers. One raw frame with the next pieces in sequence follows.
 
-    A `Result` or a `Failure` ends each answer.
+    A `RequestResult` or a `RequestFailure` ends each answer.
     """
 
     ids: list[int]
@@ -305,7 +305,7 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     fraction: float
 
 
-class Failure(msgspec.Struct, frozen=True, tag="failure"):
+class RequestFailure(msgspec.Struct, frozen=True, tag="failure"):
     """Answers a request that failed."""
 
     id: int
@@ -398,8 +398,8 @@ FromReplica = (
     | LoadFailed
     | Parts
     | Progress
-    | Result
-    | Failure
+    | RequestResult
+    | RequestFailure
     | Cancelled
     | Heartbeat
     | Calibrated

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from stoker.models.adapters.applying import Adapter, Adapters
+from stoker.models.adapters.applying import Adapters, LoadedAdapter
 from stoker.models.adapters.stored import StoredWeights
 from stoker.models.tasks.registry import TASKS
 from stoker.runtime.interface import Call
@@ -165,7 +165,7 @@ class TestEncoders:
         places = {name for name, _ in model.named_modules()}
         drop = model.to
         with ThreadPoolExecutor(1) as threads:
-            loading: list[Future[Adapter]] = []
+            loading: list[Future[LoadedAdapter]] = []
 
             def dropped(device: str) -> Any:
                 drop(device)

@@ -9,7 +9,7 @@ import torch
 
 from stoker.base.media_limits import MediaLimits
 from stoker.models.adapters import graph
-from stoker.models.adapters.applying import Adapters, UnfitError
+from stoker.models.adapters.applying import Adapters, AdapterUnfitError
 from stoker.models.adapters.stored import StoredWeights
 from stoker.models.llm.checkpoint import load_skeleton
 from stoker.models.llm.engines.export import export
@@ -184,7 +184,7 @@ class TestOpenVino:
         model = load_skeleton(base)
         adapters = Adapters(model, folder, 1 << 24)
         of = model, StoredWeights(base), {"model.layers.0.self_attn.k_proj"}
-        with pytest.raises(UnfitError, match=r"no place for model\.layers\.1\.self_attn"):
+        with pytest.raises(AdapterUnfitError, match=r"no place for model\.layers\.1\.self_attn"):
             adapters.check_all(*of)
         # The check changed nothing.
         assert adapters.get("one").modules

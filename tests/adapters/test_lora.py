@@ -72,13 +72,13 @@ def test_what_it_tells() -> None:
     ],
 )
 def test_settings_that_are_not_served(more: dict[str, Any], words: str) -> None:
-    with pytest.raises(lora.FormatError, match=words) as caught:
+    with pytest.raises(lora.AdapterFormatError, match=words) as caught:
         read(**more)
     assert caught.value.path == lora.CONFIG
 
 
 def test_no_object() -> None:
-    with pytest.raises(lora.FormatError, match="no object"):
+    with pytest.raises(lora.AdapterFormatError, match="no object"):
         lora.read([], SHAPES)
 
 
@@ -100,7 +100,7 @@ ONE, OTHER = SHAPES
     ],
 )
 def test_tensors_that_are_not_served(shapes: dict[str, Any], words: str) -> None:
-    with pytest.raises(lora.FormatError, match=words) as caught:
+    with pytest.raises(lora.AdapterFormatError, match=words) as caught:
         read(shapes)
     assert caught.value.path == lora.WEIGHTS
 
@@ -142,7 +142,7 @@ class TestAlone:
         ],
     )
     def test_that_does_not_add_up(self, tensors: Any, more: dict[str, Any], words: str) -> None:
-        with pytest.raises(lora.FormatError, match=words) as caught:
+        with pytest.raises(lora.AdapterFormatError, match=words) as caught:
             read(SHAPES | tensors, **more)
         assert caught.value.path == lora.WEIGHTS
 

@@ -10,7 +10,7 @@ import pytest
 
 from stoker.base.config import Settings
 from stoker.base.errors import CapacityError
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.registry.deployments.merged_folders import MergedFolders
 from stoker.runtime.interface import LoadError
 from stoker.store.db import Database
@@ -39,7 +39,7 @@ class World:
         self.clock, self.disk, self.root = Clock(), Disk(), folder / "models"
         self.running: set[str] = set()
         merges: Any = self.disk
-        quotas = Quotas(Settings(data_dir=folder))
+        quotas = QuotaService(Settings(data_dir=folder))
         self.folders = MergedFolders(
             self.root, database, quotas, merges, idle_s=IDLE_S, clock=self.clock
         )

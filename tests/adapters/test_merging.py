@@ -16,7 +16,7 @@ from stoker.base.config import Settings
 from stoker.base.errors import CapacityError, PayloadTooLargeError
 from stoker.inspection import Inspectors
 from stoker.inspection.merge_plan import why_unmergeable
-from stoker.models.adapters.merge_job import Job, Task
+from stoker.models.adapters.merge_job import MergeJob, MergeTask
 from stoker.registry.deployments import merging
 from stoker.registry.deployments.merging import Merges
 from stoker.sandbox import landlock
@@ -121,7 +121,7 @@ def test_in_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(process, "_BLOCK_BYTES", 1000)
 
-    async def run(task: Task, _: float) -> None:
+    async def run(task: MergeTask, _: float) -> None:
         process.merge(task.job)
 
     monkeypatch.setattr(merging, "_run", run)
@@ -276,7 +276,7 @@ class TestBounds:
         secret.write_bytes(b"x" * 4096)
         ran = merging._run
 
-        async def other_file(task: Task, limit_s: float) -> None:
+        async def other_file(task: MergeTask, limit_s: float) -> None:
             files = [
                 msgspec.structs.replace(
                     file,
@@ -289,14 +289,14 @@ class TestBounds:
                 )
                 for file in task.job.files
             ]
-            await ran(msgspec.structs.replace(task, job=Job(files)), limit_s)
+            await ran(msgspec.structs.replace(task, job=MergeJob(files)), limit_s)
 
-        async def other_target(task: Task, limit_s: float) -> None:
+        async def other_target(task: MergeTask, limit_s: float) -> None:
             files = [
                 msgspec.structs.replace(job_file, path=str(tmp_path / "taken"))
                 for job_file in task.job.files
             ]
-            await ran(msgspec.structs.replace(task, job=Job(files)), limit_s)
+            await ran(msgspec.structs.replace(task, job=MergeJob(files)), limit_s)
 
         for wrong in (other_file, other_target):
             monkeypatch.setattr(merging, "_run", wrong)

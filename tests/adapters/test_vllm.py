@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.models.adapters.applying import UnfitError
+from stoker.models.adapters.applying import AdapterUnfitError
 from stoker.models.llm.engines.torch import load
 from stoker.models.llm.engines.vllm.adapters import VllmAdapters
-from stoker.models.llm.engines.vllm.channel import Load
-from stoker.models.llm.engines.vllm.model import Child, VllmModel
+from stoker.models.llm.engines.vllm.channel import LoadModel
+from stoker.models.llm.engines.vllm.model import ModelProcess, VllmModel
 from stoker.wire.protocol import OwnEnvironment
 from tests.adapters.support import made
 from tests.llm.support import generated, submission, tiny_llama
@@ -41,14 +41,14 @@ def test_what_it_is_not_told_of(
     base: Path, tmp_path: Path, options: dict[str, Any], words: str
 ) -> None:
     made(tmp_path / "one", base, loader=LOADER, **options)
-    with pytest.raises(UnfitError, match=words):
+    with pytest.raises(AdapterUnfitError, match=words):
         VllmAdapters(base, tmp_path).get("one")
 
 
 def test_of_another_base(base: Path, tmp_path: Path) -> None:
     wide = tiny_llama(tmp_path / "wide", head_size=16)
     made(tmp_path / "adapters" / "one", wide, loader=LOADER, target_modules=["q_proj"])
-    with pytest.raises(UnfitError, match="64 inputs"):
+    with pytest.raises(AdapterUnfitError, match="64 inputs"):
         VllmAdapters(base, tmp_path / "adapters").get("one")
 
 
@@ -65,9 +65,9 @@ def test_sequences_of_many_adapters_at_once(base: Path, tmp_path: Path) -> None:
         models[name] = made(folder / name, base, loader=LOADER, seed=seed, **options)
     adapters = VllmAdapters(base, folder)
     environment = OwnEnvironment(python=PYTHON, cache_dir=str(tmp_path / "cache"), gpu_share=0.9)
-    child = Child(environment, "cpu", threads=1)
+    child = ModelProcess(environment, "cpu", threads=1)
     try:
-        load_request = Load(
+        load_request = LoadModel(
             folder=str(base),
             device="cpu",
             dtype="float32",

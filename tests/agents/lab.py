@@ -16,9 +16,9 @@ from stoker.store.secret import ServerSecret
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
 from stoker.workloads.agents import repository
-from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.events import JournalEvent
 from stoker.workloads.agents.followers import Followers
-from stoker.workloads.agents.journal import Journal, Writer
+from stoker.workloads.agents.journal import Journal, JournalWriter
 from stoker.workloads.agents.sealing import Sealer, new_key
 from stoker.workloads.agents.work import read
 
@@ -56,13 +56,13 @@ class Lab:
             session.add(row)
         return row
 
-    def writer(self, row: Run, last: int = 0) -> Writer:
+    def writer(self, row: Run, last: int = 0) -> JournalWriter:
         return self.journal.writer(row, self.sealer(row), last)
 
     def sealer(self, row: Run) -> Sealer:
         return Sealer(self.secret, row.content_key)
 
-    async def events(self, row: Run) -> list[Event]:
+    async def events(self, row: Run) -> list[JournalEvent]:
         async with self.database.reading() as session:
             page = await repository.events(session, row.id, after=0, limit=10_000)
         return read(self.sealer(row), page.rows)

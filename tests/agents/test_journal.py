@@ -19,7 +19,12 @@ from stoker.store.secret import ServerSecret
 from stoker.store.tables.agents import Run, RunEvent
 from stoker.workloads.agents import journal as module
 from stoker.workloads.agents import repository, run_service, stream
-from stoker.workloads.agents.events import MESSAGE_DELTA, REASONING_DELTA, STEP_STARTED, Event
+from stoker.workloads.agents.events import (
+    MESSAGE_DELTA,
+    REASONING_DELTA,
+    STEP_STARTED,
+    JournalEvent,
+)
 from stoker.workloads.agents.followers import Followers
 from stoker.workloads.agents.journal import LostError, append, sealed
 from stoker.workloads.agents.sealing import Sealer
@@ -27,7 +32,7 @@ from tests.agents.lab import Lab, counted_commits
 from tests.agents.support import parsed
 
 
-def told(events: Sequence[Event]) -> list[tuple[int, str, Any]]:
+def told(events: Sequence[JournalEvent]) -> list[tuple[int, str, Any]]:
     return [(event.sequence, event.type, event.data) for event in events]
 
 
@@ -400,7 +405,7 @@ class TestFollowing:
         context: Any = SimpleNamespace(
             database=lab.database, secret=lab.secret, followers=lab.followers
         )
-        place = stream.Place("agent_runs", row.id, "acct_runs")
+        place = stream.RunPath("agent_runs", row.id, "acct_runs")
         return stream._parts(context, place, 0)
 
     async def stream(self, lab: Lab, row: Run) -> list[dict[str, Any]]:
@@ -496,7 +501,7 @@ class TestRetention:
         ]
         async with lab.database.transaction() as session:
             for row, at in ((heard_of, days[1]), (forgotten, days[31])):
-                event = Event(1, "run.requires_action", {}, at)
+                event = JournalEvent(1, "run.requires_action", {}, at)
                 await repository.add_events(session, sealed(row.id, lab.sealer(row), [event]))
         cancelled: list[str] = []
         context: Any = SimpleNamespace(
@@ -517,7 +522,7 @@ class TestRetention:
 class TestFollower:
     def test_that_is_slow_sees_a_gap(self) -> None:
         followers = Followers()
-        events = [Event(number, STEP_STARTED, {}, db.now()) for number in range(1, 1001)]
+        events = [JournalEvent(number, STEP_STARTED, {}, db.now()) for number in range(1, 1001)]
         with followers.follow("run_1") as slow, followers.follow("run_1") as quick:
             for event in events:
                 followers.publish("run_1", [event])

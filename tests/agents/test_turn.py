@@ -9,11 +9,11 @@ from stoker.store.tables.agents import Run
 from stoker.store.tables.usage import Price
 from stoker.workloads.agents import events
 from stoker.workloads.agents.costs import charge
-from stoker.workloads.agents.events import Event
-from stoker.workloads.agents.journal import Writer
+from stoker.workloads.agents.events import JournalEvent
+from stoker.workloads.agents.journal import JournalWriter
 from stoker.workloads.agents.outbound import Outbound
 from stoker.workloads.agents.tool_servers import ToolServers
-from stoker.workloads.agents.transcript import Asked, McpServer, Transcript
+from stoker.workloads.agents.transcript import McpServer, RunInput, RunTranscript
 from stoker.workloads.agents.work import Turn
 from tests.agents.support import FRANCE, SUNNY, WEATHER
 from tools.stand_ins.tool_servers import Tools
@@ -32,8 +32,8 @@ def call(number: int, name: str, arguments: str = "{}") -> dict[str, Any]:
     return {"id": f"call_{number}", "type": "function", "function": function}
 
 
-def asked(url: str = NOWHERE) -> Asked:
-    return Asked(
+def asked(url: str = NOWHERE) -> RunInput:
+    return RunInput(
         input=FRANCE,
         instructions="Be brief.",
         functions=[WEATHER],
@@ -45,11 +45,12 @@ def asked(url: str = NOWHERE) -> Asked:
 
 def transcript(
     *history: tuple[str, dict[str, Any]], url: str = "http://127.0.0.1:1/"
-) -> Transcript:
+) -> RunTranscript:
     recorded = [
-        Event(number, name, data, db.now()) for number, (name, data) in enumerate(history, start=1)
+        JournalEvent(number, name, data, db.now())
+        for number, (name, data) in enumerate(history, start=1)
     ]
-    return Transcript.read(asked(url), recorded)
+    return RunTranscript.read(asked(url), recorded)
 
 
 def called(*calls: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -87,13 +88,13 @@ class Notes:
         self.durable = len(self.added)
 
 
-def turn(notes: Notes, found: Transcript) -> Turn:
+def turn(notes: Notes, found: RunTranscript) -> Turn:
     servers = ToolServers(Outbound(allowed_private=["127.0.0.1"]), 5)
     return Turn(
         cast("Any", None),
         Run(steps=1, prompt_tokens=0, completion_tokens=0, worked_ms=0, microcredits=0, carry=0),
         found,
-        cast("Writer", notes),
+        cast("JournalWriter", notes),
         servers,
         price=cast("Any", None),
     )

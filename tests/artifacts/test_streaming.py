@@ -7,7 +7,13 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from stoker.base.errors import ConflictError, InvalidRequestError, PayloadTooLargeError
-from stoker.registry.artifacts.streaming import BLOCK_BYTES, Body, KeyedLocks, Transfer, Transfers
+from stoker.registry.artifacts.streaming import (
+    BLOCK_BYTES,
+    Body,
+    KeyedLocks,
+    Transfers,
+    UploadTransfer,
+)
 
 TOO_LARGE = PayloadTooLargeError("too large")
 CLOSED = ConflictError("closed", code="upload_closed")
@@ -24,7 +30,7 @@ async def _silence() -> AsyncIterator[bytes]:
 
 
 def _body(*chunks: bytes, limit: int = 10 * BLOCK_BYTES) -> Body:
-    return Body(_chunks(*chunks), Transfer(), limit, TOO_LARGE)
+    return Body(_chunks(*chunks), UploadTransfer(), limit, TOO_LARGE)
 
 
 class TestBody:
@@ -65,14 +71,14 @@ class TestTransfer:
             raise ClientDisconnect
 
         chunks = left()
-        transfer = Transfer()
+        transfer = UploadTransfer()
         assert await transfer.next(chunks) == b"first"
         with pytest.raises(InvalidRequestError, match="ended early"):
             await transfer.next(chunks)
 
     async def test_ended_while_it_waits(self) -> None:
         chunks = _silence()
-        transfer = Transfer()
+        transfer = UploadTransfer()
         await transfer.next(chunks)
         waiting = asyncio.ensure_future(transfer.next(chunks))
         await asyncio.sleep(0)
@@ -84,7 +90,7 @@ class TestTransfer:
         """The first of several ends counts. The second arrives after the first has woken the
         transfer and before the transfer runs.
         """
-        transfer = Transfer()
+        transfer = UploadTransfer()
         waiting = asyncio.ensure_future(transfer.next(_stalled()))
         await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
@@ -95,7 +101,7 @@ class TestTransfer:
             await waiting
 
     async def test_ended_before_it_waits(self) -> None:
-        transfer = Transfer()
+        transfer = UploadTransfer()
         transfer.end(CLOSED)
         transfer.end(TOO_LARGE)
         with pytest.raises(ConflictError, match="closed"):

@@ -12,7 +12,7 @@ import pytest
 
 from stoker.base.config import Settings
 from stoker.base.errors import ConflictError
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.registry.artifacts import completion, service, upkeep
 from stoker.registry.artifacts.schemas import ArtifactCreate
 from stoker.registry.deployments import versions
@@ -407,7 +407,9 @@ async def _session(database: Database, blobs: Folder) -> tuple[Artifact, Upload]
     """Creates an open session with one file."""
     async with database.transaction() as session:
         settings = Settings(data_dir=blobs.root)
-        platform: Any = SimpleNamespace(settings=settings, blobs=blobs, quotas=Quotas(settings))
+        platform: Any = SimpleNamespace(
+            settings=settings, blobs=blobs, quotas=QuotaService(settings)
+        )
         create = ArtifactCreate(display_name="x")
         artifact = await service.create(session, platform.quotas, ACCOUNT, create)
         await session.flush()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stoker.cli import doctor
-from stoker.cli.verdicts import Verdict
+from stoker.cli.verdicts import DoctorVerdict
 from tests.support.bucket import Proxy
 
 
@@ -20,24 +20,24 @@ class TestBucket:
     def test_works(self) -> None:
         checks = {check.name: check for check in doctor._store()}
         assert {name: check.status for name, check in checks.items()} == {
-            "bucket: write": Verdict.OK,
-            "bucket: read": Verdict.OK,
-            "bucket: list": Verdict.OK,
-            "bucket: delete": Verdict.OK,
-            "bucket: clock": Verdict.OK,
+            "bucket: write": DoctorVerdict.OK,
+            "bucket: read": DoctorVerdict.OK,
+            "bucket: list": DoctorVerdict.OK,
+            "bucket: delete": DoctorVerdict.OK,
+            "bucket: clock": DoctorVerdict.OK,
         }
 
     def test_says_what_does_not(self, proxy: Proxy) -> None:
         proxy.fail(403, method="GET")
         *works, last = doctor._store()
         assert [check.name for check in works] == ["bucket: write"]
-        assert (last.name, last.status) == ("bucket", Verdict.FAIL)
+        assert (last.name, last.status) == ("bucket", DoctorVerdict.FAIL)
         assert "read" in last.found
         assert "AWS_ENDPOINT_URL" in last.hint
 
     def test_another_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert doctor._clock(-300.0).status is Verdict.WARN
-        assert doctor._clock(1.0).status is Verdict.OK
+        assert doctor._clock(-300.0).status is DoctorVerdict.WARN
+        assert doctor._clock(1.0).status is DoctorVerdict.OK
 
 
 def test_nothing_without_one(monkeypatch: pytest.MonkeyPatch) -> None:

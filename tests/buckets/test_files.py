@@ -14,7 +14,7 @@ from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.videos import Video
 from stoker.wire.video_request import VideoAnswer
 from stoker.workloads.videos.context import VideoContext
-from stoker.workloads.videos.service import Made, VideoJob
+from stoker.workloads.videos.service import CompletedVideo, VideoJob
 from tests.buckets.conftest import keys
 from tests.buckets.support import code, eventually
 from tests.files.test_files import link_to
@@ -205,7 +205,7 @@ class TestVideos:
         )
         video = await making._write(row, Purpose.VIDEO, answer.video, "video/mp4")
         thumbnail = await making._write(row, Purpose.THUMBNAIL, answer.thumbnail, "image/webp")
-        made = Made(answer, video, thumbnail)
+        made = CompletedVideo(answer, video, thumbnail)
         async with context.database.transaction() as session:
             row = await session.get_one(Video, row.id)
             await making.keep(session, row, made)

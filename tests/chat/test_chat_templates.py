@@ -14,7 +14,7 @@ from stoker.models.chat.answers.answer_events import CallArguments, CallBegun
 from stoker.models.chat.answers.probing import (
     TOOLS,
     Case,
-    Choice,
+    FormatChoice,
     Probe,
     Reading,
     Rendered,
@@ -74,7 +74,7 @@ def probe(name: str) -> Probe:
     return Probe(Rendering(TEMPLATES[name]))
 
 
-def readers(choice: Choice, one: Rendered) -> list[Reading]:
+def readers(choice: FormatChoice, one: Rendered) -> list[Reading]:
     return [reader_of(choice, prompt, TOOLS) for prompt in (one.prompt, one.begun)]
 
 
@@ -152,7 +152,7 @@ class Admits:
 
     width = 1024
 
-    def __init__(self, choice: Choice, *, tokens: bool) -> None:
+    def __init__(self, choice: FormatChoice, *, tokens: bool) -> None:
         """
         Args:
             tokens: True if the marks are special tokens.
@@ -181,7 +181,7 @@ class Admits:
         return True
 
 
-def drawn(choice: Choice, one: Rendered) -> str:
+def drawn(choice: FormatChoice, one: Rendered) -> str:
     """Returns the part of an answer that the model itself would have drawn after reasoning."""
     text = ENDS.sub("", re.sub(r"^</(mm:)?think>\s*", "", one.answer))
     ends = ends_of_reasoning(choice.framing, one.prompt)
@@ -268,7 +268,7 @@ def test_calls_that_were_read_are_rendered_again(name: str) -> None:
             assert f"OUTPUT{at}" in text
 
 
-def read_again(choice: Choice, one: Rendered) -> Sequence[tuple[str, Any]]:
+def read_again(choice: FormatChoice, one: Rendered) -> Sequence[tuple[str, Any]]:
     return next(
         answer.calls
         for reader in readers(choice, one)

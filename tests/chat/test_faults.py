@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 import pytest
 
-from stoker.models.chat.forms.faults import Asked
+from stoker.models.chat.forms.faults import RequestedForm
 
 Kind = Literal["json_schema", "regex", "grammar"]
 
 
 def fault(kind: Kind, value: Any, of_parts: bool = False, **more: Any) -> tuple[str, str]:
-    error = Asked(kind, value, "F", **more).fault(of_parts=of_parts)
+    error = RequestedForm(kind, value, "F", **more).fault(of_parts=of_parts)
     assert error is not None
     assert not error.of_item
     assert "\n" not in error.message
@@ -97,7 +97,7 @@ class TestSchemas:
     ) -> None:
         optional = {"properties": {"x": {"type": "string"}, "y": part}}
         schema = {"type": "object", "properties": {"in": optional}, "$defs": {"x": {}}}
-        assert Asked("json_schema", schema, "F", lenient=True).fault() is None
+        assert RequestedForm("json_schema", schema, "F", lenient=True).fault() is None
         field, message = fault("json_schema", schema, lenient=True, of_parts=True)
         assert field == f"F.properties.in.properties.y{path}"
         assert words in message
@@ -118,8 +118,8 @@ class TestSchemas:
     def test_only_of_what_is_enforced(self) -> None:
         """Only the understood parts of a tool's schema are enforced, unless it is strict."""
         schema = within({"uniqueItems": True})
-        assert Asked("json_schema", schema, "F", lenient=True).fault() is None
-        assert Asked("json_schema", within({"type": "string"}), "F").fault() is None
+        assert RequestedForm("json_schema", schema, "F", lenient=True).fault() is None
+        assert RequestedForm("json_schema", within({"type": "string"}), "F").fault() is None
 
     def test_take_little_time(self) -> None:
         many = {f"p{i}": within({"type": "string"}) for i in range(80)}

@@ -7,6 +7,7 @@ import pytest
 
 from stoker.models.chat.answers import writer
 from stoker.models.chat.answers.answer_events import (
+    AnswerWriter,
     CallArguments,
     CallBegun,
     Echoed,
@@ -15,7 +16,6 @@ from stoker.models.chat.answers.answer_events import (
     Text,
     TokenLogprob,
     Usage,
-    Writer,
 )
 from stoker.wire.generation_request import Conversation, Generation, Sampling
 
@@ -90,7 +90,7 @@ def events(seed: int) -> list[Event]:
     return answer
 
 
-def written(one: Writer, choices: list[list[Event]], seed: int = 0) -> bytes:
+def written(one: AnswerWriter, choices: list[list[Event]], seed: int = 0) -> bytes:
     """Returns the stream of several answers that are written at the same time."""
     chance = random.Random(seed)
     stream = one.begin()

@@ -13,7 +13,7 @@ from stoker.base.config import MIB, Settings
 from stoker.client.errors import CliError, WrongUseError
 from stoker.cluster import ray
 from stoker.cluster.member import Program
-from stoker.cluster.plan import Plan
+from stoker.cluster.plan import FleetPlan
 from stoker.runtime.machine_memory import SHARE, machine_bytes
 
 URL = "postgresql+asyncpg://stoker@127.0.0.1:9/stoker"
@@ -25,9 +25,9 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def plan(data_dir: Path, nodes: int = 2, gateways: int = 2, **given: Any) -> Plan:
+def plan(data_dir: Path, nodes: int = 2, gateways: int = 2, **given: Any) -> FleetPlan:
     settings = Settings(_env_file=None, data_dir=data_dir, **given)  # type: ignore[call-arg]
-    return Plan(settings=settings, nodes=nodes, gateways=gateways)
+    return FleetPlan(settings=settings, nodes=nodes, gateways=gateways)
 
 
 def test_nodes_share_memory_and_cores(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from stoker.client.errors import CliError
 from stoker.cluster import postgres as programs
 from stoker.cluster.child import Child
-from stoker.cluster.member import Member, Program
+from stoker.cluster.member import FleetProcess, Program
 from stoker.cluster.postgres import Postgres
 from tests.agents.conftest import MODEL, MODELS
 from tests.agents.support import FRANCE, PARIS
@@ -305,7 +305,7 @@ class TestMember:
             env=environment(),
             state=tmp_path / "node-1" / "node.json",
         )
-        member = Member(program, tmp_path / "node-1.log", messages.append)
+        member = FleetProcess(program, tmp_path / "node-1.log", messages.append)
         with pytest.raises(CliError, match="node-1 has ended with exit code 2") as failed:
             await member.start()
         assert failed.value.hint

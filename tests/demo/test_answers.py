@@ -12,7 +12,7 @@ import httpx
 import jsonschema
 import pytest
 
-from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
+from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, ExampleRequest
 from stoker.models.tasks.registry import TASKS
 from stoker.platform.web.cors import EXPOSED
 from tests.demo.conftest import HUB_MODEL
@@ -91,7 +91,7 @@ def good(response: httpx.Response) -> Any:
     return response.json() if response.headers.get("content-type") == "application/json" else None
 
 
-def ask(client: httpx.Client, path: str, example: Example) -> Any:
+def ask(client: httpx.Client, path: str, example: ExampleRequest) -> Any:
     """Sends an example's call as the docs show it."""
     body = {"model": example.model, **example.body}
     if not example.files:

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from stoker.client.client import Client, Request
+from stoker.client.client import ApiRequest, Client
 from tests.cli.support import Cli, until
 from tests.demo.conftest import HUB_MODEL
 from tests.demo.test_answers import QUESTION, WEATHER
@@ -44,7 +44,7 @@ def called(
     called_operations: set[Operation] = set()
     exchange = Client._exchange
 
-    def noted(self: Client, request: Request, *, stream: bool) -> Any:
+    def noted(self: Client, request: ApiRequest, *, stream: bool) -> Any:
         if operation := contract.operation_of(request.method, request.path):
             called_operations.add(operation)
         return exchange(self, request, stream=stream)

@@ -22,7 +22,7 @@ PAGES = {"/", "/console", "/console/{path:path}"}
 SIGNED_IN = "/console/session"
 """Path for browsers, which accepts a key in a body or a cookie: see `tests/console`."""
 STREAMS = {"/v1/events"}
-"""Paths that stream a response for as long as the client stays connected: see `tests/watching`."""
+"""Paths that stream a response for as long as the client stays connected: see `tests/events`."""
 OPERATORS = {
     "/v1/accounts",
     "/v1/accounts/{account_id}",

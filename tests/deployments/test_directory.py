@@ -1,10 +1,10 @@
 from stoker.platform.web.principal import Principal, Scope
-from stoker.registry.deployments.directory import Directory, Entry
+from stoker.registry.deployments.directory import Directory, DirectoryEntry
 from stoker.store import db
 
 
-def entry(identifier: str, model: str = "m") -> Entry:
-    return Entry(
+def entry(identifier: str, model: str = "m") -> DirectoryEntry:
+    return DirectoryEntry(
         deployment_id=identifier,
         version_id=f"ver_{identifier}",
         account_id="acct_1",

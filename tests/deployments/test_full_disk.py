@@ -6,7 +6,7 @@ import pytest
 
 from tests.artifacts.support import Uploading
 from tests.deployments.support import bert, call, deploy
-from tests.runtime.local.test_findings import in_the_way
+from tests.runtime.local.test_measurements import in_the_way
 from tests.support.server import Server
 
 

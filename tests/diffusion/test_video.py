@@ -19,9 +19,9 @@ from stoker.media.media import Media
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.models.tasks.registry import PIPELINES
 from stoker.replica.calibration import Calibration
-from stoker.replica.worker import Worker
+from stoker.replica.worker import TaskWorker
 from stoker.wire.flight import FlightRecord
-from stoker.wire.protocol import Failure, Progress, Result, Work, pack, unpack
+from stoker.wire.protocol import Progress, RequestFailure, RequestResult, Work, pack, unpack
 from stoker.wire.video_request import VideoAnswer, VideoSpec
 from tests.inspection.builders import MemoryFiles
 from tests.support import video
@@ -212,7 +212,7 @@ def test_answer_through_the_worker(maker: Callable[..., Maker], tmp_path: Path) 
     made = maker("ltx", "image-to-video")
     sent: queue.Queue[tuple[Any, bytes | None]] = queue.Queue()
     flight = FlightRecord(tmp_path / "flight")
-    worker = Worker(
+    worker = TaskWorker(
         made.engine, made.stages, lambda *one: sent.put(one), flight, Calibration({"diffusers": 1})
     )
     worker.start()
@@ -224,14 +224,14 @@ def test_answer_through_the_worker(maker: Callable[..., Maker], tmp_path: Path) 
         assert isinstance(received, Work)
         worker.submit(received)
     messages = []
-    while sum(isinstance(message, Result | Failure) for message, _ in messages) < 2:
+    while sum(isinstance(message, RequestResult | RequestFailure) for message, _ in messages) < 2:
         messages.append(sent.get(timeout=60))
     worker.stop()
 
     by_kind = {type(message): (message, content) for message, content in messages}
-    assert by_kind[Failure][0].param == "input_reference"
+    assert by_kind[RequestFailure][0].param == "input_reference"
     assert by_kind[Progress][0].fraction == pytest.approx(0.95)
-    answer = msgspec.msgpack.decode(by_kind[Result][1] or b"", type=VideoAnswer)
+    answer = msgspec.msgpack.decode(by_kind[RequestResult][1] or b"", type=VideoAnswer)
     assert (answer.width, answer.height, answer.frames, answer.fps) == (64, 96, 17, 10)
     assert answer.seconds == 1.7
     frames = made.frames(PROMPT, picture(), **spec, fps=10)

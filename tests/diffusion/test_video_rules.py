@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stoker.models.diffusion.video.configs import CALLS, COMPONENTS
-from stoker.models.diffusion.video.rules import Rules, Shape, check_amount, rules_of
+from stoker.models.diffusion.video.rules import VideoRules, VideoShape, check_amount, rules_of
 from stoker.models.stages.base import InputError
 from stoker.wire.video_request import VideoSpec
 
@@ -66,7 +66,7 @@ def pipes() -> dict[str, Any]:
         return {name: make() for name, make in MADE.items()}
 
 
-def read(folder: Path) -> Rules:
+def read(folder: Path) -> VideoRules:
     return rules_of(lambda path: (folder / path).read_bytes())
 
 
@@ -85,11 +85,11 @@ def folders(pipes: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def rules(folders: dict[str, Path]) -> dict[str, Rules]:
+def rules(folders: dict[str, Path]) -> dict[str, VideoRules]:
     return {name: read(folder) for name, folder in folders.items()}
 
 
-def refused(rules: Rules, **spec: Any) -> tuple[str, str]:
+def refused(rules: VideoRules, **spec: Any) -> tuple[str, str]:
     with pytest.raises(InputError) as caught:
         rules.shape(VideoSpec(**spec))
     assert not caught.value.of_item
@@ -108,7 +108,7 @@ def refused(rules: Rules, **spec: Any) -> tuple[str, str]:
     ],
 )
 def test_own_shape(
-    rules: dict[str, Rules], family: str, own: tuple[int, ...], multiple: int
+    rules: dict[str, VideoRules], family: str, own: tuple[int, ...], multiple: int
 ) -> None:
     shape = rules[family].shape(VideoSpec())
     assert (shape.width, shape.height, shape.frames, shape.fps) == own
@@ -144,7 +144,7 @@ def test_own_shape(
     ],
 )
 def test_nearest_number_of_frames(
-    rules: dict[str, Rules], family: str, spec: dict[str, Any], frames: int
+    rules: dict[str, VideoRules], family: str, spec: dict[str, Any], frames: int
 ) -> None:
     assert rules[family].shape(VideoSpec(**spec)).frames == frames
 
@@ -161,7 +161,7 @@ def test_nearest_number_of_frames(
     ],
 )
 def test_other_sizes_are_refused_with_the_nearest(
-    rules: dict[str, Rules], family: str, size: tuple[int, int], nearest: str
+    rules: dict[str, VideoRules], family: str, size: tuple[int, int], nearest: str
 ) -> None:
     field, message = refused(rules[family], width=size[0], height=size[1])
     assert field == "size"
@@ -171,7 +171,7 @@ def test_other_sizes_are_refused_with_the_nearest(
 
 @pytest.mark.parametrize("family", MADE)
 def test_as_the_loaded_pipeline(
-    pipes: dict[str, Any], rules: dict[str, Rules], family: str
+    pipes: dict[str, Any], rules: dict[str, VideoRules], family: str
 ) -> None:
     """The rules match the values that diffusers computes from the loaded model."""
     pipe, derived = pipes[family], rules[family]
@@ -194,7 +194,7 @@ def test_as_the_loaded_pipeline(
 
 @pytest.mark.parametrize("family", ["wan-2.1", "ltx", "cogvideox-2b"])
 def test_settings_that_a_file_leaves_out(
-    folders: dict[str, Path], rules: dict[str, Rules], family: str, tmp_path: Path
+    folders: dict[str, Path], rules: dict[str, VideoRules], family: str, tmp_path: Path
 ) -> None:
     """Missing settings have the library's defaults. Files of earlier releases name fewer
     settings.
@@ -239,7 +239,7 @@ def test_what_is_no_configuration(tmp_path: Path, content: bytes) -> None:
         read(tmp_path)
 
 
-def test_refusals_name_the_field(rules: dict[str, Rules]) -> None:
+def test_refusals_name_the_field(rules: dict[str, VideoRules]) -> None:
     assert refused(rules["wan-2.1"], width=480)[0] == "size"
     field, message = refused(rules["wan-2.1"], seconds=100)
     assert field == "seconds" and "1025 frames" in message
@@ -248,5 +248,5 @@ def test_refusals_name_the_field(rules: dict[str, Rules]) -> None:
     field, message = refused(rules["cogvideox-5b-image"], num_frames=41)
     assert field == "num_frames" and "49 frames only: 6.125 seconds" in message
     with pytest.raises(InputError) as caught:
-        check_amount(Shape(width=2048, height=2048, frames=81, fps=16))
+        check_amount(VideoShape(width=2048, height=2048, frames=81, fps=16))
     assert caught.value.field == "seconds"

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from stoker.models.engines import sharing
-from stoker.models.engines.sharing import UnfitError
+from stoker.models.engines.sharing import ModelUnfitError
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages.base import Sample
 from stoker.models.tasks.registry import STAGES
@@ -198,7 +198,7 @@ def test_one_that_fails_on_what_is_in_order_is_refused(tmp_path: Path) -> None:
     """
     landmarks = {"num_landmarks": 8, "segment_means_seq_len": 64}
     folder = made(tmp_path, "NystromformerConfig", **landmarks)
-    with pytest.raises(UnfitError, match=r"fails on an input of the shape input_ids \(1, 5\)"):
+    with pytest.raises(ModelUnfitError, match=r"fails on an input of the shape input_ids \(1, 5\)"):
         Model(folder)
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from stoker.base.workers.process import Fetch, serve
 from stoker.inspection.failure import FailureCode
-from stoker.inspection.messages import Found, Question
+from stoker.inspection.messages import InspectResult, Question
 
 
 def answer(question: bytes, fetch: Fetch) -> bytes:
@@ -16,7 +16,7 @@ def answer(question: bytes, fetch: Fetch) -> bytes:
         os._exit(1)
     if name != "quick":
         time.sleep(600)
-    return msgspec.json.encode(Found(code=FailureCode.BAD_JSON, message="It is quick."))
+    return msgspec.json.encode(InspectResult(code=FailureCode.BAD_JSON, message="It is quick."))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.inspection import FailureCode, InspectionError, inspect
-from stoker.models.stages.sentence_modules import SERVED, Sentence, UnfitError, described
+from stoker.models.stages.sentence_modules import SERVED, FolderUnfitError, Sentence, described
 
 from .builders import PIPELINES, MemoryFiles, config, dumps, model, sentence
 
@@ -163,7 +163,7 @@ class TestDescription:
             files = {**RIGHT, path: listed}
             try:
                 about = described(lambda path, files=files: files.get(path, {}))
-            except UnfitError as error:
+            except FolderUnfitError as error:
                 assert error.path in files
             else:
                 assert isinstance(about, Sentence)

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from stoker.base.errors import StokerError
 from stoker.platform.jobs.kind import Outcome
-from stoker.platform.jobs.runner import Runner
+from stoker.platform.jobs.runner import JobRunner
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.videos import Video
@@ -112,7 +112,7 @@ class Server:
     def __init__(self, database: Database, time: Time) -> None:
         self.door = Door(database)
         door: Any = self.door
-        self.runner: Runner[Video, str] = Runner(
+        self.runner: JobRunner[Video, str] = JobRunner(
             door,
             lease_s=LEASE_S,
             at_once=AT_ONCE,

@@ -38,7 +38,7 @@ endings = st.sampled_from(("made", "made", "failure", "passing", "question"))
 
 
 @dataclass
-class TrackedSpec:
+class ExpectedJob:
     """Expected state of an acknowledged job."""
 
     account: str
@@ -58,7 +58,7 @@ class Jobs(Machine):
         super().__init__(bench)
         self.bench = bench
         self.time = Time()
-        self.jobs: dict[str, TrackedSpec] = {}
+        self.jobs: dict[str, ExpectedJob] = {}
         self.seen: datetime = self.time()
         """Time of the clock when the rows were last read."""
         self.run(self._open())
@@ -126,7 +126,7 @@ class Jobs(Machine):
         if server and server.door.is_stalled:
             return
         if self.run(work()):
-            self.jobs[name] = TrackedSpec(account, row.deployment_id)
+            self.jobs[name] = ExpectedJob(account, row.deployment_id)
         self._settle()
 
     def _there(self, pick: int, *status: str) -> str | None:
@@ -342,7 +342,7 @@ class Jobs(Machine):
         )
         assert not holders or max(holders.values()) == 1
 
-    def _check(self, job: TrackedSpec, row: Video, ends: Counter[tuple[str, str]]) -> None:
+    def _check(self, job: ExpectedJob, row: Video, ends: Counter[tuple[str, str]]) -> None:
         assert (row.status == "in_progress") == (row.lock_token is not None)
         assert (row.lock_token is None) == (row.lock_expires_at is None)
         assert row.tries <= MOST_TRIES + 1

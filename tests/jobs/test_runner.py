@@ -12,7 +12,7 @@ from sqlalchemy import delete, select
 
 from stoker.base.errors import CapacityError, InferenceError, ModelLoadingError, StokerError
 from stoker.platform.jobs.kind import Outcome
-from stoker.platform.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Runner
+from stoker.platform.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, JobRunner
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.accounts import Account
@@ -96,12 +96,14 @@ async def row_of(database: Database, job_id: str) -> Video:
         return await session.get_one(Video, job_id)
 
 
-def runner(database: Database, clock: Clock, *, lease_s: float = LEASE_S, share: int = 8) -> Runner:
-    return Runner(database, lease_s=lease_s, at_once=8, share=lambda _: share, clock=clock)
+def runner(
+    database: Database, clock: Clock, *, lease_s: float = LEASE_S, share: int = 8
+) -> JobRunner:
+    return JobRunner(database, lease_s=lease_s, at_once=8, share=lambda _: share, clock=clock)
 
 
 @contextlib.asynccontextmanager
-async def at_work(one: Runner, kind: Kind) -> AsyncIterator[None]:
+async def at_work(one: JobRunner, kind: Kind) -> AsyncIterator[None]:
     task = asyncio.create_task(one.run(kind))
     try:
         yield
@@ -111,7 +113,7 @@ async def at_work(one: Runner, kind: Kind) -> AsyncIterator[None]:
 
 
 async def until(
-    database: Database, job_id: str, holds: Callable[[Video], bool], woken: Runner | None = None
+    database: Database, job_id: str, holds: Callable[[Video], bool], woken: JobRunner | None = None
 ) -> Video:
     async with asyncio.timeout(30):
         while not holds(row := await row_of(database, job_id)):
@@ -130,7 +132,7 @@ async def forever(_row: Video) -> str:
     return ""
 
 
-async def taken(database: Database, one: Runner, prompt: str) -> str:
+async def taken(database: Database, one: JobRunner, prompt: str) -> str:
     """Adds a job and assigns it to a runner in the same transaction. Returns its id."""
     job = await add(database, prompt)
     async with database.transaction() as session:

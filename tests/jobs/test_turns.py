@@ -10,7 +10,7 @@ from sqlalchemy import delete
 
 from stoker.base.fairness import GREED, FairShare
 from stoker.platform.jobs.kind import YieldedError
-from stoker.platform.jobs.runner import Runner
+from stoker.platform.jobs.runner import JobRunner
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.tables.accounts import Account
@@ -94,8 +94,10 @@ async def add(database: Database, account: str, deployment: str) -> str:
     return job
 
 
-def runner(database: Database, clock: Clock, at_once: int = 8) -> Runner:
-    return Runner(database, lease_s=LEASE_S, at_once=at_once, share=lambda _: at_once, clock=clock)
+def runner(database: Database, clock: Clock, at_once: int = 8) -> JobRunner:
+    return JobRunner(
+        database, lease_s=LEASE_S, at_once=at_once, share=lambda _: at_once, clock=clock
+    )
 
 
 class TestM2:
@@ -145,7 +147,7 @@ class TestM2:
 
         kind.work = wait
         jobs = [await add(database, A, f"dep_{at}") for at in range(6)]
-        one = Runner(
+        one = JobRunner(
             database, lease_s=LEASE_S, at_once=places, share=lambda _: 1, turn_s=60, clock=clock
         )
         async with at_work(one, kind):

@@ -10,7 +10,7 @@ import pytest
 
 from stoker.platform.web.principal import Principal, Scope
 from stoker.runtime.listening import OK, Served
-from stoker.tenancy.keys.limits import RateLimits, Verdict
+from stoker.tenancy.keys.limits import LimitVerdict, RateLimits
 from tests.deployments.support import call, check_error, deploy, upload
 from tests.support.server import Server
 
@@ -40,7 +40,7 @@ def served(**counts: int) -> Served:
     )
 
 
-def header(verdict: Verdict, kind: str, what: str = "requests") -> str:
+def header(verdict: LimitVerdict, kind: str, what: str = "requests") -> str:
     return verdict.headers[f"x-ratelimit-{kind}-{what}"]
 
 

@@ -18,7 +18,7 @@ from stoker.models.tasks.registry import TASKS
 from stoker.registry.files import service as files
 from stoker.store import db
 from stoker.store.tables.files import Purpose
-from stoker.tenancy.usage.balances import Balance, Credits
+from stoker.tenancy.usage.balances import Balance, CreditCheck
 from stoker.workloads.videos.endpoints import CREATE
 from tests.deployments.routes import (
     BODIES,
@@ -421,7 +421,7 @@ class TestOperators:
     async def test_the_account_pays(self, world: World, acting: httpx.AsyncClient) -> None:
         """A call without credit is refused, as with the account's own key."""
         path = "/v1/classifications/text"
-        known = world.app.parts.get(Credits)
+        known = world.app.parts.get(CreditCheck)
         known.learn([Balance(world.ids["account_id"], 0, 0)])
         try:
             answers = [

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from stoker.models.engines.sharing import UnfitError
+from stoker.models.engines.sharing import ModelUnfitError
 from stoker.models.llm import batch_invariance, probes
 from stoker.models.llm.engines import torch as torch_engine
 from stoker.models.llm.engines.torch import TorchRunner
@@ -70,7 +70,7 @@ def test_state_in_the_model() -> None:
     state.
     """
     fields = {**SIZES, "lru_width": 64, "intermediate_size": 64, "attention_window_size": 16}
-    with pytest.raises(UnfitError, match="results differ when it is computed step by step"):
+    with pytest.raises(ModelUnfitError, match="results differ when it is computed step by step"):
         batch_invariance.find(runner("RecurrentGemmaConfig", **fields))
 
 
@@ -103,5 +103,5 @@ def test_steps_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
         return outputs
 
     monkeypatch.setattr(llama_runner.model, "forward", forgetful)
-    with pytest.raises(UnfitError, match="results differ when it is computed step by step"):
+    with pytest.raises(ModelUnfitError, match="results differ when it is computed step by step"):
         batch_invariance.find(llama_runner)

@@ -13,7 +13,7 @@ from stoker.models.llm import scheduler as scheduling
 from stoker.models.llm.interface import Output
 from stoker.models.llm.lookup import Lookup
 from stoker.models.llm.scheduler import Scheduler
-from stoker.models.llm.speculation import MOST_PATIENCE, PATIENCE, Pace, Speculation
+from stoker.models.llm.speculation import MOST_PATIENCE, PATIENCE, PassDurations, Speculation
 from stoker.wire.generation_request import Sampling
 from tests.llm.support import (
     Answers,
@@ -523,7 +523,7 @@ class TestChosen:
 
 class TestPace:
     def test_between_and_beyond(self) -> None:
-        pace = Pace()
+        pace = PassDurations()
         for width, seconds in ((2, 1.0), (6, 3.0)):
             for _ in range(2):
                 pace.note(width, seconds)
@@ -533,14 +533,14 @@ class TestPace:
 
     def test_the_first_of_a_width_is_not_counted(self) -> None:
         """The first pass of a width is not counted, because it may have compiled kernels."""
-        pace = Pace()
+        pace = PassDurations()
         pace.note(3, 50.0)
         assert not pace.known(3)
         pace.note(3, 1.0)
         assert pace.of(3) == 1.0
 
     def test_one_that_took_long_counts_little(self) -> None:
-        pace = Pace()
+        pace = PassDurations()
         for seconds in (1.0, 1.0, 100.0):
             pace.note(3, seconds)
         assert pace.of(3) < 1.25

@@ -27,16 +27,16 @@ from stoker.models.llm.engines.vllm.channel import (
     MAX_BYTES,
     Abort,
     Begin,
-    Channel,
+    ChildChannel,
     FromChild,
-    Load,
+    LoadModel,
+    LoadRefused,
     Ready,
-    Refused,
     Stepped,
     Submit,
     ToChild,
 )
-from stoker.models.llm.engines.vllm.model import Child, ChildLostError, VllmModel
+from stoker.models.llm.engines.vllm.model import ChildLostError, ModelProcess, VllmModel
 from stoker.models.llm.interface import Logprob, Output
 from stoker.models.llm.scheduler import Scheduler
 from stoker.replica.language_worker import LanguageWorker
@@ -45,7 +45,7 @@ from stoker.wire.generation_request import Generation, Sampling
 from stoker.wire.protocol import Generate, OwnEnvironment
 from tests.llm.support import GREEDY, VOCABULARY, generated, submission, tiny_llama, tokenizer
 
-LOAD = Load(folder="/m", device="auto", dtype="auto", cache_bytes=1 << 40, gpu_share=0.5)
+LOAD = LoadModel(folder="/m", device="auto", dtype="auto", cache_bytes=1 << 40, gpu_share=0.5)
 STEPPED = Stepped(
     [
         Output(
@@ -86,13 +86,13 @@ class TestChannel:
         self._passes(ends, message, ToChild)
 
     @pytest.mark.parametrize(
-        "message", [Ready(max_length=320, vocabulary=400), Refused("why"), STEPPED]
+        "message", [Ready(max_length=320, vocabulary=400), LoadRefused("why"), STEPPED]
     )
     def test_from_the_child(self, ends: Any, message: FromChild) -> None:
         self._passes(ends, message, FromChild)
 
     def _passes(self, ends: Any, message: Any, kind: Any) -> None:
-        sender, receiver = Channel[Any](ends[0], kind), Channel[Any](ends[1], kind)
+        sender, receiver = ChildChannel[Any](ends[0], kind), ChildChannel[Any](ends[1], kind)
         # More than the kernel buffers, so it has to be sent while it is read.
         thread = threading.Thread(target=sender.send, args=[message])
         thread.start()
@@ -104,7 +104,7 @@ class TestChannel:
     def test_one_byte_at_a_time(self, ends: Any) -> None:
         content = msgspec.msgpack.encode(Abort(3))
         frame = len(content).to_bytes(4, "little") + content
-        channel = Channel[Any](ends[1], ToChild)
+        channel = ChildChannel[Any](ends[1], ToChild)
 
         def drip() -> None:
             for byte in frame * 3:
@@ -117,7 +117,7 @@ class TestChannel:
     def test_the_end_in_any_place(self, ends: Any, cut: bytes) -> None:
         ends[0].sendall(cut)
         ends[0].close()
-        assert Channel[Any](ends[1], ToChild).receive() is None
+        assert ChildChannel[Any](ends[1], ToChild).receive() is None
 
     @pytest.mark.parametrize(
         "frame",
@@ -133,7 +133,7 @@ class TestChannel:
     def test_what_is_no_message(self, ends: Any, frame: bytes) -> None:
         ends[0].sendall(frame)
         with pytest.raises(ValueError):
-            Channel[Any](ends[1], ToChild).receive()
+            ChildChannel[Any](ends[1], ToChild).receive()
 
 
 class Peer:
@@ -141,9 +141,9 @@ class Peer:
 
     def __init__(self) -> None:
         ours, self.socket = socket.socketpair()
-        self.channel: Channel[ToChild] = Channel(self.socket, ToChild)
+        self.channel: ChildChannel[ToChild] = ChildChannel(self.socket, ToChild)
         self.process = subprocess.Popen(["sleep", "60"])
-        child: Any = SimpleNamespace(channel=Channel[FromChild](ours, FromChild), process=self)
+        child: Any = SimpleNamespace(channel=ChildChannel[FromChild](ours, FromChild), process=self)
         self.model = VllmModel(child, Ready(max_length=64, vocabulary=50), {2, 3, 99})
         assert self.channel.receive() == Begin(ends=[2, 3])
 
@@ -348,15 +348,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> OwnEnvironment:
     return OwnEnvironment(python=PYTHON, cache_dir=str(cache), gpu_share=0.9)
 
 
-def wanted(folder: Path) -> Load:
-    return Load(
+def wanted(folder: Path) -> LoadModel:
+    return LoadModel(
         folder=str(folder), device="cpu", dtype="float32", cache_bytes=64 << 20, gpu_share=0.9
     )
 
 
 @pytest.fixture(scope="module")
 def model(llama32: Path, environment: OwnEnvironment) -> Iterator[VllmModel]:
-    child = Child(environment, "cpu", threads=1)
+    child = ModelProcess(environment, "cpu", threads=1)
     ready = child.load(wanted(llama32))
     assert ready == Ready(max_length=320, vocabulary=VOCABULARY)
     yield VllmModel(child, ready, ())
@@ -609,7 +609,7 @@ class TestChild:
         assert known["HF_HUB_OFFLINE"] == "1"
 
     def test_a_folder_that_is_no_model(self, tmp_path: Path, environment: OwnEnvironment) -> None:
-        child = Child(environment, "cpu", threads=1)
+        child = ModelProcess(environment, "cpu", threads=1)
         with pytest.raises(RuntimeError):
             child.load(wanted(tmp_path))
         assert child.process.wait(30) == 0

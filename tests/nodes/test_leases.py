@@ -11,10 +11,10 @@ from sqlalchemy import delete, func, select, update
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import (
     GONE_AFTER_S,
+    LeaseWatch,
     NodeLease,
     Registration,
     SupersededError,
-    Watch,
 )
 from stoker.runtime.observed import MachineStats
 from stoker.runtime.specification import DeploymentSpec
@@ -121,7 +121,7 @@ async def test_silent_nodes_are_gone_and_their_leases_with_them(
 ) -> None:
     await leases.take(database, SPEC, first_free)
     now = 1000.0
-    watch = Watch(database, lambda: now)
+    watch = LeaseWatch(database, lambda: now)
     await silence(database, "node_a")
     seen_nodes, live_leases = await watch.look()
     # A watch that has just started declares no node lost.
@@ -140,7 +140,7 @@ async def test_who_could_not_look_for_a_while_judges_nobody(
     database: Database, nodes: list[Registration]
 ) -> None:
     now = 1000.0
-    watch = Watch(database, lambda: now)
+    watch = LeaseWatch(database, lambda: now)
     await watch.look()
     now += 3 * GONE_AFTER_S
     await silence(database, "node_a")

@@ -21,11 +21,11 @@ from stoker.runtime.listening import Served
 from stoker.runtime.nodes import host as hosts
 from stoker.runtime.nodes import identity, listener, messages, node_leases, probe
 from stoker.runtime.nodes.host import NodeHost
-from stoker.runtime.nodes.in_flight import NodeLostError, RefusedError
+from stoker.runtime.nodes.in_flight import LeaseRefusedError, NodeLostError
 from stoker.runtime.nodes.leases import NodeRecord, Use
-from stoker.runtime.nodes.messages import Changed, Hello, Loaded, to_node
+from stoker.runtime.nodes.messages import Changed, Hello, ModelLoaded, to_node
 from stoker.runtime.nodes.node_client import NodeClient
-from stoker.runtime.nodes.probe import UnreachableError, Why, reach
+from stoker.runtime.nodes.probe import NodeUnreachableError, Why, reach
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.secret import ServerSecret
@@ -127,7 +127,7 @@ class Heard:
 
     served: list[tuple[Served, Party]] = field(default_factory=list)
     changed: list[Changed] = field(default_factory=list)
-    loaded: list[Loaded] = field(default_factory=list)
+    loaded: list[ModelLoaded] = field(default_factory=list)
     anything: asyncio.Event = field(default_factory=asyncio.Event)
 
     def on_connected(self, node: NodeClient) -> None:
@@ -140,7 +140,7 @@ class Heard:
         self.changed.append(change)
         self.anything.set()
 
-    def on_loaded(self, loaded: Loaded) -> None:
+    def on_loaded(self, loaded: ModelLoaded) -> None:
         self.loaded.append(loaded)
 
     def on_served(self, call: Served) -> None:
@@ -303,19 +303,19 @@ async def test_who_goes_away_ends_the_work(bench: Bench, is_streamed: bool) -> N
 
 async def test_an_older_lease_is_refused(bench: Bench) -> None:
     async with leased(bench) as (node, _):
-        with pytest.raises(RefusedError) as older:
+        with pytest.raises(LeaseRefusedError) as older:
             await node.call(SPEC, 4, CALL, **TIMES)
         assert older.value.generation == 5
-        with pytest.raises(RefusedError) as unknown:
+        with pytest.raises(LeaseRefusedError) as unknown:
             await node.call(replace(SPEC, id="ver_2"), 9, CALL, **TIMES)
         assert unknown.value.generation == 0
         # The node needs the specification of a newer lease, because it may have changed.
-        with pytest.raises(RefusedError) as newer:
+        with pytest.raises(LeaseRefusedError) as newer:
             await node.call(SPEC, 6, CALL, **TIMES)
         assert newer.value.generation == 0
         node.put(SPEC, running=True, generation=6, is_change=False)
         assert await node.call(SPEC, 6, CALL, **TIMES) == b"a"
-        with pytest.raises(RefusedError):
+        with pytest.raises(LeaseRefusedError):
             await node.call(SPEC, 5, CALL, **TIMES)
 
 
@@ -329,7 +329,7 @@ async def test_a_new_lease_is_of_what_is_wanted_now(bench: Bench) -> None:
         changed = replace(SPEC, max_queue=7)
         # The node may read the lease from the database before a gateway reports it.
         bench.host.leases.learn({"ver_1": 8})
-        with pytest.raises(RefusedError):
+        with pytest.raises(LeaseRefusedError):
             await node.call(changed, 8, CALL, **TIMES)
         node.put(changed, running=True, generation=8, is_change=False)
         assert await node.call(changed, 8, CALL, **TIMES) == b"a"
@@ -347,7 +347,7 @@ async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:
         assert bench.host.leases.learn({}) == []
         spec, running = bench.runtime.applied[-1]
         assert (spec.readiness, spec.min_replicas, running) == (Readiness.COLD, 0, True)
-        with pytest.raises(RefusedError):
+        with pytest.raises(LeaseRefusedError):
             await node.call(SPEC, 5, CALL, **TIMES)
         # Only a newer lease resumes it.
         node.put(SPEC, running=True, generation=5, is_change=False)
@@ -444,11 +444,11 @@ async def test_what_has_waited_there_may_be_asked_elsewhere(bench: Bench, is_giv
     """
     async with leased(bench) as (node, heard):
         task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="loading"), **TIMES))
-        [flight] = await found(lambda: [*node._flights._flights.values()])
-        await until(lambda: flight.waits)
+        [call] = await found(lambda: [*node._calls._calls.values()])
+        await until(lambda: call.waits)
         if is_given:
             bench.runtime.loaded.set()
-            await until(lambda: not flight.waits)
+            await until(lambda: not call.waits)
         await bench.host.close()
         with pytest.raises(NodeLostError) as caught:
             await task
@@ -550,7 +550,7 @@ class TestProbe:
 
 
 async def refused(why: Why, record: NodeRecord, secret: ServerSecret) -> None:
-    with pytest.raises(UnreachableError) as caught:
+    with pytest.raises(NodeUnreachableError) as caught:
         await reach(record, secret)
     assert caught.value.why is why
 
@@ -677,7 +677,7 @@ class TestManyConnections:
 
 async def closed_at_once(bench: Bench) -> None:
     before = bench.host.listener.refused
-    with pytest.raises(UnreachableError, match="too many connections"):
+    with pytest.raises(NodeUnreachableError, match="too many connections"):
         await reach(bench.record, bench.secret)
     assert bench.host.listener.refused == before + 1
 

@@ -16,7 +16,7 @@ from stoker.base.errors import CapacityError, PayloadTooLargeError, RateLimitErr
 from stoker.base.ids import Prefix, new_id
 from stoker.platform.quotas import repository
 from stoker.platform.quotas.limits import LIMITS, Quota
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.accounts import Account
@@ -45,8 +45,8 @@ async def database(migrated: Database) -> Database:
     return migrated
 
 
-def quotas(tmp_path: Path, **limits: Any) -> Quotas:
-    return Quotas(Settings(data_dir=tmp_path, **{f"quota_{k}": v for k, v in limits.items()}))
+def quotas(tmp_path: Path, **limits: Any) -> QuotaService:
+    return QuotaService(Settings(data_dir=tmp_path, **{f"quota_{k}": v for k, v in limits.items()}))
 
 
 def agent(account: str) -> Agent:
@@ -63,7 +63,7 @@ def agent(account: str) -> Agent:
     )
 
 
-async def add(database: Database, limits: Quotas, account: str = ONE) -> bool:
+async def add(database: Database, limits: QuotaService, account: str = ONE) -> bool:
     """Adds an agent. Returns False if the quota has no room for it."""
     try:
         async with database.transaction() as session:
@@ -284,4 +284,4 @@ def test_every_limit_has_a_setting_and_a_count(tmp_path: Path):
     assert set(LIMITS) == set(Quota)
     limits = {f"quota_{name}": 5 for name in Quota if name is not Quota.STORAGE_BYTES}
     settings = Settings(data_dir=tmp_path, quota_storage_gib=5 / GIB, **limits)
-    assert set(Quotas(settings).limits({}).values()) == {5}
+    assert set(QuotaService(settings).limits({}).values()) == {5}

@@ -11,7 +11,7 @@ from sqlalchemy import delete, select, text, update
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import NodeLease, Registration
 from stoker.runtime.ray.placer import Placer, RayLostError
-from stoker.runtime.ray.reconcile import UNIT, Create, Group, Machine
+from stoker.runtime.ray.reconcile import UNIT, Create, Group, NodeResources
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.db import Database
 from stoker.store.tables.nodes import Lease, Node
@@ -33,9 +33,9 @@ class Packing:
         self.is_lost = False
         self._ids = itertools.count()
 
-    def nodes(self) -> dict[str, Machine]:
+    def nodes(self) -> dict[str, NodeResources]:
         self._look()
-        return {name: Machine(memory_bytes=size) for name, size in self.memory.items()}
+        return {name: NodeResources(memory_bytes=size) for name, size in self.memory.items()}
 
     def groups(self) -> list[Group]:
         self._look()

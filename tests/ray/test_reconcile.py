@@ -8,21 +8,21 @@ from stoker.runtime.ray.reconcile import (
     WAITING_S,
     Create,
     Group,
-    Place,
-    Plan,
+    LeaseRow,
+    PlacementPlan,
+    RayNode,
     Reconciler,
-    Row,
 )
 
 A, B = (
-    Place(node_id="a", memory_bytes=4 * UNIT, is_there=True),
-    Place(node_id="b", memory_bytes=4 * UNIT, is_there=True),
+    RayNode(node_id="a", memory_bytes=4 * UNIT, is_there=True),
+    RayNode(node_id="b", memory_bytes=4 * UNIT, is_there=True),
 )
 BOTH = [A, B]
 
 
-def row(generation: int, node_id: str | None = None, units: float = 1, **more: object) -> Row:
-    made = Row(
+def row(generation: int, node_id: str | None = None, units: float = 1, **more: object) -> LeaseRow:
+    made = LeaseRow(
         generation=generation,
         spec_id=f"spec{generation}",
         node_id=node_id,
@@ -41,15 +41,15 @@ def group(generation: int, node_id: str | None, units: int = 1, name: str = "") 
 
 
 def plan(
-    rows: list[Row], groups: list[Group], places: list[Place] | None = None, now: float = 0
-) -> Plan:
+    rows: list[LeaseRow], groups: list[Group], places: list[RayNode] | None = None, now: float = 0
+) -> PlacementPlan:
     return Reconciler().plan(rows, groups, BOTH if places is None else places, now)
 
 
 def test_nothing_to_do() -> None:
-    assert plan([], []) == Plan()
+    assert plan([], []) == PlacementPlan()
     result = plan([row(1, "a")], [group(1, "a")])
-    assert result == Plan()
+    assert result == PlacementPlan()
     assert not result.has_changes
 
 
@@ -63,19 +63,21 @@ def test_a_group_for_each_lease_in_whole_units() -> None:
 
 
 def test_what_ray_has_placed_is_written_down() -> None:
-    assert plan([row(1)], [group(1, "b")]) == Plan(place={1: "b"})
+    assert plan([row(1)], [group(1, "b")]) == PlacementPlan(place={1: "b"})
 
 
 def test_a_node_whose_host_is_not_there_is_waited_for() -> None:
     places = [replace(A, is_there=False), replace(B, is_there=False)]
-    assert plan([row(1)], [group(1, "a")], places) == Plan()
+    assert plan([row(1)], [group(1, "a")], places) == PlacementPlan()
 
 
 def test_one_whose_host_is_there_is_better() -> None:
     places = [replace(A, is_there=False), B]
     elsewhere = Create(generation=1, size=UNIT, not_on=("a",))
     assert plan([row(1)], [], places).create == [elsewhere]
-    assert plan([row(1)], [group(1, "a")], places) == Plan(create=[elsewhere], remove=["group1"])
+    assert plan([row(1)], [group(1, "a")], places) == PlacementPlan(
+        create=[elsewhere], remove=["group1"]
+    )
 
 
 def test_a_second_one_goes_elsewhere() -> None:
@@ -104,7 +106,7 @@ def test_a_lease_that_takes_more_gets_a_larger_group_where_it_is() -> None:
     assert result.remove == ["group1"]
     # A lease keeps its group if the node has no room for more.
     full = plan([row(1, "a", 3), row(2, "a", 2)], [group(1, "a", 2), group(2, "a", 2)])
-    assert full == Plan()
+    assert full == PlacementPlan()
     # The memory that one lease releases is available to another.
     smaller = plan([row(1, "a", 1), row(2, "a", 3)], [group(1, "a", 2), group(2, "a", 2)])
     assert smaller.create == [
@@ -124,8 +126,8 @@ def test_what_ray_has_moved_is_asked_for_where_the_replicas_are() -> None:
 
 def test_a_lease_is_lost_where_ray_does_not_get_its_node_back() -> None:
     reconciler, rows, waiting = Reconciler(), [row(1, "a")], [group(1, None)]
-    assert reconciler.plan(rows, waiting, [B], 0) == Plan()
-    assert reconciler.plan(rows, waiting, [B], MISSING_S) == Plan()
+    assert reconciler.plan(rows, waiting, [B], 0) == PlacementPlan()
+    assert reconciler.plan(rows, waiting, [B], MISSING_S) == PlacementPlan()
     assert reconciler.plan(rows, waiting, [B], MISSING_S + 1).drop == [1]
     # The node was back in between.
     reconciler = Reconciler()
@@ -171,7 +173,7 @@ def test_two_who_wait_do_not_take_the_same_room() -> None:
 
 def test_room_that_is_there_is_rays_to_find() -> None:
     result = plan([row(1, "a", idle_s=9.0), row(2, units=3)], [group(1, "a"), group(2, None, 3)])
-    assert result == Plan()
+    assert result == PlacementPlan()
 
 
 def test_what_is_kept_loaded_while_there_is_room_lets_nobody_go() -> None:
@@ -186,7 +188,7 @@ def test_why_it_waits_is_told_once() -> None:
     result = plan(waiting, [group(1, None, 9)])
     assert "needs about 144 MiB of memory, but the largest node has 64 MiB" in result.problems[1]
     reported = [replace(waiting[0], problem=result.problems[1])]
-    assert plan(reported, [group(1, None, 9)]) == Plan()
+    assert plan(reported, [group(1, None, 9)]) == PlacementPlan()
     assert "Ray has no node" in plan(waiting, [group(1, None, 9)], []).problems[1]
 
 

@@ -8,12 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.models.stages.base import Sample
-from stoker.replica.batching import STRETCH, BatchQueue, Entry, bucket, choose, split
+from stoker.replica.batching import STRETCH, BatchQueue, QueuedSample, bucket, choose, split
 
 
-def entry(length: int, request_id: int = 1, fixed_cost: int = 0, key: Hashable = ()) -> Entry:
+def entry(
+    length: int, request_id: int = 1, fixed_cost: int = 0, key: Hashable = ()
+) -> QueuedSample:
     sample = Sample({"input_ids": torch.zeros((1, length), dtype=torch.long)})
-    return Entry(request_id, 0, 0, sample, None, length=length, fixed_cost=fixed_cost, key=key)
+    return QueuedSample(
+        request_id, 0, 0, sample, None, length=length, fixed_cost=fixed_cost, key=key
+    )
 
 
 class TestBucket:

@@ -7,7 +7,7 @@ import pytest
 from stoker.models.stages.base import ContextLengthError, InputError
 from stoker.replica import failures
 from stoker.replica.failures import Step
-from stoker.wire.protocol import Failure, LoadFailed
+from stoker.wire.protocol import LoadFailed, RequestFailure
 
 
 def place(error: InputError | None) -> str:
@@ -21,7 +21,7 @@ class TestFailure:
     def test_an_input_is_told_what_is_wrong(self, step: Step) -> None:
         error = InputError("It is empty.", field="table", code="invalid_media")
         failure = failures.failure(3, step, error, place)
-        assert failure == Failure(3, "invalid_media", "It is empty.", "table")
+        assert failure == RequestFailure(3, "invalid_media", "It is empty.", "table")
 
     def test_a_long_prompt_keeps_its_code(self) -> None:
         error = ContextLengthError(8, "there are 9.", field="prompt")
@@ -31,7 +31,7 @@ class TestFailure:
     @pytest.mark.parametrize("step", [failures.ENCODE_RESULT, failures.WRITE_ANSWER])
     def test_what_reads_no_input_blames_none(self, step: Step) -> None:
         failure = failures.failure(3, step, InputError("It is empty.", field="table"), place)
-        assert failure == Failure(3, "inference_failed", step.message, "inputs")
+        assert failure == RequestFailure(3, "inference_failed", step.message, "inputs")
 
     def test_the_model_s_failure_is_logged_and_kept_from_the_client(
         self, caplog: pytest.LogCaptureFixture

@@ -148,7 +148,7 @@ class TestNoNumbers:
             local.ask(body)
         assert caught.value.failure.code == "inference_failed"
         if math.isnan(value) or pipeline != "text-classification":
-            with pytest.raises(sharing.UnfitError, match="returns NaN") as unfit:
+            with pytest.raises(sharing.ModelUnfitError, match="returns NaN") as unfit:
                 shared(pipeline, folder)
             assert load_failure(unfit.value).lasting
 

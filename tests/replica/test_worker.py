@@ -14,9 +14,9 @@ from stoker.models.stages.base import Sample
 from stoker.models.stages.watch import UNWATCHED, Watch
 from stoker.models.tasks.registry import STAGES
 from stoker.replica.calibration import Calibration
-from stoker.replica.worker import Worker
+from stoker.replica.worker import TaskWorker
 from stoker.wire.flight import FlightRecord
-from stoker.wire.protocol import Cancelled, Failure, FromReplica, Result, Work
+from stoker.wire.protocol import Cancelled, FromReplica, RequestFailure, RequestResult, Work
 from tests.support.models import tiny_bert
 
 POISON = "berkeley"
@@ -57,7 +57,7 @@ class Bench:
         vocabulary = stages.tokenizer.get_vocab()  # type: ignore[attr-defined]
         self.engine = Gate(vocabulary[POISON] if poison else None)
         stages.attach(self.engine.load(folder, stages, lambda *_: None))
-        self.worker = Worker(
+        self.worker = TaskWorker(
             self.engine,
             stages,
             lambda message, content: self.sent.put((message, content)),
@@ -73,7 +73,7 @@ class Bench:
         received: dict[int, tuple[FromReplica, Any]] = {}
         for _ in range(count):
             message, content = self.sent.get(timeout=20)
-            assert isinstance(message, Result | Failure)
+            assert isinstance(message, RequestResult | RequestFailure)
             received[message.id] = (message, json.loads(content) if content else None)
         return received
 
@@ -109,7 +109,7 @@ def test_requests_share_a_batch(make_bench: Callable[..., Bench]) -> None:
     bench.engine.open.set()
     answers = bench.answers(7)
     assert bench.engine.batches == [1, 6]
-    assert all(isinstance(message, Result) for message, _ in answers.values())
+    assert all(isinstance(message, RequestResult) for message, _ in answers.values())
 
 
 def test_only_the_failing_item_fails(make_bench: Callable[..., Bench]) -> None:
@@ -124,10 +124,10 @@ def test_only_the_failing_item_fails(make_bench: Callable[..., Bench]) -> None:
     bench.engine.open.set()
     answers = bench.answers(3)
     failure = answers[3][0]
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, RequestFailure)
     assert (failure.code, failure.param) == ("inference_failed", "inputs[1]")
     assert "kernel" not in failure.message
-    assert isinstance(answers[2][0], Result)
+    assert isinstance(answers[2][0], RequestResult)
 
 
 def test_cancelled_work_never_runs(make_bench: Callable[..., Bench]) -> None:
@@ -153,7 +153,7 @@ def test_what_was_done_for_cancelled_work_is_told(make_bench: Callable[..., Benc
     bench = make_bench()
     bench.submit(1, "my name is clara", single=True)
     result = bench.answers(1)[1][0]
-    assert isinstance(result, Result)
+    assert isinstance(result, RequestResult)
     assert result.counts["input_tokens"] > 0
     bench.worker._queue.budget = 1
     bench.engine.shuts_after = 2

@@ -13,7 +13,7 @@ import pytest
 from stoker.base.config import Settings
 from stoker.platform.web.context import Platform
 from stoker.registry.files import service
-from stoker.server.edge.connections import Connections, Refused
+from stoker.server.edge.connections import Connections, RefusalReason
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import IDLE_S, PROGRESS_BYTES, EdgeLimits
 from stoker.server.services import build_services
@@ -319,7 +319,7 @@ class TestConnections:
             connection = self.One()
             refused.append(connections.admit(connection, host))
             connections.work(connection)
-        assert refused == [None, None, Refused.ADDRESS, None]
+        assert refused == [None, None, RefusalReason.ADDRESS, None]
         assert connections.admit(self.One(), "::ffff:192.0.2.1") is None
         # the previous connection was closed to make room
         assert connections.admit(self.One(), "192.0.2.2") is None
@@ -338,7 +338,7 @@ class TestConnections:
         for connection in ones[:4]:
             assert connections.admit(connection, "192.0.2.1") is None
             connections.work(connection)
-        assert connections.admit(ones[4], "192.0.2.1") is Refused.SERVER
+        assert connections.admit(ones[4], "192.0.2.1") is RefusalReason.SERVER
 
     def test_files_bound_the_default(self) -> None:
         settings = Settings(_env_file=None)  # type: ignore[call-arg]

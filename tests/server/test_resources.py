@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from stoker.base.config import Settings
 from stoker.inference.calls import Calls
-from stoker.platform.parts import MissingPartError, Parts
+from stoker.platform.parts import MissingPartError, ServerParts
 from stoker.platform.resource import Resource, Resources
 from stoker.server.janitor import Janitor
 from stoker.server.resources import RESOURCES
@@ -130,23 +130,23 @@ class TestParts:
             build_services(Settings(data_dir=tmp_path / "data"), without)
 
     def test_circle_is_named(self):
-        def moon(parts: Parts) -> Moon:
+        def moon(parts: ServerParts) -> Moon:
             return Moon(parts.get(TideContext))
 
-        def tides(parts: Parts) -> TideContext:
+        def tides(parts: ServerParts) -> TideContext:
             parts.get(Moon)
             raise AssertionError
 
-        parts = Parts()
+        parts = ServerParts()
         parts.provide(moon, tides)
         with pytest.raises(MissingPartError, match="Moon -> TideContext -> Moon"):
             parts.get(Moon)
 
     def test_each_is_built_once(self):
-        def moon(_parts: Parts) -> Moon:
+        def moon(_parts: ServerParts) -> Moon:
             return Moon(object())
 
-        parts = Parts()
+        parts = ServerParts()
         parts.provide(moon)
         assert parts.get(Moon) is parts.get(Moon)
         assert parts.find(Moon) is parts.get(Moon)

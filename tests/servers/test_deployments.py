@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from stoker.registry.deployments import revisions
 from stoker.registry.deployments.context import DeploymentContext
-from stoker.registry.deployments.directory import Directory, Entry
+from stoker.registry.deployments.directory import Directory, DirectoryEntry
 from stoker.registry.deployments.peer_updates import Following
 from stoker.store.db import Database
 from stoker.store.servers import loaded_elsewhere
@@ -225,7 +225,7 @@ class TestFollowing:
         directory = b.parts.get(Directory)
         put = directory.put
 
-        def failing(entry: Entry) -> None:
+        def failing(entry: DirectoryEntry) -> None:
             if entry.model == "bad":
                 raise OSError("no room")
             put(entry)

@@ -12,7 +12,7 @@ from stoker.store.db import Database
 from stoker.store.servers import Servers
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.usage import Holding, Kind
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.metering import Metering
 from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error
@@ -123,7 +123,7 @@ class TestStorage:
         return Metering(
             app.platform.database,
             app.platform.runtime.meter,
-            app.parts.get(Credits),
+            app.parts.get(CreditCheck),
             app.parts.get(Counts),
             starting_credits=CREDITS,
             wall_ms=lambda: wall,

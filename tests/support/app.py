@@ -10,7 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from stoker.base.config import Settings
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.platform.web.context import Platform
 from stoker.platform.web.principal import Scope
@@ -26,7 +26,7 @@ from tests.support.server import NO_HUB
 @dataclass
 class App:
     app: FastAPI
-    parts: Parts
+    parts: ServerParts
     operator_key: str
 
     @property
@@ -64,7 +64,7 @@ async def serving(
         **settings,
     }
     app = create_app(Settings(data_dir=data_dir, **chosen), resources)
-    parts: Parts = app.state.parts
+    parts: ServerParts = app.state.parts
     async with running(parts):
         async with parts.get(Platform).database.transaction() as session:
             # If several tests share a database, it already has an operator key, but its secret is

@@ -5,9 +5,16 @@ from pathlib import Path
 import msgspec
 
 from stoker.base.media_limits import MediaLimits
-from stoker.models.engines.openvino import Verdict
+from stoker.models.engines.openvino import ConversionVerdict
 from stoker.replica import conversion, trial
-from stoker.wire.protocol import Cell, Conversion, Execution, Precision, Trial, TrialVerdict
+from stoker.wire.protocol import (
+    Cell,
+    Conversion,
+    ConversionTrial,
+    Execution,
+    Precision,
+    TrialVerdict,
+)
 
 NOWHERE = Cell("", None, "")
 """Cell of work that stays in this process."""
@@ -30,7 +37,7 @@ def conversion_of(model: Path, pipeline: str) -> Execution:
             cell=NOWHERE,
         )
     )
-    verdict = Verdict.read(folder)
+    verdict = ConversionVerdict.read(folder)
     assert verdict.forms, verdict.reason
     tried = tried_out(model, folder, pipeline)
     assert tried.passed, tried.reason
@@ -47,7 +54,7 @@ def tried_out(
     """Runs a trial in this process and returns its verdict."""
     path = folder / f"trial-{precision}.json"
     trial.try_out(
-        Trial(
+        ConversionTrial(
             id="tried",
             pipeline=pipeline,
             model_dir=str(model),

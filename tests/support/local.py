@@ -22,15 +22,15 @@ from stoker.models.stages.watch import UNWATCHED, Watch
 from stoker.models.tasks.registry import STAGES, TASKS
 from stoker.replica.calibration import Calibration
 from stoker.replica.passes import Passes
-from stoker.replica.worker import Worker
+from stoker.replica.worker import TaskWorker
 from stoker.runtime.interface import Call
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import (
     Execution,
-    Failure,
     FromReplica,
     Parts,
-    Result,
+    RequestFailure,
+    RequestResult,
     Work,
     pack,
     unpack,
@@ -45,7 +45,7 @@ BIG = 1 << 30
 class RefusedError(Exception):
     """Failure that a client would receive as an error."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: RequestFailure) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
@@ -81,7 +81,7 @@ class Local:
         self._flight = TemporaryDirectory()
         if adapters:
             self._engine.adapters = Adapters(self.model, adapters, adapter_bytes)
-        self._worker = Worker(
+        self._worker = TaskWorker(
             self._engine,
             self.stages,
             lambda message, content: self._sent.put((message, content)),
@@ -122,18 +122,18 @@ class Local:
         # Opens the gate once all calls are prepared. A tiny model would otherwise finish one before
         # the next is ready.
         self._worker._side.put(self._gate.is_open.set, is_last=True)
-        failed: Failure | None = None
+        failed: RequestFailure | None = None
         streamed: dict[int, bytes] = {}
         results: dict[int, bytes] = {}
         while len(results) < len(numbers):
             message, content = self._sent.get(timeout=60)
-            if isinstance(message, Failure):
+            if isinstance(message, RequestFailure):
                 results[message.id] = b""
                 failed = message
             elif isinstance(message, Parts):
                 (number,) = message.ids
                 streamed[number] = streamed.get(number, b"") + (content or b"")
-            elif isinstance(message, Result):
+            elif isinstance(message, RequestResult):
                 results[message.id] = streamed.get(message.id, b"") + (content or b"")
         if failed:
             raise RefusedError(failed)

@@ -16,9 +16,9 @@ from stoker.models.stages.base import Sample
 from stoker.models.stages.watch import UNWATCHED, Watch
 from stoker.models.tasks.registry import STAGES
 from stoker.replica.calibration import Calibration
-from stoker.replica.worker import Worker
+from stoker.replica.worker import TaskWorker
 from stoker.wire.flight import FlightRecord
-from stoker.wire.protocol import Cancelled, Failure, FromReplica, Parts, Result, Work
+from stoker.wire.protocol import Cancelled, FromReplica, Parts, RequestFailure, RequestResult, Work
 from tests.support import speech
 
 PIPELINE = "text-to-speech"
@@ -54,7 +54,7 @@ class Bench:
         stages = STAGES[PIPELINE](folder)
         self.engine = Gate()
         stages.attach(self.engine.load(folder, stages, lambda *_: None))
-        self.worker = Worker(
+        self.worker = TaskWorker(
             self.engine,
             stages,
             lambda message, content: self.sent.put((message, content)),
@@ -95,7 +95,7 @@ def test_each_sentence_is_sent_before_the_next_is_spoken(bench: Bench, folder: P
         assert isinstance(message, Parts)
         assert message.ids == [1]
         sound += content or b""
-    assert isinstance(bench.next()[0], Result)
+    assert isinstance(bench.next()[0], RequestResult)
     assert bench.engine.samples == [1, 1, 1]
     expected = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
     received = numpy.frombuffer(sound, "<i2") / 32768
@@ -106,7 +106,7 @@ def test_whole_answer_is_the_sentences_sound(bench: Bench, folder: Path) -> None
     bench.submit(1, " ".join(PIECES), stream=False)
     bench.engine.passes.release(100)
     message, content = bench.next()
-    assert isinstance(message, Result)
+    assert isinstance(message, RequestResult)
     assert message.id == 1
     answer = json.loads(content or b"")
     expected = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
@@ -124,7 +124,7 @@ def test_whoever_goes_away_is_not_spoken_for(bench: Bench) -> None:
     cancelled, part, result = (bench.next()[0] for _ in range(3))
     assert (isinstance(cancelled, Cancelled), cancelled.id) == (True, 1)
     assert isinstance(part, Parts)
-    assert (part.ids, isinstance(result, Result), result.id) == ([2], True, 2)
+    assert (part.ids, isinstance(result, RequestResult), result.id) == ([2], True, 2)
     # The first of the three, perhaps the second if it was already running, and the other request's
     # sentence.
     assert len(bench.engine.samples) <= 3
@@ -148,7 +148,7 @@ def test_what_is_no_sound_is_an_error(bench: Bench) -> None:
     bench.engine.passes.release(100)
     bench.submit(1, PIECES[0])
     message, _ = bench.next()
-    assert isinstance(message, Failure)
+    assert isinstance(message, RequestFailure)
     assert (message.code, message.param) == ("inference_failed", "input")
 
 

@@ -13,7 +13,7 @@ from stoker.store.db import Database
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.artifacts import Artifact, Upload
 from stoker.store.tables.usage import Book, Holding, Price, Transfer, UsageCount
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.metering import Metering
 
@@ -43,7 +43,7 @@ class Lab:
         self.database = database
         self.clock = clock or Clock()
         self.meter = Meter(lambda: self.clock.monotonic_ms, lambda: self.clock.wall_ms)
-        self.credits = Credits()
+        self.credits = CreditCheck()
         self.counts = Counts(lambda: self.clock.wall_ms)
         self.metering = Metering(
             database,

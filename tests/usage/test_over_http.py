@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 import stoker.demo
-from stoker.client.client import Client, Request
+from stoker.client.client import ApiRequest, Client
 from tests.deployments.support import check_error, key_for
 from tests.support.deploying import deploy, push
 from tests.support.server import Server
@@ -265,7 +265,7 @@ class TestUsage:
         assert report["next_page"] is None
         key = used.client.headers["authorization"].removeprefix("Bearer ")
         client = Client(server.base_url, key)
-        request = Request(
+        request = ApiRequest(
             method="GET", path=USAGE, params={"group_by": "day,deployment", "limit": 3}
         )
         rows, page_request = [], request

@@ -14,14 +14,14 @@ from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.usage import UsageCount
 from stoker.tenancy.usage import reports
 from stoker.tenancy.usage.grouping import Grouping
-from stoker.tenancy.usage.repository import Span
+from stoker.tenancy.usage.repository import UsageSpan
 from stoker.tenancy.usage.schemas import UsageReport
 from tests.usage.support import ACCOUNT, HOUR, Lab
 
 DAYS, MIB_HOUR = 3, HOUR_MS
 FIRST_DAY = -(-HOUR // 24)
 GROUPED = ("deployment", "day", "hour", "key", "version", "day,deployment", "key,day,deployment")
-SPAN = Span(account_id=ACCOUNT, first=HOUR, end=(FIRST_DAY + DAYS) * 24)
+SPAN = UsageSpan(account_id=ACCOUNT, first=HOUR, end=(FIRST_DAY + DAYS) * 24)
 
 
 async def keys(lab: Lab) -> list[str]:
@@ -172,7 +172,7 @@ class TestGroups:
         assert last.memory_microcredits == 125_000 + 500_000
 
     async def test_of_some_deployments(self, lab: Lab, used: Any) -> None:
-        only = Span(
+        only = UsageSpan(
             account_id=ACCOUNT, first=SPAN.first, end=SPAN.end, deployment_ids=frozenset(["dep_1"])
         )
         async with lab.database.reading() as session:

@@ -15,7 +15,7 @@ from stoker.server.events import messages
 from stoker.wire import sse
 from stoker.wire.generation_request import Generation, Sampling
 from stoker.workloads.agents import stream as agents_stream
-from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.events import JournalEvent
 
 BREAKS = "a\x85b\u2028c\u2029d\x1c\x1d\x1e\x0b\x0c\r\n\x00e"
 
@@ -59,7 +59,7 @@ class TestStreams:
         ]
 
     def test_of_agents(self) -> None:
-        event = Event(3, "message.delta", {"text": BREAKS}, datetime.now(UTC))
+        event = JournalEvent(3, "message.delta", {"text": BREAKS}, datetime.now(UTC))
         content = agents_stream._sse("run_1", event)
         assert len(lines(content)) == 3
         assert data(content)[0]["data"] == {"text": BREAKS}

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
+from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, ExampleRequest
 from stoker.models.tasks.registry import TASKS
 from tools.soak.actors import CUT_SHARE, MEDIA, PATIENCE_S, Actor, World
 from tools.soak.answers import parsed, same
@@ -26,7 +26,7 @@ WEATHER: dict[str, Any] = {
 }
 ASKED, SUNNY = "What is the weather in Paris?", '{"temperature": 21, "condition": "sunny"}'
 ANSWERED = "It is 21 degrees and sunny in Paris."
-CALLS: tuple[tuple[str, Example], ...] = (
+CALLS: tuple[tuple[str, ExampleRequest], ...] = (
     *((TASKS[name].path, example) for name, example in EXAMPLES.items()),
     *((path, example) for path, example in MEDIA_CALLS.items() if path != "/v1/videos"),
 )
@@ -303,7 +303,7 @@ class Changer(Actor):
             self.tally.lose(f"{kind} of {path} answered {answer.text}")
 
 
-def request(example: Example) -> dict[str, Any]:
+def request(example: ExampleRequest) -> dict[str, Any]:
     """Returns httpx's arguments for a call."""
     fields = {"model": example.model, **example.body}
     if not example.files:

@@ -8,7 +8,7 @@ LENGTH = struct.Struct("!I")
 """Header of each frame: its length in bytes."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class WorkerLimits(msgspec.Struct, frozen=True):
     """Limits of a worker process. The first frame that it reads."""
 
     memory_bytes: int

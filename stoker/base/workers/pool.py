@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from stoker.base.fairness import FairSemaphore
-from stoker.base.workers.messages import LENGTH, Limits, Reply, frame, framed
+from stoker.base.workers.messages import LENGTH, Reply, WorkerLimits, frame, framed
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class WorkerPool:
             kept: number of idle processes that are kept.
         """
         self._module = module
-        self._limits = Limits(memory_bytes, cpu_s)
+        self._limits = WorkerLimits(memory_bytes, cpu_s)
         self._deadline_s = deadline_s
         self._kept = kept
         self._slots = FairSemaphore(PLACES, GREED)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from stoker import sandbox
-from stoker.base.workers.messages import LENGTH, Limits, Reply, frame
+from stoker.base.workers.messages import LENGTH, Reply, WorkerLimits, frame
 
 Fetch = Callable[[bytes], bytes]
 """Requests data from the server. Raises `OSError` if the server has ended."""
@@ -30,7 +30,7 @@ def serve(work: Callable[[bytes, Fetch], bytes]) -> None:
     first = _read()
     if first is None:
         return
-    limits = msgspec.msgpack.decode(first, type=Limits)
+    limits = msgspec.msgpack.decode(first, type=WorkerLimits)
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
 
     def fetch(request: bytes) -> bytes:

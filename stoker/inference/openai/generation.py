@@ -20,7 +20,7 @@ from stoker.inference.operation import (
 from stoker.inference.session import CallSession
 from stoker.models.llm.model_types import IMAGE_TEXT_TO_TEXT
 from stoker.models.tasks.registry import GENERATING
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation_request import Generation
 
@@ -30,7 +30,7 @@ CHAT_PREFIX = "chatcmpl-"
 _RESPONSE = "resp_"
 
 
-class TextRequest(Protocol):
+class GenerationBody(Protocol):
     """Interface of requests for generated text."""
 
     model: str | None
@@ -40,13 +40,13 @@ class TextRequest(Protocol):
 
 def _answering(
     prefix: str,
-) -> Callable[[CallSession, Entry, TextRequest], Awaitable[Answer]]:
+) -> Callable[[CallSession, DirectoryEntry, GenerationBody], Awaitable[Answer]]:
     """
     Args:
         prefix: prefix of the answers' ids.
     """
 
-    async def answer(session: CallSession, entry: Entry, body: TextRequest) -> Answer:
+    async def answer(session: CallSession, entry: DirectoryEntry, body: GenerationBody) -> Answer:
         generation = prepare(entry, body, prefix)
         await session.collect(generation)
         if generation.stream:
@@ -107,7 +107,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
 )
 
 
-def prepare(entry: Entry, body: TextRequest, prefix: str) -> Generation:
+def prepare(entry: DirectoryEntry, body: GenerationBody, prefix: str) -> Generation:
     """Returns the request for a deployment. The caller must still collect its media.
 
     Args:

@@ -23,7 +23,7 @@ from stoker.inference.operation import (
 from stoker.inference.session import CallSession
 from stoker.models.tasks.registry import MEDIA
 from stoker.models.tasks.text_to_image import EDITS, GENERATIONS
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.registry.files import service as files
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.store.tables.files import Purpose
@@ -62,13 +62,15 @@ def _serving(path: str) -> list[str]:
 
 def _drawing(
     event: Literal["image_generation", "image_edit"],
-) -> Callable[[CallSession, Entry, ImageGenerationRequest], Awaitable[Answer]]:
+) -> Callable[[CallSession, DirectoryEntry, ImageGenerationRequest], Awaitable[Answer]]:
     """
     Args:
         event: name of the stream's events.
     """
 
-    async def answer(session: CallSession, entry: Entry, body: ImageGenerationRequest) -> Answer:
+    async def answer(
+        session: CallSession, entry: DirectoryEntry, body: ImageGenerationRequest
+    ) -> Answer:
         await session.collect(body)
         created = int(time.time())
         call = Call(
@@ -111,7 +113,7 @@ async def _joined(parts: AsyncGenerator[bytes]) -> bytes:
 
 
 async def _data(
-    session: CallSession, entry: Entry, body: ImageGenerationRequest, images: Images
+    session: CallSession, entry: DirectoryEntry, body: ImageGenerationRequest, images: Images
 ) -> list[dict[str, Any]]:
     if body.response_format == "b64_json":
         # The encoder writes bytes as base64.

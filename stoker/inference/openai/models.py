@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from stoker.base.errors import ModelNotFoundError, NotFoundError, responses
 from stoker.models.tasks.registry import endpoints
 from stoker.registry.deployments.context import ContextDep, DeploymentContext
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.observed import Status
 from stoker.runtime.specification import Readiness
 from stoker.tenancy.keys.auth import ModelCaller
@@ -32,7 +32,7 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
-def _model(context: DeploymentContext, entry: Entry) -> Model:
+def _model(context: DeploymentContext, entry: DirectoryEntry) -> Model:
     stats = context.runtime.stats(entry.version_id)
     return Model(
         id=entry.model,

@@ -10,7 +10,7 @@ from stoker.inference.openai.sampling import ModelRequest, OpenAIRequest
 from stoker.inference.operation import EVENTS, Operation, StreamedAnswer
 from stoker.inference.session import CallSession
 from stoker.models.tasks.text_to_speech import PATH, PIPELINE
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import KEEP_ALIVE, Call
 
 MAX_CHARACTERS = 4096
@@ -106,7 +106,9 @@ class SpeechRequest(ModelRequest):
         )
 
 
-async def _answer(session: CallSession, entry: Entry, body: SpeechRequest) -> StreamedAnswer:
+async def _answer(
+    session: CallSession, entry: DirectoryEntry, body: SpeechRequest
+) -> StreamedAnswer:
     # No bytes may come between two parts of a file.
     parts = session.stream(entry, body.call(), keep_alive=KEEP_ALIVE if body.events else b"")
     return StreamedAnswer(parts, EVENTS if body.events else CONTENT_TYPES[body.form])

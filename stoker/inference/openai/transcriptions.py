@@ -22,7 +22,7 @@ from stoker.models.stages.recognition.transcripts import TIMED, Finishing
 from stoker.models.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
 from stoker.models.tasks.base import refusal
 from stoker.models.tasks.inputs import Audio
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import Call
 
 TEXT, VTT = "text/plain", "text/vtt"
@@ -210,7 +210,9 @@ class Transcription(BaseModel):
     words: list[TranscriptionWord] | None = None
 
 
-async def _answer(session: CallSession, entry: Entry, body: AudioTranslationRequest) -> Answer:
+async def _answer(
+    session: CallSession, entry: DirectoryEntry, body: AudioTranslationRequest
+) -> Answer:
     call = Call(
         task=PIPELINE.name,
         items=[body.file],

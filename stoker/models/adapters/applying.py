@@ -29,7 +29,7 @@ _DEEPEST = 3
 """Maximum number of leading parts of a module's name that may belong to a model around the base."""
 
 
-class UnfitError(Exception):
+class AdapterUnfitError(Exception):
     """The adapter does not fit this model. The message is for its owner."""
 
 
@@ -41,7 +41,7 @@ def adapters_of(model: Any, folder: str, most_bytes: int) -> "Adapters | None":
 
 
 @dataclass(frozen=True, eq=False)
-class Adapter:
+class LoadedAdapter:
     """Loaded adapter. It stays complete while any reference to it exists."""
 
     name: str
@@ -77,7 +77,7 @@ class Adapters:
         self._model = model
         self._folder = folder
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, Adapter] = OrderedDict()
+        self._kept: OrderedDict[str, LoadedAdapter] = OrderedDict()
         """Loaded adapters, least recently used first."""
         self._lock = threading.Lock()
         self._stored: StoredWeights | None = None
@@ -100,15 +100,15 @@ class Adapters:
             self._kept.clear()
 
     def check_all(self, model: Any, stored: StoredWeights, places: AbstractSet[str]) -> None:
-        """Raises `UnfitError` if an existing adapter could not be loaded after `rebase`."""
+        """Raises `AdapterUnfitError` if an existing adapter could not be loaded after `rebase`."""
         trial = Adapters(model, self._folder, 0)
         trial._stored, trial._places = stored, places
         for folder in sorted(self._folder.iterdir()):
             if not folder.name.startswith(".") and (folder / lora.WEIGHTS).exists():
                 trial.get(folder.name)
 
-    def get(self, name: str) -> Adapter:
-        """Returns a loaded adapter. Raises `UnfitError` if it does not fit the model, and
+    def get(self, name: str) -> LoadedAdapter:
+        """Returns a loaded adapter. Raises `AdapterUnfitError` if it does not fit the model, and
         `OSError`.
         """
         with self._lock:
@@ -125,7 +125,7 @@ class Adapters:
         return sum(adapter.nbytes for adapter in self._kept.values())
 
     @contextlib.contextmanager
-    def rows(self, model: Any, given: Sequence[Adapter | None]) -> Generator[None]:
+    def rows(self, model: Any, given: Sequence[LoadedAdapter | None]) -> Generator[None]:
         """Applies these adapters to the rows of a torch model's passes within the block."""
         if not any(given):
             yield
@@ -151,7 +151,7 @@ class Adapters:
 
         module.register_forward_hook(added)
 
-    def _loaded(self, name: str) -> Adapter:
+    def _loaded(self, name: str) -> LoadedAdapter:
         from safetensors import safe_open
 
         folder = self._folder / name
@@ -162,7 +162,7 @@ class Adapters:
             config: Any = json.loads((folder / lora.CONFIG).read_text())
             settings = lora.read(config, shapes)
             if settings.alone:
-                raise UnfitError(settings.alone)
+                raise AdapterUnfitError(settings.alone)
             self._check(settings)
             own_names = _own_names(self._model, settings)
             modules = {
@@ -171,25 +171,25 @@ class Adapters:
             }
             saved = self._saved(settings, own_names, file)
             self._check_copies(settings, own_names, file)
-        return self._kept_of(Adapter(name, modules, saved))
+        return self._kept_of(LoadedAdapter(name, modules, saved))
 
     def _check(self, settings: Lora) -> None:
-        """Raises `UnfitError` for an adapter that fits the model but not its engine."""
+        """Raises `AdapterUnfitError` for an adapter that fits the model but not its engine."""
 
-    def _kept_of(self, one: Adapter) -> Adapter:
+    def _kept_of(self, one: LoadedAdapter) -> LoadedAdapter:
         """Returns the adapter for a graph, with replaced layers as the difference that they add."""
         if self._places is None:
             return one
         for name in (*one.modules, *one.saved):
             if name not in self._places:
-                raise UnfitError(
+                raise AdapterUnfitError(
                     f"The base's OpenVINO conversion has no place for {name}. Set the base's "
                     "'engine' to 'torch'."
                 )
         modules, constants = dict(one.modules), dict[str, torch.Tensor]()
         for name, (weight, bias) in one.saved.items():
             modules[name], constants[name] = self._difference(name, weight, bias)
-        return Adapter(one.name, modules, {}, constants)
+        return LoadedAdapter(one.name, modules, {}, constants)
 
     def _difference(
         self, name: str, weight: torch.Tensor, bias: torch.Tensor | None
@@ -213,14 +213,14 @@ class Adapters:
         return (down.contiguous(), torch.cat([up, moved[None]]).contiguous()), constants
 
     def _weight(self, name: str) -> torch.Tensor:
-        """Returns the model's own parameter. Raises `UnfitError` if no file has it."""
+        """Returns the model's own parameter. Raises `AdapterUnfitError` if no file has it."""
         module, _, kind = name.rpartition(".")
         parameter = getattr(self._model.get_submodule(module), kind)
         if parameter.device.type != "meta":
             return parameter
         stored = self._stored.get(name) if self._stored else None
         if stored is None or stored.shape != parameter.shape:
-            raise UnfitError(
+            raise AdapterUnfitError(
                 f"The base's {name} cannot be read for a comparison with the adapter's."
             )
         return stored
@@ -229,7 +229,7 @@ class Adapters:
         layer = self._layer(name)
         inputs, outputs = _size(layer)
         if (one.inputs, one.outputs) != (inputs, outputs):
-            raise UnfitError(
+            raise AdapterUnfitError(
                 f"The adapter's matrices of {name} are for {one.inputs} inputs and "
                 f"{one.outputs} outputs, but the base has {inputs} and {outputs}."
             )
@@ -248,12 +248,12 @@ class Adapters:
             layer = self._layer(name)
             target = getattr(layer, kind, None) if kind in ("weight", "bias") else None
             if type(layer) is not Linear or target is None:
-                raise UnfitError(
+                raise AdapterUnfitError(
                     f"The adapter replaces {name}, which is not a linear layer with this "
                     "parameter in the base."
                 )
             if tuple(shape) != tuple(target.shape):
-                raise UnfitError(
+                raise AdapterUnfitError(
                     f"The adapter's {name} has the shape {[*shape]}, but the base's has "
                     f"{[*target.shape]}."
                 )
@@ -271,7 +271,7 @@ class Adapters:
             weight = self._weight(f"{name}.weight")
             value = file.get_tensor(tensor).to(weight.device, weight.dtype)
             if value.shape != weight.shape or not torch.equal(value, weight):
-                raise UnfitError(
+                raise AdapterUnfitError(
                     f"The adapter has its own {name}, for example because words were added to "
                     "the vocabulary. Merge it into the base."
                 )
@@ -280,7 +280,7 @@ class Adapters:
         layer = self._model.get_submodule(name)
         # A subclass may compute with its weights directly, without a call of the layer.
         if type(layer) is not Linear and type(layer).__name__ != _CONVOLUTION:
-            raise UnfitError(
+            raise AdapterUnfitError(
                 f"The adapter changes {name}, a {type(layer).__name__}. Only linear layers "
                 "are supported."
             )
@@ -290,9 +290,9 @@ class Adapters:
 class _Rows:
     """The adapters of a batch's rows."""
 
-    def __init__(self, given: Sequence[Adapter | None]) -> None:
+    def __init__(self, given: Sequence[LoadedAdapter | None]) -> None:
         self._size = len(given)
-        by_adapter: dict[Adapter, list[int]] = {}
+        by_adapter: dict[LoadedAdapter, list[int]] = {}
         for row, adapter in enumerate(given):
             if adapter is not None:
                 by_adapter.setdefault(adapter, []).append(row)
@@ -331,7 +331,9 @@ class _Rows:
         # Some models concatenate the tokens of all rows.
         if value.dim() == 2 and value.shape[0] % self._size == 0:
             return value.view(self._size, -1, value.shape[1])
-        raise UnfitError(f"The base computes {name} for all rows at once, so it cannot be adapted.")
+        raise AdapterUnfitError(
+            f"The base computes {name} for all rows at once, so it cannot be adapted."
+        )
 
 
 def _placed(value: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
@@ -365,4 +367,6 @@ def _own_names(model: Any, settings: Lora) -> dict[str, str]:
             if all(name and f"{prefix}{name}" in known for name in inner.values()):
                 return {name: f"{prefix}{part}" for name, part in inner.items()}
     lost = next((name for name in sorted(adapter_modules) if name not in known), "")
-    raise UnfitError(f"The base has no module {lost[:120]!a}: the adapter is for another base.")
+    raise AdapterUnfitError(
+        f"The base has no module {lost[:120]!a}: the adapter is for another base."
+    )

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stoker.models.adapters.applying import Adapter
+from stoker.models.adapters.applying import LoadedAdapter
 
 SLOTS = "adapter_slots"
 """Name of the input with each row's adapter: its index, or `BASE`."""
@@ -202,12 +202,12 @@ class Stack:
     def __init__(self, request: Any, layers: Mapping[str, Layer]) -> None:
         self._request = request
         self._layers = layers
-        self._places: dict[Adapter, int] = {}
+        self._places: dict[LoadedAdapter, int] = {}
         """Positions of the adapters, most recently used last."""
         for name, layer in layers.items():
             self._lay(name, layer, [])
 
-    def slots(self, given: Sequence[Adapter | None]) -> Ints:
+    def slots(self, given: Sequence[LoadedAdapter | None]) -> Ints:
         """Loads the rows' adapters into the inputs. Returns the index of each row's adapter for
         `SLOTS`, int32 (rows,).
         """
@@ -220,7 +220,7 @@ class Stack:
             [self._places[adapter] if adapter else BASE for adapter in given], dtype=np.int32
         )
 
-    def _rebuild(self, wanted: Sequence[Adapter]) -> None:
+    def _rebuild(self, wanted: Sequence[LoadedAdapter]) -> None:
         adapters = [*wanted]
         total_bytes = sum(adapter.nbytes for adapter in wanted)
         for adapter in reversed([adapter for adapter in self._places if adapter not in wanted]):
@@ -237,7 +237,7 @@ class Stack:
                 [adapter for adapter in adapters if name in adapter.modules],
             )
 
-    def _lay(self, name: str, layer: Layer, held: Sequence[Adapter]) -> None:
+    def _lay(self, name: str, layer: Layer, held: Sequence[LoadedAdapter]) -> None:
         pairs = [one.modules[name] for one in held]
         ranks = [down.shape[1] for down, _ in pairs]
         owners = np.repeat([self._places[one] for one in held], ranks)

@@ -50,7 +50,7 @@ _UNSERVED: Mapping[str, str] = {
 }
 
 
-class FormatError(ValueError):
+class AdapterFormatError(ValueError):
     """The adapter's format is not served. The message continues a sentence that starts with the
     file's name.
     """
@@ -118,12 +118,12 @@ def read(config: Any, shapes: Mapping[str, Sequence[int]]) -> Lora:
         FormatError: its kind is not served, or its files do not fit each other.
     """
     if not isinstance(config, dict):
-        raise FormatError("is no object.")
+        raise AdapterFormatError("is no object.")
     settings = cast("dict[str, Any]", config)
     _check_kind(settings)
     tensors = _sorted(settings, shapes)
     if not tensors.pairs:
-        raise FormatError("has no LoRA matrices.", WEIGHTS)
+        raise AdapterFormatError("has no LoRA matrices.", WEIGHTS)
     alpha = _number(settings.get("lora_alpha", 8), "lora_alpha")
     alphas = _Alphas.of(_patterns(settings, "alpha_pattern"), alpha)
     is_stabilised = bool(settings.get("use_rslora"))
@@ -168,7 +168,7 @@ def _sorted(settings: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) ->
     for tensor, shape in shapes.items():
         name = tensor.removeprefix(_PREFIX)
         if name == tensor:
-            raise FormatError(
+            raise AdapterFormatError(
                 f"has the tensor {_shown(tensor)}, which is not a LoRA tensor.", WEIGHTS
             )
         if match := _MATRIX.fullmatch(name):
@@ -188,7 +188,9 @@ def _sorted(settings: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) ->
             tensors.saved[parameter] = (tensor, shape)
             tensors.biases.append(parameter)
         else:
-            raise FormatError(f"has the tensor {_shown(tensor)}, which is not supported.", WEIGHTS)
+            raise AdapterFormatError(
+                f"has the tensor {_shown(tensor)}, which is not supported.", WEIGHTS
+            )
     return tensors
 
 
@@ -198,16 +200,18 @@ def _check_rows(
     found: _Tensors,
     shapes: Mapping[str, Sequence[int]],
 ) -> None:
-    """Raises `FormatError` unless exactly the adapted modules have tensors with one number per
-    output.
+    """Raises `AdapterFormatError` unless exactly the adapted modules have tensors with one number
+    per output.
     """
     kinds = (("use_dora", found.magnitudes), ("lora_bias", found.added_biases))
     for name, tensors in kinds:
         if bool(settings.get(name)) != bool(tensors) or (tensors and {*tensors} != {*modules}):
-            raise FormatError(f"must have tensors of {name} for exactly the LoRA modules.", WEIGHTS)
+            raise AdapterFormatError(
+                f"must have tensors of {name} for exactly the LoRA modules.", WEIGHTS
+            )
         for module, tensor in tensors.items():
             if tuple(shapes[tensor]) != (modules[module].outputs,):
-                raise FormatError(
+                raise AdapterFormatError(
                     f"has {_shown(tensor)} with the shape {[*shapes[tensor]]}, but its matrices "
                     f"have {modules[module].outputs} outputs.",
                     WEIGHTS,
@@ -231,20 +235,20 @@ def _alone(found: _Tensors) -> str:
 def _check_kind(settings: Mapping[str, Any]) -> None:
     kind = str(settings.get("peft_type"))
     if kind.upper() != "LORA":
-        raise FormatError(f"has the type {_shown(kind)}: only LoRA is supported.")
+        raise AdapterFormatError(f"has the type {_shown(kind)}: only LoRA is supported.")
     for name, description in _UNSERVED.items():
         if settings.get(name):
-            raise FormatError(
+            raise AdapterFormatError(
                 f"has {name}: {description} are not supported. Train the adapter without them."
             )
     bias: Any = settings.get("bias", "none")
     if not isinstance(bias, str) or bias not in _BIASES:
-        raise FormatError(
+        raise AdapterFormatError(
             f"has the unknown bias {_shown(str(bias))}. Use one of {', '.join(sorted(_BIASES))}."
         )
     begun = str(settings.get("init_lora_weights", True)).lower()
     if begun.startswith(tuple(_OF_THE_BASE)):
-        raise FormatError(
+        raise AdapterFormatError(
             f"was initialized by {_shown(begun)}, which changed the base's weights. Save "
             "the adapter with path_initial_model_for_weight_conversion, or merge it."
         )
@@ -259,17 +263,17 @@ def _matrices(
     is_stabilised: bool,
 ) -> Matrices:
     if len(found) != 2:
-        raise FormatError(f"has only one of the two matrices of {_shown(module)}.", WEIGHTS)
+        raise AdapterFormatError(f"has only one of the two matrices of {_shown(module)}.", WEIGHTS)
     down, up = shapes[found["A"]], shapes[found["B"]]
     if len(down) != 2 or len(up) != 2 or down[0] != up[1]:
-        raise FormatError(
+        raise AdapterFormatError(
             f"has matrices of {_shown(module)} that do not match: {[*down]} and {[*up]}. "
             "Only matrices of linear layers are supported.",
             WEIGHTS,
         )
     rank = down[0]
     if not 1 <= rank <= MAX_RANK:
-        raise FormatError(
+        raise AdapterFormatError(
             f"has a rank of {rank} for {_shown(module)}; it must be from 1 to {MAX_RANK}.", WEIGHTS
         )
     scale = alpha / (math.sqrt(rank) if is_stabilised else rank)
@@ -281,7 +285,7 @@ def _saved_modules(settings: Mapping[str, Any]) -> frozenset[str]:
     if not isinstance(modules, list) or not all(
         isinstance(module, str) for module in cast("list[Any]", modules)
     ):
-        raise FormatError("has a modules_to_save that is not a list of names.")
+        raise AdapterFormatError("has a modules_to_save that is not a list of names.")
     return frozenset(cast("list[str]", modules))
 
 
@@ -291,12 +295,12 @@ def _patterns(settings: Mapping[str, Any], name: str) -> dict[str, float]:
     """
     patterns: Any = settings.get(name) or {}
     if not isinstance(patterns, dict):
-        raise FormatError(f"has a value for {name} that is not an object.")
+        raise AdapterFormatError(f"has a value for {name} that is not an object.")
     numbers: dict[str, float] = {}
     for key, value in cast("dict[str, Any]", patterns).items():
         plain = key.replace("\\.", ".")
         if not _NAME.fullmatch(plain):
-            raise FormatError(
+            raise AdapterFormatError(
                 f"has {_shown(key)} in its {name}: only names of modules are supported."
             )
         numbers[plain.removesuffix("$")] = _number(value, name)
@@ -334,9 +338,9 @@ class _Alphas:
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"has a value for {name} that is not a number.")
+        raise AdapterFormatError(f"has a value for {name} that is not a number.")
     if not (math.isfinite(value) and abs(value) <= MAX_ALPHA):
-        raise FormatError(f"has the value {value} for {name}, which is out of range.")
+        raise AdapterFormatError(f"has the value {value} for {name}, which is out of range.")
     return float(value)
 
 

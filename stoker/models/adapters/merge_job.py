@@ -6,7 +6,7 @@ BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number of the types that are merged, by their names in safetensors' headers."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class TensorPosition(msgspec.Struct, frozen=True):
     """Position of a tensor in a file."""
 
     path: str
@@ -17,33 +17,33 @@ class Part(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
 
 
-class Change(msgspec.Struct, frozen=True):
+class TensorChange(msgspec.Struct, frozen=True):
     """Change of a tensor. A weight W of (out, in), or (in, out) if transposed, becomes W + scale ·
     B A. With a magnitude, each output's part is then scaled to that length.
     """
 
-    down: Part | None = None
+    down: TensorPosition | None = None
     """Matrix A, (rank, in)."""
-    up: Part | None = None
+    up: TensorPosition | None = None
     """Matrix B, (out, rank)."""
     scale: float = 1.0
     is_transposed: bool = False
-    magnitude: Part | None = None
+    magnitude: TensorPosition | None = None
     """Lengths of the outputs' weights, (out,)."""
-    added: Part | None = None
+    added: TensorPosition | None = None
     """Change of a bias, (out,): scale · this is added to it."""
 
 
-class Tensor(msgspec.Struct, frozen=True):
+class MergedTensor(msgspec.Struct, frozen=True):
     name: str
     dtype: str
     """Type in the written file."""
     shape: tuple[int, ...]
     nbytes: int
     """Number of bytes in the written file."""
-    value: Part
+    value: TensorPosition
     """Original tensor, of the base or the adapter."""
-    change: Change | None = None
+    change: TensorChange | None = None
     """Change to apply. None means that the tensor is copied as it is."""
 
 
@@ -53,7 +53,7 @@ _HEADER_BYTES = 1 << 12
 
 class Written(msgspec.Struct, frozen=True):
     path: str
-    tensors: list[Tensor]
+    tensors: list[MergedTensor]
 
     @property
     def nbytes(self) -> int:
@@ -62,7 +62,7 @@ class Written(msgspec.Struct, frozen=True):
         return sum(tensor.nbytes for tensor in self.tensors) + 2 * names + _HEADER_BYTES
 
 
-class Job(msgspec.Struct, frozen=True):
+class MergeJob(msgspec.Struct, frozen=True):
     files: list[Written]
 
     @property
@@ -83,6 +83,6 @@ class Confinement(msgspec.Struct, frozen=True):
     file_bytes: int
 
 
-class Task(msgspec.Struct, frozen=True):
-    job: Job
+class MergeTask(msgspec.Struct, frozen=True):
+    job: MergeJob
     confinement: Confinement

@@ -1,6 +1,6 @@
 """`python -m stoker.models.adapters.merge_process`: merges an adapter into its base, confined.
 
-It reads a `Task` in JSON from standard input, and sets up its walls before it touches a file.
+It reads a `MergeTask` in JSON from standard input, and sets up its walls before it touches a file.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from stoker import sandbox
-from stoker.models.adapters.merge_job import Confinement, Task
+from stoker.models.adapters.merge_job import Confinement, MergeTask
 
 _NICE = 10
 
@@ -19,7 +19,7 @@ _NICE = 10
 def main() -> None:
     sandbox.die_with_parent()
     os.nice(_NICE)
-    task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=MergeTask)
     try:
         _confine(task.confinement)
         # Imported after the walls are set up, which require a single-threaded process.

@@ -12,7 +12,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stoker.models.adapters.merge_job import Change, Job, Part, Written
+from stoker.models.adapters.merge_job import MergeJob, TensorChange, TensorPosition, Written
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -22,7 +22,7 @@ _COPIED_BYTES = 8 << 20
 _STORED: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 
 
-def merge(job: Job) -> None:
+def merge(job: MergeJob) -> None:
     """Writes the files of the job. Raises `OSError`."""
     for written in job.files:
         with Path(written.path).open("wb") as file:
@@ -51,7 +51,7 @@ def _write(one: Written, file: IO[bytes]) -> None:
             file.write(_encoded(block, tensor.dtype))
 
 
-def _copy(part: Part, file: IO[bytes]) -> None:
+def _copy(part: TensorPosition, file: IO[bytes]) -> None:
     with Path(part.path).open("rb") as source:
         source.seek(part.begin)
         remaining = part.nbytes
@@ -63,7 +63,7 @@ def _copy(part: Part, file: IO[bytes]) -> None:
             remaining -= len(data)
 
 
-def _changed(value: Part, change: Change) -> Iterator[Floats]:
+def _changed(value: TensorPosition, change: TensorChange) -> Iterator[Floats]:
     """Yields the changed rows of a weight or bias in blocks."""
     if change.added is not None:
         yield _read(value) + _scaled(_read(change.added), change.scale)
@@ -80,7 +80,7 @@ def _changed(value: Part, change: Change) -> Iterator[Floats]:
             yield block * factors[start : start + len(block), None]
 
 
-def _factors(value: Part, change: Change, magnitude: Floats) -> Floats:
+def _factors(value: TensorPosition, change: TensorChange, magnitude: Floats) -> Floats:
     """Returns the factors that scale each output's weights to DoRA's length."""
     squares: list[Floats] = []
     for _, block in _summed(value, change):
@@ -93,7 +93,7 @@ def _factors(value: Part, change: Change, magnitude: Floats) -> Floats:
     return (magnitude / lengths).astype(np.float32)
 
 
-def _summed(value: Part, change: Change) -> Iterator[tuple[int, Floats]]:
+def _summed(value: TensorPosition, change: TensorChange) -> Iterator[tuple[int, Floats]]:
     """Yields W + scale · B A in blocks of rows: the number of the first row, and (rows,
     columns).
     """
@@ -121,7 +121,7 @@ def _columns(shape: Sequence[int]) -> int:
     return int(np.prod(shape[1:], dtype=np.int64)) if shape else 1
 
 
-def _read(part: Part, start: int = 0, stop: int | None = None) -> Floats:
+def _read(part: TensorPosition, start: int = 0, stop: int | None = None) -> Floats:
     """Reads a tensor, or some of its rows, in float32. Raises `OSError`, `EOFError`."""
     rows = part.shape[0] if part.shape else 1
     stop = rows if stop is None else stop

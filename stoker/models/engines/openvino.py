@@ -25,14 +25,14 @@ from stoker.wire.protocol import VERDICT, Execution
 if TYPE_CHECKING:
     from openvino import CompiledModel
 
-    from stoker.models.adapters.applying import Adapter
+    from stoker.models.adapters.applying import LoadedAdapter
 
 IN_STEPS = "steps"
 """Value of `call` in the form of a model that runs in many steps."""
 
 
 @dataclass(frozen=True)
-class Form:
+class ConvertedForm:
     """Converted way of calling the model: the work of `Stages.run` for one `call`."""
 
     call: str
@@ -56,12 +56,12 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ConversionVerdict:
     """Result of a conversion. Without forms the model stays with torch, and `reason` explains
     why.
     """
 
-    forms: list[Form]
+    forms: list[ConvertedForm]
     reason: str = ""
     is_rounded: bool = False
     """True if the result has fewer bits than the original model, and other answers."""
@@ -74,9 +74,9 @@ class Verdict:
         part.replace(folder / VERDICT)
 
     @classmethod
-    def read(cls, folder: Path) -> "Verdict":
+    def read(cls, folder: Path) -> "ConversionVerdict":
         fields = json.loads((folder / VERDICT).read_text())
-        return cls([Form(**form) for form in fields.pop("forms")], **fields)
+        return cls([ConvertedForm(**form) for form in fields.pop("forms")], **fields)
 
 
 class Converted(Protocol):
@@ -85,7 +85,7 @@ class Converted(Protocol):
     layers: Mapping[str, graph.Layer]
     """Layers that adapters may be added to, by the model's names of them."""
 
-    def adapt(self, given: "Sequence[Adapter | None]") -> None:
+    def adapt(self, given: "Sequence[LoadedAdapter | None]") -> None:
         """Sets the adapters of the next batch's rows."""
         ...
 
@@ -106,19 +106,22 @@ class Converted(Protocol):
         ...
 
 
-class Whole:
+class WholeGraph:
     """The model's whole run as one graph."""
 
     def __init__(
-        self, form: Form, model: "CompiledModel", layers: Mapping[str, graph.Layer] | None = None
+        self,
+        form: ConvertedForm,
+        model: "CompiledModel",
+        layers: Mapping[str, graph.Layer] | None = None,
     ) -> None:
         self._form = form
         self._request = model.create_infer_request()
         self.layers = layers or {}
         self._stack = graph.Stack(self._request, self.layers) if layers else None
-        self._given: Sequence[Adapter | None] = ()
+        self._given: Sequence[LoadedAdapter | None] = ()
 
-    def adapt(self, given: "Sequence[Adapter | None]") -> None:
+    def adapt(self, given: "Sequence[LoadedAdapter | None]") -> None:
         self._given = given
 
     def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
@@ -160,7 +163,7 @@ class InSteps:
         self._model = model
         self.layers: Mapping[str, graph.Layer] = {}
 
-    def adapt(self, given: "Sequence[Adapter | None]") -> None:
+    def adapt(self, given: "Sequence[LoadedAdapter | None]") -> None:
         """Does nothing: models in steps have no adapters."""
 
     def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
@@ -188,7 +191,7 @@ def opened(
         is_open: True if its linear layers get inputs for adapters.
     """
     steps = stages.steps
-    forms = Verdict.read(Path(execution.folder)).forms
+    forms = ConversionVerdict.read(Path(execution.folder)).forms
     if steps is None:
         return [_whole(execution, form, threads, is_open=is_open) for form in forms]
 
@@ -198,13 +201,13 @@ def opened(
     return [InSteps(stages, steps, steps.opened(compiled)) for _ in forms]
 
 
-def _whole(execution: Execution, form: Form, threads: int, *, is_open: bool) -> Whole:
+def _whole(execution: Execution, form: ConvertedForm, threads: int, *, is_open: bool) -> WholeGraph:
     path = Path(execution.folder) / form.file
     if not is_open:
-        return Whole(form, _compiled(execution, path, threads))
+        return WholeGraph(form, _compiled(execution, path, threads))
     model = _core().read_model(path)
     layers = graph.open_layers(model, graph.modules_by(model, form.layers), by_row=True)
-    return Whole(form, _compiled(execution, model, threads), layers)
+    return WholeGraph(form, _compiled(execution, model, threads), layers)
 
 
 def _compiled(execution: Execution, model: Any, threads: int) -> "CompiledModel":
@@ -238,7 +241,7 @@ class OpenVinoEngine(TorchEngine):
         # torch serves only until the model is converted, which happens for a CPU.
         super().__init__("cpu" if dtype == INT8 else device, dtype, threads)
         self._converted: list[Converted] = []
-        self._given: Sequence[Adapter | None] = ()
+        self._given: Sequence[LoadedAdapter | None] = ()
 
     @property
     def convertible(self) -> bool:
@@ -281,7 +284,7 @@ class OpenVinoEngine(TorchEngine):
         with self.adapters.rows(self.model, row_adapters) if self.adapters else nullcontext():
             return super().run(call, {name: place(value) for name, value in batch.items()})
 
-    def _anew(self, one: "Adapter | None") -> "Adapter | None":
+    def _anew(self, one: "LoadedAdapter | None") -> "LoadedAdapter | None":
         """Returns an adapter for a graph in place of one that was just loaded for torch."""
         return self.adapters.get(one.name) if one and one.saved and self.adapters else one
 

@@ -35,7 +35,7 @@ MOST_BYTES = 512 << 20
 """Maximum bytes of weights that are read again to probe in single precision."""
 
 
-class UnfitError(ValueError):
+class ModelUnfitError(ValueError):
     """The model cannot serve: it fails on a valid input."""
 
 
@@ -43,7 +43,7 @@ def find(engine: TorchEngine, stages: Stages) -> Sharing:
     """Returns which samples of a loaded model may share a pass. Leaves the stages with another
     setting.
 
-    Raises `UnfitError`.
+    Raises `ModelUnfitError`.
     """
     stages.check(lambda sample: _alone(engine, sample))
     sharing = _found(engine, stages)
@@ -95,20 +95,22 @@ def _alone(engine: TorchEngine, sample: Sample) -> Output:
         shapes = ", ".join(
             f"{name} {tuple(value.shape)}" for name, value in sample.features.items()
         )
-        raise UnfitError(f"the model fails on an input of the shape {shapes}: {error}") from error
+        raise ModelUnfitError(
+            f"the model fails on an input of the shape {shapes}: {error}"
+        ) from error
 
 
 def _refuse_without_numbers(
     engine: TorchEngine, samples: Sequence[Sample], outputs: Sequence[Output]
 ) -> None:
-    """Raises `UnfitError` if every probe's output contains a NaN."""
+    """Raises `ModelUnfitError` if every probe's output contains a NaN."""
     lacking = [_without_numbers(*pair) for pair in zip(samples, outputs, strict=True)]
     if not lacking or not all(lacking):
         return
     cause = "Its weights contain NaN or infinity: save the model with valid weights"
     if engine.dtype != torch.float32:
         cause += ". Or the weights exceed this dtype's range: deploy with 'dtype': 'float32'"
-    raise UnfitError(
+    raise ModelUnfitError(
         f"the model returns NaN in {', '.join(lacking[0])}, computed in "
         f"{str(engine.dtype).removeprefix('torch.')}. {cause}"
     )

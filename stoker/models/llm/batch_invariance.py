@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from stoker.models.engines.sharing import HALF_TOLERANCE, UnfitError
+from stoker.models.engines.sharing import HALF_TOLERANCE, ModelUnfitError
 from stoker.models.llm import probes
 from stoker.models.llm.engines.torch import TorchRunner
 from stoker.models.llm.probes import Probes
@@ -27,7 +27,7 @@ TOLERANCE = 1e-4
 def find(runner: TorchRunner) -> Sharing:
     """Returns how a model's sequences may be computed, and restricts the runner to it.
 
-    Raises `UnfitError` if they cannot be computed step by step.
+    Raises `ModelUnfitError` if they cannot be computed step by step.
     """
     config = runner.model.config
     prompts = probes.drawn(runner.vocabulary, runner.max_length, LENGTHS, without=_special(config))
@@ -40,7 +40,7 @@ def find(runner: TorchRunner) -> Sharing:
         log.info("%s: differs by %.1e", sharing, worst)
         if worst <= tolerance:
             return sharing
-    raise UnfitError(
+    raise ModelUnfitError(
         "the model's results differ when it is computed step by step: by "
         f"{worst:.1e} of the largest logit"
     )

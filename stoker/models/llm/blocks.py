@@ -16,7 +16,7 @@ _Key = tuple[int | str, tuple[int, ...]]
 
 
 @dataclass(eq=False)
-class _Table:
+class _BlockTable:
     blocks: list[int] = field(default_factory=list[int])
     tokens: Sequence[int] = ()
     """The owner's list itself. It grows with the sequence."""
@@ -38,7 +38,7 @@ class BlockCache:
         self._by_key: dict[_Key, tuple[int, int]] = {}
         """Maps a key to the block's number and its name. Names are never reused."""
         self._key_of: dict[int, _Key] = {}
-        self._tables: dict[int, _Table] = {}
+        self._tables: dict[int, _BlockTable] = {}
         self._names = 0
 
     @property
@@ -67,7 +67,7 @@ class BlockCache:
             kind: restricts sharing to sequences of the same kind. With an adapter, the same tokens
                 have different keys and values.
         """
-        table = _Table(tokens=tokens, last_name=kind)
+        table = _BlockTable(tokens=tokens, last_name=kind)
         shared = [] if fresh else self._shared(tokens, kind)
         missing = self._count(len(tokens)) - len(shared)
         if missing > self.free - sum(block in self._idle for block, _ in shared):

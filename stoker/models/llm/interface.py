@@ -14,7 +14,7 @@ from stoker.wire.generation_request import Sampling
 if TYPE_CHECKING:
     import torch
 
-    from stoker.models.adapters.applying import Adapter
+    from stoker.models.adapters.applying import LoadedAdapter
     from stoker.models.llm.logit_rules import LogitRules
     from stoker.models.llm.matcher import Matcher
 
@@ -79,7 +79,7 @@ class Submission:
     """
     key: str = ""
     """API key of the request. Different keys take turns."""
-    adapter: "Adapter | None" = None
+    adapter: "LoadedAdapter | None" = None
     """Adapter that the model applies to the sequence."""
     rules: "LogitRules | None" = None
     """Rules of the model's generation_config.json. Only Stoker's scheduler applies them."""

@@ -10,7 +10,7 @@ from stoker.wire.protocol import Sharing
 if TYPE_CHECKING:
     import torch
 
-    from stoker.models.adapters.applying import Adapter, Adapters
+    from stoker.models.adapters.applying import Adapters, LoadedAdapter
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Runner(Protocol):
         media: Features | None = None,
         *,
         fresh: bool = False,
-        adapter: "Adapter | None" = None,
+        adapter: "LoadedAdapter | None" = None,
     ) -> int | None:
         """Admits a sequence and returns how many of its leading tokens are already computed. The
         number is less than all.

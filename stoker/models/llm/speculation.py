@@ -37,7 +37,7 @@ again. The machine may have been busy with other work.
 """
 
 
-class Pace:
+class PassDurations:
     """Duration of passes by the number of tokens that they compute."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Speculation:
     """Speculation of one model. It has no clock; callers pass the times."""
 
     def __init__(self) -> None:
-        self._paces: dict[int, Pace] = {}
+        self._paces: dict[int, PassDurations] = {}
         """Maps the number of sequences in a pass to its durations."""
         self._held = 0
         """Number of passes that had likely guesses and did not compute them."""
@@ -96,7 +96,7 @@ class Speculation:
 
     def passed(self, sequences: int, width: int, seconds: float) -> None:
         """Records the time of a pass with `sequences` drawing sequences and `width` tokens."""
-        self._paces.setdefault(sequences, Pace()).note(width, seconds)
+        self._paces.setdefault(sequences, PassDurations()).note(width, seconds)
 
     def chosen(
         self, guesses: Mapping[int, Sequence[float]], sequences: int, room: int

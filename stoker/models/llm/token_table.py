@@ -47,7 +47,7 @@ def from_tokenizer(tokenizer: Any, size: int, ends: Sequence[int]) -> llguidance
     texts = pieces(backend)
     if texts is None:
         raise FormError(f"cannot be enforced: {WITHOUT_BYTES}")
-    table: Any = _Table(backend, texts, ends)
+    table: Any = _TokenTable(backend, texts, ends)
     return llguidance.LLTokenizer(table, n_vocab=size, eos_token=eos or [table.eos_token_id])
 
 
@@ -102,7 +102,7 @@ def _decoded(backend: Any, sequences: list[list[int]]) -> list[str]:
     return backend.decode_batch(sequences, skip_special_tokens=False) if sequences else []
 
 
-class _Table:
+class _TokenTable:
     """Implements llguidance's interface for a tokenizer's tokens (`TokenizerWrapper`)."""
 
     is_tokenizer_wrapper = True

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from openvino import CompiledModel
 
-    from stoker.models.adapters.applying import Adapter
+    from stoker.models.adapters.applying import LoadedAdapter
 
 Decoded = TypeVar("Decoded")
 
@@ -96,7 +96,7 @@ class Sample:
     """
     alone: bool = False
     """True if the sample never shares a batch."""
-    adapter: "Adapter | None" = None
+    adapter: "LoadedAdapter | None" = None
     """Adapter that the model applies to the sample. Samples with other adapters may share its
     batch.
     """
@@ -249,7 +249,7 @@ class Stages(ABC):
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
         """Returns the processed amounts of a sample from its output, in the format of
-        `Result.counts`.
+        `RequestResult.counts`.
         """
         tokens = output.get("input_ids")
         return {} if tokens is None else {"input_tokens": tokens.shape[1]}

@@ -14,8 +14,8 @@ from stoker.models.stages.sentence_modules import (
     MODULES,
     PROMPTS,
     SETTINGS,
+    FolderUnfitError,
     Read,
-    UnfitError,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def described(read: Read) -> CrossEncoder:
     file, path = next(named, (CONFIG, SIGMOID))
     activation = path.rpartition(".")[2]
     if activation not in ACTIVATIONS:
-        raise UnfitError(
+        raise FolderUnfitError(
             file,
             f"names the activation {ascii(path)[:_SHOWN_CHARACTERS]}, which is not "
             f"supported. Use one of {', '.join(ACTIVATIONS)}, all of torch.nn.",
@@ -97,13 +97,13 @@ def described(read: Read) -> CrossEncoder:
 def _check_modules(modules: Any) -> None:
     kinds = [str(_object(module).get("type", "")).rpartition(".")[2] for module in modules]
     if LOGIT_SCORE in kinds:
-        raise UnfitError(
+        raise FolderUnfitError(
             MODULES,
             f"names the module {LOGIT_SCORE}: scores from a language model's logits are "
             "not supported. Upload it as a model for sequence classification.",
         )
     if kinds != [TRANSFORMER]:
-        raise UnfitError(
+        raise FolderUnfitError(
             MODULES,
             f"names the modules {ascii(', '.join(kinds))[:_SHOWN_CHARACTERS]}. A "
             f"supported cross-encoder consists of one {TRANSFORMER} for sequence "
@@ -113,7 +113,7 @@ def _check_modules(modules: Any) -> None:
 
 def _check_ways(settings: Mapping[str, Any]) -> None:
     if "message" in _object(settings.get("modality_config")):
-        raise UnfitError(
+        raise FolderUnfitError(
             SETTINGS,
             "formats pairs of texts as chat messages before they are scored, which is "
             "not supported.",

@@ -29,7 +29,7 @@ _EXPANDED = 32
 _STANFORD_MARKERS: Mapping[str, str] = {QUERY: "[unused0]", DOCUMENT: "[unused1]"}
 
 
-class FormatError(ValueError):
+class SettingError(ValueError):
     """Raised for an invalid setting. The message continues the name of the setting's file."""
 
 
@@ -107,7 +107,7 @@ def of_modules(
         mask: Settings of the module `MultiVectorMask`.
     """
     if mask.get("keep_only_token_ids"):
-        raise FormatError("keeps the vectors of only some tokens, which is not supported.")
+        raise SettingError("keeps the vectors of only some tokens, which is not supported.")
     within = mask.get("skiplist_tasks")
     return Interaction(
         prompts={role: prompts.get(role, "") for role in ROLES},
@@ -123,14 +123,14 @@ def _expansion(given: Any) -> Expansion | None:
     if given is None:
         return None
     if not isinstance(given, dict):
-        raise FormatError("has a query_expansion that is not an object.")
+        raise SettingError("has a query_expansion that is not an object.")
     settings = cast("dict[str, Any]", given)
     length = _length(settings, "length")
     if length is None:
-        raise FormatError("has a query_expansion without a length.")
+        raise SettingError("has a query_expansion without a length.")
     strategy, token = settings.get("strategy"), settings.get("token")
     if strategy not in ("fixed", "min"):
-        raise FormatError(
+        raise SettingError(
             f"has the unknown strategy {ascii(strategy)[:80]} to expand queries. Use "
             "'fixed' or 'min'."
         )
@@ -147,7 +147,7 @@ def _length(settings: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if type(value) is not int or not 1 <= value <= MAX_EXPANDED:
-        raise FormatError(
+        raise SettingError(
             f"has the {name} {ascii(value)[:80]}; it must be from 1 to {MAX_EXPANDED}."
         )
     return value
@@ -161,5 +161,5 @@ def _words(given: Any) -> Sequence[str]:
     if not isinstance(given, list) or not all(
         isinstance(word, str) for word in cast("list[Any]", given)
     ):
-        raise FormatError("has another value in the place of a list of words.")
+        raise SettingError("has another value in the place of a list of words.")
     return cast("list[str]", given)

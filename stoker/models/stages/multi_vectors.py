@@ -14,7 +14,7 @@ from stoker.models.stages.base import InputError, Sample
 from stoker.models.stages.embedding import EmbeddingStages, wrong_dimensions
 from stoker.models.stages.late_interaction import DOCUMENT, QUERY, Expansion, Interaction
 from stoker.models.stages.pooling import SentenceHead
-from stoker.models.stages.sentence_modules import UnfitError
+from stoker.models.stages.sentence_modules import FolderUnfitError
 from stoker.models.stages.similarity import MAX_SIM, MEAN_MAX_SIM, TOKENS, measure
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class MultiVectorStages(EmbeddingStages):
         self._head = SentenceHead.of(folder)
         self.about = self._head.about
         if self.about.interaction is None:
-            raise UnfitError("config.json", "describes a model that makes one vector per text.")
+            raise FolderUnfitError(
+                "config.json", "describes a model that makes one vector per text."
+            )
         self._interaction: Interaction = self.about.interaction
         if self._interaction.has_markers:
             self._know_markers()
@@ -70,7 +72,7 @@ class MultiVectorStages(EmbeddingStages):
         word = expansion.token or self.tokenizer.mask_token
         token = None if word is None else self.tokenizer.get_vocab().get(word)
         if token is None:
-            raise UnfitError(
+            raise FolderUnfitError(
                 "config_sentence_transformers.json",
                 f"expands queries by {word}, which is not a token of the model",
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from stoker.models.stages.base import InputError, Sample
 from stoker.models.stages.cross_encoder import CrossEncoder, described, score
 from stoker.models.stages.pooling import read_json
-from stoker.models.stages.sentence_modules import UnfitError
+from stoker.models.stages.sentence_modules import FolderUnfitError
 from stoker.models.stages.text import TextStages
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ class RelevanceStages(PairStages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._unfit: UnfitError | None = None
+        self._unfit: FolderUnfitError | None = None
         self._settings = CrossEncoder()
         try:
             self._settings = described(lambda path: read_json(folder / path))
-        except UnfitError as error:
+        except FolderUnfitError as error:
             # A text classifier still serves its other endpoints.
             self._unfit = error
 

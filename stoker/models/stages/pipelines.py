@@ -17,7 +17,7 @@ from stoker.models.stages.text import TextStages
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from stoker.media.audio import Samples, Sound
+    from stoker.media.audio import DecodedSound, Samples
     from stoker.media.video import Frame
 
 _WINDOW_S = 0.025
@@ -173,19 +173,19 @@ class AudioStages(Stages):
         """
         return self.timed_sound(media, rate, field).samples
 
-    def timed_sound(self, media: Media, rate: int, field: str = "inputs") -> "Sound":
+    def timed_sound(self, media: Media, rate: int, field: str = "inputs") -> "DecodedSound":
         """Returns the recording of an item as `sound` does, with its timeline. Raises
         `InputError`.
         """
 
-        def decode(content: bytes | memoryview) -> "Sound":
+        def decode(content: bytes | memoryview) -> "DecodedSound":
             from stoker.media import audio
             from stoker.media.timeline import Timeline
 
             if media.sampling_rate is None:
                 return audio.decode_timed(content, rate, self.limits)
             source_rate = media.sampling_rate or rate
-            return audio.Sound(
+            return audio.DecodedSound(
                 audio.from_samples(content, source_rate, rate, self.limits), Timeline()
             )
 

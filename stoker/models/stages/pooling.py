@@ -17,9 +17,9 @@ from stoker.models.stages.sentence_modules import (
     LAYERS,
     NORMALIZE,
     WEIGHTS,
+    FolderUnfitError,
     Module,
     Sentence,
-    UnfitError,
     described,
 )
 
@@ -43,7 +43,7 @@ class SentenceHead:
 
     @classmethod
     def of(cls, folder: Path) -> "SentenceHead":
-        """Returns the head of a model folder. Raises `UnfitError` if it is not served."""
+        """Returns the head of a model folder. Raises `FolderUnfitError` if it is not served."""
         about = described_folder(folder)
         weighted = [
             _weighted_layers(folder, module) for module in about.tokens if module.kind == LAYERS
@@ -97,7 +97,10 @@ class SentenceHead:
 
 
 def described_folder(folder: Path) -> Sentence:
-    """Returns the sentence-transformers description of a model folder. Raises `UnfitError`."""
+    """Returns the sentence-transformers description of a model folder.
+
+    Raises `FolderUnfitError`.
+    """
     return described(lambda path: read_json(folder / path))
 
 
@@ -210,7 +213,7 @@ def _projection(folder: Path) -> "Works":
             if STANFORD_PROJECTION in weights.keys():  # noqa: SIM118 - it is no mapping
                 weight: torch.Tensor = weights.get_tensor(STANFORD_PROJECTION).float()
                 return lambda hidden: torch.nn.functional.linear(hidden, weight)
-    raise UnfitError("model.safetensors", f"has no {STANFORD_PROJECTION}.")
+    raise FolderUnfitError("model.safetensors", f"has no {STANFORD_PROJECTION}.")
 
 
 def _layer_norm(folder: Path, module: Module) -> "Works":

@@ -15,8 +15,8 @@ from stoker.models.stages import late_interaction
 from stoker.models.stages.late_interaction import (
     STANFORD,
     STANFORD_SETTINGS,
-    FormatError,
     Interaction,
+    SettingError,
 )
 
 CONFIG = "config.json"
@@ -90,7 +90,7 @@ Read = Callable[[str], Any]
 """Maps a path to the JSON of that file, or {} if the file does not exist."""
 
 
-class UnfitError(Exception):
+class FolderUnfitError(Exception):
     """Raised if a folder cannot be served: the invalid file, and the reason as a continuation of
     its name.
     """
@@ -207,8 +207,8 @@ def _without_modules(read: Read) -> Sentence:
     settings = _object(STANFORD_SETTINGS, read(STANFORD_SETTINGS))
     try:
         interaction = late_interaction.of_stanford(settings)
-    except FormatError as error:
-        raise UnfitError(STANFORD_SETTINGS, str(error)) from None
+    except SettingError as error:
+        raise FolderUnfitError(STANFORD_SETTINGS, str(error)) from None
     return Sentence(kind="multi", prompts=interaction.prompts, interaction=interaction)
 
 
@@ -229,8 +229,8 @@ def _of_tokens(
             interaction = late_interaction.of_pylate(about)
         else:
             interaction = late_interaction.of_modules(settings, mask, found.prompts)
-    except FormatError as error:
-        raise UnfitError(PROMPTS if mask is None else MODULES, str(error)) from None
+    except SettingError as error:
+        raise FolderUnfitError(PROMPTS if mask is None else MODULES, str(error)) from None
     prompts = {**found.prompts, **interaction.prompts}
     return replace(found, prompts=prompts, interaction=interaction)
 
@@ -240,7 +240,7 @@ def _splade(module: Module) -> Splade:
     pooling = config.get("pooling_strategy", "max")
     activation = config.get("activation_function", "relu")
     if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
-        raise UnfitError(
+        raise FolderUnfitError(
             file,
             f"names the pooling {_shown(pooling)} and the activation "
             f"{_shown(activation)}. Use the pooling 'max' or 'sum', and the activation "
@@ -255,20 +255,20 @@ def _module(given: Mapping[str, Any], read: Read) -> Module:
     kind = str(given.get("type", "")).rpartition(".")[2]
     kind = TRANSFORMER if kind == _MLM else kind
     if kind not in SERVED:
-        raise UnfitError(
+        raise FolderUnfitError(
             MODULES,
             f"names the module {_shown(kind)}, which is not supported. A model of "
             f"sentence-transformers may consist of {', '.join(SERVED)}.",
         )
     path = str(given.get("path", ""))
     if kind == TRANSFORMER and path:
-        raise UnfitError(
+        raise FolderUnfitError(
             MODULES,
             f"has the transformer in the folder {_shown(path)}. Save the model with a newer "
             "release of sentence-transformers, which puts it into the top folder.",
         )
     if kind != TRANSFORMER and not _FOLDER.fullmatch(path):
-        raise UnfitError(
+        raise FolderUnfitError(
             MODULES, f"names the folder {_shown(path)}, which is not the folder of a module."
         )
     file = f"{path}/config.json"
@@ -278,22 +278,24 @@ def _module(given: Mapping[str, Any], read: Read) -> Module:
 def _check_order(modules: Sequence[Module], *, needs_head: bool) -> None:
     kinds = [kind.kind for kind in modules]
     if not kinds or kinds[0] != TRANSFORMER or kinds.count(TRANSFORMER) > 1:
-        raise UnfitError(MODULES, f"must have exactly one {TRANSFORMER}, as its first module.")
+        raise FolderUnfitError(
+            MODULES, f"must have exactly one {TRANSFORMER}, as its first module."
+        )
     heads = sum(kind in _HEADS for kind in kinds)
     if heads > 1 or (needs_head and not heads):
-        raise UnfitError(
+        raise FolderUnfitError(
             MODULES,
             f"names {heads} modules of {POOLING}, {SPLADE} or {MASK}; exactly one is "
             "needed to make a text's vector from the vectors of its tokens.",
         )
     if LAYERS in kinds[2:]:
-        raise UnfitError(
+        raise FolderUnfitError(
             MODULES, f"has {LAYERS} in another position than directly after {TRANSFORMER}."
         )
 
 
 def _check(module: Module, works_on: str) -> None:
-    """Raises `UnfitError` if a module reads or writes values that are not served, or has an
+    """Raises `FolderUnfitError` if a module reads or writes values that are not served, or has an
     unserved activation.
     """
     if module.kind == LAYERS:
@@ -303,14 +305,14 @@ def _check(module: Module, works_on: str) -> None:
     gives = config.get("module_output_name") or reads
     if reads != works_on or gives != works_on:
         side = "before" if works_on == _TOKENS else "behind"
-        raise UnfitError(
+        raise FolderUnfitError(
             file,
             f"has a {module.kind} {side} {POOLING} that reads {_shown(reads)} and writes "
             f"{_shown(gives)}; both must be {works_on!r}.",
         )
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     if module.kind == DENSE and activation not in ACTIVATIONS:
-        raise UnfitError(
+        raise FolderUnfitError(
             file,
             f"names the activation {_shown(activation)}, which is not supported. Use one "
             f"of {', '.join(ACTIVATIONS)}.",
@@ -324,7 +326,7 @@ def _pooling(module: Module) -> tuple[str, ...]:
     if mode:
         named = cast("list[Any]", mode) if isinstance(mode, list) else [mode]
     if unknown := [name for name in named if name not in POOLING_FLAGS]:
-        raise UnfitError(
+        raise FolderUnfitError(
             file,
             f"names the pooling {_shown(unknown[0])}, which is not supported. Use one of "
             f"{', '.join(POOLING_FLAGS)}.",
@@ -341,20 +343,20 @@ def _settings(read: Read, task: str) -> tuple[Mapping[str, Any], bool]:
     settings = _object(file, read(file))
     named_task, call = settings.get("transformer_task", task), _CALLS[task]
     if named_task != task:
-        raise UnfitError(
+        raise FolderUnfitError(
             file, f"states that the transformer is for {_shown(named_task)}, not {task}."
         )
     ways = _object(file, settings.get("modality_config", {"text": call}))
     if "message" in ways:
-        raise UnfitError(
+        raise FolderUnfitError(
             file, "formats texts as chat messages before they are embedded, which is not supported."
         )
     if ways.get("text") != call or settings.get("module_output_name", _TOKENS) != _TOKENS:
         output_name = "last hidden states" if task == _FEATURES else "logits"
-        raise UnfitError(file, f"requests an output other than the {output_name} of texts.")
+        raise FolderUnfitError(file, f"requests an output other than the {output_name} of texts.")
     longest = settings.get("max_seq_length")
     if longest is not None and not (type(longest) is int and longest > 0):
-        raise UnfitError(
+        raise FolderUnfitError(
             file, f"has the max_seq_length {_shown(longest)}, which is not a positive whole number."
         )
     return settings, bool(settings.get("do_lower_case"))
@@ -366,7 +368,7 @@ def _name(value: Any) -> str | None:
 
 def _dimensions(value: Any) -> int | None:
     if value is not None and not (type(value) is int and value > 0):
-        raise UnfitError(
+        raise FolderUnfitError(
             PROMPTS, f"has the truncate_dim {_shown(value)}, which is not a positive whole number."
         )
     return value
@@ -374,13 +376,13 @@ def _dimensions(value: Any) -> int | None:
 
 def _object(file: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise UnfitError(file, "has another value in the place of a JSON object.")
+        raise FolderUnfitError(file, "has another value in the place of a JSON object.")
     return cast("dict[str, Any]", value)
 
 
 def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list):
-        raise UnfitError(MODULES, "is not a list of JSON objects.")
+        raise FolderUnfitError(MODULES, "is not a list of JSON objects.")
     return [_object(MODULES, item) for item in cast("list[Any]", value)]
 
 

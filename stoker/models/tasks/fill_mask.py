@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from stoker.models.stages.base import InputError, Sample
 from stoker.models.stages.pipelines import TextPipelineStages
-from stoker.models.stages.sentence_modules import Sentence, UnfitError
+from stoker.models.stages.sentence_modules import FolderUnfitError, Sentence
 from stoker.models.stages.sparse import SparseStages
 from stoker.models.tasks.architectures import PAGES
 from stoker.models.tasks.base import Task, TaskRequest
@@ -54,7 +54,7 @@ class FillMaskStages(SparseStages, TextPipelineStages):
     def described(self, folder: Path) -> Sentence:
         try:
             sentence = super().described(folder)
-        except UnfitError:
+        except FolderUnfitError:
             return Sentence()
         return sentence if sentence.kind == self.vectors else Sentence()
 

@@ -16,7 +16,9 @@ Made = TypeVar("Made")
 
 
 class YieldedError(Exception):
-    """Raised by `Kind.perform` to yield the job's place to another account: see `should_yield`."""
+    """Raised by `JobKind.perform` to yield the job's place to another account. See
+    `should_yield`.
+    """
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,12 @@ class Outcome:
     values: Mapping[str, Any]
     """Values of the kind's own columns."""
     waits_as: str | None = None
-    """Status in which the row waits until it is made due again. `Kind.ended` is then not called.
+    """Status in which the row waits until it is made due again. `JobKind.ended` is then not called.
     None means that the row is completed.
     """
 
 
-class Kind(Protocol[Row, Made]):
+class JobKind(Protocol[Row, Made]):
     """A kind of job."""
 
     table: type[Row]

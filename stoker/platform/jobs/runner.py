@@ -18,7 +18,7 @@ from stoker.base.errors import (
 )
 from stoker.base.fairness import FairShare
 from stoker.platform.jobs import repository
-from stoker.platform.jobs.kind import Kind, Made, Row, YieldedError
+from stoker.platform.jobs.kind import JobKind, Made, Row, YieldedError
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.jobs import JobStatus
@@ -42,7 +42,7 @@ _POLL_S = 2.0
 """Seconds between polls for other servers' jobs. Jobs of this server wake the runner."""
 
 
-class Runner(Generic[Row, Made]):
+class JobRunner(Generic[Row, Made]):
     def __init__(
         self,
         database: Database,
@@ -72,7 +72,7 @@ class Runner(Generic[Row, Made]):
         self._sleep = sleep
         self._working: dict[str, _Working[Row, Made]] = {}
         self._wake = asyncio.Event()
-        self._kind: Kind[Row, Made] | None = None
+        self._kind: JobKind[Row, Made] | None = None
         """Kind of the jobs while the runner runs, otherwise None."""
         self._has_room = True
         """True if no due job was left out in the last round."""
@@ -147,7 +147,7 @@ class Runner(Generic[Row, Made]):
             return 1.0
         return max(row.progress, self.progress(row.id) or 0.0)
 
-    async def run(self, kind: Kind[Row, Made]) -> None:
+    async def run(self, kind: JobKind[Row, Made]) -> None:
         """Works until cancelled, then hands back unfinished jobs."""
         self._kind = kind
         try:
@@ -173,7 +173,7 @@ class Runner(Generic[Row, Made]):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _claim_all(self, kind: Kind[Row, Made]) -> None:
+    async def _claim_all(self, kind: JobKind[Row, Made]) -> None:
         claimed: list[_Working[Row, Made]] = []
         async with self._database.transaction() as session:
             await self._renew_overdue(session)
@@ -210,7 +210,7 @@ class Runner(Generic[Row, Made]):
             first.task.cancel()
 
     async def _claim_some(
-        self, session: Session, kind: Kind[Row, Made], claimed: "list[_Working[Row, Made]]"
+        self, session: Session, kind: JobKind[Row, Made], claimed: "list[_Working[Row, Made]]"
     ) -> bool:
         """Leases the jobs that each account may start now. Returns True if any were leased."""
         rows = [working.row for working in (*self._working.values(), *claimed)]
@@ -247,7 +247,7 @@ class Runner(Generic[Row, Made]):
             if working.leased_until <= now:
                 await self._renew(session, working)
 
-    def _leased(self, kind: Kind[Row, Made], row: Row) -> "_Working[Row, Made]":
+    def _leased(self, kind: JobKind[Row, Made], row: Row) -> "_Working[Row, Made]":
         token, until = secrets.token_hex(16), self._clock() + self._lease
         repository.lease(row, token=token, until=until)
         return _Working(kind, row, token, until, until - self._lease)
@@ -376,7 +376,7 @@ class _Working(Generic[Row, Made]):
 
     def __init__(
         self,
-        kind: Kind[Row, Made],
+        kind: JobKind[Row, Made],
         row: Row,
         token: str,
         leased_until: datetime,

@@ -33,7 +33,7 @@ class _Room:
     at: float
 
 
-class Quotas:
+class QuotaService:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._defaults = {quota: limit.default(settings) for quota, limit in LIMITS.items()}
         self._data_dir = settings.data_dir

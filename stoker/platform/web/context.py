@@ -11,8 +11,8 @@ from fastapi import Depends, Request
 from stoker.base.config import Settings
 from stoker.inspection import Inspectors
 from stoker.media.collect import Collector
-from stoker.platform.parts import Parts
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.parts import ServerParts
+from stoker.platform.quotas.service import QuotaService
 from stoker.runtime.interface import Runtime
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
@@ -28,7 +28,7 @@ class Platform:
     """
 
     settings: Settings
-    quotas: Quotas
+    quotas: QuotaService
     database: Database
     blobs: Blobs
     secret: ServerSecret
@@ -39,7 +39,7 @@ class Platform:
 
 def part_of(request: Request, kind: type[T]) -> T:
     """Returns the app's part of a type."""
-    parts: Parts = request.app.state.parts
+    parts: ServerParts = request.app.state.parts
     return parts.get(kind)
 
 

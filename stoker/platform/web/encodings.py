@@ -21,7 +21,7 @@ _ZSTD_WINDOW_BYTES = 8 << 20
 _BY_ITSELF = ("", "identity")
 
 
-class Decoder(Protocol):
+class ContentDecoder(Protocol):
     is_whole: bool
     """True if the input so far is a complete body."""
 
@@ -91,7 +91,7 @@ class _Zstd:
         return piece
 
 
-_DECODERS: dict[str, Callable[[], Decoder]] = {
+_DECODERS: dict[str, Callable[[], ContentDecoder]] = {
     "gzip": lambda: _Zlib(16 + zlib.MAX_WBITS),
     "x-gzip": lambda: _Zlib(16 + zlib.MAX_WBITS),
     "deflate": lambda: _Zlib(zlib.MAX_WBITS),

@@ -18,7 +18,7 @@ from stoker.platform.web.idempotency import Idempotent
 from stoker.platform.web.lists import ListResponse, Paging
 from stoker.platform.web.schemas import Deleted
 from stoker.registry.artifacts import completion, layout, receiving, repository, schemas, service
-from stoker.registry.artifacts.message import Address, Message
+from stoker.registry.artifacts.message import Address, UploadBody
 from stoker.registry.artifacts.parts import too_large
 from stoker.registry.artifacts.schemas import (
     Artifact,
@@ -261,7 +261,7 @@ async def put_part(
     changes nothing.
     """
     lift_body_limit(request)
-    return await receiving.put_part(platform, address, number, Message.of(request))
+    return await receiving.put_part(platform, address, number, UploadBody.of(request))
 
 
 @router.put(
@@ -273,7 +273,7 @@ async def put_part(
 async def put_file(address: FileAddress, request: Request, platform: PlatformDep) -> ReceivedFile:
     """Upload a whole file, or continue from an offset with Content-Range."""
     lift_body_limit(request)
-    return await receiving.put_file(platform, address, Message.of(request))
+    return await receiving.put_file(platform, address, UploadBody.of(request))
 
 
 @router.delete(

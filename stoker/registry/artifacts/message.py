@@ -46,7 +46,7 @@ class Address:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Message:
+class UploadBody:
     """A request's body and the headers that describe it."""
 
     chunks: AsyncIterator[bytes]
@@ -55,7 +55,7 @@ class Message:
     digest: bytes | None
 
     @classmethod
-    def of(cls, request: Request) -> "Message":
+    def of(cls, request: Request) -> "UploadBody":
         """Reads the headers of a PUT.
 
         Raises `InvalidRequestError` if headers are malformed or contradict each other. Raises

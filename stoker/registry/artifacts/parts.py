@@ -24,7 +24,7 @@ Finish = Callable[[UploadFile, "PartReception"], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class PartTarget:
     """The file that a request writes into."""
 
     account_id: str
@@ -49,7 +49,7 @@ class PartReception:
     def __init__(
         self,
         platform: Platform,
-        place: Place,
+        place: PartTarget,
         number: int,
         recorded: UploadPart | None,
         message: Hash | None,
@@ -66,7 +66,7 @@ class PartReception:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, platform: Platform, place: Place, number: int, message: Hash | None = None
+        cls, platform: Platform, place: PartTarget, number: int, message: Hash | None = None
     ) -> AsyncGenerator["PartReception"]:
         """Waits until no other request writes this part, then yields its reception. `message` is
         also fed all bytes of the part.
@@ -172,7 +172,7 @@ class PartReception:
             raise _misfit("An earlier, shorter part already ended the file")
 
 
-async def open_file(session: Session, place: Place) -> tuple[Upload, UploadFile]:
+async def open_file(session: Session, place: PartTarget) -> tuple[Upload, UploadFile]:
     """Returns the session and the file that a request writes into. Raises an error if they accept
     no more bytes.
     """
@@ -189,7 +189,7 @@ async def open_file(session: Session, place: Place) -> tuple[Upload, UploadFile]
     return upload, file
 
 
-async def reserve(session: Session, platform: Platform, place: Place, added: int) -> None:
+async def reserve(session: Session, platform: Platform, place: PartTarget, added: int) -> None:
     """Reserves `added` more bytes for the session's files. Bytes that the session declared are
     already reserved.
 
@@ -214,7 +214,7 @@ def size_mismatch(told: int, known: int) -> ConflictError:
     )
 
 
-async def _check_limit(session: Session, place: Place) -> None:
+async def _check_limit(session: Session, place: PartTarget) -> None:
     if await repository.received_bytes(session, place.upload_id) > place.session_limit:
         raise too_large(place.session_limit)
 

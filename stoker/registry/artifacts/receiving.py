@@ -18,18 +18,18 @@ from stoker.platform.web.context import Platform
 from stoker.platform.web.disk import full_disk_reported
 from stoker.platform.web.outage import lost_store_reported
 from stoker.registry.artifacts import layout, repository, service
-from stoker.registry.artifacts.message import Address, ContentRange, DigestMismatchError, Message
+from stoker.registry.artifacts.message import Address, ContentRange, DigestMismatchError, UploadBody
 from stoker.registry.artifacts.parts import (
     Finish,
     PartReception,
-    Place,
+    PartTarget,
     open_file,
     reserve,
     size_mismatch,
     too_large,
 )
 from stoker.registry.artifacts.schemas import Part, ReceivedFile
-from stoker.registry.artifacts.streaming import Body, Transfer, transfers
+from stoker.registry.artifacts.streaming import Body, UploadTransfer, transfers
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import ArtifactStatus, Upload, UploadFile
@@ -37,7 +37,7 @@ from stoker.store.tables.artifacts import ArtifactStatus, Upload, UploadFile
 GIB = 1024**3
 
 
-async def put_file(platform: Platform, address: Address, message: Message) -> ReceivedFile:
+async def put_file(platform: Platform, address: Address, message: UploadBody) -> ReceivedFile:
     """Receives a whole file, or the rest of one from the offset in its Content-Range.
 
     A whole file replaces an earlier file at the same path. Each full part counts once it is
@@ -51,7 +51,7 @@ async def put_file(platform: Platform, address: Address, message: Message) -> Re
             return await _FileReception(platform, place, message, transfer).run()
 
 
-async def put_part(platform: Platform, address: Address, number: int, message: Message) -> Part:
+async def put_part(platform: Platform, address: Address, number: int, message: UploadBody) -> Part:
     """Receives one part of a file. Parts may come in any order and in parallel."""
     service.validate_path(address.path)
     with full_disk_reported(), lost_store_reported():
@@ -110,7 +110,7 @@ class _FileReception:
     """Cuts a body into parts. The next part arrives while the previous one becomes durable."""
 
     def __init__(
-        self, platform: Platform, place: Place, message: Message, transfer: Transfer
+        self, platform: Platform, place: PartTarget, message: UploadBody, transfer: UploadTransfer
     ) -> None:
         self._platform = platform
         self._place = place
@@ -200,7 +200,7 @@ async def _store(
         await part.store(finish)
 
 
-async def _begin_file(platform: Platform, address: Address, message: Message) -> Place:
+async def _begin_file(platform: Platform, address: Address, message: UploadBody) -> PartTarget:
     replaced = None
     async with platform.database.transaction() as session:
         upload = await _open_upload(session, address)
@@ -228,8 +228,8 @@ async def _begin_file(platform: Platform, address: Address, message: Message) ->
 
 
 async def _begin_part(
-    platform: Platform, address: Address, number: int, message: Message
-) -> tuple[Place, int | None]:
+    platform: Platform, address: Address, number: int, message: UploadBody
+) -> tuple[PartTarget, int | None]:
     """Returns the part's file, and the expected size of the part in bytes or None if it is
     unknown.
     """
@@ -326,10 +326,10 @@ async def _check_start(
 
 async def _place(
     session: Session, platform: Platform, address: Address, upload: Upload, file: UploadFile
-) -> Place:
+) -> PartTarget:
     limit = session_limit(platform.settings)
     other_bytes = await repository.received_bytes(session, upload.id, beside=file.path)
-    return Place(
+    return PartTarget(
         account_id=address.account_id,
         artifact_id=address.artifact_id,
         upload_id=address.upload_id,
@@ -347,7 +347,7 @@ def session_limit(settings: Settings) -> int:
     return int(settings.artifact_limit_gib * GIB)
 
 
-async def _forget(platform: Platform, place: Place, message: Message, last: int) -> None:
+async def _forget(platform: Platform, place: PartTarget, message: UploadBody, last: int) -> None:
     """Drops the recorded parts of a message with a wrong digest."""
     with contextlib.suppress(ConflictError):
         async with platform.database.transaction() as session:
@@ -366,7 +366,7 @@ async def _state(session: Session, upload: Upload, file: UploadFile) -> Received
     return ReceivedFile.of(file, layout.file_state(file, parts, upload.part_size))
 
 
-def _check_limit(place: Place, end: int) -> None:
+def _check_limit(place: PartTarget, end: int) -> None:
     if end > place.limit:
         raise too_large(place.session_limit)
 

@@ -17,7 +17,7 @@ from stoker.inspection import InspectionError, names
 from stoker.models.adapters.lora import ADAPTER
 from stoker.models.tasks.registry import PIPELINES
 from stoker.platform.quotas.limits import Quota
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.platform.web.context import Platform
 from stoker.registry.artifacts import repository, schemas
 from stoker.registry.artifacts.schemas import ArtifactCreate, ArtifactUpdate
@@ -46,7 +46,7 @@ _clearing: set[asyncio.Task[None]] = set()
 
 
 async def create(
-    session: Session, quotas: Quotas, account_id: str, request: ArtifactCreate
+    session: Session, quotas: QuotaService, account_id: str, request: ArtifactCreate
 ) -> Artifact:
     if request.pipeline is not None and request.pipeline not in {ADAPTER, *PIPELINES}:
         close = nearest(request.pipeline, PIPELINES)

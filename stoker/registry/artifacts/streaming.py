@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from starlette.requests import ClientDisconnect
 
 from stoker.base.errors import ConflictError, InvalidRequestError, StokerError
-from stoker.store.blobs import Part
+from stoker.store.blobs import BlobPart
 from stoker.store.blobs.threads import on_disk
 
 BLOCK_BYTES = 1024 * 1024
@@ -30,7 +30,7 @@ def taken_over() -> ConflictError:
     )
 
 
-class Transfer:
+class UploadTransfer:
     """Request that writes into an upload session."""
 
     def __init__(self, file: Hashable | None = None) -> None:
@@ -70,10 +70,12 @@ class Transfers:
     """Active transfers of this process, by upload session."""
 
     def __init__(self) -> None:
-        self._active: dict[str, list[Transfer]] = {}
+        self._active: dict[str, list[UploadTransfer]] = {}
 
     @contextlib.asynccontextmanager
-    async def enter(self, upload_id: str, file: Hashable | None = None) -> AsyncGenerator[Transfer]:
+    async def enter(
+        self, upload_id: str, file: Hashable | None = None
+    ) -> AsyncGenerator[UploadTransfer]:
         """Registers a new transfer and yields it.
 
         A transfer with a `file` ends an earlier transfer of the same file. The earlier client has
@@ -81,7 +83,7 @@ class Transfers:
         """
         active = self._active.setdefault(upload_id, [])
         earlier = [other for other in active if file is not None and other.file == file]
-        transfer = Transfer(file)
+        transfer = UploadTransfer(file)
         active.append(transfer)
         try:
             await _end(earlier, taken_over())
@@ -101,7 +103,7 @@ class Transfers:
         await _end([*self._active.get(upload_id, ())], reason)
 
 
-async def _end(transfers: list[Transfer], reason: StokerError) -> None:
+async def _end(transfers: list[UploadTransfer], reason: StokerError) -> None:
     for transfer in transfers:
         transfer.end(reason)
     for transfer in transfers:
@@ -129,7 +131,11 @@ class Body:
     """
 
     def __init__(
-        self, chunks: AsyncIterator[bytes], transfer: Transfer, limit: int, excess: StokerError
+        self,
+        chunks: AsyncIterator[bytes],
+        transfer: UploadTransfer,
+        limit: int,
+        excess: StokerError,
     ) -> None:
         self._chunks = chunks
         self._transfer = transfer
@@ -170,7 +176,7 @@ class Body:
 class PartWriter:
     """Hashes and writes one part in a worker thread, a block at a time."""
 
-    def __init__(self, part: Part, message: Hash | None) -> None:
+    def __init__(self, part: BlobPart, message: Hash | None) -> None:
         self.size = 0
         self._part = part
         self._hash: Hash = hashlib.sha256()

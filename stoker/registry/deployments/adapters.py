@@ -17,7 +17,7 @@ from stoker.registry.artifacts import repository as artifacts
 from stoker.registry.artifacts import service as artifact_service
 from stoker.registry.deployments import repository, schemas
 from stoker.registry.deployments.context import DeploymentContext
-from stoker.registry.deployments.copies import UnreachableError
+from stoker.registry.deployments.copies import BucketUnreachableError
 from stoker.registry.deployments.folders import ModelFolders
 from stoker.registry.deployments.specs import spec_of
 from stoker.runtime.interface import LoadError
@@ -87,7 +87,7 @@ async def examined(
     try:
         paths = await context.folders.paths(upload_id, files)
         folder = await context.folders.folder(spec)
-    except UnreachableError:
+    except BucketUnreachableError:
         raise store_unavailable() from None
     except LoadError as error:
         raise InvalidRequestError(f"The base cannot be read: {error}", param="adapter_of") from None
@@ -183,7 +183,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
         return
     try:
         folder = await context.folders.folder(version)
-    except UnreachableError:
+    except BucketUnreachableError:
         raise store_unavailable() from None
     except LoadError as error:
         raise ConflictError(f"The version cannot be read: {error}", code="adapter_misfit") from None
@@ -223,7 +223,7 @@ async def place(session: Session, folders: ModelFolders, row: Deployment) -> Non
     upload_id = str(row.upload_id)
     try:
         await folders.put_adapter(str(row.adapter_of), row.id, upload_id, files)
-    except UnreachableError:
+    except BucketUnreachableError:
         raise store_unavailable() from None
 
 

@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from stoker.platform.jobs.runner import Runner
+from stoker.platform.jobs.runner import JobRunner
 from stoker.platform.web.context import Platform, part
 from stoker.registry.deployments.directory import Directory
 from stoker.registry.deployments.folders import ModelFolders
@@ -11,7 +11,7 @@ from stoker.registry.deployments.folders import ModelFolders
 class DeploymentContext(Platform):
     directory: Directory
     folders: ModelFolders
-    preparing: Runner[Any, Any]
+    preparing: JobRunner[Any, Any]
     """Runner of the jobs that prepare versions which may take over."""
 
 

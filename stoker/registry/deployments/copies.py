@@ -28,12 +28,12 @@ the folder.
 _NO_ROOM = "this machine's disk has no room for the model."
 
 
-class UnreachableError(LoadError):
+class BucketUnreachableError(LoadError):
     """Raised if the bucket that has the model does not answer."""
 
 
 @dataclass(frozen=True)
-class _Copy:
+class _FolderCopy:
     name: str
     size: int
     """Size in bytes."""
@@ -113,7 +113,7 @@ class Copies:
         The fetch continues if no caller waits any more, because a start that timed out is tried
         again.
 
-        Raises `UnreachableError`, and `LoadError` if the disk has no room.
+        Raises `BucketUnreachableError`, and `LoadError` if the disk has no room.
         """
         fetch = self._fetches.get(name)
         if fetch is None:
@@ -143,7 +143,7 @@ class Copies:
                 await asyncio.to_thread(building.rename, target)
                 log.info("model fetched", extra={"folder": name, "bytes": size})
             except (StoreUnavailableError, BlobLostError) as error:
-                raise UnreachableError(
+                raise BucketUnreachableError(
                     "the object store did not return the model's files."
                 ) from error
             except OSError as error:
@@ -198,9 +198,9 @@ class Copies:
         )
 
 
-def _copies(root: Path) -> list[_Copy]:
+def _copies(root: Path) -> list[_FolderCopy]:
     return [
-        _Copy(path.name, _size(path), path.stat().st_mtime)
+        _FolderCopy(path.name, _size(path), path.stat().st_mtime)
         for path in (root.iterdir() if root.is_dir() else ())
         if not path.name.startswith(".")
     ]

@@ -4,7 +4,7 @@ runtime.
 
 from stoker.registry.deployments import schemas
 from stoker.registry.deployments.context import DeploymentContext
-from stoker.registry.deployments.repository import Wanted
+from stoker.registry.deployments.repository import StatusColumns
 from stoker.runtime.observed import DeploymentStats, Reason, Status
 from stoker.runtime.specification import Readiness
 from stoker.store.tables.deployments import Deployment, Desired
@@ -51,7 +51,7 @@ def _adapter(row: Deployment, base: str) -> schemas.Adapter:
     return schemas.Adapter(of=base, sharing=sharing, reason=row.merged_because or "")
 
 
-def observed(context: DeploymentContext, row: Deployment | Wanted) -> DeploymentStats:
+def observed(context: DeploymentContext, row: Deployment | StatusColumns) -> DeploymentStats:
     running = row.desired == Desired.RUNNING
     live_id = context.directory.live(row.id) if row.shares else row.live_version_id
     if (running or not row.shares) and (live_stats := context.runtime.stats(live_id)):

@@ -11,13 +11,13 @@ from stoker.wire.generation_request import AdapterName
 
 
 @dataclass(frozen=True)
-class Share:
+class VersionShare:
     version_id: str
     percent: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class DirectoryEntry:
     deployment_id: str
     version_id: str
     """Id of the live version."""
@@ -32,9 +32,9 @@ class Entry:
     """Versions that a call can be pinned to, including the live one."""
     sources: tuple[tuple[str, str], ...] = ()
     """Pairs of callable version and source, as passed to the runtime."""
-    shares: tuple[Share, ...] = ()
+    shares: tuple[VersionShare, ...] = ()
     """Shares of the calls by version. Empty means that the live version receives all calls."""
-    mirrors: tuple[Share, ...] = ()
+    mirrors: tuple[VersionShare, ...] = ()
     """Versions that receive copies of calls, with their shares."""
     keeps_examples: bool = False
     """True if calls are kept that the mirrors answer differently."""
@@ -52,7 +52,7 @@ class Entry:
     """True if the adapter is stopped. Its base may still run for others."""
 
 
-def _on(base: Entry, adapter: Entry) -> Entry:
+def _on(base: DirectoryEntry, adapter: DirectoryEntry) -> DirectoryEntry:
     """Returns the adapter's entry with its calls routed like those of its base."""
     return replace(
         adapter,
@@ -68,13 +68,13 @@ class Directory:
     def __init__(self) -> None:
         self.catch_up: Callable[[], Awaitable[None]] | None = None
         """Reads the changes of other servers. None if this is the only server."""
-        self._by_id: dict[str, Entry] = {}
+        self._by_id: dict[str, DirectoryEntry] = {}
         self._held: dict[str, asyncio.Event] = {}
-        self._by_model: dict[tuple[str, str], Entry] = {}
+        self._by_model: dict[tuple[str, str], DirectoryEntry] = {}
         self._adapters: dict[str, set[str]] = {}
         """Maps a base to the deployments that share its replicas."""
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: DirectoryEntry) -> None:
         self.drop(entry.deployment_id)
         if entry.base_id:
             self._adapters.setdefault(entry.base_id, set()).add(entry.deployment_id)
@@ -84,7 +84,7 @@ class Directory:
         for adapter_id in self._adapters.get(entry.deployment_id, ()):
             self._put(_on(entry, self._by_id[adapter_id]))
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: DirectoryEntry) -> None:
         self._by_id[entry.deployment_id] = entry
         self._by_model[entry.account_id, entry.model] = entry
 
@@ -97,7 +97,7 @@ class Directory:
         if name and self._by_model.get(name) is entry:
             del self._by_model[name]
 
-    def find(self, deployment_id: str) -> Entry | None:
+    def find(self, deployment_id: str) -> DirectoryEntry | None:
         return self._by_id.get(deployment_id)
 
     def adapters_of(self, deployment_id: str) -> frozenset[str]:
@@ -121,7 +121,7 @@ class Directory:
         if event := self._held.pop(deployment_id, None):
             event.set()
 
-    def held(self, entry: Entry) -> asyncio.Event | None:
+    def held(self, entry: DirectoryEntry) -> asyncio.Event | None:
         """Returns the event that is set once a deployment's calls may continue. None if they need
         not wait.
         """
@@ -130,13 +130,13 @@ class Directory:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[DirectoryEntry]:
         return list(self._by_id.values())
 
-    def visible(self, caller: Principal) -> list[Entry]:
+    def visible(self, caller: Principal) -> list[DirectoryEntry]:
         """Returns the deployments that a key may call, oldest first."""
         if caller.scope is Scope.DEPLOYMENT:
-            entries: Iterable[Entry] = (
+            entries: Iterable[DirectoryEntry] = (
                 self._by_id[identifier]
                 for identifier in caller.deployment_ids
                 if identifier in self._by_id
@@ -144,7 +144,7 @@ class Directory:
             return sorted(entries, key=lambda entry: entry.deployment_id)
         return [entry for entry in self._by_id.values() if entry.account_id == caller.account_id]
 
-    async def resolve(self, caller: Principal, model: str | None) -> Entry:
+    async def resolve(self, caller: Principal, model: str | None) -> DirectoryEntry:
         """Returns the deployment that a request names.
 
         A model id that is unknown here may have been deployed through another server. The database
@@ -162,7 +162,7 @@ class Directory:
         await self.catch_up()
         return self._resolve(caller, model)
 
-    def _resolve(self, caller: Principal, model: str | None) -> Entry:
+    def _resolve(self, caller: Principal, model: str | None) -> DirectoryEntry:
         if model is not None:
             return self._named(caller, model)
         choices = self.visible(caller)
@@ -175,7 +175,7 @@ class Directory:
             f"This key covers several deployments: name one in 'model' ({names}).", param="model"
         )
 
-    def _named(self, caller: Principal, model: str) -> Entry:
+    def _named(self, caller: Principal, model: str) -> DirectoryEntry:
         entry = self._by_model.get((caller.account_id or "", model))
         if entry is None:
             raise ModelNotFoundError(

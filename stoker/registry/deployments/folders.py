@@ -16,7 +16,7 @@ from stoker.base.errors import InvalidRequestError
 from stoker.inspection import Inspectors, validate_path
 from stoker.models.adapters.lora import CONFIG, WEIGHTS
 from stoker.platform.quotas.limits import GIB
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.registry.artifacts import service as artifacts
 from stoker.registry.deployments.copies import Copies
 from stoker.registry.deployments.merged_folders import PREFIX, MergedFolders
@@ -73,7 +73,7 @@ class ModelFolders:
         settings: Settings,
         database: Database,
         blobs: Blobs,
-        quotas: Quotas,
+        quotas: QuotaService,
         inspectors: Inspectors,
     ) -> None:
         self._root = settings.data_dir.resolve() / "models"
@@ -236,7 +236,7 @@ class ModelFolders:
     ) -> None:
         """Makes an adapter's files readable by the replicas of its base, including running ones.
 
-        Raises `UnreachableError`. The fetch is then retried before a replica starts.
+        Raises `BucketUnreachableError`. The fetch is then retried before a replica starts.
         """
         target = self._adapters / base_id / adapter_id
         if self._blobs.is_shared:

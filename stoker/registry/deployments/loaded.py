@@ -8,7 +8,7 @@ _LOADED = (Status.STARTING, Status.READY)
 _MOST = 10_000
 
 
-class Loaded(RuntimeListener):
+class LoadedVersions(RuntimeListener):
     def __init__(self) -> None:
         self._ids: set[str] = set()
 

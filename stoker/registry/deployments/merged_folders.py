@@ -15,7 +15,7 @@ from pathlib import Path
 from stoker.base.errors import CapacityError, StokerError
 from stoker.inspection.merge_plan import UnmergeableError
 from stoker.platform.quotas.limits import Quota
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.registry.deployments import repository
 from stoker.registry.deployments.merging import Merges
 from stoker.runtime.interface import LoadError
@@ -34,7 +34,7 @@ class MergedFolders:
         self,
         root: Path,
         database: Database,
-        quotas: Quotas,
+        quotas: QuotaService,
         merges: Merges,
         *,
         idle_s: float,

@@ -19,7 +19,7 @@ from stoker.base.config import Settings
 from stoker.base.fairness import FairSemaphore
 from stoker.inspection import InspectionError, InspectorError, Inspectors
 from stoker.inspection.merge_plan import UnmergeableError
-from stoker.models.adapters.merge_job import Confinement, Job, Task
+from stoker.models.adapters.merge_job import Confinement, MergeJob, MergeTask
 from stoker.sandbox import identity
 
 _MODULE = "stoker.models.adapters.merge_process"
@@ -107,7 +107,7 @@ class Merges:
                 await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
 
     async def _write(
-        self, job: Job, reads: Sequence[Path], building: Path, reserve: Reserve | None
+        self, job: MergeJob, reads: Sequence[Path], building: Path, reserve: Reserve | None
     ) -> None:
         size = job.nbytes
         self._check_disk(self._coming + size)
@@ -117,14 +117,16 @@ class Merges:
                 await reserve(size)
             home = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="stoker-merge-"))
             try:
-                await _run(Task(job, self._walls(job, reads, building, home)), _limit_s(size))
+                await _run(MergeTask(job, self._walls(job, reads, building, home)), _limit_s(size))
             finally:
                 await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
             await asyncio.to_thread(_take_back, building)
         finally:
             self._coming -= size
 
-    def _walls(self, job: Job, reads: Sequence[Path], building: Path, home: Path) -> Confinement:
+    def _walls(
+        self, job: MergeJob, reads: Sequence[Path], building: Path, home: Path
+    ) -> Confinement:
         # If the server runs as root, use an unprivileged user. Replicas start with the first of
         # these users.
         user = self._users[-1] if self._users and os.geteuid() == 0 else None
@@ -178,7 +180,7 @@ def _put(path: Path, place: Path, *, is_linked: bool) -> None:
         shutil.copyfile(path, place)
 
 
-async def _run(task: Task, limit_s: float) -> None:
+async def _run(task: MergeTask, limit_s: float) -> None:
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from stoker.registry.deployments import adapters, repository, revisions, versions
 from stoker.registry.deployments.context import DeploymentContext
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.store.changes import Change
 from stoker.store.tables.deployments import Deployment, DeploymentVersion
 from stoker.store.waiting import repeated
@@ -155,7 +155,7 @@ class Following:
         except Exception:
             log.exception("a deployment that a peer server deleted could not be stopped")
 
-    def _announce(self, row: Deployment | None, before: Entry | None) -> None:
+    def _announce(self, row: Deployment | None, before: DirectoryEntry | None) -> None:
         """Announces the change to the watchers of this server."""
         changes = self._context.database.changes
         if not changes.is_heard:

@@ -46,7 +46,7 @@ async def page(
     return await fetch_page(session, _sought(account_id, search), Deployment.id, query)
 
 
-class Wanted(NamedTuple):
+class StatusColumns(NamedTuple):
     """Columns of a deployment that determine its status."""
 
     id: str
@@ -57,14 +57,14 @@ class Wanted(NamedTuple):
 
 async def wanted(
     session: Session, account_id: str, query: PageQuery, search: str | None
-) -> list[Wanted]:
+) -> list[StatusColumns]:
     """Returns these columns for all matching deployments, from `query.after` on."""
     shares = case((Deployment.merged_because.is_(None), Deployment.adapter_of), else_=null())
     statement = _sought(account_id, search).with_only_columns(
         Deployment.id, Deployment.desired, Deployment.live_version_id, shares
     )
     rows = await session.execute(ordered(statement, Deployment.id, query))
-    return [Wanted(*row) for row in rows]
+    return [StatusColumns(*row) for row in rows]
 
 
 async def these(

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from stoker.base.config import Settings
 from stoker.inspection import Inspectors
-from stoker.platform.jobs.runner import Runner
-from stoker.platform.parts import Parts
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.parts import ServerParts
+from stoker.platform.quotas.service import QuotaService
 from stoker.platform.resource import EventObjects, Related, Resource, Upkeep
 from stoker.platform.web.context import Platform
 from stoker.registry.deployments import describing, repository, schemas, startup, versions
@@ -16,7 +16,7 @@ from stoker.registry.deployments.directory import Directory
 from stoker.registry.deployments.endpoints import router
 from stoker.registry.deployments.events import EventLog
 from stoker.registry.deployments.folders import ModelFolders
-from stoker.registry.deployments.loaded import Loaded
+from stoker.registry.deployments.loaded import LoadedVersions
 from stoker.registry.deployments.peer_updates import Following
 from stoker.runtime.listening import RuntimeListener
 from stoker.store.blobs import Blobs
@@ -33,25 +33,25 @@ _SHOWN_TABLES = (DeploymentVersion, DeploymentChecks, Trial, DeploymentEvent)
 """Tables with rows that appear in a deployment or in its lists."""
 
 
-def _directory(_parts: Parts) -> Directory:
+def _directory(_parts: ServerParts) -> Directory:
     return Directory()
 
 
-def _loaded(_parts: Parts) -> Loaded:
-    return Loaded()
+def _loaded(_parts: ServerParts) -> LoadedVersions:
+    return LoadedVersions()
 
 
-def _folders(parts: Parts) -> ModelFolders:
+def _folders(parts: ServerParts) -> ModelFolders:
     return ModelFolders(
         parts.get(Settings),
         parts.get(Database),
         parts.get(Blobs),
-        parts.get(Quotas),
+        parts.get(QuotaService),
         parts.get(Inspectors),
     )
 
 
-def _context(parts: Parts) -> DeploymentContext:
+def _context(parts: ServerParts) -> DeploymentContext:
     platform, folders = parts.get(Platform), parts.get(ModelFolders)
     runtime = platform.runtime
     folders.copies.runs = lambda spec_id: bool((s := runtime.stats(spec_id)) and s.replicas)
@@ -60,7 +60,7 @@ def _context(parts: Parts) -> DeploymentContext:
         **vars(platform),
         directory=parts.get(Directory),
         folders=folders,
-        preparing=Runner(
+        preparing=JobRunner(
             platform.database,
             lease_s=platform.settings.job_lease_s,
             at_once=VERSIONS_AT_ONCE,
@@ -69,21 +69,21 @@ def _context(parts: Parts) -> DeploymentContext:
     )
 
 
-def _event_log(parts: Parts) -> EventLog:
+def _event_log(parts: ServerParts) -> EventLog:
     return EventLog(parts.get(Database))
 
 
-def _following(parts: Parts) -> Following:
+def _following(parts: ServerParts) -> Following:
     return Following(parts.get(DeploymentContext))
 
 
-def _listeners(parts: Parts) -> Sequence[RuntimeListener]:
+def _listeners(parts: ServerParts) -> Sequence[RuntimeListener]:
     # Events are recorded once, independent of the number of servers that receive them.
     written = [] if parts.get(Platform).runtime.is_remote else [parts.get(EventLog)]
-    return [*written, parts.get(Loaded)]
+    return [*written, parts.get(LoadedVersions)]
 
 
-async def _restore(parts: Parts) -> None:
+async def _restore(parts: ServerParts) -> None:
     context = parts.get(DeploymentContext)
     if not context.database.is_sqlite:
         following = parts.get(Following)
@@ -92,16 +92,16 @@ async def _restore(parts: Parts) -> None:
     await startup.restore(context)
 
 
-async def _drop_idle(parts: Parts, _now: datetime) -> None:
+async def _drop_idle(parts: ServerParts, _now: datetime) -> None:
     await parts.get(ModelFolders).merged.drop_idle()
 
 
-async def _forget_old(parts: Parts, _now: datetime) -> None:
+async def _forget_old(parts: ServerParts, _now: datetime) -> None:
     await versions.forget_old(parts.get(DeploymentContext))
 
 
 async def _read(
-    parts: Parts, session: Session, ids: Collection[str]
+    parts: ServerParts, session: Session, ids: Collection[str]
 ) -> Sequence[tuple[Deployment, schemas.Deployment]]:
     context = parts.get(DeploymentContext)
     rows = await repository.these(session, ids)

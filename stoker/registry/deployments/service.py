@@ -79,7 +79,7 @@ async def update(
     return row
 
 
-class Changes(Protocol):
+class RequestedChanges(Protocol):
     """Requested changes to how a deployment runs. None means unchanged."""
 
     engine: str | None
@@ -88,7 +88,7 @@ class Changes(Protocol):
     config: schemas.Config | None
 
 
-def changed_variant(row: Deployment, request: Changes) -> Deployment:
+def changed_variant(row: Deployment, request: RequestedChanges) -> Deployment:
     """Returns a copy of the deployment with the changes, detached from the database."""
     requested = {name: getattr(request, name) for name in ("engine", "device", "dtype")}
     changes: dict[str, Any] = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.models.engines.record import INT8
-from stoker.registry.deployments.directory import Entry, Share
+from stoker.registry.deployments.directory import DirectoryEntry, VersionShare
 from stoker.registry.deployments.folders import FOLDER, merged_source
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.tables.deployments import (
@@ -77,14 +77,14 @@ def kept_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
     )
 
 
-def _shares(traffic: Mapping[str, Any], name: str) -> tuple[Share, ...]:
+def _shares(traffic: Mapping[str, Any], name: str) -> tuple[VersionShare, ...]:
     percents: Mapping[str, int] = traffic.get(name) or {}
-    return tuple(Share(*share) for share in sorted(percents.items()))
+    return tuple(VersionShare(*share) for share in sorted(percents.items()))
 
 
-def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
+def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> DirectoryEntry:
     traffic = row.traffic or {}
-    return Entry(
+    return DirectoryEntry(
         deployment_id=row.id,
         version_id=row.live_version_id,
         account_id=row.account_id,

@@ -3,13 +3,13 @@
 import hashlib
 import secrets
 
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 
 NONE, KEY, USER, HEADER = "none", "key", "user", "header:"
 """Sticky modes: none, by API key, by a request's `user`, or by a header of this name."""
 
 
-def picked(entry: Entry, caller: str | None) -> str:
+def picked(entry: DirectoryEntry, caller: str | None) -> str:
     """Returns a version, selected by the versions' shares of the calls.
 
     Args:

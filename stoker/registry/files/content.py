@@ -86,10 +86,10 @@ class StoredContent(Content):
 
     @contextlib.asynccontextmanager
     async def _open_file(self) -> AsyncGenerator[Any]:
-        yield _Reader(self._blobs, self._key, self._size)
+        yield _BlobReader(self._blobs, self._key, self._size)
 
 
-class _Reader:
+class _BlobReader:
     """The file methods that Starlette uses."""
 
     def __init__(self, blobs: Blobs, key: str, size: int) -> None:

@@ -70,7 +70,7 @@ async def store(
 async def reserve(
     session: Session, platform: Platform, account_id: str, files: Sequence[File]
 ) -> None:
-    """Reserves quota of an account for more files. Raises the same errors as `Quotas.take`."""
+    """Reserves quota of an account for more files. Raises as `QuotaService.take`."""
     stored = sum(file.size for file in files)
     await platform.quotas.take(session, account_id, Quota.FILES, len(files))
     await platform.quotas.take(session, account_id, Quota.STORAGE_BYTES, stored)

@@ -26,7 +26,7 @@ from stoker.base.errors import (
 )
 from stoker.base.fairness import CURRENT_CALLER, FairSemaphore
 from stoker.media.hosts import Resolve
-from stoker.registry.hub.connections import RETRY_AFTER_S, Answer, Connections, unavailable
+from stoker.registry.hub.connections import RETRY_AFTER_S, HubConnections, HubResponse, unavailable
 
 LISTING_BYTES = 4 * 1024 * 1024
 """Maximum size of a repository's file list in bytes."""
@@ -113,7 +113,7 @@ class Hub:
         self._token = token
         self._answer_s = answer_s
         self._slots = FairSemaphore(concurrency)
-        self._connections = Connections(
+        self._connections = HubConnections(
             self.endpoint,
             private_hosts=private_hosts,
             kept=concurrency,
@@ -181,7 +181,7 @@ class Hub:
         await self._connections.close()
 
     def _refused(
-        self, answer: Answer, repo_id: str, revision: str, *, has_token: bool
+        self, answer: HubResponse, repo_id: str, revision: str, *, has_token: bool
     ) -> StokerError:
         """Returns the error for a response that does not carry the requested bytes."""
         status, code = answer.status, answer.headers.get(_ERROR_CODE, b"")
@@ -227,7 +227,7 @@ def _file(one: _Sibling) -> HubFile:
     return HubFile(path=one.rfilename, size=one.size, sha256=None, git_sha1=one.blob_id)
 
 
-def _passing(answer: Answer) -> CapacityError | None:
+def _passing(answer: HubResponse) -> CapacityError | None:
     """Returns an error if the failure is temporary, otherwise None."""
     status = answer.status
     if status == 429 or status >= 500:
@@ -238,14 +238,14 @@ def _passing(answer: Answer) -> CapacityError | None:
     return None
 
 
-def _retry_after(answer: Answer) -> float:
+def _retry_after(answer: HubResponse) -> float:
     header = answer.headers.get(b"retry-after", b"")
     if header.isdigit() and len(header) < 6:
         return min(float(header), MOST_RETRY_AFTER_S)
     return RETRY_AFTER_S
 
 
-async def _whole(answer: Answer) -> bytes:
+async def _whole(answer: HubResponse) -> bytes:
     body = bytearray()
     async for chunk in answer.response.aiter_stream():
         body += chunk
@@ -254,7 +254,7 @@ async def _whole(answer: Answer) -> bytes:
     return bytes(body)
 
 
-def _check_range(answer: Answer, file: HubFile, start: int, end: int) -> None:
+def _check_range(answer: HubResponse, file: HubFile, start: int, end: int) -> None:
     """Raises `HubError` if the response is not for these bytes of a file of this size."""
     headers = answer.headers
     if answer.status == 206:

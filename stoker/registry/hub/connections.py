@@ -80,7 +80,7 @@ class _Backend(CheckedBackend):
 
 
 @dataclass(frozen=True)
-class Answer:
+class HubResponse:
     """Start of a response, with the source of its body."""
 
     response: httpcore2.Response
@@ -94,7 +94,7 @@ class Answer:
         return self.response.status
 
 
-class Connections:
+class HubConnections:
     """
     Args:
         endpoint: address of the hub, without a trailing slash.
@@ -141,7 +141,7 @@ class Connections:
     @contextlib.asynccontextmanager
     async def get(
         self, path: str, token: str | None, extra: Headers = (), *, commit: str | None = None
-    ) -> AsyncGenerator[Answer]:
+    ) -> AsyncGenerator[HubResponse]:
         """Yields the hub's response for a path, after redirects.
 
         Args:
@@ -192,7 +192,7 @@ class Connections:
     @contextlib.asynccontextmanager
     async def _answer(
         self, url: httpx2.URL, extra: Headers, *, is_own: bool
-    ) -> AsyncGenerator[Answer]:
+    ) -> AsyncGenerator[HubResponse]:
         target = httpcore2.URL(
             scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
         )
@@ -212,7 +212,7 @@ class Connections:
                 raise HubError(
                     "The hub sends encoded bodies. It must send files without Content-Encoding."
                 )
-            yield Answer(response, lower_headers, is_own)
+            yield HubResponse(response, lower_headers, is_own)
 
 
 def _no_address(host: str, *, is_own: bool) -> str:
@@ -238,7 +238,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _check_commit(answer: Answer, commit: str) -> None:
+def _check_commit(answer: HubResponse, commit: str) -> None:
     answered_commit = answer.headers.get(b"x-repo-commit", b"")
     if answered_commit and answered_commit != commit.encode():
         raise HubError(
@@ -247,7 +247,7 @@ def _check_commit(answer: Answer, commit: str) -> None:
         )
 
 
-async def _drain(answer: Answer) -> None:
+async def _drain(answer: HubResponse) -> None:
     """Reads the body of a redirect if it is short. Otherwise the connection could not be reused."""
     length = answer.headers.get(b"content-length", b"")
     if length.isdigit() and len(length) <= _DRAINED_DIGITS:

@@ -1,6 +1,5 @@
 """Starts replicas on this machine: claims memory, then forks a process with its resources."""
 
-import asyncio
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -18,16 +17,16 @@ from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import visible
 from stoker.runtime.local.memory.measurements import Measurements
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
-from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
+from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec, Sharing
 
 BOTH_BYTES = 512 * MIB
 """Maximum bytes of a language model's weights that may be in memory twice during the start. They
@@ -49,7 +48,7 @@ class ForkingLauncher:
         folders: ModelLocator,
         unfunded: Callable[[], Collection[str]],
         pools: PoolRegistry,
-        memory: Memory,
+        memory: MemoryAllocator,
         cells: Sandboxes,
         processes: Processes,
         conversions: Conversions,
@@ -130,29 +129,22 @@ class ForkingLauncher:
         device, visible_devices = self._device(spec, replica_id)
         environment = self._environment(spec, device, replica_id)
         budget_key = f"{device}-{spec.dtype}-{self._threads}"
-
-        def calibrated(engine: str, budget: int) -> None:
-            self._findings.keep_budget(spec.source, f"{engine}-{budget_key}", budget)
-
+        sharing_key = f"{spec.pipeline}-{device}-{spec.dtype}"
         conversion = self._conversions.place(spec, folder)
         if problem := self._conversions.problem(spec, conversion):
             raise LoadError(problem, lasting=True)
         adapters = await self._folders.adapters(spec) if spec.has_adapters else None
         cell = self._cells.make(replica_id)
-        replica = await self._processes.connect(replica_id, generation)
+        callbacks = self._callbacks(
+            spec, budget_key, sharing_key, uses_devices=bool(visible_devices)
+        )
+        replica = await self._processes.connect(replica_id, generation, callbacks)
         pool = self._pools.get(spec.id)
         if pool is None:
             replica.close()
             raise LoadError("the deployment was deleted.")
         # Before the replica's walls are set up: they enclose only existing folders.
         conversion.parent.mkdir(parents=True, exist_ok=True)
-        replica.on_calibrated = calibrated
-        sharing_key = f"{spec.pipeline}-{device}-{spec.dtype}"
-        replica.on_sharing = lambda sharing: self._findings.keep_sharing(
-            spec.source, sharing_key, sharing
-        )
-        if visible_devices:
-            replica.loaded.add_done_callback(lambda loaded: self._look_at_load(loaded, spec))
         # All other replicas switch to it after they have loaded.
         execution = self._conversions.chosen(spec, conversion)
         execution = execution if _begins_converted(spec, folder) else None
@@ -198,11 +190,23 @@ class ForkingLauncher:
     def pid(self, replica_id: str) -> int | None:
         return self._processes.pid(replica_id)
 
-    def _look_at_load(self, loaded: "asyncio.Future[None]", spec: DeploymentSpec) -> None:
-        """Increases the next claim on a device if the load ended for lack of memory."""
-        problem = None if loaded.cancelled() else loaded.exception()
-        if isinstance(problem, LoadError) and problem.out_of_memory:
-            self._device_sizing.was_short(spec)
+    def _callbacks(
+        self, spec: DeploymentSpec, budget_key: str, sharing_key: str, *, uses_devices: bool
+    ) -> ReplicaCallbacks:
+        """Returns callbacks that store the measurements of a replica for the next ones."""
+
+        def calibrated(engine: str, budget: int) -> None:
+            self._findings.keep_budget(spec.source, f"{engine}-{budget_key}", budget)
+
+        def shared(sharing: Sharing) -> None:
+            self._findings.keep_sharing(spec.source, sharing_key, sharing)
+
+        def load_failed(problem: LoadError) -> None:
+            # The next claim on a device is larger if the load ended for lack of memory.
+            if uses_devices and problem.out_of_memory:
+                self._device_sizing.was_short(spec)
+
+        return ReplicaCallbacks(calibrated, shared, load_failed)
 
     def _turns_with(self, spec: DeploymentSpec) -> str:
         """Returns the account with replicas that compute in turn with a new one, if each would use

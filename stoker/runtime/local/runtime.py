@@ -18,7 +18,7 @@ from stoker.runtime.local.forking import ForkingLauncher
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import Device, Devices, DriverDevices
 from stoker.runtime.local.memory.measurements import Measurements
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.memory.sizing import Sizing
 from stoker.runtime.local.processes.cores import Cores
@@ -81,7 +81,7 @@ class LocalRuntime:
         self._logs = LogFiles(data_dir / "logs")
         self._pools, self._residents = PoolRegistry(), ReplicaTable()
         self._devices = devices or DriverDevices()
-        self._memory = Memory(
+        self._memory = MemoryAllocator(
             budget_bytes(settings.memory_budget_mib),
             self._residents,
             hot_share=settings.hot_memory_share,

@@ -4,18 +4,19 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from stoker.base.ids import Prefix, is_a
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.nodes import leases
-from stoker.runtime.nodes.leases import NodeLease, Watch
+from stoker.runtime.nodes.leases import LeaseWatch, NodeLease
 from stoker.runtime.nodes.node_client import NodeClient, NodeObserver
 from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.placing import Place, chosen, shares, why_none
+from stoker.runtime.nodes.tracked_spec import TrackedSpec
 from stoker.runtime.observed import NodeStats
-from stoker.runtime.pool.state import Changes
+from stoker.runtime.pool.state import ChangeSignal
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -27,44 +28,10 @@ LOOK_S = 1.0
 """Seconds between two polls of nodes and leases."""
 _PLACED_S = (0.005, 0.01, 0.01, 0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.5)
 """Delays in seconds between polls for leases that the placer places."""
-SEEK_S = 0.25
-"""Minimum seconds between two attempts to find a node for the same specification. Waiting calls
-request one all the time.
-"""
 CONNECT_S = 3.0
 """Maximum seconds that the start waits for connections to existing nodes, so that a ready server
 can answer.
 """
-
-
-@dataclass(eq=False)
-class TrackedSpec:
-    """Specification that runs or may run, with the state of its leases."""
-
-    spec: DeploymentSpec
-    running: bool
-    taking: "asyncio.Task[None] | None" = None
-    """Task that acquires leases."""
-    problem: str = ""
-    """Reason that it has no lease."""
-    sought_at: float = 0.0
-    """Time of the last attempt that found too few leases. The next attempt waits for `SEEK_S`."""
-
-    @property
-    def is_taking(self) -> bool:
-        return self.taking is not None and not self.taking.done()
-
-    @property
-    def most_nodes(self) -> int:
-        """Maximum number of nodes that it may run on."""
-        return max(1, self.spec.max_replicas, self.spec.min_replicas)
-
-    @property
-    def least_nodes(self) -> int:
-        """Number of nodes on which it stays loaded, if the account can pay."""
-        spec = self.spec
-        least = max(spec.min_replicas, 1 if spec.readiness.stays_loaded else 0)
-        return least if self.running else 0
 
 
 class Fleet:
@@ -85,7 +52,7 @@ class Fleet:
         """
         self.nodes: dict[str, NodeClient] = {}
         self.known: dict[str, TrackedSpec] = {}
-        self.changes = Changes()
+        self.changes = ChangeSignal()
         """Notified of every change of the fleet."""
         self.problem: str | None = None
         """Reason that the state of the fleet cannot be read now."""
@@ -94,7 +61,7 @@ class Fleet:
         self._hearer = hearer
         self._unfunded = unfunded
         self._are_wishes = not places
-        self._watch = Watch(database)
+        self._watch = LeaseWatch(database)
         self._leases: dict[str, list[NodeLease]] = {}
         self._stays_loaded: set[str] = set()
         """Specifications that always stay loaded on some node."""
@@ -135,7 +102,7 @@ class Fleet:
                 await node.close()
         for record in records:
             if record.id in self.nodes:
-                self.nodes[record.id].record = record
+                self.nodes[record.id].update_record(record)
             else:
                 server_id = self._database.server_id
                 self.nodes[record.id] = NodeClient(record, self._secret, server_id, self._hearer)
@@ -156,7 +123,7 @@ class Fleet:
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         known = self.known.setdefault(spec.id, TrackedSpec(spec, running))
-        known.spec, known.running, known.problem = spec, running, ""
+        known.update(spec, running=running)
         if known.least_nodes:
             self._stays_loaded.add(spec.id)
         else:
@@ -277,8 +244,8 @@ class Fleet:
         Args:
             may_evict: True if other replicas may be evicted for it.
         """
-        if not known.is_taking and self._now() - known.sought_at >= SEEK_S:
-            known.taking = self._spawn(self._take(known, wanted, may_evict=may_evict))
+        if known.may_take(self._now()):
+            known.begin_taking(self._spawn(self._take(known, wanted, may_evict=may_evict)))
 
     async def _take(self, known: TrackedSpec, wanted: int, *, may_evict: bool) -> None:
         spec = known.spec
@@ -286,7 +253,7 @@ class Fleet:
 
         def choose(found: Sequence[NodeLease]) -> Sequence[str]:
             used_nodes, picked = {lease.node_id for lease in found}, list[str]()
-            known.problem = ""
+            known.report_problem("")
             for _ in range(wanted - sum(self._counts(lease) for lease in found)):
                 places = [*self._places(spec, {*used_nodes, *picked})]
                 best = chosen(need, places, graphics)
@@ -295,7 +262,7 @@ class Fleet:
                 elif best is not None:
                     picked.append(best)
                 elif places and not found:
-                    known.problem = f"'{spec.model}' {why_none(need, places, graphics)}."
+                    known.report_problem(f"'{spec.model}' {why_none(need, places, graphics)}.")
             return picked
 
         how = {"are_wishes": self._are_wishes, "may_evict": may_evict}
@@ -305,7 +272,7 @@ class Fleet:
             if any(not lease.node_id for lease in spec_leases):
                 await self._wait_placed(spec)
             if len(self.usable(spec.id)) < wanted:
-                known.sought_at = self._now()
+                known.mark_sought(self._now())
         except Exception as error:
             log.warning("lease could not be acquired: %s", error, extra={"spec": spec.id})
             await asyncio.sleep(LOOK_S)

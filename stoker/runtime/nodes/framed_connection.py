@@ -16,7 +16,7 @@ saves.
 Received = Callable[[list[bytes]], None]
 
 
-class Link(asyncio.Protocol):
+class FramedConnection(asyncio.Protocol):
     """End of a connection. Messages of one step of the event loop are sent together."""
 
     def __init__(self, received: Received, lost: Callable[[], None], *, most_bytes: int) -> None:

@@ -17,11 +17,16 @@ from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.nodes import messages
-from stoker.runtime.nodes.framed_connection import Link
+from stoker.runtime.nodes.framed_connection import FramedConnection
 from stoker.runtime.nodes.identity import Identity
-from stoker.runtime.nodes.listener import Connection, Listener
+from stoker.runtime.nodes.listener import ConnectionSlot, NodeListener
 from stoker.runtime.nodes.messages import (
-    Ask,
+    AnswerPart,
+    CallAnswer,
+    CallProgress,
+    CallRefused,
+    CallReport,
+    CallRequest,
     Changed,
     Done,
     Drop,
@@ -29,18 +34,13 @@ from stoker.runtime.nodes.messages import (
     FromNode,
     Hello,
     Lines,
-    Loaded,
+    ModelLoaded,
     Observed,
-    Part,
-    Progress,
     Put,
-    Refused,
-    Report,
     Stop,
     Tail,
     Waits,
     Welcome,
-    Whole,
     to_gateway,
     to_node,
 )
@@ -65,8 +65,8 @@ _ON_THE_WAY_S = 0.2
 class _Gateway:
     """A connected gateway."""
 
-    link: Link
-    connection: Connection
+    link: FramedConnection
+    connection: ConnectionSlot
     server_id: str = ""
     """Id of the gateway's server. Empty until it has authenticated."""
     tasks: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
@@ -119,7 +119,7 @@ class NodeHost(RuntimeListener):
         self._gateways: list[_Gateway] = []
         self._lively: set[str] = set()
         """Specifications with changes to report, now or soon."""
-        self.listener = Listener(identity.context, self._connect)
+        self.listener = NodeListener(identity.context, self._connect)
         self._background: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> int:
@@ -149,15 +149,15 @@ class NodeHost(RuntimeListener):
 
     # --- calls ---
 
-    def _begin(self, gateway: _Gateway, ask: Ask) -> None:
+    def _begin(self, gateway: _Gateway, ask: CallRequest) -> None:
         spec_or_generation = self.leases.used(ask.spec_id, ask.generation)
         if isinstance(spec_or_generation, int):
-            gateway.send(Refused(ask.id, spec_or_generation))
+            gateway.send(CallRefused(ask.id, spec_or_generation))
         else:
             self._stir(ask.spec_id)
             self._run(gateway, ask.id, self._work(gateway, ask, spec_or_generation))
 
-    async def _work(self, gateway: _Gateway, ask: Ask, spec: DeploymentSpec) -> None:
+    async def _work(self, gateway: _Gateway, ask: CallRequest, spec: DeploymentSpec) -> None:
         _ASKED.set(_Asked(gateway, ask.id))
         CURRENT_CALLER.set(Party(ask.account, ask.key, ask.is_copy))
         try:
@@ -169,7 +169,7 @@ class NodeHost(RuntimeListener):
         finally:
             self.leases.touch(ask.spec_id)
 
-    async def _answer(self, gateway: _Gateway, ask: Ask, spec: DeploymentSpec) -> None:
+    async def _answer(self, gateway: _Gateway, ask: CallRequest, spec: DeploymentSpec) -> None:
         call = ask.call or ask.generation_request
         if call is None:
             raise InvalidRequestError("Nothing is asked.")
@@ -179,7 +179,7 @@ class NodeHost(RuntimeListener):
         if ask.is_streamed:
             parts = self._runtime.stream(spec.id, call, keep_alive=ask.keep_alive, **times)
             # The header of every token's message is the same.
-            head = to_gateway.pack(Part(ask.id))
+            head = to_gateway.pack(AnswerPart(ask.id))
             async with aclosing(parts):
                 async for part in parts:
                     gateway.link.send([*head, part])
@@ -187,11 +187,11 @@ class NodeHost(RuntimeListener):
             return
 
         def progressed(fraction: float) -> None:
-            gateway.send(Progress(ask.id, fraction))
+            gateway.send(CallProgress(ask.id, fraction))
 
         on_progress = progressed if ask.has_progress else None
         content = await self._runtime.call(spec.id, call, on_progress=on_progress, **times)
-        gateway.send(Whole(ask.id), content)
+        gateway.send(CallAnswer(ask.id), content)
 
     async def _drop(self, gateway: _Gateway, drop: Drop) -> None:
         await self.leases.drop(drop.spec_id)
@@ -203,7 +203,7 @@ class NodeHost(RuntimeListener):
 
     # --- connections ---
 
-    def _connect(self, connection: Connection) -> Link:
+    def _connect(self, connection: ConnectionSlot) -> FramedConnection:
         gateway: _Gateway
 
         def received(frames: list[bytes]) -> None:
@@ -220,7 +220,7 @@ class NodeHost(RuntimeListener):
             for task in gateway.tasks.values():
                 task.cancel()
 
-        link = Link(received, lost, most_bytes=_GREETING_BYTES)
+        link = FramedConnection(received, lost, most_bytes=_GREETING_BYTES)
         gateway = _Gateway(link, connection)
         return link
 
@@ -251,7 +251,7 @@ class NodeHost(RuntimeListener):
     def _receive(self, gateway: _Gateway, frames: list[bytes]) -> None:
         message = to_node.unpack(frames)
         match message:
-            case Ask():
+            case CallRequest():
                 self._begin(gateway, message)
             case Stop():
                 if task := gateway.tasks.get(message.id):
@@ -318,7 +318,7 @@ class NodeHost(RuntimeListener):
         # Sent to one gateway only, so that all gateways together count it once.
         if self._gateways:
             first = min(self._gateways, key=lambda gateway: gateway.server_id)
-            first.send(Loaded(spec.id, seconds))
+            first.send(ModelLoaded(spec.id, seconds))
 
     def waits(self) -> None:
         if request := _ASKED.get():
@@ -330,7 +330,7 @@ class NodeHost(RuntimeListener):
 
     def served(self, call: Served) -> None:
         if request := _ASKED.get():
-            request.gateway.send(Report(request.id, call))
+            request.gateway.send(CallReport(request.id, call))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)

@@ -13,24 +13,24 @@ from stoker.runtime.interface import OnProgress
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, Served
 from stoker.runtime.nodes import messages
 from stoker.runtime.nodes.messages import (
+    AnswerPart,
+    CallAnswer,
+    CallProgress,
+    CallRefused,
+    CallReport,
     End,
     Failed,
     OfCall,
-    Part,
-    Progress,
-    Refused,
-    Report,
     Waits,
-    Whole,
 )
-from stoker.runtime.parts import Parts
+from stoker.runtime.parts import AnswerParts
 from stoker.runtime.specification import DeploymentSpec
 
 REPORTED_S = 60.0
 """Maximum seconds between the end of a call and its report. Later reports are ignored."""
 
 
-class RefusedError(Exception):
+class LeaseRefusedError(Exception):
     """Raised if the node does not have the lease, or does not know its specification. The call was
     not started.
     """
@@ -60,7 +60,7 @@ class NodeLostError(Exception):
 
 
 @dataclass(eq=False)
-class Flight:
+class NodeCall:
     """A call that was sent to a node."""
 
     spec: DeploymentSpec
@@ -73,7 +73,17 @@ class Flight:
     is_reported: bool = False
     waits: bool = False
     """True if the node reported that the call still waits for a replica."""
-    parts: Parts = field(default_factory=Parts)
+    parts: AnswerParts = field(default_factory=AnswerParts)
+
+    def abandon(self) -> None:
+        """Records that no caller waits for the call any more."""
+        self.is_over = True
+
+    def mark_reported(self) -> None:
+        self.is_reported = True
+
+    def set_waiting(self, *, waits: bool) -> None:
+        self.waits = waits
 
     def end(self, content: bytes = b"") -> None:
         """Ends the call. Does nothing if it is over."""
@@ -90,7 +100,7 @@ class Flight:
             self.parts.fail(error)
 
 
-class Flights:
+class NodeCalls:
     def __init__(self, on_served: Callable[[Served], None]) -> None:
         """
         Args:
@@ -99,90 +109,91 @@ class Flights:
         self.outstanding = Counter[str]()
         """Maps a specification to its number of unanswered calls."""
         self._told_served = on_served
-        self._flights: dict[int, Flight] = {}
+        self._calls: dict[int, NodeCall] = {}
         self._loop = asyncio.get_running_loop()
 
     @contextlib.contextmanager
-    def one(
+    def open(
         self,
         identifier: int,
         spec: DeploymentSpec,
         on_progress: OnProgress | None,
         stop: Callable[[], None],
-    ) -> Generator[Flight]:
+    ) -> Generator[NodeCall]:
         """Registers a call that is about to be sent.
 
         Args:
             stop: notifies the node that no caller waits for the call any more.
         """
-        flight = Flight(spec, self._loop.time(), copy_context().run, on_progress)
-        self._flights[identifier] = flight
+        call = NodeCall(spec, self._loop.time(), copy_context().run, on_progress)
+        self._calls[identifier] = call
         self.outstanding[spec.id] += 1
         try:
-            yield flight
+            yield call
         finally:
             self.outstanding[spec.id] -= 1
             if not self.outstanding[spec.id]:
                 del self.outstanding[spec.id]
-            if not flight.is_over:
-                flight.is_over = True
+            if not call.is_over:
+                call.abandon()
                 stop()
-            if flight.is_reported:
-                self._flights.pop(identifier, None)
+            if call.is_reported:
+                self._calls.pop(identifier, None)
             else:
-                self._loop.call_later(REPORTED_S, self._flights.pop, identifier, None)
+                self._loop.call_later(REPORTED_S, self._calls.pop, identifier, None)
 
     def receive(self, message: OfCall, frames: list[bytes]) -> None:
         """Handles a node's message about a call. Ignores calls that are forgotten."""
-        flight = self._flights.get(message.id)
-        if flight is None:
+        call = self._calls.get(message.id)
+        if call is None:
             return
         match message:
-            case Part():
-                flight.parts.add(frames[1])
-            case Whole():
-                flight.end(frames[1])
+            case AnswerPart():
+                call.parts.add(frames[1])
+            case CallAnswer():
+                call.end(frames[1])
             case End():
-                flight.end()
+                call.end()
             case Failed():
-                flight.fail(messages.error_of(message))
-            case Refused():
-                flight.is_reported = True
-                flight.fail(RefusedError(message.generation))
+                call.fail(messages.error_of(message))
+            case CallRefused():
+                call.mark_reported()
+                call.fail(LeaseRefusedError(message.generation))
             case Waits():
-                flight.waits = not message.is_over
-            case Progress():
-                if flight.on_progress and not flight.is_over:
-                    flight.on_progress(message.fraction)
-            case Report():
-                flight.is_reported = True
-                if flight.is_over:
-                    del self._flights[message.id]
-                flight.run(self._told_served, message.served)
+                call.set_waiting(waits=not message.is_over)
+            case CallProgress():
+                if call.on_progress and not call.is_over:
+                    call.on_progress(message.fraction)
+            case CallReport():
+                call.mark_reported()
+                if call.is_over:
+                    del self._calls[message.id]
+                call.run(self._told_served, message.served)
 
     def lose_all(self) -> None:
         """Fails all calls after the connection was lost. Their outcomes are unknown."""
-        flights, self._flights = self._flights, {}
-        for flight in flights.values():
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
             waited: Served | None = None
-            if not flight.is_reported:
-                flight.is_reported, lost = True, self._lost(flight)
-                if flight.waits and not flight.is_over:
+            if not call.is_reported:
+                call.mark_reported()
+                lost = self._lost(call)
+                if call.waits and not call.is_over:
                     waited = lost
                 else:
-                    flight.run(self._told_served, lost)
-            flight.fail(NodeLostError(sent=True, waited=waited))
+                    call.run(self._told_served, lost)
+            call.fail(NodeLostError(sent=True, waited=waited))
 
-    def _lost(self, flight: Flight) -> Served:
-        spec, lost = flight.spec, CapacityError(code="worker_lost")
+    def _lost(self, call: NodeCall) -> Served:
+        spec, lost = call.spec, CapacityError(code="worker_lost")
         return Served(
             account_id=spec.account_id,
             deployment_id=spec.deployment,
             model=spec.model,
-            outcome=CANCELLED if flight.is_over else lost.code,
-            status=CANCELLED_STATUS if flight.is_over else lost.status,
+            outcome=CANCELLED if call.is_over else lost.code,
+            status=CANCELLED_STATUS if call.is_over else lost.status,
             waited_s=0.0,
-            seconds=self._loop.time() - flight.begun,
+            seconds=self._loop.time() - call.begun,
             counts={},
             version_id=spec.version,
         )

@@ -202,7 +202,7 @@ async def revoke(database: Database, spec_id: str) -> None:
         await repository.delete_leases_of(session, spec_id)
 
 
-class Watch:
+class LeaseWatch:
     """Polls nodes and leases for one gateway.
 
     After a gap in its polls, it deletes no silent node for `GONE_AFTER_S`, as with servers.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from stoker.runtime.nodes.framed_connection import Link
+from stoker.runtime.nodes.framed_connection import FramedConnection
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +27,14 @@ _BACKLOG = 1024
 _RETRY_S = 1.0
 _LOG_EVERY_S = 60.0
 
-NewLink = Callable[["Connection"], Link]
+NewLink = Callable[["ConnectionSlot"], FramedConnection]
 """Makes the link of a connection. The link's owner calls `introduce` and `end`."""
 
 
-class Connection:
+class ConnectionSlot:
     """Slot of one connection under the limits."""
 
-    def __init__(self, listener: "Listener") -> None:
+    def __init__(self, listener: "NodeListener") -> None:
         self._listener = listener
         self._settled = asyncio.Event()
 
@@ -55,7 +55,7 @@ class Connection:
         await self._settled.wait()
 
 
-class Listener:
+class NodeListener:
     """Accepts connections. A connection over a limit is closed before its TLS handshake.
 
     The listener accepts the sockets itself. The protocol factory of `create_server` cannot reject a
@@ -64,9 +64,9 @@ class Listener:
     """
 
     def __init__(self, context: ssl.SSLContext, new_link: NewLink) -> None:
-        self.unknown: set[Connection] = set()
+        self.unknown: set[ConnectionSlot] = set()
         """Connections that have not introduced themselves."""
-        self.known: set[Connection] = set()
+        self.known: set[ConnectionSlot] = set()
         self.refused = 0
         """Number of connections that were closed because of a limit, since the start."""
         self._context = context
@@ -114,7 +114,7 @@ class Listener:
                 accepted.close()
                 self._count_refusal()
             else:
-                connection = Connection(self)
+                connection = ConnectionSlot(self)
                 self.unknown.add(connection)
                 self._spawn(self._serve(accepted, connection))
             # `sock_accept` does not yield to the event loop while further connections wait.
@@ -124,7 +124,7 @@ class Listener:
         unknown = len(self.unknown)
         return unknown >= MOST_UNKNOWN or unknown + len(self.known) >= MOST_CONNECTIONS
 
-    async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _serve(self, accepted: socket.socket, connection: ConnectionSlot) -> None:
         """Creates a connection's link. Closes the connection if it is not introduced in time."""
         loop, link = asyncio.get_running_loop(), self._new_link(connection)
         try:

@@ -53,10 +53,10 @@ class Drop(msgspec.Struct, frozen=True, tag="drop"):
     spec_id: str
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
+class CallRequest(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
     """Requests `Runtime.call` or `Runtime.stream`.
 
-    The answer is a `Whole`, or `Part`s and an `End`, or a `Failed` or `Refused`.
+    The answer is a `CallAnswer`, or `AnswerPart`s and an `End`, or a `Failed` or `CallRefused`.
     """
 
     id: int
@@ -76,7 +76,7 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """No caller waits for the answer any more. A `Report` is still sent."""
+    """No caller waits for the answer any more. A `CallReport` is still sent."""
 
     id: int
 
@@ -99,13 +99,13 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     node_id: str
 
 
-class Whole(msgspec.Struct, frozen=True, tag="whole"):
+class CallAnswer(msgspec.Struct, frozen=True, tag="whole"):
     """Announces one raw frame with the answer."""
 
     id: int
 
 
-class Part(msgspec.Struct, frozen=True, tag="part"):
+class AnswerPart(msgspec.Struct, frozen=True, tag="part"):
     """Announces one raw frame with the next part of a streamed answer."""
 
     id: int
@@ -130,7 +130,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
     is_lasting: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class CallRefused(msgspec.Struct, frozen=True, tag="refused"):
     """The node does not have the lease, or does not know its specification. The call was not
     started.
     """
@@ -149,12 +149,12 @@ class Waits(msgspec.Struct, frozen=True, tag="waits", omit_defaults=True):
     is_over: bool = False
 
 
-class Progress(msgspec.Struct, frozen=True, tag="progress"):
+class CallProgress(msgspec.Struct, frozen=True, tag="progress"):
     id: int
     fraction: float
 
 
-class Report(msgspec.Struct, frozen=True, tag="report"):
+class CallReport(msgspec.Struct, frozen=True, tag="report"):
     """Outcome of a call, including stopped ones. Sent before the answer, or some time after the
     call's end. Not sent for a call that was not admitted to a queue.
     """
@@ -181,7 +181,7 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
     message: str
 
 
-class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+class ModelLoaded(msgspec.Struct, frozen=True, tag="loaded"):
     """Reports `RuntimeListener.loaded`. Sent to one gateway only."""
 
     spec_id: str
@@ -202,15 +202,15 @@ class Observed(msgspec.Struct, frozen=True, tag="observed"):
     """True if the node is about to end and accepts no new requests."""
 
 
-FromGateway = Hello | Put | Drop | Ask | Stop | Tail
-OfCall = Whole | Part | End | Failed | Refused | Waits | Progress | Report
-FromNode = Welcome | OfCall | Done | Lines | Changed | Loaded | Observed
+FromGateway = Hello | Put | Drop | CallRequest | Stop | Tail
+OfCall = CallAnswer | AnswerPart | End | Failed | CallRefused | Waits | CallProgress | CallReport
+FromNode = Welcome | OfCall | Done | Lines | Changed | ModelLoaded | Observed
 to_node: Packing[FromGateway] = Packing(FromGateway)
 to_gateway: Packing[FromNode] = Packing(FromNode)
 
 
 def ask_for(call: Call | Generation) -> Mapping[str, Any]:
-    """Returns the field of an `Ask` that holds the call."""
+    """Returns the field of an `CallRequest` that holds the call."""
     return {"generation_request" if isinstance(call, Generation) else "call": call}
 
 

@@ -13,11 +13,16 @@ from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.listening import Served
 from stoker.runtime.nodes import identity, messages
-from stoker.runtime.nodes.framed_connection import Link
-from stoker.runtime.nodes.in_flight import Flight, Flights, NodeLostError
+from stoker.runtime.nodes.framed_connection import FramedConnection
+from stoker.runtime.nodes.in_flight import NodeCall, NodeCalls, NodeLostError
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.messages import (
-    Ask,
+    AnswerPart,
+    CallAnswer,
+    CallProgress,
+    CallRefused,
+    CallReport,
+    CallRequest,
     Changed,
     Done,
     Drop,
@@ -26,18 +31,13 @@ from stoker.runtime.nodes.messages import (
     FromGateway,
     Hello,
     Lines,
-    Loaded,
+    ModelLoaded,
     Observed,
-    Part,
-    Progress,
     Put,
-    Refused,
-    Report,
     Stop,
     Tail,
     Waits,
     Welcome,
-    Whole,
     to_gateway,
     to_node,
 )
@@ -72,7 +72,7 @@ class NodeObserver(Protocol):
 
     def on_changed(self, change: Changed) -> None: ...
 
-    def on_loaded(self, loaded: Loaded) -> None: ...
+    def on_loaded(self, loaded: ModelLoaded) -> None: ...
 
     def on_served(self, served: Served) -> None: ...
 
@@ -89,13 +89,13 @@ class NodeClient:
         self.stats: dict[str, DeploymentStats] = {}
         self.is_ready = False
         self._is_draining = False
-        self._flights = Flights(hearer.on_served)
+        self._calls = NodeCalls(hearer.on_served)
         self._counted: dict[str, int] = {}
         """Outstanding calls of this gateway at the time of the last `stats`, by specification."""
         self._secret = secret
         self._server_id = server_id
         self._hearer = hearer
-        self._link: Link | None = None
+        self._link: FramedConnection | None = None
         self._is_welcome = False
         self._heard_at = 0.0
         self._replies: dict[int, asyncio.Future[list[str]]] = {}
@@ -113,7 +113,7 @@ class NodeClient:
     @property
     def outstanding(self) -> Counter[str]:
         """Maps a specification to this gateway's unanswered calls."""
-        return self._flights.outstanding
+        return self._calls.outstanding
 
     @property
     def takes_work(self) -> bool:
@@ -128,6 +128,10 @@ class NodeClient:
         stats = self.stats.get(spec_id)
         other_calls = (stats.calls if stats else 0) - self._counted.get(spec_id, 0)
         return self.outstanding[spec_id] + max(0, other_calls)
+
+    def update_record(self, record: NodeRecord) -> None:
+        """Replaces the record after it was read again."""
+        self.record = record
 
     async def close(self) -> None:
         self._connecting.cancel()
@@ -167,7 +171,7 @@ class NodeClient:
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        """Sends a call to the node. Raises `RefusedError`, `NodeLostError` and the errors of
+        """Sends a call to the node. Raises `LeaseRefusedError`, `NodeLostError` and the errors of
         `Runtime.call`.
         """
         options = {
@@ -175,8 +179,8 @@ class NodeClient:
             "timeout_s": timeout_s,
             "has_progress": on_progress is not None,
         }
-        with self._asked(spec, generation, call, on_progress, options) as flight:
-            return await flight.parts.next()
+        with self._asked(spec, generation, call, on_progress, options) as node_call:
+            return await node_call.parts.next()
 
     async def stream(
         self,
@@ -193,8 +197,8 @@ class NodeClient:
         """
         options: dict[str, Any] = {"wait_s": wait_s, "timeout_s": timeout_s}
         options |= {"is_streamed": True, "keep_alive": keep_alive}
-        with self._asked(spec, generation, call, None, options) as flight:
-            while part := await flight.parts.next():
+        with self._asked(spec, generation, call, None, options) as node_call:
+            while part := await node_call.parts.next():
                 yield part
 
     @contextlib.contextmanager
@@ -205,11 +209,11 @@ class NodeClient:
         call: Call | Generation,
         on_progress: OnProgress | None,
         given: Mapping[str, Any],
-    ) -> Generator[Flight]:
+    ) -> Generator[NodeCall]:
         if not self.is_connected:
             raise NodeLostError(sent=False)
         identifier, party = next(_ids), CURRENT_CALLER.get()
-        ask = Ask(
+        ask = CallRequest(
             id=identifier,
             spec_id=spec.id,
             generation=generation,
@@ -219,11 +223,11 @@ class NodeClient:
             **messages.ask_for(call),
             **given,
         )
-        with self._flights.one(
+        with self._calls.open(
             identifier, spec, on_progress, lambda: self._send(Stop(identifier))
-        ) as flight:
+        ) as node_call:
             self._send(ask)
-            yield flight
+            yield node_call
 
     async def _reply(self, identifier: int, message: FromGateway) -> list[str]:
         if not self.is_connected:
@@ -268,7 +272,7 @@ class NodeClient:
             self._heard_at = self._loop.time()
             self._receive(frames, welcome)
 
-        link = Link(received, lost, most_bytes=MOST_BYTES)
+        link = FramedConnection(received, lost, most_bytes=MOST_BYTES)
         async with asyncio.timeout(CONNECT_S):
             await self._loop.create_connection(
                 lambda: link,
@@ -304,7 +308,7 @@ class NodeClient:
         was_there = self._is_welcome
         self._is_welcome, self._link = False, None
         self.stats, self._counted, self.is_ready = {}, {}, False
-        self._flights.lose_all()
+        self._calls.lose_all()
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(NodeLostError(sent=True))
@@ -317,8 +321,17 @@ class NodeClient:
     def _receive(self, frames: list[bytes], welcome: asyncio.Event) -> None:
         message = to_gateway.unpack(frames[:1])
         match message:
-            case Part() | Whole() | End() | Failed() | Refused() | Waits() | Progress() | Report():
-                self._flights.receive(message, frames)
+            case (
+                AnswerPart()
+                | CallAnswer()
+                | End()
+                | Failed()
+                | CallRefused()
+                | Waits()
+                | CallProgress()
+                | CallReport()
+            ):
+                self._calls.receive(message, frames)
             case Done() | Lines():
                 reply = self._replies.get(message.id)
                 if reply and not reply.done():
@@ -327,7 +340,7 @@ class NodeClient:
                 self._observe(message)
             case Changed():
                 self._hearer.on_changed(message)
-            case Loaded():
+            case ModelLoaded():
                 self._hearer.on_loaded(message)
             case Welcome():
                 if message.version != messages.VERSION:

@@ -40,6 +40,40 @@ class AssignedSpec:
     used_at: float
     has_lease: bool = True
 
+    @property
+    def active_at(self) -> float:
+        """Time of the last call, or of the last message that assigned the specification."""
+        return max(self.used_at, self.heard_at)
+
+    def touch(self, now: float) -> None:
+        """Records a call."""
+        self.used_at = now
+
+    def receive(self, put: Put, now: float) -> bool:
+        """Updates the specification from a gateway's message. Returns False if it is outdated."""
+        if put.generation > self.told:
+            self.told, self.heard_at, self.has_lease = put.generation, now, True
+            self.generation = max(self.generation, put.generation)
+        elif not put.is_change or put.generation < self.told:
+            return False
+        self.spec, self.running = put.spec, put.running
+        return True
+
+    def learn(self, generation: int, now: float) -> bool:
+        """Updates the lease from the database. Returns True if it was gained or lost.
+
+        Args:
+            generation: generation of the node's lease there. 0 means that it has none.
+        """
+        had_lease = self.has_lease
+        if generation >= self.generation:
+            self.generation = generation
+            # Otherwise a gateway is about to send the specification.
+            self.has_lease = had_lease or self.told == generation
+        elif now - self.heard_at > SETTLING_S:
+            self.has_lease = False
+        return self.has_lease != had_lease
+
 
 class NodeLeases:
     def __init__(
@@ -74,20 +108,18 @@ class NodeLeases:
         loaded.
         """
         now, returned = self.clock(), list[int]()
-        for spec_id, one in self.known.items():
+        for spec_id, assigned in self.known.items():
             generation = leases.get(spec_id, 0)
-            if generation >= one.generation:
-                one.generation = generation
-                # Otherwise a gateway is about to send the specification.
-                if one.told == generation:
-                    self._set_lease(one, has_lease=True)
-                if self._is_idle(one, now):
-                    returned.append(generation)
-            elif now - one.heard_at > SETTLING_S:
-                self._set_lease(one, has_lease=False)
+            if assigned.learn(generation, now):
+                log.info("leases changed", extra={"spec": spec_id, "is": assigned.has_lease})
+                self._apply(assigned)
+            if generation == assigned.generation and self._is_idle(assigned, now):
+                returned.append(generation)
         unheard = leases.keys() - self.known.keys()
-        self._unheard = {one: self._unheard.get(one, now) for one in unheard}
-        returned += [leases[one] for one, since in self._unheard.items() if now - since > IDLE_S]
+        self._unheard = {spec_id: self._unheard.get(spec_id, now) for spec_id in unheard}
+        returned += [
+            leases[spec_id] for spec_id, since in self._unheard.items() if now - since > IDLE_S
+        ]
         return returned
 
     def uses(self) -> dict[int, Use]:
@@ -100,12 +132,12 @@ class NodeLeases:
             replicas = max(1, len(stats.replicas), assigned.spec.min_replicas)
             is_hot = assigned.spec.readiness is Readiness.HOT and assigned.running
             is_loading = any(replica.status is Status.STARTING for replica in stats.replicas)
-            is_fresh = now - max(assigned.used_at, assigned.heard_at) < FRESH_S
+            is_fresh = now - assigned.active_at < FRESH_S
             is_busy = is_hot or stats.calls or is_loading or is_fresh
             uses_by_generation[assigned.generation] = Use(
                 memory_bytes=replicas * (stats.memory_bytes or assigned.spec.memory_bytes),
                 is_kept=_is_kept(assigned),
-                idle_at=None if is_busy else max(assigned.used_at, assigned.heard_at),
+                idle_at=None if is_busy else assigned.active_at,
             )
         return uses_by_generation
 
@@ -133,34 +165,28 @@ class NodeLeases:
             return 0
         if not assigned.has_lease or generation < assigned.generation:
             return assigned.generation
-        assigned.used_at = self.clock()
+        assigned.touch(self.clock())
         return assigned.spec
 
     def touch(self, spec_id: str) -> None:
         """Records the end of a call."""
         if assigned := self.known.get(spec_id):
-            assigned.used_at = self.clock()
+            assigned.touch(self.clock())
 
-    def _is_idle(self, one: AssignedSpec, now: float) -> bool:
-        stats = self._runtime.stats(one.spec.id)
+    def _is_idle(self, assigned: AssignedSpec, now: float) -> bool:
+        stats = self._runtime.stats(assigned.spec.id)
         is_busy = stats is not None and (stats.replicas or stats.calls)
-        return not _is_kept(one) and not is_busy and now - max(one.used_at, one.heard_at) > IDLE_S
+        return not _is_kept(assigned) and not is_busy and now - assigned.active_at > IDLE_S
 
-    def _set_lease(self, one: AssignedSpec, *, has_lease: bool) -> None:
-        if one.has_lease != has_lease:
-            one.has_lease = has_lease
-            log.info("leases changed", extra={"spec": one.spec.id, "is": has_lease})
-            self._apply(one)
-
-    def _apply(self, one: AssignedSpec) -> None:
+    def _apply(self, assigned: AssignedSpec) -> None:
         """Applies a specification. Without a lease, its replicas end as soon as no caller uses
         them, and none is started.
         """
-        spec = one.spec
-        if not one.has_lease:
+        spec = assigned.spec
+        if not assigned.has_lease:
             spec = replace(spec, readiness=Readiness.COLD, min_replicas=0, idle_timeout_s=1.0)
         self._stir(spec.id)
-        self._runtime.apply(spec, running=one.running)
+        self._runtime.apply(spec, running=assigned.running)
 
     def put(self, put: Put) -> None:
         now, spec = self.clock(), put.spec
@@ -169,14 +195,8 @@ class NodeLeases:
             assigned = AssignedSpec(spec, put.running, put.generation, put.generation, now, now)
             self.known[spec.id] = assigned
             self._apply(assigned)
-            return
-        if put.generation > assigned.told:
-            assigned.told, assigned.heard_at, assigned.has_lease = put.generation, now, True
-            assigned.generation = max(assigned.generation, put.generation)
-        elif not put.is_change or put.generation < assigned.told:
-            return
-        assigned.spec, assigned.running = spec, put.running
-        self._apply(assigned)
+        elif assigned.receive(put, now):
+            self._apply(assigned)
 
     async def drop(self, spec_id: str) -> None:
         """Removes a deleted specification. Returns when none of its replicas runs."""
@@ -184,5 +204,6 @@ class NodeLeases:
         await self._runtime.remove(spec_id)
 
 
-def _is_kept(one: AssignedSpec) -> bool:
-    return one.running and (one.spec.readiness.stays_loaded or one.spec.min_replicas > 0)
+def _is_kept(assigned: AssignedSpec) -> bool:
+    spec = assigned.spec
+    return assigned.running and (spec.readiness.stays_loaded or spec.min_replicas > 0)

@@ -5,7 +5,7 @@ import ssl
 from enum import StrEnum
 
 from stoker.runtime.nodes import identity, messages
-from stoker.runtime.nodes.framed_connection import Link
+from stoker.runtime.nodes.framed_connection import FramedConnection
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.messages import Hello, Welcome, to_gateway, to_node
 from stoker.store.secret import ServerSecret
@@ -28,7 +28,7 @@ class Why(StrEnum):
     """The node uses another version of the protocol."""
 
 
-class UnreachableError(Exception):
+class NodeUnreachableError(Exception):
     """Raised if a node was not reached. The message describes the finding."""
 
     def __init__(self, why: Why, found: str) -> None:
@@ -40,7 +40,7 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
     """Measures the seconds from a greeting to the node's answer, after connecting over TCP and TLS
     with the certificate from the database.
 
-    Raises `UnreachableError`.
+    Raises `NodeUnreachableError`.
     """
     loop = asyncio.get_running_loop()
     host, _, port = record.address.rpartition(":")
@@ -55,7 +55,7 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
         if not answer.done():
             answer.set_result(None)
 
-    link = Link(received, lost, most_bytes=_MOST_BYTES)
+    link = FramedConnection(received, lost, most_bytes=_MOST_BYTES)
     try:
         async with asyncio.timeout(TIMEOUT_S):
             await loop.create_connection(
@@ -70,21 +70,21 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
             welcome = await answer
             took_s = loop.time() - begun
     except TimeoutError as error:
-        raise UnreachableError(Why.NO_ANSWER, f"no answer in {TIMEOUT_S:g} s") from error
+        raise NodeUnreachableError(Why.NO_ANSWER, f"no answer in {TIMEOUT_S:g} s") from error
     except ssl.SSLError as error:
         issue = "another server answers at this address"
-        raise UnreachableError(Why.ANOTHER, issue) from error
+        raise NodeUnreachableError(Why.ANOTHER, issue) from error
     except ConnectionResetError as error:
         issue = "another server answers at this address, or the node has too many connections"
-        raise UnreachableError(Why.ANOTHER, issue) from error
+        raise NodeUnreachableError(Why.ANOTHER, issue) from error
     except OSError as error:
         issue = error.strerror or str(error) or type(error).__name__
-        raise UnreachableError(Why.NO_ANSWER, issue) from error
+        raise NodeUnreachableError(Why.NO_ANSWER, issue) from error
     finally:
         link.abort()
     if welcome is None:
-        raise UnreachableError(Why.REFUSED, "it closes the connection after the greeting")
+        raise NodeUnreachableError(Why.REFUSED, "it closes the connection after the greeting")
     if welcome.version != messages.VERSION:
         issue = f"it uses protocol version {welcome.version}, and this machine {messages.VERSION}"
-        raise UnreachableError(Why.VERSION, issue)
+        raise NodeUnreachableError(Why.VERSION, issue)
     return took_s

@@ -18,13 +18,14 @@ from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter
 from stoker.runtime.nodes.errors import node_lost, unknown_deployment
-from stoker.runtime.nodes.fleet import Fleet, TrackedSpec
-from stoker.runtime.nodes.in_flight import NodeLostError, RefusedError
+from stoker.runtime.nodes.fleet import Fleet
+from stoker.runtime.nodes.in_flight import LeaseRefusedError, NodeLostError
 from stoker.runtime.nodes.leases import NodeLease
-from stoker.runtime.nodes.messages import Changed, Loaded
+from stoker.runtime.nodes.messages import Changed, ModelLoaded
 from stoker.runtime.nodes.node_client import NodeClient
 from stoker.runtime.nodes.observing import machine_of, stats_of
 from stoker.runtime.nodes.placing import Load, affinity_of, least_busy
+from stoker.runtime.nodes.tracked_spec import TrackedSpec
 from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
@@ -172,7 +173,7 @@ class NodesRuntime:
                     timeout_s=timeout_s,
                     on_progress=on_progress,
                 )
-            except RefusedError as error:
+            except LeaseRefusedError as error:
                 await self._refused(lease, error)
             except NodeLostError as error:
                 may_repeat = self._after_loss(error, may_repeat)
@@ -217,7 +218,7 @@ class NodesRuntime:
                     async for part in parts:
                         yield part
                 return
-            except RefusedError as error:
+            except LeaseRefusedError as error:
                 await self._refused(lease, error)
             except NodeLostError as error:
                 may_repeat = self._after_loss(error, may_repeat)
@@ -264,7 +265,7 @@ class NodesRuntime:
             self._fleet.take(known, len(usable) + 1)
         return nodes_by_id[name]
 
-    async def _refused(self, held: NodeLease, error: RefusedError) -> None:
+    async def _refused(self, held: NodeLease, error: LeaseRefusedError) -> None:
         """Updates the leases after a node rejected a call: it has another lease, or the lease was
         deleted.
         """
@@ -316,7 +317,7 @@ class NodesRuntime:
         if known := self._fleet.known.get(change.spec_id):
             self._listeners.changed(known.spec, change.status, change.reason, change.message)
 
-    def on_loaded(self, loaded: Loaded) -> None:
+    def on_loaded(self, loaded: ModelLoaded) -> None:
         if known := self._fleet.known.get(loaded.spec_id):
             self._listeners.loaded(known.spec, loaded.seconds)
 

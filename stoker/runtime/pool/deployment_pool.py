@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
 
 from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, OnProgress
@@ -87,13 +86,13 @@ class DeploymentPool:
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         state = self._state
         is_other = not spec.runs_like(state.spec)
-        state.spec, state.running = spec, running
+        state.update(spec, running=running)
         state.backoff.reset()
         if not running:
             self.stop(Reason.STOPPED_BY_USER)
             return
         if is_other:
-            state.generation += 1
+            state.begin_generation()
             if state.ready():
                 self._starts.begin(Reason.CHANGED)
         state.changes.notify_all()
@@ -102,11 +101,11 @@ class DeploymentPool:
 
     def set_memory(self, memory_bytes: int) -> None:
         """Sets the measured memory need of one replica."""
-        self._state.spec = replace(self._state.spec, memory_bytes=memory_bytes)
+        self._state.set_memory(memory_bytes)
 
     def stop(self, reason: Reason) -> None:
         """Drains the replicas and rejects calls from now on."""
-        self._state.running = False
+        self._state.stop()
         self._draining.drain_all(reason)
         self._starts.cancel_claims()
         self._state.notify(reason, "Stopped.")
@@ -181,13 +180,13 @@ class DeploymentPool:
             held_size = in_words(replica.vitals.own_bytes)
             how = f"the kernel killed it for lack of memory; it held {held_size}"
         # An end by anyone else is not the replica's fault.
-        is_faulty = is_crash(status) or replica.kill_reason is not None
+        is_faulty = is_crash(status) or replica.kill_cause.reason is not None
         is_quarantined = is_faulty and self._quarantine(replica, how)
-        took_too_much = replica.kill_reason is Reason.MEMORY_EXCEEDED
+        took_too_much = replica.kill_cause.reason is Reason.MEMORY_EXCEEDED
         out_of_memory = out_of_memory or took_too_much
-        replica.lost(how, out_of_memory=out_of_memory, has_fallback=is_quarantined)
+        replica.mark_ended(how, out_of_memory=out_of_memory, has_fallback=is_quarantined)
         if replica.status is Status.READY:
-            reason = replica.kill_reason or Reason.WORKER_LOST
+            reason = replica.kill_cause.reason or Reason.WORKER_LOST
             message = _why_ended(replica, how)
             log.warning(message, extra={"deployment": self.spec.id, "replica": replica.id})
             if took_too_much and not is_quarantined:
@@ -202,8 +201,8 @@ class DeploymentPool:
             else:
                 state.notify(reason, message)
         elif replica.status is Status.STOPPING:
-            if replica.kill_details:
-                state.add_event(replica.kill_reason or state.reason, _why_ended(replica, how))
+            if replica.kill_cause.details:
+                state.add_event(replica.kill_cause.reason or state.reason, _why_ended(replica, how))
             state.replica_stopped()
         state.changes.notify_all()
 
@@ -215,9 +214,9 @@ class DeploymentPool:
         if replica.execution is None or replica.has_proved_its_execution or replica.was_preparing:
             return False
         event = f"ended by {how}"
-        if replica.kill_reason is Reason.MEMORY_EXCEEDED:
+        if replica.kill_cause.reason is Reason.MEMORY_EXCEEDED:
             event = "used too much memory and was ended"
-        elif replica.kill_reason:
+        elif replica.kill_cause.reason:
             event = "hung and was ended"
         reason = f"A replica {event} soon after it began to use OpenVINO."
         message = self._launcher.quarantine(replica.execution, reason)
@@ -278,6 +277,6 @@ class DeploymentPool:
 
 
 def _why_ended(replica: ReplicaHandle, how: str) -> str:
-    if replica.kill_details:
-        return f"A replica was ended: {replica.kill_details}."
+    if replica.kill_cause.details:
+        return f"A replica was ended: {replica.kill_cause.details}."
     return f"A replica ended unexpectedly ({how})."

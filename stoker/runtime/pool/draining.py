@@ -21,7 +21,6 @@ class Draining:
 
     def drain(self, replica: ReplicaHandle, reason: Reason) -> None:
         """Drains a replica: it finishes its calls, then ends."""
-        replica.status = Status.STOPPING
         self._launcher.ending(replica.id)
         grace_s = self._limits.stop_grace_s
         if reason in _NO_DEADLINE:
@@ -79,8 +78,8 @@ class Draining:
             reason: None if the replica was already stopping for a known reason.
             why: observation for its owner.
         """
-        if replica.kill_details:
+        if replica.kill_cause.details:
             return
         log.error("stopping a replica", extra={"replica": replica.id, "why": why})
-        replica.kill_reason, replica.kill_details = reason, why
+        replica.record_kill(reason, why)
         self._launcher.kill(replica.id)

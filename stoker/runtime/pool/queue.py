@@ -34,6 +34,12 @@ class Record:
     """
     stats: CallStats = field(default_factory=CallStats)
 
+    def mark_given(self, now: float) -> None:
+        self.given = now
+
+    def fail(self, outcome: str, status: int) -> None:
+        self.outcome, self.status = outcome, status
+
     def served(self, spec: DeploymentSpec, now: float) -> Served:
         ready_at = now if self.given is None else self.given
         return Served(
@@ -64,7 +70,12 @@ class CallQueue:
 
     @contextmanager
     def place(
-        self, spec: DeploymentSpec, within_s: float | None = None, *, is_steady: bool = False
+        self,
+        spec: DeploymentSpec,
+        within_s: float | None = None,
+        *,
+        adapter: AdapterName | None = None,
+        is_steady: bool = False,
     ) -> Generator[Record]:
         """Holds a place in the queue for one call. Raises `RateLimitError` if none is free.
 
@@ -87,25 +98,25 @@ class CallQueue:
             self._check_deadline(ahead, within_s)
         self._calls += 1
         self._by_key[key] += 1
-        record = Record(begun=self._clock(), is_copy=party.is_copy)
+        record = Record(begun=self._clock(), is_copy=party.is_copy, adapter=adapter)
         try:
             yield record
             if record.given is not None:
                 seconds = self._clock() - record.given
                 self.pace.answered(ahead, seconds, is_bounded=within_s is not None)
         except InferenceTimeoutError as error:
-            record.outcome, record.status = error.code, error.status
+            record.fail(error.code, error.status)
             if within_s is not None:
                 self.pace.given_up(ahead, within_s)
             raise
         except StokerError as error:
-            record.outcome, record.status = error.code, error.status
+            record.fail(error.code, error.status)
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            record.outcome, record.status = CANCELLED, CANCELLED_STATUS
+            record.fail(CANCELLED, CANCELLED_STATUS)
             raise
         except Exception:
-            record.outcome, record.status = InternalError.code, InternalError.status
+            record.fail(InternalError.code, InternalError.status)
             raise
         finally:
             self._calls -= 1

@@ -7,7 +7,8 @@ from contextlib import aclosing
 from stoker.base.errors import CapacityError, ConflictError, InferenceTimeoutError
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.observed import Reason
-from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError
+from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.pending_calls import WorkerLostError
 from stoker.runtime.pool.queue import CallQueue
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
@@ -47,15 +48,16 @@ class Router:
         state = self._state
         # A job has its own queue and no time limit here.
         within_s = timeout_s if on_progress is None else None
-        with self._queue.place(state.spec, within_s, is_steady=state.is_steady) as record:
-            record.adapter = call.adapter
+        with self._queue.place(
+            state.spec, within_s, adapter=call.adapter, is_steady=state.is_steady
+        ) as record:
             ready_by = state.clock() + wait_s
             why = ""
             for attempt in range(1, ATTEMPTS + 1):
                 # Work of many steps occupies a replica on its own.
                 busy_at = 1 if on_progress else SCALE_UP_AT
                 replica = await self._ready_replica(ready_by, busy_at)
-                record.given = state.clock()
+                record.mark_given(state.clock())
                 try:
                     async with asyncio.timeout(timeout_s):
                         return await replica.call(call, record.stats, on_progress)
@@ -76,13 +78,12 @@ class Router:
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
         state = self._state
-        with self._queue.place(state.spec) as record:
-            record.adapter = call.adapter
+        with self._queue.place(state.spec, adapter=call.adapter) as record:
             ready_by = state.clock() + wait_s
             why = ""
             for attempt in range(1, ATTEMPTS + 1):
                 replica = await self._ready_replica(ready_by)
-                record.given = state.clock()
+                record.mark_given(state.clock())
                 begun = False
                 try:
                     async with aclosing(

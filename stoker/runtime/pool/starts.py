@@ -28,7 +28,7 @@ class Starts:
 
     def begin(self, reason: Reason) -> None:
         start = Start(reason)
-        start.task = asyncio.create_task(self._bring_up(start))
+        start.begin(self._bring_up(start))
         self._state.starts.add(start)
         self._state.notify(reason, "A replica is starting.")
 
@@ -46,7 +46,7 @@ class Starts:
         """Cancels the memory claims of all starts, or of the starts with one reason."""
         for start in self._state.starts:
             if start.is_claiming and of in (None, start.reason):
-                start.task.cancel()
+                start.cancel()
 
     def failed(self, reason: Reason, problem: LoadError) -> None:
         """Records a failed load, or the end of a replica that would repeat itself."""
@@ -89,7 +89,7 @@ class Starts:
         except TimeoutError:
             problem = LoadError(f"it was not loaded in {self._limits.load_timeout_s:g} s.")
             for starting in state.of_status(Status.STARTING):
-                starting.kill_reason = Reason.LOAD_TIMEOUT
+                starting.record_kill(Reason.LOAD_TIMEOUT)
             self.failed(Reason.LOAD_TIMEOUT, problem)
         except Exception:
             log.exception("replica could not be started")
@@ -116,7 +116,7 @@ class Starts:
                 replica = await self._launcher.launch(spec, generation, replica_id)
                 state.replicas[replica.id] = replica
                 try:
-                    await replica.loaded
+                    await replica.wait_loaded()
                 except LoadError as error:
                     raise self._with_fallback(replica, error) from error
             return replica
@@ -135,13 +135,11 @@ class Starts:
         return LoadError(str(problem), has_fallback=True)
 
     async def _claim(self, spec: DeploymentSpec, start: Start) -> str | None:
-        start.is_claiming = True
-        try:
-            return await self._launcher.claim(spec, is_needed=self._is_needed(start.reason))
-        except asyncio.CancelledError:
-            return None
-        finally:
-            start.is_claiming = False
+        with start.claiming():
+            try:
+                return await self._launcher.claim(spec, is_needed=self._is_needed(start.reason))
+            except asyncio.CancelledError:
+                return None
 
     def _is_needed(self, reason: Reason) -> bool:
         is_extra = reason in (Reason.BACKLOG, Reason.KEPT_LOADED)
@@ -149,8 +147,7 @@ class Starts:
 
     def _loaded(self, replica: ReplicaHandle) -> None:
         state = self._state
-        replica.status = Status.READY
-        replica.ready_at = replica.last_used = state.clock()
+        replica.mark_ready()
         state.backoff.loaded()
         self._pace.reset()
         state.listener.noticed(state.spec, replica.notices)

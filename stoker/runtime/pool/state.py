@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.observed import Reason, Status
@@ -22,10 +23,26 @@ class Start:
     reason: Reason
     is_claiming: bool = False
     """True if it waits for memory."""
-    task: "asyncio.Task[None]" = field(init=False)
+    _task: "asyncio.Task[None] | None" = None
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.create_task(work)
+
+    @contextmanager
+    def claiming(self) -> Generator[None]:
+        """Marks the start as waiting for memory."""
+        self.is_claiming = True
+        try:
+            yield
+        finally:
+            self.is_claiming = False
+
+    def cancel(self) -> None:
+        if self._task:
+            self._task.cancel()
 
 
-class Changes:
+class ChangeSignal:
     """Condition that wakes every waiter when the replicas have changed."""
 
     def __init__(self) -> None:
@@ -56,7 +73,7 @@ class State:
     """Generation of the specification. Replicas of an older one are replaced."""
     replicas: dict[str, ReplicaHandle] = field(default_factory=dict[str, ReplicaHandle])
     starts: set[Start] = field(default_factory=set[Start])
-    changes: Changes = field(default_factory=Changes)
+    changes: ChangeSignal = field(default_factory=ChangeSignal)
     reason: Reason = Reason.CREATED
     message: str = "Waiting for its first request."
     _notified: Status = Status.IDLE
@@ -64,6 +81,22 @@ class State:
 
     def __post_init__(self) -> None:
         self.backoff = Backoff(self.clock)
+
+    def update(self, spec: DeploymentSpec, *, running: bool) -> None:
+        """Sets the wanted state."""
+        self.spec, self.running = spec, running
+
+    def begin_generation(self) -> None:
+        """Makes the current replicas outdated."""
+        self.generation += 1
+
+    def set_memory(self, memory_bytes: int) -> None:
+        """Sets the measured memory need of one replica."""
+        self.spec = replace(self.spec, memory_bytes=memory_bytes)
+
+    def stop(self) -> None:
+        """Records that the deployment is no longer wanted to run."""
+        self.running = False
 
     def ready(self) -> list[ReplicaHandle]:
         """Returns the replicas that accept calls: the ready ones of the newest generation."""

@@ -34,8 +34,8 @@ class Channel:
             path: path of the Unix socket to create.
         """
         self._secret = secret
-        self._peer: _Connection | None = None
-        self._strangers: set[_Connection] = set()
+        self._peer: _ReplicaConnection | None = None
+        self._strangers: set[_ReplicaConnection] = set()
         self._received: Received = lambda _frames: None
         self._loop = asyncio.get_running_loop()
         self._greetings: set[asyncio.Task[object]] = set()
@@ -82,7 +82,7 @@ class Channel:
             log.warning("too many connections to a replica's socket")
             connected.close()
             return
-        connection = _Connection(len(self._secret), self._heard, self._lost)
+        connection = _ReplicaConnection(len(self._secret), self._heard, self._lost)
         self._strangers.add(connection)
         greeting = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: connection, connected)
@@ -90,7 +90,7 @@ class Channel:
         self._greetings.add(greeting)
         greeting.add_done_callback(self._greetings.discard)
 
-    def _heard(self, sender: "_Connection", frames: list[bytes]) -> None:
+    def _heard(self, sender: "_ReplicaConnection", frames: list[bytes]) -> None:
         if sender is not self._peer:
             self._greet(sender, frames)
             return
@@ -99,7 +99,7 @@ class Channel:
         except Exception:
             log.exception("replica's message could not be handled")
 
-    def _greet(self, sender: "_Connection", frames: Sequence[bytes]) -> None:
+    def _greet(self, sender: "_ReplicaConnection", frames: Sequence[bytes]) -> None:
         """Authenticates a connection. Makes it the peer, or aborts it."""
         is_open = self._peer is None and not self.closed
         if is_open and hmac.compare_digest(b"".join(frames), self._secret):
@@ -118,18 +118,18 @@ class Channel:
         for stranger in list(self._strangers):
             stranger.abort()
 
-    def _lost(self, one: "_Connection") -> None:
+    def _lost(self, one: "_ReplicaConnection") -> None:
         self._strangers.discard(one)
 
 
-class _Connection(asyncio.Protocol):
+class _ReplicaConnection(asyncio.Protocol):
     """An accepted connection."""
 
     def __init__(
         self,
         most_bytes: int,
-        heard: Callable[["_Connection", list[bytes]], None],
-        lost: Callable[["_Connection"], None],
+        heard: Callable[["_ReplicaConnection", list[bytes]], None],
+        lost: Callable[["_ReplicaConnection"], None],
     ) -> None:
         self._reader = FrameReader(most_bytes)
         self._heard = heard

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from stoker.base.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
 from stoker.runtime.interface import Call
 from stoker.wire.generation_request import Generation
-from stoker.wire.protocol import Failure, Generate, ToReplica, Work
+from stoker.wire.protocol import Generate, RequestFailure, ToReplica, Work
 
 _ERRORS: Mapping[str, type[StokerError]] = {
     "invalid_request": InvalidRequestError,
@@ -36,7 +36,7 @@ def message_of(identifier: int, call: Call | Generation, key: str = "") -> ToRep
     )
 
 
-def error_of(failure: Failure) -> StokerError:
+def error_of(failure: RequestFailure) -> StokerError:
     """Converts a failure to an error. An unknown code becomes `InferenceError`, because replicas
     are not trusted with other codes.
     """

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.runtime.ray.reconcile import Create, Group, Machine
+from stoker.runtime.ray.reconcile import Create, Group, NodeResources
 
 NAMESPACE = "stoker"
 LABEL = "stoker-node"
@@ -33,13 +33,13 @@ class Ray:
 
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
 
-    def nodes(self) -> dict[str, Machine]:
+    def nodes(self) -> dict[str, NodeResources]:
         """Returns the living nodes, by Stoker's node ids."""
         import ray
 
         ray_nodes: list[dict[str, Any]] = ray.nodes()
         return {
-            ray_node["Labels"][LABEL]: Machine(
+            ray_node["Labels"][LABEL]: NodeResources(
                 memory_bytes=int(ray_node["Resources"].get("memory", 0)),
                 has_device=ray_node["Resources"].get("GPU", 0) > 0,
             )

@@ -19,7 +19,15 @@ from sqlalchemy.exc import DBAPIError
 
 from stoker.runtime.nodes.repository import PLACING
 from stoker.runtime.ray import repository
-from stoker.runtime.ray.reconcile import Create, Group, Machine, Place, Plan, Reconciler, Row
+from stoker.runtime.ray.reconcile import (
+    Create,
+    Group,
+    LeaseRow,
+    NodeResources,
+    PlacementPlan,
+    RayNode,
+    Reconciler,
+)
 from stoker.store import postgres
 from stoker.store.db import Database
 from stoker.store.tables.nodes import Node
@@ -51,7 +59,7 @@ _AWAY = (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, _Lo
 class Ray(Protocol):
     """Interface of `stoker.runtime.ray.groups.Ray`. All methods block."""
 
-    def nodes(self) -> dict[str, Machine]: ...
+    def nodes(self) -> dict[str, NodeResources]: ...
 
     def groups(self) -> list[Group]: ...
 
@@ -112,13 +120,13 @@ class Placer:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._hinted.wait(), LOOK_S)
 
-    async def _step(self) -> Plan:
+    async def _step(self) -> PlacementPlan:
         # Groups first: a group without a row afterwards is abandoned.
         groups = await _in_thread(self._ray.groups)
         machines = await _in_thread(self._ray.nodes)
         rows, accepting_nodes = await self._read()
         places = [
-            Place(
+            RayNode(
                 node_id=node_id,
                 memory_bytes=machine.memory_bytes,
                 has_device=machine.has_device,
@@ -132,13 +140,13 @@ class Placer:
         await _in_thread(self._ray.create, plan.create)
         return plan
 
-    async def _read(self) -> tuple[list[Row], set[str]]:
+    async def _read(self) -> tuple[list[LeaseRow], set[str]]:
         """Returns the leases, and the nodes that accept leases."""
         async with self._database.reading() as session:
             rows = await repository.rows(session)
             return rows, await repository.accepting_nodes(session)
 
-    async def _write(self, plan: Plan) -> None:
+    async def _write(self, plan: PlacementPlan) -> None:
         if not (plan.place or plan.drop or plan.evict or plan.problems):
             return
         async with self._database.transaction() as session:

@@ -23,7 +23,7 @@ return, such as after the loss of Ray's head.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class LeaseRow:
     """A lease as stored in the database."""
 
     generation: int
@@ -59,7 +59,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class NodeResources:
     """Resources of a node that Ray may allocate."""
 
     memory_bytes: int
@@ -68,7 +68,7 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place(Machine):
+class RayNode(NodeResources):
     """A node that Ray knows."""
 
     node_id: str
@@ -90,7 +90,7 @@ class Create:
 
 
 @dataclass
-class Plan:
+class PlacementPlan:
     create: list[Create] = field(default_factory=list[Create])
     remove: list[str] = field(default_factory=list[str])
     """Ids of groups to remove."""
@@ -115,15 +115,19 @@ class Reconciler:
         self._missing_since: dict[int, float] = {}
 
     def plan(
-        self, rows: Sequence[Row], groups: Sequence[Group], places: Sequence[Place], now: float
-    ) -> Plan:
+        self,
+        rows: Sequence[LeaseRow],
+        groups: Sequence[Group],
+        places: Sequence[RayNode],
+        now: float,
+    ) -> PlacementPlan:
         """
         Args:
             now: time of a monotonic clock in seconds.
         """
-        plan, books = Plan(), _Books(rows, groups, places)
+        plan, books = PlacementPlan(), _Books(rows, groups, places)
         plan.remove += [one.id for one in groups if one.generation not in books.groups]
-        missing, waiting = dict[int, float](), list[Row]()
+        missing, waiting = dict[int, float](), list[LeaseRow]()
         for row in sorted(rows, key=lambda one: one.generation):
             if row.node_id is not None:
                 if not _keep(plan, row, row.node_id, books):
@@ -144,7 +148,7 @@ class _Books:
     """Allocation of the nodes' memory."""
 
     def __init__(
-        self, rows: Sequence[Row], groups: Sequence[Group], places: Sequence[Place]
+        self, rows: Sequence[LeaseRow], groups: Sequence[Group], places: Sequence[RayNode]
     ) -> None:
         self.rows = rows
         self.places = {one.node_id: one for one in places}
@@ -163,11 +167,11 @@ class _Books:
                 if group.node_id in self.free:
                     self.free[group.node_id] -= group.size
 
-    def others(self, row: Row) -> set[str]:
+    def others(self, row: LeaseRow) -> set[str]:
         """Returns the nodes that have a lease of the same specification."""
         return self.taken.get(row.spec_id, set())
 
-    def unfit(self, row: Row) -> set[str]:
+    def unfit(self, row: LeaseRow) -> set[str]:
         """Returns the nodes that have a lease of the same specification. Adds nodes without a
         running host, if another node is possible.
         """
@@ -177,7 +181,7 @@ class _Books:
             other_nodes | (self.places.keys() - running) if running - other_nodes else other_nodes
         )
 
-    def idle(self, node_id: str) -> list[Row]:
+    def idle(self, node_id: str) -> list[LeaseRow]:
         """Returns the leases of a node that may be withdrawn. Leases that are not kept loaded come
         first, then the least recently called ones.
         """
@@ -185,7 +189,7 @@ class _Books:
         return sorted(idle_rows, key=lambda row: (row.is_kept, -(row.idle_s or 0.0)))
 
 
-def _begin(plan: Plan, row: Row, books: _Books) -> bool:
+def _begin(plan: PlacementPlan, row: LeaseRow, books: _Books) -> bool:
     """Requests a group for a lease without a node. Returns False if the lease is blocked on
     capacity.
     """
@@ -219,7 +223,7 @@ def _begin(plan: Plan, row: Row, books: _Books) -> bool:
     return True
 
 
-def _keep(plan: Plan, row: Row, node_id: str, books: _Books) -> bool:
+def _keep(plan: PlacementPlan, row: LeaseRow, node_id: str, books: _Books) -> bool:
     """Maintains the group of a lease with a node. Returns True if Ray has kept its memory there."""
     own_groups = books.groups[row.generation]
     here = [group for group in own_groups if group.node_id == node_id]
@@ -242,12 +246,12 @@ def _keep(plan: Plan, row: Row, node_id: str, books: _Books) -> bool:
     return False
 
 
-def _created_on(row: Row, node_id: str) -> Create:
+def _created_on(row: LeaseRow, node_id: str) -> Create:
     needs_device = row.needs_device
     return Create(generation=row.generation, size=row.size, needs_device=needs_device, on=node_id)
 
 
-def _make_room(plan: Plan, row: Row, books: _Books) -> None:
+def _make_room(plan: PlacementPlan, row: LeaseRow, books: _Books) -> None:
     """Evicts idle leases of one node, as few as possible, for a lease that Ray has no room for."""
     besides, free = books.others(row), books.free
     possible = [
@@ -260,11 +264,11 @@ def _make_room(plan: Plan, row: Row, books: _Books) -> None:
         # Ray is about to place it there.
         free[roomy.node_id] -= row.size
         return
-    options: list[tuple[tuple[bool, int, float], str, list[Row]]] = []
+    options: list[tuple[tuple[bool, int, float], str, list[LeaseRow]]] = []
     for place in possible:
         if not row.may_evict or place.memory_bytes < row.size:
             continue
-        victims, room = list[Row](), free[place.node_id]
+        victims, room = list[LeaseRow](), free[place.node_id]
         for one in books.idle(place.node_id):
             if room < row.size and one.generation not in plan.evict:
                 victims.append(one)
@@ -285,7 +289,7 @@ def _make_room(plan: Plan, row: Row, books: _Books) -> None:
         plan.problems[row.generation] = problem
 
 
-def _why(row: Row, possible: Sequence[Place], free: Mapping[str, int]) -> str:
+def _why(row: LeaseRow, possible: Sequence[RayNode], free: Mapping[str, int]) -> str:
     need = in_words(row.size)
     node = "node with a GPU" if row.needs_device else "node"
     if not possible:

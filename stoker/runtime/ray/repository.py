@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import delete, func, select, update
 
-from stoker.runtime.ray.reconcile import Row
+from stoker.runtime.ray.reconcile import LeaseRow
 from stoker.store.db import Session
 from stoker.store.tables.nodes import Lease, Node
 
@@ -14,14 +14,14 @@ WAIT_FOR_LOCK = f"SELECT pg_advisory_lock({_LOCK})"
 """Statement that waits until no other connection has the placer's lock, and acquires it."""
 
 
-async def rows(session: Session) -> list[Row]:
+async def rows(session: Session) -> list[LeaseRow]:
     """Returns all leases."""
     now = func.clock_timestamp()
     idle_s = func.extract("epoch", now - Lease.idle_at)
     age_s = func.extract("epoch", now - Lease.created_at)
     records = await session.execute(select(Lease, idle_s, age_s))
     return [
-        Row(
+        LeaseRow(
             generation=lease.generation,
             spec_id=lease.spec_id,
             node_id=lease.node_id,

@@ -27,7 +27,7 @@ _TEXTS = ("text/", "application/json", "application/manifest+json", "image/svg+x
 
 
 @dataclass(frozen=True)
-class Page:
+class ConsolePage:
     content: bytes
     packed: bytes | None
     """Content compressed by gzip. None if that is not smaller."""
@@ -35,7 +35,7 @@ class Page:
     etag: str
 
     @classmethod
-    def of(cls, content: bytes, media_type: str, packed: bytes | None = None) -> "Page":
+    def of(cls, content: bytes, media_type: str, packed: bytes | None = None) -> "ConsolePage":
         is_text = media_type.startswith(_TEXTS)
         if packed is None and is_text and len(content) >= _LEAST_PACKED:
             packed = gzip.compress(content, mtime=0)
@@ -52,15 +52,15 @@ class Pages:
     def __init__(self, folder: Path = STATIC) -> None:
         self._folder = folder
         self._built: int | None = None
-        self._files: dict[str, Page] = {}
-        self._documents: dict[str, Page] = {}
+        self._files: dict[str, ConsolePage] = {}
+        self._documents: dict[str, ConsolePage] = {}
 
-    async def file(self, path: str) -> Page | None:
+    async def file(self, path: str) -> ConsolePage | None:
         """Returns the file at a path below the folder. None if it does not exist."""
         await self._read()
         return self._files.get(path)
 
-    async def document(self, prefix: str) -> Page:
+    async def document(self, prefix: str) -> ConsolePage:
         """Returns the document for a server that is reached below a prefix such as `/models`.
 
         Raises `NotFoundError` if the console is not built.
@@ -84,14 +84,14 @@ class Pages:
             self._files, self._documents, self._built = files, {}, built
 
 
-def _read_all(folder: Path) -> dict[str, Page]:
+def _read_all(folder: Path) -> dict[str, ConsolePage]:
     contents = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
     return {
-        name: Page.of(content, _type_of(name), contents.get(name + _PACKED))
+        name: ConsolePage.of(content, _type_of(name), contents.get(name + _PACKED))
         for name, content in contents.items()
         if not name.endswith(_PACKED)
     }
@@ -102,9 +102,9 @@ def _type_of(name: str) -> str:
     return _TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
-def _placed(document: Page, prefix: str) -> Page:
+def _placed(document: ConsolePage, prefix: str) -> ConsolePage:
     """Returns the document with absolute addresses, because it is sent for deep links, too."""
     base = html.escape(prefix, quote=True)
     text = document.content.decode().replace(_BASE, _BASE.replace("/", f"{base}/", 1))
     text = _RELATIVE.sub(lambda match: f'{match[1]}="{base}/console/', text)
-    return Page.of(text.encode(), "text/html")
+    return ConsolePage.of(text.encode(), "text/html")

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from stoker.base.errors import NotFoundError
 from stoker.platform.web.prefix import HEADER, prefix_of
-from stoker.server.console.built import INDEX, Page
+from stoker.server.console.built import INDEX, ConsolePage
 from stoker.server.console.context import ContextDep
 
 ASSETS = "assets/"
@@ -60,7 +60,9 @@ def _to_console() -> Response:
     return Response(status_code=307, headers={"location": "console/"})
 
 
-def _answer(request: Request, page: Page, caching: str, vary: str = "accept-encoding") -> Response:
+def _answer(
+    request: Request, page: ConsolePage, caching: str, vary: str = "accept-encoding"
+) -> Response:
     is_packed = page.packed is not None and _takes_gzip(request)
     etag = f'"{page.etag}{"-gz" if is_packed else ""}"'
     headers = _HEADERS | {"cache-control": caching, "etag": etag, "vary": vary}

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource, Upkeep
 from stoker.platform.web.context import Platform
 from stoker.server.console import service
@@ -15,7 +15,7 @@ from stoker.tenancy.keys.keyring import Keyring
 from stoker.tenancy.keys.sessions import Sessions
 
 
-def _context(parts: Parts) -> ConsoleContext:
+def _context(parts: ServerParts) -> ConsoleContext:
     return ConsoleContext(
         **vars(parts.get(Platform)),
         keyring=parts.get(Keyring),
@@ -25,7 +25,7 @@ def _context(parts: Parts) -> ConsoleContext:
     )
 
 
-async def _forget_expired(parts: Parts, now: datetime) -> None:
+async def _forget_expired(parts: ServerParts, now: datetime) -> None:
     await service.forget_expired(parts.get(ConsoleContext), now)
 
 

@@ -24,7 +24,7 @@ Further ones are closed.
 """
 
 
-class Refused(StrEnum):
+class RefusalReason(StrEnum):
     """Reasons for rejecting a connection."""
 
     SERVER = "server"
@@ -43,7 +43,7 @@ class Ended(StrEnum):
     GAVE_WAY = "gave_way"
 
 
-class Member(Protocol):
+class LimitedConnection(Protocol):
     """Interface of a connection for `Connections`."""
 
     def check(self, now: float) -> None:
@@ -58,18 +58,18 @@ class Member(Protocol):
 @dataclass(eq=False)
 class _Address:
     open: int = 0
-    waiting: dict[Member, None] = field(default_factory=dict["Member", None])
+    waiting: dict[LimitedConnection, None] = field(default_factory=dict["LimitedConnection", None])
 
 
 class Connections:
     def __init__(self, limits: EdgeLimits) -> None:
         self.limits = limits
         self.ended: Counter[Ended] = Counter()
-        self._refused: Counter[Refused] = Counter()
+        self._refused: Counter[RefusalReason] = Counter()
         self._told = 0
-        self._open: dict[Member, _Address] = {}
-        self._lingering: dict[Member, None] = {}
-        self._waiting: dict[Member, None] = {}
+        self._open: dict[LimitedConnection, _Address] = {}
+        self._lingering: dict[LimitedConnection, None] = {}
+        self._waiting: dict[LimitedConnection, None] = {}
         """Connections without a request in progress, longest waiting first."""
         self._addresses: dict[str, _Address] = {}
         self._names: dict[_Address, str] = {}
@@ -77,7 +77,7 @@ class Connections:
         self._due = 0.0
         self._is_behind = False
 
-    def admit(self, member: Member, host: str | None) -> Refused | None:
+    def admit(self, member: LimitedConnection, host: str | None) -> RefusalReason | None:
         """Admits a connection, or returns the reason for rejecting it. A connection without a
         request may be ended to make room.
         """
@@ -96,7 +96,7 @@ class Connections:
             self._refused[refused] += 1
         return refused
 
-    def linger(self, member: Member) -> bool:
+    def linger(self, member: LimitedConnection) -> bool:
         """Returns True if a rejected connection may stay open for a moment, so that the peer can
         read the reason.
         """
@@ -105,18 +105,18 @@ class Connections:
         self._lingering[member] = None
         return True
 
-    def wait(self, member: Member) -> None:
+    def wait(self, member: LimitedConnection) -> None:
         """Marks a connection as having no request in progress."""
         if (address := self._open.get(member)) is not None:
             self._waiting[member] = address.waiting[member] = None
 
-    def work(self, member: Member) -> None:
+    def work(self, member: LimitedConnection) -> None:
         """Marks a connection as having a request in progress."""
         if (address := self._open.get(member)) is not None:
             self._waiting.pop(member, None)
             address.waiting.pop(member, None)
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: LimitedConnection) -> None:
         self._lingering.pop(member, None)
         address = self._open.pop(member, None)
         if address is None:
@@ -141,21 +141,21 @@ class Connections:
             "Connections that the server closed without a complete response, by reason.",
             labels=["reason"],
         )
-        for limit in Refused:
+        for limit in RefusalReason:
             refused.add_metric([limit], self._refused[limit])
         for reason in Ended:
             ended.add_metric([reason], self.ended[reason])
         return [connections, refused, ended]
 
-    def _make_room(self, name: str) -> Refused | None:
+    def _make_room(self, name: str) -> RefusalReason | None:
         address, most = self._addresses.get(name), self.limits.per_address
         if most and address and address.open >= most and not self._end_oldest(address.waiting):
-            return Refused.ADDRESS
+            return RefusalReason.ADDRESS
         if len(self._open) >= self.limits.connections and not self._end_oldest(self._waiting):
-            return Refused.SERVER
+            return RefusalReason.SERVER
         return None
 
-    def _end_oldest(self, waiting: dict[Member, None]) -> bool:
+    def _end_oldest(self, waiting: dict[LimitedConnection, None]) -> bool:
         oldest = next(iter(waiting), None)
         if oldest is None:
             return False

@@ -21,7 +21,7 @@ from stoker.base.errors import (
 from stoker.base.ids import Prefix, new_id
 from stoker.server.edge.answer_transport import AnswerTransport
 from stoker.server.edge.answers import answer
-from stoker.server.edge.connections import Connections, Ended, Refused
+from stoker.server.edge.connections import Connections, Ended, RefusalReason
 from stoker.server.edge.kernel import unsent
 from stoker.server.edge.limits import (
     HEAD_BYTES,
@@ -69,7 +69,7 @@ class _RefusedError(Exception):
         self.reason = reason
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     def __init__(
         self,
         connections: Connections,
@@ -215,7 +215,7 @@ class Connection(HttpToolsProtocol):
     # Methods for `Connections`.
 
     def check(self, now: float) -> None:
-        """Implements `Member.check`."""
+        """Implements `LimitedConnection.check`."""
         if self._is_unread(now):
             self._end(Ended.ANSWER_TIMEOUT)
         elif self.transport.is_closing():
@@ -241,7 +241,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
     def give_way(self) -> None:
-        """Implements `Member.give_way`."""
+        """Implements `LimitedConnection.give_way`."""
         self._close()
 
     def _is_unread(self, now: float) -> bool:
@@ -334,8 +334,8 @@ class Connection(HttpToolsProtocol):
         )
         self._say_last(answer(error, identifier))
 
-    def _turn_away(self, refused: Refused) -> None:
-        origin = "from this address" if refused is Refused.ADDRESS else "to this server"
+    def _turn_away(self, refused: RefusalReason) -> None:
+        origin = "from this address" if refused is RefusalReason.ADDRESS else "to this server"
         error = CapacityError(
             f"Too many connections {origin} are open. Close idle ones, or try again.",
             code="too_many_connections",

@@ -2,12 +2,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from stoker.platform.jobs.runner import Runner
+from stoker.platform.jobs.runner import JobRunner
 from stoker.platform.web.context import Platform, part
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.server.events.broadcast import Broadcast
 from stoker.tenancy.keys.sessions import Sessions
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 from stoker.workloads.agents.context import AgentContext
 
 
@@ -18,9 +18,9 @@ class ErasureContext(Platform):
     deployments: DeploymentContext
     agents: AgentContext
     sessions: Sessions
-    credits: Credits
+    credits: CreditCheck
     broadcast: Broadcast
-    runners: Sequence[Runner[Any, Any]]
+    runners: Sequence[JobRunner[Any, Any]]
 
 
 ContextDep = Annotated[ErasureContext, part(ErasureContext)]

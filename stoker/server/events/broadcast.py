@@ -14,9 +14,9 @@ from stoker.platform.web.context import Platform
 from stoker.registry.deployments.directory import Directory
 from stoker.registry.deployments.resource import EVENT
 from stoker.server.events.history import History
-from stoker.server.events.messages import Listener, Visibility
+from stoker.server.events.messages import Subscriber, Visibility
 from stoker.server.events.objects import Dirty, Shown
-from stoker.server.events.stats import Balances, Watch
+from stoker.server.events.stats import Balances, StatsWatch
 from stoker.store.changes import Change
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ class Broadcast:
     ) -> None:
         self._directory = directory
         self._changes = platform.database.changes
-        self._watch = Watch(history, directory, platform.runtime)
+        self._watch = StatsWatch(history, directory, platform.runtime)
         self._balances = Balances(platform.database)
-        self._listeners: set[Listener] = set()
+        self._listeners: set[Subscriber] = set()
         self._shown = shown
         self._dirty = Dirty(shown)
         self._news = asyncio.Event()
@@ -51,7 +51,7 @@ class Broadcast:
     @contextlib.contextmanager
     def listening(
         self, reach: Visibility, account_id: str | None, key_id: str
-    ) -> Generator[Listener]:
+    ) -> Generator[Subscriber]:
         """Opens a stream.
 
         Args:
@@ -60,7 +60,7 @@ class Broadcast:
         Raises `RateLimitError` if the key or its account has too many streams.
         """
         self._check_room(account_id, key_id)
-        listener = Listener(reach, account_id, key_id)
+        listener = Subscriber(reach, account_id, key_id)
         listener.is_over = self._is_over
         self._listeners.add(listener)
         self._changes.listen(self._changed)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stoker.registry.deployments.directory import Directory, Entry
+from stoker.registry.deployments.directory import Directory, DirectoryEntry
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.observed import DeploymentStats, Reason, Status
@@ -28,7 +28,7 @@ _TURN = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class ObservedDeployment:
     """Current state of all versions of a deployment together."""
 
     status: Status
@@ -129,7 +129,7 @@ class History(RuntimeListener):
         else:
             del self._at_work[deployment_id]
 
-    def observe(self, entry: Entry) -> Observed:
+    def observe(self, entry: DirectoryEntry) -> ObservedDeployment:
         """Returns the current state of a deployment. An adapter has no replicas of its own: they
         belong to its base.
         """
@@ -138,11 +138,11 @@ class History(RuntimeListener):
         live = dict(version_stats).get(entry.version_id)
         status = live.status if live else Status.IDLE
         if entry.base_id:
-            return Observed(
+            return ObservedDeployment(
                 status=status, queue=0, replicas=0, alive=0, memory_bytes=0, passes=0, samples=0
             )
         replicas = [replica for _, stats in version_stats for replica in stats.replicas]
-        return Observed(
+        return ObservedDeployment(
             status=status,
             queue=sum(stats.calls for _, stats in version_stats),
             replicas=sum(item.status is Status.READY for item in replicas),

@@ -16,7 +16,7 @@ RESET = b"event: reset\ndata: {}\n\n"
 
 
 @dataclass(frozen=True)
-class Message:
+class EventMessage:
     content: bytes
     account_id: str
     deployment_id: str | None = None
@@ -38,7 +38,7 @@ class Visibility:
     means everything of its accounts.
     """
 
-    def includes(self, message: Message) -> bool:
+    def includes(self, message: EventMessage) -> bool:
         if not self.has(message.account_id):
             return False
         return self.deployment_ids is None or message.deployment_id in self.deployment_ids
@@ -47,7 +47,7 @@ class Visibility:
         return self.accounts is None or account_id in self.accounts
 
 
-class Listener:
+class Subscriber:
     def __init__(self, reach: Visibility, account_id: str | None, key_id: str) -> None:
         self.reach = reach
         self.account_id = account_id

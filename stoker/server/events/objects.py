@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any
 
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import EventObjects, Resources
 from stoker.platform.web.context import Platform
 from stoker.platform.web.schemas import iso
 from stoker.registry.deployments.directory import Directory
-from stoker.server.events.messages import Message, told
+from stoker.server.events.messages import EventMessage, told
 from stoker.store.changes import Change
 from stoker.store.db import Session
 from stoker.store.tables.deployments import DeploymentEvent
@@ -22,7 +22,7 @@ AT_ONCE = 100
 class Shown:
     """Objects of all resources that event streams show."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerParts) -> None:
         self.parts = parts
         self.kinds = [item.events for item in parts.get(Resources) if item.events]
         self.by_table = {kind.table: kind for kind in self.kinds}
@@ -46,7 +46,7 @@ class Dirty:
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
         self._changed: dict[tuple[str, str], None] = {}
-        self._deleted: dict[tuple[str, str], Message] = {}
+        self._deleted: dict[tuple[str, str], EventMessage] = {}
         self._unresolved: dict[type[Any], set[str]] = {}
         """Maps tables to ids from which `Related.resolve` finds the changed objects."""
         self._notices: list[DeploymentEvent] = []
@@ -77,10 +77,10 @@ class Dirty:
     def _delete(self, kind: EventObjects, change: Change) -> None:
         self._changed.pop((kind.kind, change.id), None)
         body = told(f"{kind.kind}.deleted", {"id": change.id})
-        message = Message(body, change.account_id or "", _deployment_of(kind, change.row))
+        message = EventMessage(body, change.account_id or "", _deployment_of(kind, change.row))
         self._deleted[kind.kind, change.id] = message
 
-    async def taken(self) -> AsyncGenerator[Message]:
+    async def taken(self) -> AsyncGenerator[EventMessage]:
         """Yields all changes with the current state of the objects. Later changes remain for the
         next call.
         """
@@ -120,10 +120,10 @@ class Dirty:
 
 
 async def _read(
-    kind: EventObjects, parts: Parts, session: Session, ids: Collection[str]
-) -> Sequence[Message]:
+    kind: EventObjects, parts: ServerParts, session: Session, ids: Collection[str]
+) -> Sequence[EventMessage]:
     return [
-        Message(
+        EventMessage(
             sse.framed(body.model_dump_json().encode(), kind.kind),
             row.account_id,
             _deployment_of(kind, row),
@@ -137,7 +137,7 @@ def _deployment_of(kind: EventObjects, row: Any) -> str | None:
     return row.deployment_id if kind.is_for_deployment_keys and row is not None else None
 
 
-def _notice(directory: Directory, row: DeploymentEvent) -> Message | None:
+def _notice(directory: Directory, row: DeploymentEvent) -> EventMessage | None:
     entry = directory.find(row.deployment_id)
     if entry is None:
         return None
@@ -149,4 +149,4 @@ def _notice(directory: Directory, row: DeploymentEvent) -> Message | None:
         "message": row.message,
         "created_at": iso(row.created_at),
     }
-    return Message(told("notice", body), entry.account_id)
+    return EventMessage(told("notice", body), entry.account_id)

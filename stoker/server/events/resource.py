@@ -1,6 +1,6 @@
 """Event streams and statistics as a resource."""
 
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource
 from stoker.platform.web.context import Platform
 from stoker.registry.deployments.directory import Directory
@@ -11,15 +11,15 @@ from stoker.server.events.history import History
 from stoker.server.events.objects import Shown
 
 
-def _history(parts: Parts) -> History:
+def _history(parts: ServerParts) -> History:
     return History(parts.get(Directory), parts.get(Platform).runtime)
 
 
-def _broadcast(parts: Parts) -> Broadcast:
+def _broadcast(parts: ServerParts) -> Broadcast:
     return Broadcast(parts.get(Platform), parts.get(Directory), parts.get(History), Shown(parts))
 
 
-def _context(parts: Parts) -> WatchContext:
+def _context(parts: ServerParts) -> WatchContext:
     return WatchContext(
         **vars(parts.get(Platform)),
         directory=parts.get(Directory),

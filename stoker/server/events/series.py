@@ -54,7 +54,7 @@ def quantile(places: Mapping[int, int], share: float) -> float | None:
 
 
 @dataclass(slots=True, eq=False)
-class Bucket:
+class TimeBucket:
     """Counts of the current step or of one that has just ended."""
 
     slot: int
@@ -76,7 +76,7 @@ class Bucket:
     def calls(self) -> int:
         return self.ok + self.client_error + self.server_error + self.cancelled
 
-    def add(self, other: "Bucket") -> None:
+    def add(self, other: "TimeBucket") -> None:
         """Adds the counts of a shorter step within this one."""
         self.ok += other.ok
         self.client_error += other.client_error
@@ -121,7 +121,7 @@ class Ring:
         self._slots = array("q", [-1]) * kept
         self._values = array("f", [_NONE]) * (kept * len(COLUMNS))
 
-    def put(self, bucket: Bucket) -> None:
+    def put(self, bucket: TimeBucket) -> None:
         at = bucket.slot % self._kept
         self._slots[at] = bucket.slot
         values = [_NONE if value is None else value for value in bucket.values()]
@@ -145,11 +145,11 @@ class Series:
     __slots__ = ("_coarse", "_coarse_ring", "_fine", "_fine_ring", "_recent", "used_at")
 
     def __init__(self, now: float) -> None:
-        self._fine = Bucket(int(now) // FINE_S)
-        self._coarse = Bucket(int(now) // COARSE_S)
+        self._fine = TimeBucket(int(now) // FINE_S)
+        self._coarse = TimeBucket(int(now) // COARSE_S)
         self._fine_ring = Ring(FINE_KEPT)
         self._coarse_ring = Ring(COARSE_KEPT)
-        self._recent: deque[Bucket] = deque(maxlen=RECENT)
+        self._recent: deque[TimeBucket] = deque(maxlen=RECENT)
         self.used_at = now
 
     def add(self, call: Served, now: float) -> None:
@@ -180,7 +180,7 @@ class Series:
         bucket.passes += passes
         bucket.samples += samples
 
-    def recent(self, now: float, steps: int) -> Iterable[Bucket]:
+    def recent(self, now: float, steps: int) -> Iterable[TimeBucket]:
         """Returns the current bucket and those of the `steps` steps before it."""
         bucket = self._at(now)
         first = bucket.slot - steps
@@ -193,7 +193,7 @@ class Series:
         fine = self._at(now)
         going_on, ring = fine, self._fine_ring
         if step_s != FINE_S:
-            ring, going_on = self._coarse_ring, Bucket(self._coarse.slot)
+            ring, going_on = self._coarse_ring, TimeBucket(self._coarse.slot)
             going_on.add(self._coarse)
             if fine.slot * FINE_S // COARSE_S == going_on.slot:
                 going_on.add(fine)
@@ -206,7 +206,7 @@ class Series:
         ]
         return (last - count + 1) * step_s, rows
 
-    def _at(self, now: float) -> Bucket:
+    def _at(self, now: float) -> TimeBucket:
         slot = int(now) // FINE_S
         if slot > self._fine.slot:
             self._close(slot)
@@ -220,14 +220,14 @@ class Series:
             self._to_coarse(over.slot * FINE_S // COARSE_S)
             self._coarse.add(over)
         self._to_coarse(slot * FINE_S // COARSE_S)
-        self._fine = Bucket(slot)
+        self._fine = TimeBucket(slot)
 
     def _to_coarse(self, slot: int) -> None:
         if slot <= self._coarse.slot:
             return
         if self._coarse.calls or self._coarse.queue is not None:
             self._coarse_ring.put(self._coarse)
-        self._coarse = Bucket(slot)
+        self._coarse = TimeBucket(slot)
 
 
 def merge(places: dict[int, int], others: Mapping[int, int]) -> None:

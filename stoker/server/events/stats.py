@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from stoker.registry.deployments.directory import Directory, Entry
+from stoker.registry.deployments.directory import Directory, DirectoryEntry
 from stoker.runtime.interface import Runtime
 from stoker.runtime.observed import MachineStats, Status
-from stoker.server.events.history import History, Observed
+from stoker.server.events.history import History, ObservedDeployment
 from stoker.server.events.machine import devices, waiting
 from stoker.server.events.messages import Visibility
 from stoker.store.db import Database
@@ -53,7 +53,7 @@ class Stats:
         return sse.framed(head + visible + b"}," + rest, "stats")
 
 
-class Watch:
+class StatsWatch:
     """Observes deployments and finds changes that no database row shows."""
 
     def __init__(self, history: History, directory: Directory, runtime: Runtime) -> None:
@@ -85,7 +85,7 @@ class Watch:
         self._seen = states
         return stats
 
-    def _piece(self, entry: Entry, found: Observed) -> bytes:
+    def _piece(self, entry: DirectoryEntry, found: ObservedDeployment) -> bytes:
         recent = self._history.recent(entry.deployment_id)
         body = {
             "requests_per_s": round(recent.requests_per_s, 3),
@@ -99,7 +99,7 @@ class Watch:
         return orjson.dumps({entry.deployment_id: body})[1:-1]
 
 
-def _shown(found: Observed) -> tuple[Any, ...]:
+def _shown(found: ObservedDeployment) -> tuple[Any, ...]:
     """Returns the parts of a deployment's object that come from its runtime. Progress is rounded to
     twentieths.
     """

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import (
 import stoker
 from stoker.runtime.observed import Status
 from stoker.server.telemetry.histogram import Buckets, buckets
-from stoker.server.telemetry.tally import Answers, Row
+from stoker.server.telemetry.tally import Answers, MetricsRow
 from stoker.wire.protocol import BATCH_SIZES
 
 MODEL = ("account", "model")
@@ -28,7 +28,7 @@ MODEL = ("account", "model")
 Several = Mapping[str, float]
 
 
-def of_calls(rows: Sequence[Row]) -> Iterable[Metric]:
+def of_calls(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
     """Yields metrics of calls to deployments, as counted by the servers that received them."""
     yield _requests(rows)
     yield _histogram(
@@ -45,7 +45,7 @@ def of_calls(rows: Sequence[Row]) -> Iterable[Metric]:
     yield from _worked_on(rows)
 
 
-def of_replicas(rows: Sequence[Row]) -> Iterable[Metric]:
+def of_replicas(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
     """Yields metrics of the replicas of deployments."""
     yield _histogram(
         "stoker_batch_size",
@@ -106,7 +106,7 @@ def build_info() -> Metric:
     )
 
 
-def _requests(rows: Sequence[Row]) -> Metric:
+def _requests(rows: Sequence[MetricsRow]) -> Metric:
     family = CounterMetricFamily(
         "stoker_requests",
         "Calls to deployments, by outcome: `ok`, `cancelled` or an error's code.",
@@ -118,7 +118,7 @@ def _requests(rows: Sequence[Row]) -> Metric:
     return family
 
 
-def _of_versions(rows: Sequence[Row]) -> Iterable[Metric]:
+def _of_versions(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
     """Yields metrics per version, for deployments with calls to several versions."""
     labels = [*MODEL, "version"]
     requests = CounterMetricFamily(
@@ -145,7 +145,7 @@ def _of_versions(rows: Sequence[Row]) -> Iterable[Metric]:
     return requests, seconds
 
 
-def _worked_on(rows: Sequence[Row]) -> Iterable[Metric]:
+def _worked_on(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
     def counted(name: str, text: str, count: str, scale: float = 1) -> Metric:
         return _counter(name, text, rows, lambda row: row.tally.counts[count] * scale)
 
@@ -164,7 +164,7 @@ def _worked_on(rows: Sequence[Row]) -> Iterable[Metric]:
     yield counted("stoker_video_seconds", "Video that models read or generated.", "video_ms", 1e-3)
 
 
-def _lives(rows: Sequence[Row]) -> Iterable[Metric]:
+def _lives(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
     yield _by(
         CounterMetricFamily(
             "stoker_cold_starts",
@@ -200,7 +200,7 @@ def _lives(rows: Sequence[Row]) -> Iterable[Metric]:
     )
 
 
-def _now(rows: Sequence[Row]) -> Iterable[Metric]:
+def _now(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
     yield _gauge(
         "stoker_requests_outstanding",
         "Waiting and running calls.",
@@ -240,12 +240,12 @@ def _now(rows: Sequence[Row]) -> Iterable[Metric]:
     yield used
 
 
-def _model(row: Row) -> tuple[str, str]:
+def _model(row: MetricsRow) -> tuple[str, str]:
     return row.entry.account_id, row.entry.model
 
 
 def _counter(
-    name: str, text: str, rows: Sequence[Row], value: Callable[[Row], float]
+    name: str, text: str, rows: Sequence[MetricsRow], value: Callable[[MetricsRow], float]
 ) -> CounterMetricFamily:
     family = CounterMetricFamily(name, text, labels=MODEL)
     for row in rows:
@@ -254,7 +254,7 @@ def _counter(
 
 
 def _gauge(
-    name: str, text: str, rows: Sequence[Row], value: Callable[[Row], float]
+    name: str, text: str, rows: Sequence[MetricsRow], value: Callable[[MetricsRow], float]
 ) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, text, labels=MODEL)
     for row in rows:
@@ -264,8 +264,8 @@ def _gauge(
 
 def _by(
     family: CounterMetricFamily | GaugeMetricFamily,
-    rows: Sequence[Row],
-    values: Callable[[Row], Several],
+    rows: Sequence[MetricsRow],
+    values: Callable[[MetricsRow], Several],
 ) -> Metric:
     """Adds the values of each row to a family with one additional label."""
     for row in rows:
@@ -275,7 +275,7 @@ def _by(
 
 
 def _histogram(
-    name: str, text: str, rows: Iterable[tuple[Row, Buckets, float]]
+    name: str, text: str, rows: Iterable[tuple[MetricsRow, Buckets, float]]
 ) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, text, labels=MODEL)
     for row, counted, total in rows:

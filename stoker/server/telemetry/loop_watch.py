@@ -44,7 +44,7 @@ WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 _MOST_FRAMES = 40
 
 
-class _Step:
+class _ObservedStep:
     """Observations of one step while it ran."""
 
     def __init__(self, base: FrameType | None) -> None:
@@ -139,7 +139,7 @@ class LoopWatch:
             except RuntimeError:
                 # The loop is closed.
                 return
-            steps: list[_Step] = []
+            steps: list[_ObservedStep] = []
             seen_at, seen_processor_s = asked_at, processor_s
             while not self._answered.wait(LOOK_S):
                 step = self._look(thread, steps)
@@ -150,13 +150,13 @@ class LoopWatch:
             if self._stopped.is_set():
                 return
             self._waits.observe(self._answered_at - asked_at)
-            last = steps[-1] if steps else _Step(None)
+            last = steps[-1] if steps else _ObservedStep(None)
             last.seconds += max(0.0, self._answered_at - seen_at)
             last.processor_s += max(0.0, self._answered_processor_s - seen_processor_s)
             for step in steps or [last]:
                 self._judge(step)
 
-    def _look(self, thread: int, steps: list[_Step]) -> _Step:
+    def _look(self, thread: int, steps: list[_ObservedStep]) -> _ObservedStep:
         """Samples the stack and returns the current step. This is the step of the last sample or a
         new one.
         """
@@ -164,13 +164,13 @@ class LoopWatch:
         frames = _frames(innermost)[self._depth :]
         base = frames[0] if frames else None
         if not steps or steps[-1].base is not base:
-            steps.append(_Step(base))
+            steps.append(_ObservedStep(base))
         step = steps[-1]
         # Keeps the latest stack, because the first sampled function may be about to return.
         step.stack = [_place(frame) for frame in frames[-_MOST_FRAMES:]]
         return step
 
-    def _judge(self, step: _Step) -> None:
+    def _judge(self, step: _ObservedStep) -> None:
         self._longest_s = max(self._longest_s, step.processor_s)
         if step.processor_s > self._limit_s:
             self._long_steps += 1
@@ -179,7 +179,7 @@ class LoopWatch:
             self._warn(STOOD, step)
 
     @staticmethod
-    def _warn(message: str, step: _Step) -> None:
+    def _warn(message: str, step: _ObservedStep) -> None:
         log.warning(
             message,
             extra={

@@ -14,7 +14,7 @@ from stoker.runtime.observed import Status as DeploymentStatus
 from stoker.runtime.specification import DeploymentSpec
 from stoker.server.telemetry import families
 from stoker.server.telemetry.recorder import collected_from, of_process
-from stoker.server.telemetry.tally import Row, Tally, counts
+from stoker.server.telemetry.tally import DeploymentTally, MetricsRow, counts
 from stoker.wire.protocol import Batches
 
 NODE = ("node", "id")
@@ -104,7 +104,7 @@ class HostedMetrics(RuntimeListener):
         self._name = name
         self._runtime = runtime
         self._specs = specs
-        self._tallies: dict[Model, Tally] = {}
+        self._tallies: dict[Model, DeploymentTally] = {}
         self._sources: list[Source] = []
         self._process = of_process()
 
@@ -121,8 +121,8 @@ class HostedMetrics(RuntimeListener):
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
         self._tally(spec).count_load(seconds)
 
-    def _tally(self, spec: DeploymentSpec) -> Tally:
-        return self._tallies.setdefault(_model(spec), Tally())
+    def _tally(self, spec: DeploymentSpec) -> DeploymentTally:
+        return self._tallies.setdefault(_model(spec), DeploymentTally())
 
     async def collect(self) -> Iterable[Metric]:
         """Returns all current metrics. Iterating over them takes longer and may happen in any
@@ -137,7 +137,7 @@ class HostedMetrics(RuntimeListener):
             self._process.collect(),
         )
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[MetricsRow]:
         known: dict[Model, list[DeploymentSpec]] = {}
         for spec in self._specs():
             known.setdefault(_model(spec), []).append(spec)
@@ -145,7 +145,7 @@ class HostedMetrics(RuntimeListener):
             del self._tallies[gone]
         held_totals = self._runtime.meter.totals()
         return [
-            Row(
+            MetricsRow(
                 entry=known[model][0],
                 tally=tally,
                 stats=self._together(known[model]),

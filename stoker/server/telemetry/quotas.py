@@ -6,12 +6,12 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from stoker.platform.quotas import repository
 from stoker.platform.quotas.limits import Quota
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.platform.resource import Source
 from stoker.store.db import Database
 
 
-def quotas_used(database: Database, quotas: Quotas) -> Source:
+def quotas_used(database: Database, quotas: QuotaService) -> Source:
     async def collect() -> Iterable[Metric]:
         has = GaugeMetricFamily(
             "stoker_quota_used",

@@ -18,7 +18,7 @@ from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.server.telemetry import families
-from stoker.server.telemetry.tally import Answers, Row, Tally, counts
+from stoker.server.telemetry.tally import Answers, DeploymentTally, MetricsRow, counts
 from stoker.wire.protocol import Batches
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Metrics(RuntimeListener):
     def __init__(self, directory: Directory, runtime: Runtime) -> None:
         self._directory = directory
         self._runtime = runtime
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, DeploymentTally] = {}
         self._answers: dict[tuple[str, str], Answers] = {}
         self._sources: list[Source] = []
         self._process = of_process()
@@ -101,10 +101,10 @@ class Metrics(RuntimeListener):
             self._process.collect(),
         )
 
-    def _tally(self, deployment_id: str) -> Tally:
+    def _tally(self, deployment_id: str) -> DeploymentTally:
         tally = self._tallies.get(deployment_id)
         if tally is None:
-            tally = Tally()
+            tally = DeploymentTally()
             # A deployment that was deleted meanwhile gets no tally.
             if self._directory.find(deployment_id):
                 self._forget_deleted()
@@ -117,10 +117,10 @@ class Metrics(RuntimeListener):
         ]:
             del self._tallies[deployment_id]
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[MetricsRow]:
         self._forget_deleted()
         held_totals = self._runtime.meter.totals()
-        rows: list[Row] = []
+        rows: list[MetricsRow] = []
         for deployment_id, tally in self._tallies.items():
             entry = self._directory.find(deployment_id)
             stats = self._runtime.stats(entry.version_id) if entry else None
@@ -129,7 +129,7 @@ class Metrics(RuntimeListener):
                     # An adapter has its own calls, but its replicas belong to its base.
                     stats = replace(stats, replicas=(), calls=0, batches=Batches())
                 mib_ms = held_totals.get(deployment_id, 0)
-                rows.append(Row(entry=entry, tally=tally, stats=stats, held_mib_ms=mib_ms))
+                rows.append(MetricsRow(entry=entry, tally=tally, stats=stats, held_mib_ms=mib_ms))
         return rows
 
     def _counted_statuses(self) -> Counter[Status]:

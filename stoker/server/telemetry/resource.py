@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from stoker.base.config import Settings
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource, Resources, Source
 from stoker.platform.web.context import Platform
 from stoker.registry.deployments.directory import Directory
@@ -17,7 +17,7 @@ from stoker.server.telemetry.recorder import Metrics
 from stoker.server.telemetry.traces import Traces
 
 
-def _metrics(parts: Parts) -> Metrics:
+def _metrics(parts: ServerParts) -> Metrics:
     """Returns the metrics, with the sources of all resources."""
     metrics = Metrics(parts.get(Directory), parts.get(Platform).runtime)
     for resource in parts.get(Resources):
@@ -26,11 +26,11 @@ def _metrics(parts: Parts) -> Metrics:
     return metrics
 
 
-def _loop_watch(parts: Parts) -> LoopWatch:
+def _loop_watch(parts: ServerParts) -> LoopWatch:
     return LoopWatch(parts.get(Settings).loop_step_limit_ms / 1000)
 
 
-def _sources(parts: Parts) -> Sequence[Source]:
+def _sources(parts: ServerParts) -> Sequence[Source]:
     platform = parts.get(Platform)
     tables = {jobs.kind: jobs.table for jobs in parts.get(Resources).jobs}
     return [
@@ -41,7 +41,7 @@ def _sources(parts: Parts) -> Sequence[Source]:
     ]
 
 
-def _listeners(parts: Parts) -> Sequence[RuntimeListener]:
+def _listeners(parts: ServerParts) -> Sequence[RuntimeListener]:
     traces = parts.find(Traces)
     return [parts.get(Metrics), *([traces] if traces else [])]
 

@@ -41,7 +41,7 @@ class VersionTally:
 
 
 @dataclass(slots=True, eq=False)
-class Tally:
+class DeploymentTally:
     """Counters of one deployment."""
 
     outcomes: Counter[str] = field(default_factory=Counter[str])
@@ -121,10 +121,10 @@ class Named(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class MetricsRow:
     """All metrics of one deployment."""
 
     entry: Named
-    tally: Tally
+    tally: DeploymentTally
     stats: DeploymentStats
     held_mib_ms: int

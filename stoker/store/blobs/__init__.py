@@ -3,11 +3,11 @@
 from stoker.store.blobs.folder import Folder
 from stoker.store.blobs.interface import (
     BlobLostError,
+    BlobPart,
     Blobs,
     FileReader,
     Files,
-    Listed,
-    Part,
+    ListedBlob,
     PartOfFile,
     StoreUnavailableError,
     WholeFile,
@@ -18,12 +18,12 @@ from stoker.store.blobs.opening import is_local, open_blobs
 
 __all__ = [
     "BlobLostError",
+    "BlobPart",
     "Blobs",
     "FileReader",
     "Files",
     "Folder",
-    "Listed",
-    "Part",
+    "ListedBlob",
     "PartOfFile",
     "StoreUnavailableError",
     "WholeFile",

@@ -27,10 +27,10 @@ from obstore.exceptions import BaseError
 from stoker.store.blobs.bucket_client import bucket_store
 from stoker.store.blobs.interface import (
     BlobLostError,
+    BlobPart,
     Blobs,
     Files,
-    Listed,
-    Part,
+    ListedBlob,
     PartOfFile,
     StoreUnavailableError,
     Take,
@@ -117,7 +117,7 @@ class Bucket(Blobs):
 
     # --- uploaded files ---
 
-    def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> Part:
+    def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> BlobPart:
         return _BucketPart(self, key, number)
 
     async def complete(self, folder: str, files: Sequence[WholeFile]) -> None:
@@ -240,7 +240,7 @@ class Bucket(Blobs):
 
     # --- maintenance ---
 
-    async def listed(self, prefix: str) -> AsyncIterator[Sequence[Listed]]:
+    async def listed(self, prefix: str) -> AsyncIterator[Sequence[ListedBlob]]:
         # The other overloads refer to a library that is not installed.
         listing = obstore.list(self._store, prefix)  # pyright: ignore[reportUnknownMemberType]
         while True:
@@ -248,7 +248,7 @@ class Bucket(Blobs):
                 some = await anext(listing, None)
             if some is None:
                 return
-            yield [Listed(entry["path"], entry["last_modified"]) for entry in some]
+            yield [ListedBlob(entry["path"], entry["last_modified"]) for entry in some]
 
     async def delete(self, keys: Sequence[str]) -> None:
         if keys:
@@ -336,7 +336,7 @@ class Bucket(Blobs):
         task.add_done_callback(self._clearing.discard)
 
 
-class _BucketPart(Part):
+class _BucketPart(BlobPart):
     """Part that is stored on this machine's disk until its digest is known, and is then written in
     one piece.
     """

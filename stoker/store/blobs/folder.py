@@ -18,10 +18,10 @@ from obstore.store import LocalStore
 
 from stoker.store.blobs.interface import (
     BlobLostError,
+    BlobPart,
     Blobs,
     Files,
-    Listed,
-    Part,
+    ListedBlob,
     PartOfFile,
     Take,
     WholeFile,
@@ -111,7 +111,7 @@ class Folder(Blobs):
 
     # --- uploaded files ---
 
-    def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> Part:
+    def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> BlobPart:
         return FolderPart(self, key, number, offset, earlier)
 
     async def complete(self, folder: str, files: Sequence[WholeFile]) -> None:
@@ -174,11 +174,11 @@ class Folder(Blobs):
 
     # --- maintenance ---
 
-    async def listed(self, prefix: str) -> AsyncIterator[Sequence[Listed]]:
+    async def listed(self, prefix: str) -> AsyncIterator[Sequence[ListedBlob]]:
         # The other overloads refer to a library that is not installed.
         listing = obstore.list(self.store, prefix)  # pyright: ignore[reportUnknownMemberType]
         async for some in listing:
-            yield [Listed(entry["path"], entry["last_modified"]) for entry in some]
+            yield [ListedBlob(entry["path"], entry["last_modified"]) for entry in some]
 
     async def delete(self, keys: Sequence[str]) -> None:
         if keys:
@@ -207,7 +207,7 @@ class Folder(Blobs):
             folder = folder.parent
 
 
-class FolderPart(Part):
+class FolderPart(BlobPart):
     """Part that is written into its place in the file. If a part with the same number exists, the
     new one is written next to the file: the acknowledged part stays unchanged until all new bytes
     are stored.

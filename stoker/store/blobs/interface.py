@@ -51,13 +51,13 @@ def list_key(folder: str) -> str:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedBlob:
     key: str
     modified_at: datetime
     """Time of the last change by the store's clock."""
 
 
-class Part(ABC):
+class BlobPart(ABC):
     """A part that is being written into a file. A part that was not kept leaves no valid data."""
 
     must_give_way = False
@@ -146,7 +146,7 @@ class Blobs(ABC):
     # --- uploaded files ---
 
     @abstractmethod
-    def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> Part:
+    def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> BlobPart:
         """Starts writing a part.
 
         Args:
@@ -206,7 +206,7 @@ class Blobs(ABC):
     # --- maintenance ---
 
     @abstractmethod
-    def listed(self, prefix: str) -> AsyncIterator[Sequence[Listed]]:
+    def listed(self, prefix: str) -> AsyncIterator[Sequence[ListedBlob]]:
         """Yields all blobs below a prefix in batches."""
 
     @abstractmethod

@@ -23,7 +23,7 @@ _CACHE_LIMIT = 10_000
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _CheckedKey:
     principal: Principal
     digests: tuple[tuple[bytes, datetime | None], ...]
     expires_at: datetime | None
@@ -54,9 +54,9 @@ class Keyring:
         self._database = database
         self._ttl_s = ttl_s
         self._clock = clock
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _CheckedKey] = {}
         self._used: dict[str, datetime] = {}
-        self._looking: dict[str, asyncio.Task[_Entry | None]] = {}
+        self._looking: dict[str, asyncio.Task[_CheckedKey | None]] = {}
         """Running lookups by public id. Concurrent requests with the same key share a lookup."""
 
     async def check(self, token: str) -> Principal:
@@ -121,14 +121,14 @@ class Keyring:
         async with self._database.transaction() as session:
             await repository.forget_revoked(session, now - REVOKED_KEPT)
 
-    async def _looked_up(self, public_id: str) -> _Entry | None:
+    async def _looked_up(self, public_id: str) -> _CheckedKey | None:
         task = self._looking.get(public_id)
         if task is None:
             task = self._looking[public_id] = asyncio.create_task(self._look_up(public_id))
         # A client that disconnects must not cancel the lookup for others.
         return await asyncio.shield(task)
 
-    async def _look_up(self, public_id: str) -> _Entry | None:
+    async def _look_up(self, public_id: str) -> _CheckedKey | None:
         try:
             async with self._database.reading() as session:
                 key = await repository.by_public_id(session, public_id)
@@ -161,11 +161,11 @@ def _split(token: str) -> tuple[str, str]:
     return (parts[1], parts[2]) if len(parts) == 3 and parts[0] == PREFIX else ("", "")
 
 
-def _entry(key: KeyRow, checked: float) -> _Entry:
+def _entry(key: KeyRow, checked: float) -> _CheckedKey:
     digests: list[tuple[bytes, datetime | None]] = [(key.secret_sha256, None)]
     if key.previous_sha256:
         digests.append((key.previous_sha256, key.previous_expires_at))
-    return _Entry(
+    return _CheckedKey(
         principal=Principal(
             key_id=key.id,
             public_id=key.public_id,
@@ -185,11 +185,11 @@ def _limits(key: KeyRow) -> dict[str, int]:
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
-def _is_alive(entry: _Entry) -> bool:
+def _is_alive(entry: _CheckedKey) -> bool:
     return entry.expires_at is None or db.now() < entry.expires_at
 
 
-def _admits(entry: _Entry, presented: bytes) -> bool:
+def _admits(entry: _CheckedKey, presented: bytes) -> bool:
     moment = db.now()
     matches = [
         hmac.compare_digest(known, presented) and (until is None or moment < until)

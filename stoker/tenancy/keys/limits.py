@@ -21,7 +21,7 @@ _KEPT = 10_000
 """Number of remembered keys above which idle keys are forgotten."""
 
 
-class Bucket:
+class TokenBucket:
     """Token bucket (RFC 3290, 5.1) with `per_minute` units that refill evenly.
 
     The units can be used at once or one by one. The bucket can be overdrawn, because the cost of a
@@ -64,7 +64,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LimitVerdict:
     headers: Mapping[str, str]
     exhausted: str | None = None
     """Name of the exceeded limit. None if the request may continue."""
@@ -80,13 +80,13 @@ class RateLimits(RuntimeListener):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._keys: dict[str, dict[str, Bucket]] = {}
-        self._of_request: ContextVar[Bucket | None] = ContextVar("tokens_of_key", default=None)
+        self._keys: dict[str, dict[str, TokenBucket]] = {}
+        self._of_request: ContextVar[TokenBucket | None] = ContextVar("tokens_of_key", default=None)
 
     async def ready(self, caller: Principal) -> None:
         """Fetches the remaining units before `check` if they are shared with other servers."""
 
-    def check(self, caller: Principal) -> Verdict:
+    def check(self, caller: Principal) -> LimitVerdict:
         """Counts a request if the limits allow it. The cost of its calls is counted later."""
         now = self._clock()
         buckets = self._keys.get(caller.key_id) or self._begin(caller, now)
@@ -94,10 +94,10 @@ class RateLimits(RuntimeListener):
         for name, bucket in buckets.items():
             wait_s = bucket.reaches(1, now)
             if wait_s > _ROUNDING_S:
-                return Verdict(_headers(buckets, now), name, wait_s)
+                return LimitVerdict(_headers(buckets, now), name, wait_s)
         if requests := buckets.get("requests"):
             requests.take(1, now)
-        return Verdict(_headers(buckets, now))
+        return LimitVerdict(_headers(buckets, now))
 
     def served(self, call: Served) -> None:
         # The listener runs in the context of the request that made the call.
@@ -106,11 +106,11 @@ class RateLimits(RuntimeListener):
             used = counts.get("input_tokens", 0) + counts.get("output_tokens", 0)
             bucket.take(used, self._clock())
 
-    def _begin(self, caller: Principal, now: float) -> dict[str, Bucket]:
+    def _begin(self, caller: Principal, now: float) -> dict[str, TokenBucket]:
         if len(self._keys) >= _KEPT:
             self._forget_rested(now)
         buckets = self._keys[caller.key_id] = {
-            name: Bucket(name, limit, now) for name, limit in caller.limits.items()
+            name: TokenBucket(name, limit, now) for name, limit in caller.limits.items()
         }
         return buckets
 
@@ -120,7 +120,7 @@ class RateLimits(RuntimeListener):
                 del self._keys[key_id]
 
 
-def _headers(buckets: Mapping[str, Bucket], now: float) -> dict[str, str]:
+def _headers(buckets: Mapping[str, TokenBucket], now: float) -> dict[str, str]:
     headers: dict[str, str] = {}
     for bucket in buckets.values():
         headers |= bucket.headers(now)

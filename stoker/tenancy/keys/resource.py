@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from stoker.base.config import Settings
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource, Upkeep
 from stoker.runtime.listening import RuntimeListener
 from stoker.store.db import Database
@@ -17,15 +17,15 @@ from stoker.tenancy.keys.sessions import Sessions
 from stoker.tenancy.keys.shared_limits import SharedLimits
 
 
-def _keyring(parts: Parts) -> Keyring:
+def _keyring(parts: ServerParts) -> Keyring:
     return Keyring(parts.get(Database), parts.get(Settings).key_cache_s)
 
 
-def _sessions(parts: Parts) -> Sessions:
+def _sessions(parts: ServerParts) -> Sessions:
     return Sessions(parts.get(Database), parts.get(Keyring), parts.get(Settings).key_cache_s)
 
 
-def _rate_limits(parts: Parts) -> RateLimits:
+def _rate_limits(parts: ServerParts) -> RateLimits:
     database = parts.get(Database)
     if database.is_sqlite:
         return RateLimits()
@@ -33,21 +33,21 @@ def _rate_limits(parts: Parts) -> RateLimits:
     return SharedLimits(database, lambda: servers.count)
 
 
-def _listeners(parts: Parts) -> Sequence[RuntimeListener]:
+def _listeners(parts: ServerParts) -> Sequence[RuntimeListener]:
     return [parts.get(RateLimits)]
 
 
-async def _balance(parts: Parts) -> None:
+async def _balance(parts: ServerParts) -> None:
     limits = parts.get(RateLimits)
     if isinstance(limits, SharedLimits):
         await limits.run()
 
 
-async def _flush_last_used(parts: Parts, _now: datetime) -> None:
+async def _flush_last_used(parts: ServerParts, _now: datetime) -> None:
     await parts.get(Keyring).flush_last_used()
 
 
-async def _forget(parts: Parts, now: datetime) -> None:
+async def _forget(parts: ServerParts, now: datetime) -> None:
     await parts.get(Keyring).forget_revoked(now)
     await shared_limits.forget_rested(parts.get(Database))
 

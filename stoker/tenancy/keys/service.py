@@ -6,7 +6,7 @@ from datetime import timedelta
 from stoker.base.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError
 from stoker.base.ids import Prefix, new_id
 from stoker.platform.quotas.limits import Quota
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.platform.web.principal import Principal, Scope
 from stoker.store import db
 from stoker.store.db import Session
@@ -24,7 +24,7 @@ def whole(key: ApiKey, secret: str) -> str:
 
 
 async def create(
-    session: Session, quotas: Quotas, caller: Principal, request: KeyCreate
+    session: Session, quotas: QuotaService, caller: Principal, request: KeyCreate
 ) -> tuple[ApiKey, str]:
     """Creates a key. Returns it with its secret part, which is not stored."""
     account_id = await _account_for(session, caller, request)

@@ -43,7 +43,7 @@ class BrowserSession:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _CheckedSession:
     row: SessionRow
     checked: float
 
@@ -62,7 +62,7 @@ class Sessions:
         self._keyring = keyring
         self._ttl_s = ttl_s
         self._clock = clock
-        self._entries: dict[bytes, _Entry] = {}
+        self._entries: dict[bytes, _CheckedSession] = {}
 
     async def check(self, token: str) -> BrowserSession:
         """Returns the session of a cookie. Raises `InvalidAPIKeyError` if the cookie is invalid or
@@ -89,7 +89,7 @@ class Sessions:
     def forget(self, token_sha256: bytes) -> None:
         self._entries.pop(token_sha256, None)
 
-    async def _looked_up(self, token_sha256: bytes) -> _Entry | None:
+    async def _looked_up(self, token_sha256: bytes) -> _CheckedSession | None:
         began = self._clock()
         async with self._database.reading() as session:
             row = await repository.browser_session(session, token_sha256)
@@ -98,7 +98,7 @@ class Sessions:
             return None
         if len(self._entries) >= _CACHE_LIMIT:
             self._entries.clear()
-        entry = self._entries[token_sha256] = _Entry(row, began)
+        entry = self._entries[token_sha256] = _CheckedSession(row, began)
         return entry
 
 

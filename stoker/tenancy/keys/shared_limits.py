@@ -15,7 +15,7 @@ from stoker.runtime.listening import Served
 from stoker.store.db import Database, Session
 from stoker.store.waiting import repeated
 from stoker.tenancy.keys import repository
-from stoker.tenancy.keys.limits import MINUTE_S, Bucket, RateLimits, Verdict, span
+from stoker.tenancy.keys.limits import MINUTE_S, LimitVerdict, RateLimits, TokenBucket, span
 
 BALANCE_S = 1.0
 _ASK_AGAIN_S = 0.1
@@ -27,7 +27,7 @@ _RESTED_S = 3600.0
 """Seconds after which an untouched level is full."""
 
 
-class Share(Bucket):
+class SharedBucket(TokenBucket):
     """Units of a key's limit that this server has drawn, and the last known rest in the
     database.
     """
@@ -111,7 +111,7 @@ class SharedLimits(RateLimits):
         self._servers = servers
         self._wall = wall
         self._asking: dict[str, asyncio.Lock] = {}
-        self._debts: dict[tuple[str, str], Share] = {}
+        self._debts: dict[tuple[str, str], SharedBucket] = {}
         """Shares of keys that were already forgotten when one of their calls ended."""
 
     async def ready(self, caller: Principal) -> None:
@@ -134,16 +134,19 @@ class SharedLimits(RateLimits):
         known = self._known(caller.key_id)
         return not known or any(share.is_wanting(now) for share in known.values())
 
-    def _known(self, key_id: str) -> dict[str, Share]:
+    def _known(self, key_id: str) -> dict[str, SharedBucket]:
         buckets = self._keys.get(key_id, {})
-        return {name: bucket for name, bucket in buckets.items() if isinstance(bucket, Share)}
-
-    def _shares(self, caller: Principal, now: float) -> dict[str, Share]:
-        return self._known(caller.key_id) or {
-            name: Share(caller.key_id, name, limit, now) for name, limit in caller.limits.items()
+        return {
+            name: bucket for name, bucket in buckets.items() if isinstance(bucket, SharedBucket)
         }
 
-    def check(self, caller: Principal) -> Verdict:
+    def _shares(self, caller: Principal, now: float) -> dict[str, SharedBucket]:
+        return self._known(caller.key_id) or {
+            name: SharedBucket(caller.key_id, name, limit, now)
+            for name, limit in caller.limits.items()
+        }
+
+    def check(self, caller: Principal) -> LimitVerdict:
         verdict = super().check(caller)
         for share in self._known(caller.key_id).values():
             # A refused request needs a share too.
@@ -153,7 +156,10 @@ class SharedLimits(RateLimits):
     def served(self, call: Served) -> None:
         super().served(call)
         share = self._of_request.get()
-        if isinstance(share, Share) and self._known(share.key_id).get(share.what) is not share:
+        if (
+            isinstance(share, SharedBucket)
+            and self._known(share.key_id).get(share.what) is not share
+        ):
             self._debts[share.name] = share
 
     async def run(self) -> None:
@@ -170,13 +176,13 @@ class SharedLimits(RateLimits):
             if not any(share.is_used or share.level(0) for share in known.values()):
                 del self._keys[key_id]
 
-    def _held(self) -> Iterator[Share]:
+    def _held(self) -> Iterator[SharedBucket]:
         debts, self._debts = self._debts, {}
         yield from debts.values()
         for key_id in [*self._keys]:
             yield from self._known(key_id).values()
 
-    async def _balance(self, shares: Collection[Share], *, is_asked: bool = False) -> None:
+    async def _balance(self, shares: Collection[SharedBucket], *, is_asked: bool = False) -> None:
         returned = {share: share.level(0) for share in shares}
         used = {share for share in shares if share.is_used or is_asked}
         least = _ONE if is_asked else float(self._servers())
@@ -193,8 +199,8 @@ class SharedLimits(RateLimits):
             share.give_back(returned[share], amount, remaining, now)
 
     async def _exchange(
-        self, given: Mapping[Share, float], used: Collection[Share], least: float
-    ) -> dict[Share, tuple[float, float]]:
+        self, given: Mapping[SharedBucket, float], used: Collection[SharedBucket], least: float
+    ) -> dict[SharedBucket, tuple[float, float]]:
         """Returns units to the database and draws new ones. Maps each share to the drawn units and
         the rest in the database.
 
@@ -203,7 +209,7 @@ class SharedLimits(RateLimits):
                 servers with a waiting request may draw. Otherwise the first server would always get
                 it.
         """
-        drawn: dict[Share, tuple[float, float]] = {}
+        drawn: dict[SharedBucket, tuple[float, float]] = {}
         async with self._database.transaction() as session:
             now = await self._now(session)
             full = {share.name: float(share.per_minute) for share in given}

@@ -25,7 +25,7 @@ class Balance:
     """Micro-credits of usage that is not charged yet."""
 
 
-class Credits:
+class CreditCheck:
     """Accounts without credit, as of the last metering tick and later grants."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ async def left(session: Session, account_id: str) -> Balance:
 
 
 async def open_account(
-    session: Session, known: Credits, account_id: str, starting_credits: int, now: datetime
+    session: Session, known: CreditCheck, account_id: str, starting_credits: int, now: datetime
 ) -> None:
     """Opens the book of an account that has none, with its starting credits."""
     ledger = await Ledger.open(session)
@@ -93,7 +93,7 @@ async def open_account(
 
 
 async def grant(
-    session: Session, known: Credits, account_id: str, request: schemas.GrantCreate
+    session: Session, known: CreditCheck, account_id: str, request: schemas.GrantCreate
 ) -> Transfer:
     """Grants credit to an account, or reverses part of an earlier grant as a correction."""
     if not await repository.account_exists(session, account_id):
@@ -115,6 +115,6 @@ async def grant(
     return moved
 
 
-async def _learn_after_commit(session: Session, known: Credits, account_id: str) -> None:
+async def _learn_after_commit(session: Session, known: CreditCheck, account_id: str) -> None:
     balance = await left(session, account_id)
     session.after_commit(lambda: known.learn([balance]))

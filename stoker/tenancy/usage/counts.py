@@ -36,7 +36,7 @@ class Counted:
 
 
 @dataclass(eq=False)
-class _Row:
+class _CountRow:
     account_id: str
     model: str
     id: str = field(default_factory=lambda: new_id(Prefix.USAGE))
@@ -47,14 +47,14 @@ class _Row:
 class Counts(RuntimeListener):
     def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._wall_ms = wall_ms
-        self._rows: dict[tuple[str, str, str, int], _Row] = {}
+        self._rows: dict[tuple[str, str, str, int], _CountRow] = {}
 
     def served(self, call: Served) -> None:
         # The listener runs in the context of the task that made the call.
         asked_by = CURRENT_CALLER.get().key
         of = (call.deployment_id, call.version_id, asked_by, self._wall_ms() // HOUR_MS)
         if of not in self._rows:
-            self._rows[of] = _Row(call.account_id, call.model)
+            self._rows[of] = _CountRow(call.account_id, call.model)
         values = self._rows[of].values
         values["requests"] += 1
         values["errors"] += call.outcome not in (OK, CANCELLED)

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from stoker.platform.web.context import part
 from stoker.tenancy.keys.auth import AccountId
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 
-CreditsDep = Annotated[Credits, part(Credits)]
+CreditsDep = Annotated[CreditCheck, part(CreditCheck)]
 
 
 async def funded(account_id: AccountId, known: CreditsDep) -> None:

@@ -9,7 +9,7 @@ from stoker.runtime.metering import Meter
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.tenancy.usage import accrual, balances, repository
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.ledger import Ledger
 from stoker.tenancy.usage.prices import PriceList
@@ -25,7 +25,7 @@ class Metering:
         self,
         database: Database,
         meter: Meter,
-        known: Credits,
+        known: CreditCheck,
         counts: Counts,
         *,
         starting_credits: int,

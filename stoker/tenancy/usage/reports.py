@@ -15,7 +15,7 @@ from stoker.store.tables.usage import Holding, Kind
 from stoker.tenancy.usage import money, repository, schemas
 from stoker.tenancy.usage.grouping import HOURS_A_DAY, Grouping, Key
 from stoker.tenancy.usage.prices import PriceList, hour_of
-from stoker.tenancy.usage.repository import SUMS, Span
+from stoker.tenancy.usage.repository import SUMS, UsageSpan
 from stoker.tenancy.usage.schemas import Amounts, UsageRow
 
 LONGEST_H, LONGEST_BY_HOUR_H = 400 * HOURS_A_DAY, 31 * HOURS_A_DAY
@@ -43,7 +43,7 @@ def span(
     end: str | None,
     grouping: Grouping = BY_DEPLOYMENT,
     deployment_ids: Collection[str] = (),
-) -> Span:
+) -> UsageSpan:
     """Returns the full hours that a range touches. Raises `InvalidRequestError`."""
     is_by_hour = "hour" in grouping
     longest = LONGEST_BY_HOUR_H if is_by_hour else LONGEST_H
@@ -59,12 +59,12 @@ def span(
             f"request covers {-(-(last - first) // HOURS_A_DAY)}.",
             param="start",
         )
-    return Span(account_id=account_id, first=first, end=last, deployment_ids=deployment_ids)
+    return UsageSpan(account_id=account_id, first=first, end=last, deployment_ids=deployment_ids)
 
 
 async def usage(
     session: Session,
-    asked: Span,
+    asked: UsageSpan,
     grouping: Grouping,
     page: str | None = None,
     limit: int = MOST_ROWS,
@@ -105,7 +105,7 @@ async def usage(
 
 
 async def events(
-    session: Session, asked: Span, kind: schemas.EventType | None, query: PageQuery
+    session: Session, asked: UsageSpan, kind: schemas.EventType | None, query: PageQuery
 ) -> ListResponse[schemas.UsageEvent]:
     """Returns a page of the rows that `usage` sums up. Both tables use the same kind of id, ordered
     by time.
@@ -164,7 +164,7 @@ def _accrue(amounts: Amounts, kind: str, microcredits: int) -> None:
 
 
 def _row(
-    asked: Span, grouping: Grouping, key: Key, line: _Line, key_names: Mapping[str, str]
+    asked: UsageSpan, grouping: Grouping, key: Key, line: _Line, key_names: Mapping[str, str]
 ) -> UsageRow:
     first, end = grouping.hours(key) or (asked.first, asked.end)
     version, key_id = grouping.value("version", key), grouping.value("key", key)

@@ -45,7 +45,7 @@ _AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class UsageSpan:
     """Account, hours and deployments of the requested usage."""
 
     account_id: str
@@ -120,7 +120,7 @@ async def holdings(
     return {(row.subject_id, row.hour): row for row in rows}
 
 
-async def unsettled(session: Session, span: Span | None = None) -> Sequence[Holding]:
+async def unsettled(session: Session, span: UsageSpan | None = None) -> Sequence[Holding]:
     """Returns holdings that are not final or not fully charged, oldest first."""
     statement = select(Holding).where(Holding.is_settled.is_(False))
     if span:
@@ -169,7 +169,7 @@ async def key_ids(session: Session, public_ids: Sequence[str]) -> dict[str, str]
 
 
 async def sums(
-    session: Session, span: Span, grouping: Grouping, begin: Key | None, limit: int
+    session: Session, span: UsageSpan, grouping: Grouping, begin: Key | None, limit: int
 ) -> Sequence[Any]:
     """Returns the sorted rows of a report: each group's value, a name, a deployment, and the sums
     of `SUMS`.
@@ -208,14 +208,14 @@ async def sums(
     return (await session.execute(statement)).all()
 
 
-async def total(session: Session, span: Span) -> Sequence[Any]:
+async def total(session: Session, span: UsageSpan) -> Sequence[Any]:
     """Returns the totals of `SUMS`. Each is None if the span has no rows."""
     grouping = Grouping(())
     both = union_all(_held(span, grouping), _counted(span, grouping)).subquery()
     return (await session.execute(select(*(func.sum(both.c[name]) for name in SUMS)))).one()
 
 
-def _held(span: Span, grouping: Grouping) -> Select[*tuple[Any, ...]]:
+def _held(span: UsageSpan, grouping: Grouping) -> Select[*tuple[Any, ...]]:
     def of(kind: Kind, column: InstrumentedAttribute[int]) -> ColumnElement[int]:
         return case((Holding.kind == kind, column), else_=0)
 
@@ -232,7 +232,7 @@ def _held(span: Span, grouping: Grouping) -> Select[*tuple[Any, ...]]:
     return select(*columns).where(span.of(Holding))
 
 
-def _counted(span: Span, grouping: Grouping) -> Select[*tuple[Any, ...]]:
+def _counted(span: UsageSpan, grouping: Grouping) -> Select[*tuple[Any, ...]]:
     columns: list[Any] = [
         *_keys(UsageCount, grouping),
         UsageCount.model.label("name"),
@@ -281,13 +281,13 @@ async def key_names(session: Session, account_id: str, ids: Collection[str]) -> 
 
 
 async def holding_page(
-    session: Session, span: Span, kinds: Collection[Kind], query: PageQuery
+    session: Session, span: UsageSpan, kinds: Collection[Kind], query: PageQuery
 ) -> Page[Holding]:
     statement = select(Holding).where(span.of(Holding), Holding.kind.in_(kinds))
     return await fetch_page(session, statement, Holding.id, query)
 
 
-async def count_page(session: Session, span: Span, query: PageQuery) -> Page[UsageCount]:
+async def count_page(session: Session, span: UsageSpan, query: PageQuery) -> Page[UsageCount]:
     return await fetch_page(
         session, select(UsageCount).where(span.of(UsageCount)), UsageCount.id, query
     )

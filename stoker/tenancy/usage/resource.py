@@ -1,32 +1,32 @@
 """Usage, prices and credits as a resource."""
 
 from stoker.base.config import Settings
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource
 from stoker.platform.web.context import Platform
 from stoker.store.db import Database
 from stoker.store.servers import Servers
-from stoker.tenancy.usage.balances import Credits
+from stoker.tenancy.usage.balances import CreditCheck
 from stoker.tenancy.usage.counts import Counts
 from stoker.tenancy.usage.endpoints import router
 from stoker.tenancy.usage.metering import Metering
 from stoker.tenancy.usage.metrics import balances_left
 
 
-def _credits(_parts: Parts) -> Credits:
-    return Credits()
+def _credits(_parts: ServerParts) -> CreditCheck:
+    return CreditCheck()
 
 
-def _counts(_parts: Parts) -> Counts:
+def _counts(_parts: ServerParts) -> Counts:
     return Counts()
 
 
-def _metering(parts: Parts) -> Metering:
+def _metering(parts: ServerParts) -> Metering:
     servers = parts.get(Servers)
     return Metering(
         parts.get(Database),
         parts.get(Platform).runtime.meter,
-        parts.get(Credits),
+        parts.get(CreditCheck),
         parts.get(Counts),
         starting_credits=parts.get(Settings).starting_credits,
         is_first=lambda: servers.is_first,

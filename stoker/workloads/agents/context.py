@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stoker.inference.calls import Calls
-from stoker.platform.jobs.runner import Runner
+from stoker.platform.jobs.runner import JobRunner
 from stoker.platform.web.context import Platform, part
 from stoker.store.tables.agents import Run
 from stoker.tenancy.keys.keyring import Keyring
@@ -19,7 +19,7 @@ class AgentContext(Platform):
     calls: Calls
     keyring: Keyring
     rate_limits: RateLimits
-    jobs: Runner[Run, Any]
+    jobs: JobRunner[Run, Any]
     journal: Journal
     followers: Followers
     outbound: Outbound

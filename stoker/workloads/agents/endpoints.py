@@ -40,7 +40,7 @@ class _Asking:
 
 
 Asking = Annotated[_Asking, made(_Asking)]
-Place = Annotated[stream.Place, made(stream.Place)]
+Place = Annotated[stream.RunPath, made(stream.RunPath)]
 
 
 @router.post(

@@ -27,7 +27,7 @@ DELTAS = (MESSAGE_DELTA, REASONING_DELTA)
 
 
 @dataclass(frozen=True)
-class Event:
+class JournalEvent:
     sequence: int
     type: str
     data: dict[str, Any]

@@ -5,7 +5,7 @@ import contextlib
 from collections import deque
 from collections.abc import Generator, Sequence
 
-from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.events import JournalEvent
 
 _KEPT = 256
 """Maximum number of events that wait for one connection."""
@@ -26,10 +26,10 @@ class Follower:
         """True if the database has events that were not published in this process."""
         self.heard = 0
         """Sequence number of the last event that the follower received or read."""
-        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._events: deque[JournalEvent] = deque(maxlen=_KEPT)
         self._news = asyncio.Event()
 
-    def hear(self, events: Sequence[Event]) -> None:
+    def hear(self, events: Sequence[JournalEvent]) -> None:
         self._events.extend(events)
         self.heard = max(self.heard, events[-1].sequence) if events else self.heard
         self._news.set()
@@ -49,7 +49,7 @@ class Follower:
         self.is_over = True
         self._news.set()
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[JournalEvent]:
         events = list(self._events)
         self._events.clear()
         self._news.clear()
@@ -94,7 +94,7 @@ class Followers:
         for follower in self._of_run.get(run_id, ()):
             follower.hear_of_more(last)
 
-    def publish(self, run_id: str, events: Sequence[Event]) -> None:
+    def publish(self, run_id: str, events: Sequence[JournalEvent]) -> None:
         """Sends durable events to the run's followers."""
         for follower in self._of_run.get(run_id, ()):
             follower.hear(events)

@@ -18,7 +18,7 @@ from stoker.store.db import Database, Session
 from stoker.store.tables.agents import Run
 from stoker.store.waiting import written
 from stoker.workloads.agents import repository
-from stoker.workloads.agents.events import DELTAS, Event
+from stoker.workloads.agents.events import DELTAS, JournalEvent
 from stoker.workloads.agents.followers import Followers
 from stoker.workloads.agents.sealing import Sealer
 
@@ -35,7 +35,7 @@ class LostError(Exception):
     """The run was deleted or cancelled, or another server has taken it over."""
 
 
-def sealed(run_id: str, sealer: Sealer, events: Sequence[Event]) -> list[dict[str, Any]]:
+def sealed(run_id: str, sealer: Sealer, events: Sequence[JournalEvent]) -> list[dict[str, Any]]:
     """Returns events as encrypted rows."""
     return [
         {
@@ -56,7 +56,7 @@ async def append(
     sealer: Sealer,
     given: Sequence[tuple[str, dict[str, Any]]],
     *,
-    written: Sequence[Event] = (),
+    written: Sequence[JournalEvent] = (),
     last: int | None = None,
 ) -> None:
     """Appends events (type, data) to a run with a row that the transaction has locked or just
@@ -73,7 +73,7 @@ async def append(
     events = [
         *written,
         *(
-            Event(last + number, name, data, db.now())
+            JournalEvent(last + number, name, data, db.now())
             for number, (name, data) in enumerate(given, start=1)
         ),
     ]
@@ -82,11 +82,11 @@ async def append(
 
 
 @dataclass
-class _Entry:
+class _PendingWrites:
     """Pending writes of one run."""
 
-    writer: "Writer"
-    events: list[Event] = field(default_factory=list[Event])
+    writer: "JournalWriter"
+    events: list[JournalEvent] = field(default_factory=list[JournalEvent])
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"])
     is_done: bool = False
@@ -111,19 +111,19 @@ class Journal:
     def __init__(self, database: Database, followers: Followers) -> None:
         self._database = database
         self._followers = followers
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _PendingWrites] = {}
         self._news = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._writing: set[Writer] = set()
+        self._writing: set[JournalWriter] = set()
         self._written = asyncio.Event()
 
-    def writer(self, run: Run, sealer: Sealer, last: int) -> "Writer":
+    def writer(self, run: Run, sealer: Sealer, last: int) -> "JournalWriter":
         """Returns a writer for the holder of the run's lease, with the token that the row has now.
 
         Args:
             last: the last sequence number of the run's events.
         """
-        return Writer(self, run.id, run.lock_token or "", sealer, last)
+        return JournalWriter(self, run.id, run.lock_token or "", sealer, last)
 
     async def run(self) -> None:
         """Writes until cancelled."""
@@ -139,7 +139,7 @@ class Journal:
             if entries:
                 await self._write([*entries.values()])
 
-    async def _write(self, entries: Sequence[_Entry]) -> None:
+    async def _write(self, entries: Sequence[_PendingWrites]) -> None:
         """Writes the entries. If writing fails, every entry is notified and the next batch
         continues.
         """
@@ -156,7 +156,7 @@ class Journal:
             self._writing = set()
             self._written.set()
 
-    def entry(self, writer: "Writer", *, urgent: bool) -> _Entry:
+    def entry(self, writer: "JournalWriter", *, urgent: bool) -> _PendingWrites:
         """Returns the writer's pending entry. The entry is written soon, or at once if it is
         urgent.
         """
@@ -164,13 +164,13 @@ class Journal:
         if known is None or known.writer is not writer:
             if known:
                 known.end(LostError())
-            known = self._entries[writer.run_id] = _Entry(writer)
+            known = self._entries[writer.run_id] = _PendingWrites(writer)
         self._news.set()
         if urgent:
             self._urgent.set()
         return known
 
-    async def withdraw(self, writer: "Writer") -> list[Event]:
+    async def withdraw(self, writer: "JournalWriter") -> list[JournalEvent]:
         """Returns the unwritten events of a writer, once none of them is being written."""
         while writer in self._writing:
             await self._written.wait()
@@ -180,7 +180,7 @@ class Journal:
         del self._entries[writer.run_id]
         return known.events
 
-    async def _write_all(self, entries: Sequence[_Entry]) -> None:
+    async def _write_all(self, entries: Sequence[_PendingWrites]) -> None:
         rows: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
             try:
@@ -201,7 +201,7 @@ class Journal:
             self._end(entry, run_ids)
 
     async def _write_alone(
-        self, entry: _Entry, rows: Mapping[str, Sequence[dict[str, Any]]]
+        self, entry: _PendingWrites, rows: Mapping[str, Sequence[dict[str, Any]]]
     ) -> None:
         try:
             run_ids = await written(lambda: self._commit([entry], rows), _EVENTS)
@@ -214,7 +214,7 @@ class Journal:
             return
         self._end(entry, run_ids)
 
-    def _end(self, entry: _Entry, held: set[str]) -> None:
+    def _end(self, entry: _PendingWrites, held: set[str]) -> None:
         if entry.writer.run_id not in held:
             entry.fail(LostError())
             return
@@ -222,7 +222,7 @@ class Journal:
         entry.end(None)
 
     @staticmethod
-    async def _sealed(entry: _Entry) -> list[dict[str, Any]]:
+    async def _sealed(entry: _PendingWrites) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         size = 0
         for event in entry.events:
@@ -234,7 +234,7 @@ class Journal:
         return rows
 
     async def _commit(
-        self, entries: Sequence[_Entry], rows: Mapping[str, Sequence[dict[str, Any]]]
+        self, entries: Sequence[_PendingWrites], rows: Mapping[str, Sequence[dict[str, Any]]]
     ) -> set[str]:
         """Returns the ids of the runs that their writers still held.
 
@@ -255,7 +255,7 @@ class Journal:
         return owned
 
 
-class Writer:
+class JournalWriter:
     """Appends events to one run. Valid only while its owner holds the run's lease."""
 
     def __init__(
@@ -280,7 +280,7 @@ class Writer:
             raise self._lost
         events = self._journal.entry(self, urgent=False).events
         self._last += 1
-        events.append(Event(self._last, name, data, db.now()))
+        events.append(JournalEvent(self._last, name, data, db.now()))
 
     def add_delta(self, name: str, step: int, text: str) -> None:
         """Queues a piece of a message. Pieces that are queued before the next write are merged into
@@ -300,7 +300,7 @@ class Writer:
         """Requests an immediate write of the pending events, without waiting for it."""
         self._journal.entry(self, urgent=True)
 
-    async def take(self) -> list[Event]:
+    async def take(self) -> list[JournalEvent]:
         """Withdraws the events that are not written. The caller must write them, and all values
         again.
 

@@ -65,7 +65,7 @@ class Outbound:
             yield client
 
 
-class RefusedError(httpx2.ConnectError):
+class OutboundRefusedError(httpx2.ConnectError):
     """The operator's settings do not allow this host."""
 
 
@@ -92,7 +92,7 @@ class _Transport(httpx2.AsyncBaseTransport):
                 )
             )
         except HostRefusedError as error:
-            raise RefusedError("the host may not be reached", request=request) from error
+            raise OutboundRefusedError("the host may not be reached", request=request) from error
         except UNREACHABLE as error:
             raise httpx2.ConnectError("the host cannot be reached", request=request) from error
         headers = httpx2.Headers(response.headers)

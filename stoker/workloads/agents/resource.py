@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from stoker.inference.calls import Calls
-from stoker.platform.jobs.runner import Runner
-from stoker.platform.parts import Parts
+from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import EventObjects, JobQueue, Resource, Upkeep
 from stoker.platform.web.context import Platform
 from stoker.store.db import Session
@@ -21,7 +21,7 @@ from stoker.workloads.agents.outbound import Outbound
 from stoker.workloads.agents.work import AgentRunJob
 
 
-def _context(parts: Parts) -> AgentContext:
+def _context(parts: ServerParts) -> AgentContext:
     platform, followers = parts.get(Platform), Followers()
     settings = platform.settings
     return AgentContext(
@@ -34,7 +34,7 @@ def _context(parts: Parts) -> AgentContext:
         outbound=Outbound(
             allowed_hosts=settings.tool_hosts, allowed_private=settings.tool_private_hosts
         ),
-        jobs=Runner(
+        jobs=JobRunner(
             platform.database,
             lease_s=settings.job_lease_s,
             at_once=settings.agent_runs_at_once,
@@ -44,17 +44,17 @@ def _context(parts: Parts) -> AgentContext:
     )
 
 
-async def _forget_old(parts: Parts, now: datetime) -> None:
+async def _forget_old(parts: ServerParts, now: datetime) -> None:
     await run_service.forget_old(parts.get(AgentContext), now)
 
 
 async def _read(
-    _parts: Parts, session: Session, ids: Collection[str]
+    _parts: ServerParts, session: Session, ids: Collection[str]
 ) -> Sequence[tuple[Run, schemas.RunState]]:
     return [(row, run_service.state(row)) for row in await repository.these(session, ids)]
 
 
-async def _close(parts: Parts) -> None:
+async def _close(parts: ServerParts) -> None:
     parts.get(AgentContext).outbound.close()
 
 

@@ -24,7 +24,7 @@ from stoker.workloads.agents import events, repository, schemas, service
 from stoker.workloads.agents.context import AgentContext
 from stoker.workloads.agents.journal import append
 from stoker.workloads.agents.sealing import Sealer, new_key
-from stoker.workloads.agents.transcript import Asked
+from stoker.workloads.agents.transcript import RunInput
 from stoker.workloads.agents.work import usage
 
 _ERASED_AT_ONCE = 100
@@ -83,7 +83,7 @@ async def create(
 _CREATED: tuple[str, dict[str, Any]] = (events.CREATED, {})
 
 
-def _asked(context: AgentContext, agent: Agent, body: schemas.RunCreate) -> Asked:
+def _asked(context: AgentContext, agent: Agent, body: schemas.RunCreate) -> RunInput:
     run_input: str | list[dict[str, Any]]
     if isinstance(body.input, str):
         run_input = body.input
@@ -91,7 +91,7 @@ def _asked(context: AgentContext, agent: Agent, body: schemas.RunCreate) -> Aske
         # Rejects input now that the first step would reject.
         for_template(body.input, "input")
         run_input = [message.model_dump(mode="json", exclude_none=True) for message in body.input]
-    return Asked(
+    return RunInput(
         input=run_input,
         instructions=agent.instructions,
         functions=[tool for tool in agent.tools if tool["type"] == "function"],
@@ -229,7 +229,7 @@ async def forget_old(context: AgentContext, now: datetime) -> None:
 
 def response(context: AgentContext, row: Run) -> schemas.Run:
     sealer = _sealer(context, row)
-    request = msgspec.convert(sealer.unseal(row.asked), Asked)
+    request = msgspec.convert(sealer.unseal(row.asked), RunInput)
     required = None
     if row.waiting_for and row.status == RunStatus.REQUIRES_ACTION:
         required = schemas.RequiredAction(tool_calls=sealer.unseal(row.waiting_for))

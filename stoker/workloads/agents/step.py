@@ -19,7 +19,7 @@ from stoker.inference.openai.generation import CHAT_PREFIX, prepare
 from stoker.models.tasks.registry import GENERATING
 from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.deployments import traffic
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.workloads.agents.context import AgentContext
 
 _LOOK_AGAIN_S = 1.0
@@ -34,7 +34,7 @@ OnText = Callable[[bool, str], None]
 
 
 @dataclass
-class Answer:
+class StreamedMessage:
     """An assistant's message, accumulated from the chunks of a stream."""
 
     version_id: str = ""
@@ -98,7 +98,7 @@ async def caller_of(context: AgentContext, public_id: str, account_id: str) -> P
 
 async def ask(
     context: AgentContext, caller: Principal, body: dict[str, Any], on_text: OnText
-) -> Answer:
+) -> StreamedMessage:
     """Returns the model's answer to a chat completion's body. Raises the errors of the endpoint."""
     options = {"stream": True, "stream_options": {"include_usage": True}}
     try:
@@ -108,9 +108,9 @@ async def ask(
     entry = await context.calls.target(caller, request.model, GENERATING)
     generation = prepare(entry, request, CHAT_PREFIX)
     await context.media.collect(generation)
-    answer = Answer()
+    answer = StreamedMessage()
 
-    def choose(current: Entry) -> str:
+    def choose(current: DirectoryEntry) -> str:
         answer.version_id = traffic.picked(current, caller.key_id)
         return answer.version_id
 

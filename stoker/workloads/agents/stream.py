@@ -16,7 +16,7 @@ from stoker.tenancy.keys.auth import AccountId
 from stoker.wire import sse
 from stoker.workloads.agents import events, repository, run_service, schemas
 from stoker.workloads.agents.context import AgentContext
-from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.events import JournalEvent
 from stoker.workloads.agents.followers import Follower
 from stoker.workloads.agents.sealing import Sealer
 from stoker.workloads.agents.work import read
@@ -26,7 +26,7 @@ _PAGE = 256
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPath:
     """The path of a run: its agent, its id and the account."""
 
     agent_id: Annotated[str, Path()]
@@ -50,7 +50,7 @@ async def page(
     return await json_page(page_rows, lambda event: _schema(row.id, read(sealer, [event])[0]))
 
 
-async def follow(request: Request, context: AgentContext, place: Place, after: int) -> Streamed:
+async def follow(request: Request, context: AgentContext, place: RunPath, after: int) -> Streamed:
     """Streams all events after a sequence number, including future ones, as server-sent events.
 
     Raises `NotFoundError`.
@@ -58,7 +58,7 @@ async def follow(request: Request, context: AgentContext, place: Place, after: i
     return await streamed(request, _parts(context, place, after))
 
 
-async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenerator[bytes]:
+async def _parts(context: AgentContext, place: RunPath, after: int) -> AsyncGenerator[bytes]:
     with context.followers.follow(place.run_id) as follower:
         # Reads after subscribing, so that no event is missed in between.
         async with context.database.reading() as session:
@@ -98,7 +98,7 @@ async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenera
 
 
 async def _looked_up(
-    context: AgentContext, place: Place, follower: Follower, last: int
+    context: AgentContext, place: RunPath, follower: Follower, last: int
 ) -> Page[RunEvent]:
     """Returns the events after a sequence number from the database. Another server that works on
     the run does not notify this process.
@@ -117,7 +117,7 @@ async def _after(context: AgentContext, run_id: str, last: int) -> Page[RunEvent
         return await repository.events(session, run_id, after=last, limit=_PAGE)
 
 
-def _schema(run_id: str, event: Event) -> schemas.RunEvent:
+def _schema(run_id: str, event: JournalEvent) -> schemas.RunEvent:
     return schemas.RunEvent(
         id=str(event.sequence),
         run_id=run_id,
@@ -128,7 +128,7 @@ def _schema(run_id: str, event: Event) -> schemas.RunEvent:
     )
 
 
-def _sse(run_id: str, event: Event) -> bytes:
+def _sse(run_id: str, event: JournalEvent) -> bytes:
     body = _schema(run_id, event).model_dump_json()
     return f"id: {event.sequence}\n".encode() + _line(event.type, body)
 

@@ -14,8 +14,8 @@ import orjson
 
 from stoker.base.errors import CapacityError, InvalidRequestError, StokerError
 from stoker.wire import schema_limits as limits
-from stoker.workloads.agents.outbound import Outbound, RefusedError
-from stoker.workloads.agents.transcript import Listed, McpServer
+from stoker.workloads.agents.outbound import Outbound, OutboundRefusedError
+from stoker.workloads.agents.transcript import ListedTool, McpServer
 
 MAX_TOOLS = 128
 """Maximum number of tools of one server."""
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Output:
+class ToolResult:
     text: str
     is_error: bool
 
@@ -49,10 +49,10 @@ class ToolServers:
     def __init__(self, outbound: Outbound, timeout_s: float) -> None:
         self._outbound = outbound
         self._timeout_s = timeout_s
-        self._connections: dict[str, _Connection] = {}
+        self._connections: dict[str, _ToolSession] = {}
         self._schemas_chars = 0
 
-    async def list(self, server: McpServer, taken: Collection[str]) -> list[Listed]:
+    async def list(self, server: McpServer, taken: Collection[str]) -> list[ListedTool]:
         """Returns the tools of a server, under names that are not in `taken`.
 
         Raises `CapacityError` if the server does not answer now, `InvalidRequestError` if a retry
@@ -75,7 +75,7 @@ class ToolServers:
         if len(tools) > MAX_TOOLS:
             raise _unusable(server, f"it has more than {MAX_TOOLS} tools")
         names = set(taken)
-        listed: list[Listed] = []
+        listed: list[ListedTool] = []
         for tool in tools:
             if server.allowed_tools is not None and tool.name not in server.allowed_tools:
                 continue
@@ -99,7 +99,7 @@ class ToolServers:
             name = _free_name(server.label, tool.name, names)
             names.add(name)
             listed.append(
-                Listed(
+                ListedTool(
                     name=name,
                     tool=tool.name,
                     description=(tool.description or "")[:_MAX_DESCRIPTION_CHARS] or None,
@@ -108,7 +108,7 @@ class ToolServers:
             )
         return listed
 
-    async def call(self, server: McpServer, tool: str, arguments: dict[str, Any]) -> Output:
+    async def call(self, server: McpServer, tool: str, arguments: dict[str, Any]) -> ToolResult:
         """Returns the tool's output. Errors are reported to the model, which may react to them."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -116,27 +116,27 @@ class ToolServers:
                 result = await client.call_tool(tool, arguments)
         except TimeoutError as error:
             # Other calls of this session may still be pending, so the session stays open.
-            return Output(f"The tool failed: {_reason(error)}.", is_error=True)
+            return ToolResult(f"The tool failed: {_reason(error)}.", is_error=True)
         except Exception as error:
             if _is_answer(error):
                 await self._drop_ended(server, error)
-                return Output(f"The tool failed: {error}"[:MAX_OUTPUT_CHARS], is_error=True)
+                return ToolResult(f"The tool failed: {error}"[:MAX_OUTPUT_CHARS], is_error=True)
             await self._drop(server)
-            return Output(f"The tool failed: {_reason(error)}.", is_error=True)
+            return ToolResult(f"The tool failed: {_reason(error)}.", is_error=True)
         if len(result.content) > MAX_PARTS:
-            return Output(
+            return ToolResult(
                 f"The tool failed: its answer has {len(result.content)} parts; the limit is "
                 f"{MAX_PARTS}.",
                 is_error=True,
             )
         text = _text(result)
         if len(text) > MAX_OUTPUT_CHARS:
-            return Output(
+            return ToolResult(
                 f"The tool failed: its answer has {len(text)} characters; the limit is "
                 f"{MAX_OUTPUT_CHARS}.",
                 is_error=True,
             )
-        return Output(text, bool(result.is_error))
+        return ToolResult(text, bool(result.is_error))
 
     async def close(self) -> None:
         connections, self._connections = self._connections, {}
@@ -145,7 +145,7 @@ class ToolServers:
     async def _client(self, server: McpServer) -> Any:
         connection = self._connections.get(server.label)
         if connection is None:
-            connection = self._connections[server.label] = _Connection(
+            connection = self._connections[server.label] = _ToolSession(
                 self._outbound, server, self._timeout_s
             )
         return await connection.client()
@@ -166,7 +166,7 @@ class ToolServers:
             await connection.close()
 
 
-class _Connection:
+class _ToolSession:
     """A session that a separate task holds open. Its failure cancels no other task."""
 
     def __init__(self, outbound: Outbound, server: McpServer, timeout_s: float) -> None:
@@ -229,7 +229,7 @@ async def _not_validated(_name: str, _result: Any) -> None:
 
 
 def _unreachable(server: McpServer, error: BaseException) -> StokerError:
-    if isinstance(_cause(error), RefusedError):
+    if isinstance(_cause(error), OutboundRefusedError):
         return _unusable(
             server,
             "its host has no address, has one that is not public, or is not allowed. "

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from stoker.workloads.agents import events
-from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.events import JournalEvent
 
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     allowed_tools: list[str] | None = None
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RunInput(msgspec.Struct, frozen=True, kw_only=True):
     """Input of a run, and the agent as it was when the run was created."""
 
     input: str | list[dict[str, Any]]
@@ -36,7 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool of a server."""
 
     name: str
@@ -71,8 +71,8 @@ class ToolCall:
 
 
 @dataclass
-class Transcript:
-    asked: Asked
+class RunTranscript:
+    asked: RunInput
     messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Messages for the model, without open calls."""
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
@@ -81,7 +81,7 @@ class Transcript:
     """Number of completed steps."""
     attempted: int = 0
     """Number of the last step that was started."""
-    listed: dict[str, list[Listed]] = field(default_factory=dict[str, list[Listed]])
+    listed: dict[str, list[ListedTool]] = field(default_factory=dict[str, list[ListedTool]])
     """Tools of servers, by label."""
     last: int = 0
     """Sequence number of the last event."""
@@ -97,12 +97,12 @@ class Transcript:
         )
 
     @classmethod
-    def read(cls, asked: Asked, history: Iterable[Event]) -> "Transcript":
+    def read(cls, asked: RunInput, history: Iterable[JournalEvent]) -> "RunTranscript":
         transcript = cls(asked)
         transcript.add(history)
         return transcript
 
-    def add(self, history: Iterable[Event]) -> None:
+    def add(self, history: Iterable[JournalEvent]) -> None:
         for event in history:
             self.note(event.type, event.data)
             self.last = event.sequence
@@ -123,7 +123,7 @@ class Transcript:
             case events.STEP_STARTED:
                 self.attempted = data["step"]
             case events.TOOLS_LISTED:
-                self.listed[data["server_label"]] = msgspec.convert(data["tools"], list[Listed])
+                self.listed[data["server_label"]] = msgspec.convert(data["tools"], list[ListedTool])
             case events.MESSAGE_COMPLETED:
                 self._answered(data)
             case events.CALL_STARTED:

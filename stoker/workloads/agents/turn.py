@@ -14,10 +14,10 @@ from stoker.tenancy.usage import money
 from stoker.workloads.agents import events
 from stoker.workloads.agents.context import AgentContext
 from stoker.workloads.agents.costs import charge
-from stoker.workloads.agents.journal import Writer
-from stoker.workloads.agents.step import Answer, ask, caller_of
+from stoker.workloads.agents.journal import JournalWriter
+from stoker.workloads.agents.step import StreamedMessage, ask, caller_of
 from stoker.workloads.agents.tool_servers import ToolServers
-from stoker.workloads.agents.transcript import Listed, McpServer, ToolCall, Transcript
+from stoker.workloads.agents.transcript import ListedTool, McpServer, RunTranscript, ToolCall
 
 SAMPLING = (
     "temperature",
@@ -55,8 +55,8 @@ class Turn:
         self,
         context: AgentContext,
         row: Run,
-        transcript: Transcript,
-        writer: Writer,
+        transcript: RunTranscript,
+        writer: JournalWriter,
         servers: ToolServers,
         *,
         price: Price,
@@ -178,7 +178,7 @@ class Turn:
             body.pop("tool_choice", None)
         return body
 
-    def _count(self, answer: Answer, seconds: float) -> None:
+    def _count(self, answer: StreamedMessage, seconds: float) -> None:
         row = self._row
         row.prompt_tokens += answer.usage.get("prompt_tokens", 0)
         row.completion_tokens += answer.usage.get("completion_tokens", 0)
@@ -245,7 +245,7 @@ class Turn:
         # Written at once, while the next step begins. A crash could also lose it earlier.
         self._writer.hurry()
 
-    def _listed(self, call: ToolCall) -> tuple[McpServer, Listed] | None:
+    def _listed(self, call: ToolCall) -> tuple[McpServer, ListedTool] | None:
         """Returns the server and the tool of a call."""
         for label, tools in self.transcript.listed.items():
             for tool in tools:
@@ -290,7 +290,7 @@ class Turn:
         self._writer.set(self.counted())
 
 
-def _function(tool: Listed) -> dict[str, Any]:
+def _function(tool: ListedTool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name, "parameters": tool.parameters}
     if tool.description:
         function["description"] = tool.description

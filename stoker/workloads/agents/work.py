@@ -1,4 +1,4 @@
-"""Execution of runs: the `Kind` of the jobs that are runs."""
+"""Execution of runs: the `JobKind` of runs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,29 +18,32 @@ from stoker.store.tables.usage import Price
 from stoker.tenancy.usage.prices import PriceList, hour_of
 from stoker.workloads.agents import events, repository
 from stoker.workloads.agents.context import AgentContext
-from stoker.workloads.agents.events import Event
+from stoker.workloads.agents.events import JournalEvent
 from stoker.workloads.agents.journal import LostError, append
 from stoker.workloads.agents.sealing import Sealer
 from stoker.workloads.agents.tool_servers import ToolServers
-from stoker.workloads.agents.transcript import Asked, ToolCall, Transcript
+from stoker.workloads.agents.transcript import RunInput, RunTranscript, ToolCall
 from stoker.workloads.agents.turn import Turn
 
 _PAGE = 256
 """Number of events per read."""
 
 
-def read(sealer: Sealer, rows: Sequence[RunEvent]) -> list[Event]:
-    return [Event(row.sequence, row.type, sealer.unseal(row.data), row.created_at) for row in rows]
+def read(sealer: Sealer, rows: Sequence[RunEvent]) -> list[JournalEvent]:
+    return [
+        JournalEvent(row.sequence, row.type, sealer.unseal(row.data), row.created_at)
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True)
-class Made:
+class RunResult:
     """Result of working on a run: its answer, or the calls that wait for outputs."""
 
-    transcript: Transcript
+    transcript: RunTranscript
     sealer: Sealer
     waiting: list[ToolCall]
-    written: list[Event]
+    written: list[JournalEvent]
     """Events that remain to be written before the final event."""
     values: dict[str, Any]
 
@@ -55,11 +58,11 @@ class AgentRunJob:
         """The hour and the price in force in it. Price versions begin on the hour."""
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def perform(self, row: Run, on_progress: OnProgress) -> Made:
+    async def perform(self, row: Run, on_progress: OnProgress) -> RunResult:
         context = self._context
         CURRENT_CALLER.set(Party(row.account_id, row.api_key))
         sealer = Sealer(context.secret, row.content_key)
-        request = msgspec.convert(sealer.unseal(row.asked), Asked)
+        request = msgspec.convert(sealer.unseal(row.asked), RunInput)
         transcript, price = await self._known(row, sealer, request)
         writer = context.journal.writer(row, sealer, transcript.last)
         servers = ToolServers(context.outbound, context.settings.tool_timeout_s)
@@ -72,7 +75,7 @@ class AgentRunJob:
                     # Events that led to the error are written before it.
                     await writer.commit()
                 raise
-            return Made(turn.transcript, sealer, waiting, await writer.take(), turn.counted())
+            return RunResult(turn.transcript, sealer, waiting, await writer.take(), turn.counted())
         except LostError:
             # The new holder decides how the run continues. The awaited result never arrives.
             raise asyncio.CancelledError from None
@@ -82,10 +85,12 @@ class AgentRunJob:
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
-    async def _known(self, row: Run, sealer: Sealer, asked: Asked) -> tuple[Transcript, Price]:
+    async def _known(
+        self, row: Run, sealer: Sealer, asked: RunInput
+    ) -> tuple[RunTranscript, Price]:
         """Returns the run's progress and the current price of memory."""
         async with self._context.database.reading() as session:
-            transcript = Transcript(asked)
+            transcript = RunTranscript(asked)
             has_more = True
             while has_more:
                 # Reads a page at a time, so that other work can run in between.
@@ -103,14 +108,14 @@ class AgentRunJob:
                 self._price = hour, (await PriceList.read(session)).at(hour)
         return transcript, self._price[1]
 
-    def outcome(self, row: Run, made: Made) -> Outcome:
+    def outcome(self, row: Run, made: RunResult) -> Outcome:
         values = made.values | {"finish_reason": made.transcript.finish_reason}
         if made.waiting:
             sealed = made.sealer.seal([call.shown() for call in made.waiting])
             return Outcome(values | {"waiting_for": sealed}, RunStatus.REQUIRES_ACTION.value)
         return Outcome(values | {"output": made.sealer.seal(made.transcript.answer)})
 
-    async def keep(self, session: Session, row: Run, made: Made) -> None:
+    async def keep(self, session: Session, row: Run, made: RunResult) -> None:
         if made.waiting:
             calls = [call.shown() for call in made.waiting]
             event = (events.REQUIRES_ACTION, {"tool_calls": calls})
@@ -126,7 +131,7 @@ class AgentRunJob:
         sealer = Sealer(self._context.secret, row.content_key)
         await append(session, self._followers, row, sealer, [event])
 
-    async def discard(self, made: Made) -> None:
+    async def discard(self, made: RunResult) -> None:
         """Does nothing: all written data belongs to the run."""
 
 

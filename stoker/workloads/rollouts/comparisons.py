@@ -11,7 +11,7 @@ from stoker.store.db import Database, Session
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.deployments import VersionComparison
 from stoker.workloads.rollouts import repository
-from stoker.workloads.rollouts.tally import Tally
+from stoker.workloads.rollouts.tally import ComparisonTally
 
 EXAMPLES = 10
 """Number of latest examples that are kept per version."""
@@ -31,10 +31,10 @@ class Example(TypedDict):
 
 
 @dataclass
-class Found:
+class PairResults:
     """Results of one pair."""
 
-    tally: Tally = field(default_factory=Tally)
+    tally: ComparisonTally = field(default_factory=ComparisonTally)
     examples: list[Example] = field(default_factory=list[Example])
     """Examples, oldest first. They hold callers' data, so they are sealed in storage."""
 
@@ -44,7 +44,7 @@ class Found:
 
 
 async def write(
-    session: Session, secret: ServerSecret, found: Mapping[Pair, tuple[str, Found]]
+    session: Session, secret: ServerSecret, found: Mapping[Pair, tuple[str, PairResults]]
 ) -> None:
     """Stores the counts of one server, each under a separate id. A later write replaces the earlier
     one. Counts of a deleted version are dropped.
@@ -62,14 +62,16 @@ async def write(
         row.updated_at = db.now()
 
 
-async def read(database: Database, secret: ServerSecret, pair: Pair, besides: str | None) -> Found:
+async def read(
+    database: Database, secret: ServerSecret, pair: Pair, besides: str | None
+) -> PairResults:
     """Returns the counts of all servers for a pair, except for one row."""
     async with database.reading() as session:
         rows = await repository.comparisons(session, *pair)
-    total = Found()
+    total = PairResults()
     for row in rows:
         if row.id != besides:
-            total.tally.merge(Tally.of(row.tally))
+            total.tally.merge(ComparisonTally.of(row.tally))
             total.examples += _unsealed(secret, row.examples)
     return total
 

@@ -18,14 +18,14 @@ from stoker.base.errors import StokerError
 from stoker.base.fairness import CURRENT_CALLER, FairQueue, Party
 from stoker.base.ids import Prefix, new_id
 from stoker.inference.calls import LONGEST_COPIED, Calls
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import Call
 from stoker.wire.generation_request import Generation
 from stoker.workloads.evaluation.replay.comparer import SMALL_BYTES, Comparer
 from stoker.workloads.evaluation.replay.streams import folded
 from stoker.workloads.rollouts import comparisons
-from stoker.workloads.rollouts.comparisons import Example, Found, Pair
-from stoker.workloads.rollouts.tally import Tally
+from stoker.workloads.rollouts.comparisons import Example, Pair, PairResults
+from stoker.workloads.rollouts.tally import ComparisonTally
 
 MOST = 16
 """Maximum number of waiting copies of all accounts together. Each holds the body of its request."""
@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Copy:
+class _MirroredCall:
     pair: Pair
-    entry: Entry
+    entry: DirectoryEntry
     call: Call | Generation
     answer: bytes
     seconds: float
@@ -67,15 +67,15 @@ class Mirrors:
         self._secret = calls.secret
         self._comparer = comparer
         self._draw = draw
-        self._queue: FairQueue[_Copy] = FairQueue(MOST)
-        self._found: dict[Pair, tuple[str, Found]] = {}
+        self._queue: FairQueue[_MirroredCall] = FairQueue(MOST)
+        self._found: dict[Pair, tuple[str, PairResults]] = {}
         """Results by pair, with the id of this server's stored record."""
         self._unwritten: set[Pair] = set()
         self._written_at = 0.0
 
     def offer(
         self,
-        entry: Entry,
+        entry: DirectoryEntry,
         live_id: str,
         call: Call | Generation,
         answer: bytes,
@@ -88,16 +88,16 @@ class Mirrors:
             if share.version_id == live_id or self._draw() >= share.percent:
                 continue
             pair = share.version_id, live_id
-            copy = _Copy(pair, entry, call, answer, seconds, is_streamed)
+            copy = _MirroredCall(pair, entry, call, answer, seconds, is_streamed)
             if dropped := self._queue.put(entry.account_id, copy):
                 self._of(dropped.pair).tally.dropped += 1
 
-    async def found(self, version_id: str, live_id: str) -> Found:
+    async def found(self, version_id: str, live_id: str) -> PairResults:
         """Returns the results of one version's calls that were copied to another, on all
         servers.
         """
         pair = version_id, live_id
-        identifier, here = self._found.get(pair, (None, Found()))
+        identifier, here = self._found.get(pair, (None, PairResults()))
         whole = await comparisons.read(self._database, self._secret, pair, besides=identifier)
         whole.tally.merge(here.tally)
         whole.examples = sorted(whole.examples + here.examples, key=lambda example: example["at"])
@@ -140,7 +140,7 @@ class Mirrors:
             log.exception("results of mirrored calls could not be written")
             self._unwritten |= results.keys()
 
-    async def _repeat(self, copy: _Copy) -> None:
+    async def _repeat(self, copy: _MirroredCall) -> None:
         if not await self._is_quiet(copy.pair[0]):
             self._of(copy.pair).tally.dropped += 1
             return
@@ -166,7 +166,7 @@ class Mirrors:
         if example:
             result.show(example)
 
-    async def _answer(self, copy: _Copy) -> bytes:
+    async def _answer(self, copy: _MirroredCall) -> bytes:
         calls, entry = self._calls.of_version(copy.entry, copy.pair[0])
         wait_s = calls.settings.wait_max_s
         if not copy.is_streamed:
@@ -189,19 +189,19 @@ class Mirrors:
             await asyncio.sleep(_LOOK_S)
         return True
 
-    def _of(self, pair: Pair) -> Found:
+    def _of(self, pair: Pair) -> PairResults:
         """Returns this server's counts of a pair, which the caller is about to change."""
         if pair not in self._found:
             if len(self._found) >= MOST_PAIRS:
                 oldest = next(iter(self._found))
                 del self._found[oldest]
                 self._unwritten.discard(oldest)
-            self._found[pair] = new_id(Prefix.COMPARISON), Found(Tally())
+            self._found[pair] = new_id(Prefix.COMPARISON), PairResults(ComparisonTally())
         self._unwritten.add(pair)
         return self._found[pair][1]
 
 
-def _example(copy: _Copy, answer: bytes) -> Example:
+def _example(copy: _MirroredCall, answer: bytes) -> Example:
     live = copy.answer
     if copy.is_streamed and len(live) + len(answer) <= SMALL_BYTES:
         live, answer = folded(live), folded(answer)

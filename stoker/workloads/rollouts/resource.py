@@ -2,7 +2,7 @@
 
 from stoker.inference.calls import Calls
 from stoker.inference.resource import Mirroring, unmirrored_calls
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import JobQueue, Resource
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.store.tables.deployments import DeploymentVersion
@@ -14,15 +14,15 @@ from stoker.workloads.rollouts.mirroring import Mirrors
 from stoker.workloads.rollouts.work import RolloutJob
 
 
-def _mirrors(parts: Parts) -> Mirrors:
+def _mirrors(parts: ServerParts) -> Mirrors:
     return Mirrors(unmirrored_calls(parts), parts.get(Comparer))
 
 
-def _mirroring(parts: Parts) -> Mirroring:
+def _mirroring(parts: ServerParts) -> Mirroring:
     return Mirroring(parts.get(Mirrors).offer)
 
 
-def _context(parts: Parts) -> VersionContext:
+def _context(parts: ServerParts) -> VersionContext:
     return VersionContext(
         **vars(parts.get(DeploymentContext)),
         calls=parts.get(Calls),

@@ -28,7 +28,7 @@ class Latency:
 
 
 @dataclass
-class Tally:
+class ComparisonTally:
     live: Latency = field(default_factory=Latency)
     """Latency of the original calls that were copied and answered twice."""
     mirror: Latency = field(default_factory=Latency)
@@ -62,7 +62,7 @@ class Tally:
         self.cosine_sum += math.fsum(cosines)
         self.least_cosine = min([self.least_cosine, *cosines])
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "ComparisonTally") -> None:
         """Adds the counts of another server, or of this server before a restart."""
         self.live.merge(other.live)
         self.mirror.merge(other.mirror)
@@ -83,7 +83,7 @@ class Tally:
         return values | {"difference": self.difference if math.isfinite(self.difference) else None}
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any]) -> "Tally":
+    def of(cls, kept: Mapping[str, Any]) -> "ComparisonTally":
         """Returns the tally from the result of `as_json`."""
         tally = cls(live=Latency(**kept["live"]), mirror=Latency(**kept["mirror"]))
         for name in _NUMBERS & kept.keys():
@@ -91,5 +91,5 @@ class Tally:
         return tally
 
 
-_NUMBERS = frozenset(item.name for item in fields(Tally)) - {"live", "mirror"}
+_NUMBERS = frozenset(item.name for item in fields(ComparisonTally)) - {"live", "mirror"}
 _SUMS = _NUMBERS - {"difference", "least_cosine"}

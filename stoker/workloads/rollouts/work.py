@@ -17,7 +17,7 @@ from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.platform.jobs.kind import Outcome
 from stoker.registry.deployments import adapters, versions
 from stoker.registry.deployments import service as deployments
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.registry.deployments.specs import prepared_spec, spec_of
 from stoker.runtime.interface import OnProgress
 from stoker.runtime.observed import Status
@@ -41,7 +41,7 @@ class Proven:
 
 
 class RolloutJob:
-    """The `Kind` of the jobs that are new versions."""
+    """The `JobKind` of new versions."""
 
     table = DeploymentVersion
 
@@ -135,7 +135,7 @@ class RolloutJob:
             on_progress(0.8 * max((replica.progress for replica in stats.replicas), default=0.0))
             await asyncio.sleep(_LOOK_S)
 
-    async def _tried(self, inside: InternalClient, entry: Entry) -> None:
+    async def _tried(self, inside: InternalClient, entry: DirectoryEntry) -> None:
         """Calls the version with made-up inputs. It must accept one of them. Raises
         `StokerError`.
         """
@@ -157,7 +157,7 @@ class RolloutJob:
         if refused:
             raise refused
 
-    async def _checked(self, inside: InternalClient, entry: Entry) -> None:
+    async def _checked(self, inside: InternalClient, entry: DirectoryEntry) -> None:
         """Raises `ConflictError` if an answer does not meet the deployment's checks."""
         async with self._context.database.reading() as session:
             stored = await checks.get(session, entry.account_id, entry.deployment_id)

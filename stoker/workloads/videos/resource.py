@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from stoker.inference.calls import Calls
-from stoker.platform.jobs.runner import Runner
-from stoker.platform.parts import Parts
+from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import EventObjects, JobQueue, Resource, Upkeep
 from stoker.platform.web.context import Platform
 from stoker.registry.deployments.directory import Directory
@@ -18,13 +18,13 @@ from stoker.workloads.videos.context import VideoContext
 from stoker.workloads.videos.endpoints import router
 
 
-def _context(parts: Parts) -> VideoContext:
+def _context(parts: ServerParts) -> VideoContext:
     platform, directory = parts.get(Platform), parts.get(Directory)
     settings, runtime = platform.settings, platform.runtime
     return VideoContext(
         **vars(platform),
         calls=parts.get(Calls),
-        jobs=Runner(
+        jobs=JobRunner(
             platform.database,
             lease_s=settings.job_lease_s,
             at_once=settings.jobs_at_once,
@@ -44,12 +44,12 @@ def _replicas(runtime: Runtime, version_id: str) -> int:
     return min(stats.max_replicas, ready + 1)
 
 
-async def _forget_ended(parts: Parts, now: datetime) -> None:
+async def _forget_ended(parts: ServerParts, now: datetime) -> None:
     await service.forget_ended(parts.get(Platform), now)
 
 
 async def _read(
-    parts: Parts, session: Session, ids: Collection[str]
+    parts: ServerParts, session: Session, ids: Collection[str]
 ) -> Sequence[tuple[Video, schemas.Video]]:
     context = parts.get(VideoContext)
     rows = await repository.these(session, ids)

@@ -20,13 +20,13 @@ from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.base.ids import Prefix, new_id
 from stoker.media.inline import Inline
 from stoker.media.media import Media
-from stoker.models.diffusion.video.rules import Shape
+from stoker.models.diffusion.video.rules import VideoShape
 from stoker.models.tasks.registry import IMAGE_TO_VIDEO
 from stoker.platform.jobs import repository as jobs
 from stoker.platform.jobs.kind import Outcome
 from stoker.platform.quotas.limits import Quota
 from stoker.platform.web.context import Platform
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.registry.files import repository as file_rows
 from stoker.registry.files import service as files
 from stoker.runtime.interface import Call, OnProgress
@@ -59,7 +59,7 @@ def fingerprint(body: schemas.VideoCreate) -> str:
     return digest.hexdigest()
 
 
-def check_reference(entry: Entry, body: schemas.VideoCreate) -> None:
+def check_reference(entry: DirectoryEntry, body: schemas.VideoCreate) -> None:
     """Raises `InvalidRequestError` for an image that is unusable or missing."""
     needed = entry.pipeline == IMAGE_TO_VIDEO
     if needed and body.input_reference is None:
@@ -75,7 +75,7 @@ def check_reference(entry: Entry, body: schemas.VideoCreate) -> None:
 
 
 async def keep_reference(
-    context: VideoContext, entry: Entry, body: schemas.VideoCreate
+    context: VideoContext, entry: DirectoryEntry, body: schemas.VideoCreate
 ) -> File | None:
     """Stores the image that a video begins with. `create` adds its row."""
     reference = body.input_reference
@@ -97,11 +97,11 @@ async def keep_reference(
 async def create(
     session: Session,
     context: VideoContext,
-    entry: Entry,
+    entry: DirectoryEntry,
     body: schemas.VideoCreate,
     *,
     reference: File | None,
-    shape: Shape | None,
+    shape: VideoShape | None,
 ) -> Video:
     limit = context.settings.jobs_queued
     if await jobs.unfinished(session, Video, entry.deployment_id) >= limit:
@@ -206,7 +206,7 @@ def _seconds(moment: datetime | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class Made:
+class CompletedVideo:
     """A completed video with its bytes written."""
 
     answer: VideoAnswer
@@ -215,14 +215,14 @@ class Made:
 
 
 class VideoJob:
-    """The `Kind` of the jobs that are videos."""
+    """The `JobKind` of videos."""
 
     table = Video
 
     def __init__(self, context: VideoContext) -> None:
         self._context = context
 
-    async def perform(self, row: Video, on_progress: OnProgress) -> Made:
+    async def perform(self, row: Video, on_progress: OnProgress) -> CompletedVideo:
         context, settings = self._context, self._context.settings
         CURRENT_CALLER.set(Party(row.account_id))
         call = Call(
@@ -248,9 +248,9 @@ class VideoJob:
         except BaseException:
             self._context.blobs.discard(video.blob_key)
             raise
-        return Made(answer, video, thumbnail)
+        return CompletedVideo(answer, video, thumbnail)
 
-    def outcome(self, row: Video, made: Made) -> Outcome:
+    def outcome(self, row: Video, made: CompletedVideo) -> Outcome:
         return Outcome(
             {
                 "video_id": made.video.id,
@@ -261,14 +261,14 @@ class VideoJob:
             }
         )
 
-    async def keep(self, session: Session, row: Video, made: Made) -> None:
+    async def keep(self, session: Session, row: Video, made: CompletedVideo) -> None:
         session.add_all([made.video, made.thumbnail])
 
     async def ended(self, session: Session, row: Video, error: StokerError | None) -> None:
         if row.reference_id and (file := await file_rows.by_id(session, row.reference_id)):
             await files.delete(session, self._context.blobs, file)
 
-    async def discard(self, made: Made) -> None:
+    async def discard(self, made: CompletedVideo) -> None:
         await files.discard(self._context.blobs, [made.video, made.thumbnail])
 
     async def _reference(self, row: Video) -> Media | None:

@@ -8,12 +8,12 @@ import msgspec
 
 from stoker.base.errors import InvalidRequestError
 from stoker.inspection.readers import FolderReader
-from stoker.models.diffusion.video.rules import Rules, Shape, check_amount, rules_of
+from stoker.models.diffusion.video.rules import VideoRules, VideoShape, check_amount, rules_of
 from stoker.models.stages.base import InputError
 from stoker.platform.web.context import Platform
 from stoker.registry.artifacts import service as artifacts
 from stoker.registry.deployments import repository as deployments
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.wire.video_request import VideoSpec
 from stoker.workloads.videos.schemas import VideoCreate
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _MAX_CONFIG_BYTES = 1 << 20
 
 
-async def drawn(platform: Platform, entry: Entry, body: VideoCreate) -> Shape | None:
+async def drawn(platform: Platform, entry: DirectoryEntry, body: VideoCreate) -> VideoShape | None:
     """Returns the shape of the video, or None if the model's files do not define it. Loading such a
     model will fail.
 
@@ -41,7 +41,7 @@ async def drawn(platform: Platform, entry: Entry, body: VideoCreate) -> Shape | 
     return shape
 
 
-async def _rules(platform: Platform, entry: Entry) -> Rules:
+async def _rules(platform: Platform, entry: DirectoryEntry) -> VideoRules:
     async with platform.database.reading() as session:
         row = await deployments.get(session, entry.account_id, entry.deployment_id)
         if row is None:

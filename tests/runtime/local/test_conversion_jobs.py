@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,14 +15,15 @@ from stoker.base.media_limits import MediaLimits
 from stoker.runtime.local.conversions import conversion_jobs
 from stoker.runtime.local.conversions.conversion_jobs import ConversionJobs
 from stoker.runtime.local.conversions.conversions import Conversions
-from stoker.runtime.local.conversions.trials import Trials
+from stoker.runtime.local.conversions.trials import TrialVerdicts
 from stoker.runtime.local.memory.budget import Need
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
-from stoker.wire.protocol import VERDICT, Conversion, Trial, WeightFormat
-from tests.runtime.pool.world import SPEC, Clock
+from stoker.wire.protocol import VERDICT, Conversion, ConversionTrial, Loaded, WeightFormat
+from tests.runtime.pool.world import SPEC, Clock, Flight, Wire
 
 RESTS = "import time; print(flush=True); time.sleep(600)"
 STALL_S = 180.0
@@ -41,7 +41,7 @@ class Host:
         # Computation during its start would count as progress.
         assert self.process.stdout
         self.process.stdout.readline()
-        self.begun: list[Conversion | Trial] = []
+        self.begun: list[Conversion | ConversionTrial] = []
         self.killed: list[str] = []
 
     def convert(self, job: Conversion) -> None:
@@ -61,7 +61,7 @@ class World:
         self.clock = Clock()
         self.host = Host()
         self.residents = ReplicaTable()
-        self.memory = Memory(1024 * MIB, self.residents, self.clock)
+        self.memory = MemoryAllocator(1024 * MIB, self.residents, self.clock)
         self.events: list[tuple[str, str]] = []
         self.cells = Sandboxes(Settings(data_dir=folder))
         self.cells.open()
@@ -69,7 +69,7 @@ class World:
         self.jobs = ConversionJobs(
             host,
             self.cells,
-            Trials(threads=1),
+            TrialVerdicts(threads=1),
             log_path=folder / "log",
             media=MediaLimits(),
             threads=1,
@@ -196,7 +196,15 @@ def test_m8_it_waits_for_memory_and_makes_room_for_replicas(world: World) -> Non
     assert world.convert()
 
 
-def test_accounts_take_turns(world: World, tmp_path: Path) -> None:
+def convertible_replica() -> ReplicaHandle:
+    wire: Any = Wire()
+    replica = ReplicaHandle(replica_id="rep_1", flight=Flight(), generation=0, channel=wire)
+    wire.receive(Loaded(1.0, convertible=True))
+    replica.vitals.busy_s = 1.0
+    return replica
+
+
+async def test_accounts_take_turns(world: World, tmp_path: Path) -> None:
     """An account with many models does not delay another account's conversion until all are
     done.
     """
@@ -217,7 +225,7 @@ def test_accounts_take_turns(world: World, tmp_path: Path) -> None:
     nobody: Any = None
     residents = [
         Resident(
-            SimpleNamespace(convertible=True, vitals=SimpleNamespace(busy_s=1.0)),  # pyright: ignore[reportArgumentType]
+            convertible_replica(),
             nobody,
             replace(SPEC, id=f"{account}{number}", account_id=account),
             world.model,

@@ -11,8 +11,8 @@ import pytest
 from stoker.base.config import Settings
 from stoker.base.media_limits import MediaLimits
 from stoker.runtime.local.conversions.conversions import Conversions
-from stoker.runtime.local.conversions.trials import Trials
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.conversions.trials import TrialVerdicts
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.sandboxes import Sandboxes
@@ -32,7 +32,7 @@ def conversions(tmp_path: Path) -> Conversions:
         media=MediaLimits(),
         threads=1,
         limits=Limits(600, 15, 180, 20),
-        memory=Memory(1 << 40, ReplicaTable()),
+        memory=MemoryAllocator(1 << 40, ReplicaTable()),
         on_quarantined=lambda _id, _why: None,
     )
 
@@ -45,7 +45,7 @@ def converted(tmp_path: Path) -> Path:
     folder = tmp_path / "converted"
     folder.mkdir()
     (folder / VERDICT).write_text(json.dumps({"forms": [{}], "reason": ""}))
-    trials = Trials(threads=1)
+    trials = TrialVerdicts(threads=1)
     passed = TrialVerdict(passed=True, speedup=2.0)
     trials.path(trials.execution(folder, "bf16")).write_bytes(msgspec.json.encode(passed))
     return folder

@@ -11,16 +11,14 @@ import pytest
 from stoker.base.config import MIB, Settings
 from stoker.base.errors import CapacityError
 from stoker.models.engines import catalogue
-from stoker.runtime.interface import LoadError
 from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.runtime import LocalRuntime
-from stoker.runtime.observed import Status
-from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.specification import DeploymentSpec, Readiness
-from stoker.wire.protocol import ReplicaSpec
-from tests.runtime.pool.world import SPEC, Flight, Wire, settle
+from stoker.wire.protocol import LoadFailed, ReplicaSpec
+from tests.runtime.pool.world import SPEC, Flight, Wire, answer_unknown, settle
 from tests.support.graphics import Table, device
 
 GIB = 1024 * MIB
@@ -58,18 +56,27 @@ class World:
     async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
         return self.model
 
-    async def connect(self, replica_id: str, generation: int) -> ReplicaHandle:
+    async def connect(
+        self, replica_id: str, generation: int, callbacks: ReplicaCallbacks
+    ) -> ReplicaHandle:
         channel: Any = Wire()
-        return ReplicaHandle(id=replica_id, flight=Flight(), generation=generation, channel=channel)
+        return ReplicaHandle(
+            replica_id=replica_id,
+            flight=Flight(),
+            generation=generation,
+            channel=channel,
+            callbacks=callbacks,
+        )
 
-    async def launch(self, spec: DeploymentSpec) -> Resident:
-        """Launches a replica of the deployment and marks it as loaded and answered."""
+    async def launch(self, spec: DeploymentSpec, *, answers: int = 1) -> Resident:
+        """Launches a replica of the deployment, and makes it ready and answer calls."""
         self.runtime.apply(spec, running=False)
         launcher = self.runtime._launcher
         replica_id = await launcher.claim(self.runtime._pools.find(spec.id).spec, is_needed=True)
         assert replica_id
         replica = await launcher.launch(spec, 0, replica_id)
-        replica.status, replica.answered = Status.READY, 1
+        replica.mark_ready()
+        answer_unknown(replica, answers)
         return self.runtime._residents[replica_id]
 
     async def told_of(self, spec: DeploymentSpec) -> tuple[str, str | None]:
@@ -199,8 +206,7 @@ class TestMeasured:
         assert world.held == [0, int(100 * MIB * HEADROOM) + CONTEXT_BYTES]
 
     async def test_not_before_it_has_answered(self, world: World):
-        resident = await world.launch(MODEL)
-        resident.replica.answered = 0
+        resident = await world.launch(MODEL, answers=0)
         world.measure(resident, 3 * GIB)
         assert world.held == [0, ESTIMATE]
 
@@ -225,7 +231,7 @@ class TestMeasured:
         (resident,) = world.runtime._residents.values()
         books = world.runtime._memory.devices
         assert [book.reserved for book in books] == [0, ESTIMATE]
-        resident.replica.answered = 1
+        answer_unknown(resident.replica)
         world.measure(resident, 3 * GIB)
         assert [book.reserved for book in books] == [0, int(3 * GIB * HEADROOM) + CONTEXT_BYTES]
 
@@ -233,8 +239,8 @@ class TestMeasured:
         """The next replica claims more, for which others are evicted, up to the device's size."""
         for expected in (2 * ESTIMATE, 4 * ESTIMATE, 8 * ESTIMATE, 16 * ESTIMATE, 36 * GIB):
             resident = await world.launch(MODEL)
-            problem = LoadError("CUDA out of memory.", out_of_memory=True)
-            resident.replica.loaded.set_exception(problem)
+            wire: Any = resident.replica.channel
+            wire.receive(LoadFailed("CUDA out of memory.", out_of_memory=True))
             await settle()
             assert world.size(MODEL) == expected
             world.runtime._processes._clean_up(resident)
@@ -244,7 +250,8 @@ class TestMeasured:
 
     async def test_one_that_failed_otherwise_says_nothing(self, world: World):
         resident = await world.launch(MODEL)
-        resident.replica.loaded.set_exception(LoadError("no such file."))
+        wire: Any = resident.replica.channel
+        wire.receive(LoadFailed("no such file."))
         await settle()
         assert world.size(MODEL) == ESTIMATE
 

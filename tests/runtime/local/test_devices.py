@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stoker.base.config import MIB
-from stoker.runtime.local.memory.devices import Device, DriverDevices, Wanted, read_table
+from stoker.runtime.local.memory.devices import Device, DeviceNeed, DriverDevices, read_table
 
 FIRST, SECOND, THIRD = (f"GPU-{letter * 8}-0000-1111-2222-333333333333" for letter in "abc")
 ANSWER = f"""\
@@ -108,7 +108,7 @@ class TestProgram:
 
 def test_a_share_is_of_each_device() -> None:
     large, small = read_table(ANSWER, "0,1")
-    half = Wanted(share=0.5)
+    half = DeviceNeed(share=0.5)
     assert half.of(large, large.total_bytes) == large.total_bytes // 2
     assert half.of(small, small.total_bytes) == small.total_bytes // 2
     assert half.of(small, 1000) == 1000, "no more than all together may take"

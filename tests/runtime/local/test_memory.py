@@ -9,8 +9,8 @@ import pytest
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.budget import LENT_IDLE_S, Need
-from stoker.runtime.local.memory.candidates import Candidate
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.candidates import EvictionCandidate
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.waiting import PATIENCE_S
 
 GIB = 1 << 30
@@ -21,20 +21,20 @@ class World:
 
     def __init__(self, total: int = 100, hot_share: float = 0.8) -> None:
         self.now = 0.0
-        self.replicas: dict[str, Candidate] = {}
+        self.replicas: dict[str, EvictionCandidate] = {}
         self.at_work: set[str] = set()
         self.evicted: list[str] = []
-        self.memory = Memory(total, self, lambda: self.now, hot_share=hot_share)
+        self.memory = MemoryAllocator(total, self, lambda: self.now, hot_share=hot_share)
 
-    def idle(self) -> Iterable[Candidate]:
+    def idle(self) -> Iterable[EvictionCandidate]:
         return [
             candidate for candidate in self._staying() if candidate.replica_id not in self.at_work
         ]
 
-    def working(self) -> Iterable[Candidate]:
+    def working(self) -> Iterable[EvictionCandidate]:
         return [candidate for candidate in self._staying() if candidate.replica_id in self.at_work]
 
-    def _staying(self) -> list[Candidate]:
+    def _staying(self) -> list[EvictionCandidate]:
         return [
             candidate
             for candidate in self.replicas.values()
@@ -63,7 +63,7 @@ class World:
             self.at_work.add(name)
 
     def loaded(self, name: str, *, warm: bool = False, hot: bool = False) -> None:
-        self.replicas[name] = Candidate(name, warm, self.now, is_hot=hot)
+        self.replicas[name] = EvictionCandidate(name, warm, self.now, is_hot=hot)
 
     def ask(self, name: str, need: int, account: str = "") -> "asyncio.Task[None]":
         return asyncio.create_task(self.memory.claim(name, Need(f"dep-{name}", need, account)))
@@ -153,7 +153,7 @@ class TestTurns:
     async def test_two_that_exclude_each_other(self, world: World):
         first, second = world.ask("a", 80), world.ask("b", 80)
         await first
-        world.replicas["a"] = Candidate("a", False, world.now)
+        world.replicas["a"] = EvictionCandidate("a", False, world.now)
         world.at_work.add("a")
         await world.pass_(PATIENCE_S)
         assert world.evicted == ["a"]
@@ -383,7 +383,9 @@ async def test_whatever_happens_the_budget_is_kept_and_all_are_served():
         await world.pass_(rng.random())
         for replica_id in [replica_id for replica_id, task in waiting.items() if task.done()]:
             waiting.pop(replica_id)
-            world.replicas[replica_id] = Candidate(replica_id, rng.random() < 0.3, world.now)
+            world.replicas[replica_id] = EvictionCandidate(
+                replica_id, rng.random() < 0.3, world.now
+            )
             world.at_work.add(replica_id)
         for replica_id in rng.sample(sorted(world.at_work), min(2, len(world.at_work))):
             world.at_work.discard(replica_id)
@@ -402,7 +404,7 @@ async def test_whatever_happens_the_budget_is_kept_and_all_are_served():
         await world.pass_(1)
         for replica_id in [replica_id for replica_id, task in waiting.items() if task.done()]:
             waiting.pop(replica_id)
-            world.replicas[replica_id] = Candidate(replica_id, False, world.now)
+            world.replicas[replica_id] = EvictionCandidate(replica_id, False, world.now)
         assert world.memory.main.held <= 1000
         if not waiting:
             break

@@ -12,10 +12,9 @@ from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import HEADROOM
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.runtime import LocalRuntime
-from stoker.runtime.observed import Status
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import DeploymentSpec
-from tests.runtime.pool.world import SPEC, Flight, Wire
+from tests.runtime.pool.world import SPEC, Flight, Wire, answer_unknown
 
 
 class Recorder(RuntimeListener):
@@ -36,8 +35,11 @@ class World:
         self.spec = replace(SPEC, memory_bytes=300 * MIB)
         self.runtime.apply(self.spec, running=False)
         channel: Any = Wire()
-        self.replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
-        self.replica.status, self.replica.answered = Status.READY, 1
+        self.replica = ReplicaHandle(
+            replica_id="rep_1", flight=Flight(), generation=0, channel=channel
+        )
+        self.replica.mark_ready()
+        answer_unknown(self.replica)
         self.runtime._memory.take("rep_1", Need(SPEC.id, 300 * MIB))
         pool = self.runtime._pools.find(SPEC.id)
         self.resident = Resident(self.replica, pool, self.spec, folder, folder)

@@ -188,7 +188,7 @@ class TestH4Stopping:
         wire.receive(beat(accepted=1))
         world.pool.tick()
         assert replica.id in world.launcher.killed
-        assert replica.kill_details == "it did not stop within 5 s"
+        assert replica.kill_cause.details == "it did not stop within 5 s"
 
     async def test_h4_one_that_is_silent_while_it_stops(self) -> None:
         world = World()

@@ -10,19 +10,22 @@ from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.deployment_pool import EARLY_END_S
 from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, ReplicaHandle
 from stoker.wire.protocol import Adopted, LoadFailed
-from tests.runtime.pool.world import EXECUTION, LIMITS, World, settle
+from tests.runtime.pool.world import EXECUTION, LIMITS, World, answer_unknown, settle
 
 
 class TestConverted:
-    async def ended(self, world: World, status: int, **fields: Any) -> ReplicaHandle:
+    async def ended(
+        self, world: World, status: int, *, answers: int = 0, kill_reason: Reason | None = None
+    ) -> ReplicaHandle:
         """Returns a replica that started to use a conversion and ended."""
         call = world.call()
         replica = await world.loaded()
         world.answer(replica)
         await call
         replica.begin_with(EXECUTION)
-        for name, value in fields.items():
-            setattr(replica, name, value)
+        answer_unknown(replica, answers)
+        if kill_reason:
+            replica.record_kill(kill_reason)
         world.pool.exited(replica, status)
         await settle()
         return replica
@@ -48,7 +51,7 @@ class TestConverted:
         assert not world.launcher.quarantined
 
     async def test_is_not_to_blame_once_it_has_served(self, world: World) -> None:
-        await self.ended(world, -11, answered=1 + PROVED_ANSWERS)
+        await self.ended(world, -11, answers=PROVED_ANSWERS)
         assert not world.launcher.quarantined
 
     async def adopting(self, world: World) -> tuple[ReplicaHandle, Any]:
@@ -59,7 +62,7 @@ class TestConverted:
         await call
         replica.adopt(EXECUTION)
         # Its answers meanwhile came from torch.
-        replica.answered += PROVED_ANSWERS
+        answer_unknown(replica, PROVED_ANSWERS)
         world.clock.now += 2 * PROVED_S
         return replica, replica.channel
 
@@ -77,7 +80,7 @@ class TestConverted:
     async def test_is_not_to_blame_once_it_was_taken_and_has_served(self, world: World) -> None:
         replica, wire = await self.adopting(world)
         wire.receive(Adopted(is_taken=True))
-        replica.answered += PROVED_ANSWERS
+        answer_unknown(replica, PROVED_ANSWERS)
         world.pool.exited(replica, -8)
         assert not world.launcher.quarantined
 

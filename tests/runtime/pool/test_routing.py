@@ -11,8 +11,8 @@ from stoker.runtime.observed import Reason
 from stoker.runtime.pool.backoff import INITIAL_S
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.routing import SCALE_UP_AT
-from stoker.wire.protocol import Cancelled, Result
-from tests.runtime.pool.world import CALL, World, settle
+from stoker.wire.protocol import Cancelled, RequestResult
+from tests.runtime.pool.world import CALL, World, answer_unknown, settle
 
 
 class TestRouting:
@@ -98,7 +98,7 @@ class TestWaiting:
     async def test_a_lost_replica_has_it_wait_again(self, world: World) -> None:
         call = world.call()
         replica = await world.loaded()
-        replica.answered = 1
+        answer_unknown(replica)
         world.pool.exited(replica, -9)
         await settle()
         assert world.recorder.told == ["waits", "given", "waits"]
@@ -141,7 +141,7 @@ class TestCancelled:
     ) -> None:
         replica, number = cancelled
         wire: Any = replica.channel
-        wire.receive(Result(number, {"output_tokens": 9}))
+        wire.receive(RequestResult(number, {"output_tokens": 9}))
         (served,) = world.recorder.calls
         assert (served.outcome, served.counts) == (CANCELLED, {"output_tokens": 9})
 
@@ -157,7 +157,7 @@ class TestLostWorker:
     async def test_what_it_worked_on_is_not_retried(self, world: World) -> None:
         begun = world.call()
         replica = await world.loaded()
-        replica.answered = 1
+        answer_unknown(replica)
         replica.flight.running.update(replica.pending)
         waiting = world.call()
         await settle()
@@ -172,7 +172,7 @@ class TestLostWorker:
         call = world.call()
         for _ in range(2):
             replica = await world.loaded()
-            replica.answered = 1
+            answer_unknown(replica)
             world.pool.exited(replica, -9)
             await settle()
         with pytest.raises(CapacityError):

@@ -3,6 +3,7 @@ failures.
 """
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,11 +11,11 @@ from stoker.base.errors import CapacityError, ModelLoadingError
 from stoker.runtime.listening import Listeners
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.backoff import INITIAL_S, MAX_EARLY_ENDS
-from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S
+from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, ReplicaCallbacks
 from stoker.runtime.pool.routing import CLAIM_KEPT_S
 from stoker.runtime.specification import Readiness
 from stoker.wire.protocol import Loaded, Sharing
-from tests.runtime.pool.world import LIMITS, SHUTDOWN, Recorder, World, settle
+from tests.runtime.pool.world import LIMITS, SHUTDOWN, Recorder, World, answer_unknown, settle
 
 
 class TestStart:
@@ -56,14 +57,13 @@ class TestAnnouncing:
 
     @pytest.mark.fault("c6")
     async def test_a_load_whose_measurements_are_lost(self, world: World) -> None:
-        call = world.call()
-        await settle()
-        (replica,) = world.launcher.launched
-
         def full(_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        replica.on_sharing = full
+        world.launcher.callbacks = ReplicaCallbacks(on_sharing=full)
+        call = world.call()
+        await settle()
+        (replica,) = world.launcher.launched
         with pytest.raises(OSError, match="No space"):
             replica._load(Loaded(1.0, convertible=False, sharing=Sharing.PADDED))
         await settle()
@@ -116,6 +116,18 @@ class TestFailingLoad:
             await call
         assert (Status.FAILED, Reason.LOAD_FAILED) in world.recorder.changes
 
+    async def test_ending_right_after_loading_counts(self, world: World) -> None:
+        """The process may end before the task that waits for the load runs again."""
+        call = world.call()
+        await settle()
+        (replica,) = world.launcher.launched
+        wire: Any = replica.channel
+        wire.receive(Loaded(1.0, convertible=False))
+        world.pool.exited(replica, -11)
+        with pytest.raises(ModelLoadingError, match="signal 11"):
+            await call
+        assert (Status.FAILED, Reason.LOAD_FAILED) in world.recorder.changes
+
     async def test_changing_the_deployment_forgets_it(self, world: World) -> None:
         world.launcher.fail = "no such file"
         with pytest.raises(ModelLoadingError):
@@ -152,7 +164,7 @@ class TestCrashLoop:
         replica = await world.loaded()
         world.answer(replica)
         await call
-        replica.answered = answers
+        answer_unknown(replica, answers - 1)
         world.clock.now += lived
         world.pool.exited(replica, status)
         await settle()

@@ -11,10 +11,11 @@ import pytest
 from stoker.replica.link import Link
 from stoker.runtime.interface import Call
 from stoker.runtime.pool.answers import CallStats
-from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError
+from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.pending_calls import WorkerLostError
 from stoker.runtime.pool.transport import _STRANGERS, Channel
 from stoker.wire.framing import FrameReader, framed
-from stoker.wire.protocol import Cancel, Loading, Result, pack
+from stoker.wire.protocol import Cancel, Loading, RequestResult, pack
 from tests.runtime.pool.world import Flight
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
@@ -82,7 +83,7 @@ async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: s
     """The process's socket closes before the host reports its end. Another replica accepts the
     call.
     """
-    replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
+    replica = ReplicaHandle(replica_id="rep_1", flight=Flight(), generation=0, channel=channel)
     ended = Link(path, SECRET)
     ended.send_now(Loading(0.5, "reading weights"))
     await until(lambda: replica.progress == 0.5)
@@ -91,7 +92,7 @@ async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: s
     calling = asyncio.create_task(replica.call(CALL, CallStats()))
     await asyncio.sleep(0.1)
     assert not calling.done()
-    replica.lost("signal 9")
+    replica.mark_ended("signal 9")
     with pytest.raises(WorkerLostError) as caught:
         await calling
     assert not caught.value.begun
@@ -176,9 +177,9 @@ class TestLink:
     ) -> None:
         link = Link(path, SECRET)
         content = bytes(range(256)) * 40_000
-        link.send_now(Result(1), content)
+        link.send_now(RequestResult(1), content)
         for number in range(2, 200):
-            link.send(Result(number))
+            link.send(RequestResult(number))
         got = list[int]()
 
         def work() -> None:
@@ -202,7 +203,7 @@ class TestLink:
         content = bytes(10_000_000)
 
         def end() -> None:
-            link.send_now(Result(1), content)
+            link.send_now(RequestResult(1), content)
             link.close()
 
         await asyncio.to_thread(end)
@@ -218,5 +219,5 @@ class TestLink:
         began = asyncio.get_running_loop().time()
         assert await asyncio.to_thread(link.receive, 0.3) == []
         assert asyncio.get_running_loop().time() - began >= 0.3
-        link.send_now(Result(1), bytes(10_000_000))
+        link.send_now(RequestResult(1), bytes(10_000_000))
         link.close()

@@ -11,10 +11,18 @@ from stoker.runtime.interface import Call, LoadError
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
-from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import Execution, FromReplica, Loading, Shutdown, pack
+from stoker.wire.protocol import (
+    Execution,
+    FromReplica,
+    Loaded,
+    Loading,
+    RequestResult,
+    Shutdown,
+    pack,
+)
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")
@@ -40,11 +48,11 @@ class Wire:
     def listen(self, received: Any) -> None:
         self._received = received
 
-    def receive(self, message: FromReplica | None = None) -> None:
+    def receive(self, message: FromReplica | None = None, content: bytes = b"") -> None:
         """Receives a message. The default is an unimportant one that shows that the replica is
         alive.
         """
-        self._received([msgspec.msgpack.encode(message or Loading(1.0, "")), b""])
+        self._received([msgspec.msgpack.encode(message or Loading(1.0, "")), content])
 
     def send(self, frames: list[bytes]) -> None:
         self.sent.append(frames)
@@ -68,6 +76,7 @@ class Flight:
 class Launcher:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.callbacks = ReplicaCallbacks()
         self.launched: list[ReplicaHandle] = []
         self.killed: list[str] = []
         self.fail: str | None = None
@@ -102,11 +111,12 @@ class Launcher:
             raise LoadError(self.fail, lasting=self.lasting)
         channel: Any = Wire()
         replica = ReplicaHandle(
-            id=replica_id,
+            replica_id=replica_id,
             flight=Flight(),
             generation=generation,
             channel=channel,
             clock=self.clock,
+            callbacks=self.callbacks,
         )
         self.launched.append(replica)
         return replica
@@ -162,7 +172,8 @@ class World:
     async def loaded(self, index: int = -1) -> ReplicaHandle:
         await settle()
         replica = self.launcher.launched[index]
-        replica.loaded.set_result(None)
+        wire: Any = replica.channel
+        wire.receive(Loaded(1.0, convertible=False))
         await settle()
         return replica
 
@@ -179,7 +190,14 @@ class World:
             if not answer.ended:
                 answer.add(b"[]")
                 answer.end()
-        replica.answered += 1
+        answer_unknown(replica)
+
+
+def answer_unknown(replica: ReplicaHandle, count: int = 1) -> None:
+    """Makes the replica answer calls that it has no record of."""
+    wire: Any = replica.channel
+    for _ in range(count):
+        wire.receive(RequestResult(0))
 
 
 async def settle() -> None:

@@ -7,18 +7,18 @@ from datetime import datetime
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from stoker.inference.calls import Calls
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource, Source, Upkeep
 from stoker.platform.web.context import Platform
 from tests.server.tides.context import TideContext
 from tests.server.tides.endpoints import router
 
 
-def _context(parts: Parts) -> TideContext:
+def _context(parts: ServerParts) -> TideContext:
     return TideContext(**vars(parts.get(Platform)), calls=parts.get(Calls))
 
 
-async def _work(parts: Parts) -> None:
+async def _work(parts: ServerParts) -> None:
     steps = parts.get(TideContext).steps
     steps.append("task started")
     try:
@@ -27,15 +27,15 @@ async def _work(parts: Parts) -> None:
         steps.append("task stopped")
 
 
-async def _maintain(parts: Parts, _now: datetime) -> None:
+async def _maintain(parts: ServerParts, _now: datetime) -> None:
     parts.get(TideContext).steps.append("maintained")
 
 
-async def _close(parts: Parts) -> None:
+async def _close(parts: ServerParts) -> None:
     parts.get(TideContext).steps.append("closed")
 
 
-def _source(parts: Parts) -> Source:
+def _source(parts: ServerParts) -> Source:
     async def collect() -> Iterable[Metric]:
         count = len(parts.get(TideContext).steps)
         return [GaugeMetricFamily("stoker_tide_steps", "Steps that have run.", value=count)]

@@ -71,8 +71,8 @@ def _torch(module: Any) -> None:
 
 
 def _encoders(module: Any) -> None:
-    run = module.Whole.__call__
-    module.Whole.__call__ = lambda self, call, batch: _faulty(
+    run = module.WholeGraph.__call__
+    module.WholeGraph.__call__ = lambda self, call, batch: _faulty(
         "encoder",
         lambda: run(self, call, batch),
         lambda outputs: {name: value.flip(-1) for name, value in outputs.items()},

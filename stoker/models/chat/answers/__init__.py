@@ -1,13 +1,13 @@
 """Writers of answers in the conventions of clients, with one file per convention."""
 
-from stoker.models.chat.answers.answer_events import Writer
+from stoker.models.chat.answers.answer_events import AnswerWriter
 from stoker.models.chat.answers.chat_writer import ChatWriter
 from stoker.models.chat.answers.completion_writer import CompletionWriter
 from stoker.models.chat.answers.response_writer import InputTokensWriter, ResponseWriter
 from stoker.wire.generation_request import Generation
 
 
-def writer(generation: Generation) -> Writer:
+def writer(generation: Generation) -> AnswerWriter:
     """Returns the writer of a request's answers."""
     writers = {
         "chat": ChatWriter,

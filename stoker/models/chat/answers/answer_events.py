@@ -84,7 +84,7 @@ class Usage:
     reasoning: int = 0
 
 
-class Writer(Protocol):
+class AnswerWriter(Protocol):
     """Writes a request's answers in a convention, either streamed or at the end."""
 
     def begin(self) -> bytes:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stoker.models.chat.answers.answer_events import (
+    AnswerWriter,
     Event,
     Finished,
     Text,
     TokenLogprob,
     Usage,
-    Writer,
 )
 from stoker.models.chat.answers.detokenizing import Detokenizer, Stops
 from stoker.models.chat.answers.dialect import AnyReader
@@ -22,7 +22,7 @@ from stoker.wire.generation_request import Generation
 from stoker.wire.phases import Phases
 
 if TYPE_CHECKING:
-    from stoker.models.adapters.applying import Adapter
+    from stoker.models.adapters.applying import LoadedAdapter
 
 BytesOf = Callable[[int], bytes | None]
 """Returns the bytes of a token. None if they depend on the surrounding tokens."""
@@ -120,10 +120,10 @@ class TextRequest:
     id: int
     """Number of the request in the gateway."""
     generation: Generation
-    writer: Writer
+    writer: AnswerWriter
     key: str = ""
     """See `Work`."""
-    adapter: "Adapter | None" = None
+    adapter: "LoadedAdapter | None" = None
     """Adapter of the request. Known after the prompt is prepared."""
     choices: list[Choice] = field(default_factory=list[Choice])
     missing: int = 0
@@ -139,7 +139,7 @@ class TextRequest:
 
     @property
     def counts(self) -> dict[str, int]:
-        """See `Result.counts`."""
+        """See `RequestResult.counts`."""
         if self.generation.api == "input_tokens":
             # These tokens were only counted, and the model did not read them.
             return {}

@@ -14,7 +14,11 @@ from stoker.models.chat.answers.answer_events import (
     Text,
     TokenLogprob,
 )
-from stoker.models.chat.answers.call_formats.calls import Call, MalformedCallError, arguments_text
+from stoker.models.chat.answers.call_formats.calls import (
+    MalformedCallError,
+    ParsedCall,
+    arguments_text,
+)
 
 # The library does not annotate the types of its dictionaries.
 _ResponseParser: Any = chat_parsing.ResponseParser
@@ -129,10 +133,10 @@ class DeclaredReader:
         return events
 
 
-def _calls(value: Any) -> list[Call]:
+def _calls(value: Any) -> list[ParsedCall]:
     """Returns the calls in a response template's value."""
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    calls: list[Call] = []
+    calls: list[ParsedCall] = []
     for item in values:
         whole = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
         body: dict[str, Any] = whole.get("function", whole)
@@ -140,5 +144,5 @@ def _calls(value: Any) -> list[Call]:
         arguments: Any = body.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise MalformedCallError
-        calls.append(Call(name=name, arguments=cast("dict[str, Any]", arguments)))
+        calls.append(ParsedCall(name=name, arguments=cast("dict[str, Any]", arguments)))
     return calls

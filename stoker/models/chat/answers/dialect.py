@@ -7,7 +7,7 @@ from typing import Any, cast
 from stoker.models.chat.answers.call_formats.format import Format
 from stoker.models.chat.answers.declared_reading import Declared, DeclaredReader
 from stoker.models.chat.answers.probing import (
-    Choice,
+    FormatChoice,
     Habits,
     Probe,
     Render,
@@ -38,7 +38,7 @@ class Dialect:
         self._declared = _declared(tokenizer)
         probe = Probe(render) if render and "tool" in source else None
         added = list(tokenizer.get_added_vocab())
-        self.choice: Choice = choose(
+        self.choice: FormatChoice = choose(
             source, probe, tokens=added, thinks=thinks, declared=self._declared
         )
         self._takes_tools = "tools" in source
@@ -101,7 +101,7 @@ class Dialect:
         framing = self.choice.framing
         if not framing.literals:
             return None
-        return reader_of(Choice(framing=framing), prompt, (), either=either)
+        return reader_of(FormatChoice(framing=framing), prompt, (), either=either)
 
     def may_reason(self, prompt: str) -> bool:
         """Returns True if an answer to a prompt may begin with reasoning between marks."""

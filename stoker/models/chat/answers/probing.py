@@ -128,7 +128,7 @@ class Habits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class FormatChoice:
     """Result of the choice: how a model's answers are read."""
 
     framing: Framing
@@ -312,7 +312,7 @@ def choose(
     tokens: Sequence[str] = (),
     thinks: bool = False,
     declared: Declared | None = None,
-) -> Choice:
+) -> FormatChoice:
     """Returns how the answers of a model with this chat template are read.
 
     Args:
@@ -323,7 +323,7 @@ def choose(
     """
     cases = probe.cases if probe else ()
     framing = framing_of("\n".join([source, *(item.answer for item in cases)]), thinks=thinks)
-    base = Choice(framing=framing, habits=probe.habits if probe else Habits(), rendered=cases)
+    base = FormatChoice(framing=framing, habits=probe.habits if probe else Habits(), rendered=cases)
     best = _best(base, cases)
     if declared is not None:
         # If both read equally well, the format of the table is preferred: it streams and can be
@@ -340,7 +340,7 @@ def choose(
     return replace(base, form=form)
 
 
-def _best(base: Choice, cases: Sequence[Rendered]) -> Choice | None:
+def _best(base: FormatChoice, cases: Sequence[Rendered]) -> FormatChoice | None:
     if not cases:
         return None
     first = cases[0]
@@ -355,7 +355,7 @@ def _best(base: Choice, cases: Sequence[Rendered]) -> Choice | None:
     return max(proven, key=_score) if proven else None
 
 
-def _score(choice: Choice) -> tuple[int, int]:
+def _score(choice: FormatChoice) -> tuple[int, int]:
     return sum(result == "read" for result in choice.results.values()), -choice.left
 
 
@@ -363,7 +363,9 @@ def _is_shown(form: Format, source: str) -> bool:
     return bool(form.in_template) and bool(re.search(form.in_template, source, re.DOTALL))
 
 
-def _tried(choice: Choice, cases: Sequence[Rendered], declared: Declared | None = None) -> Choice:
+def _tried(
+    choice: FormatChoice, cases: Sequence[Rendered], declared: Declared | None = None
+) -> FormatChoice:
     results = dict.fromkeys((case.name for case in CASES), "not written")
     behind = 0
     for rendered in cases:
@@ -377,7 +379,7 @@ def _tried(choice: Choice, cases: Sequence[Rendered], declared: Declared | None 
 
 
 def reader_of(
-    choice: Choice,
+    choice: FormatChoice,
     prompt: str,
     tools: Sequence[Any],
     declared: Declared | None = None,

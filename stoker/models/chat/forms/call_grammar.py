@@ -20,12 +20,12 @@ from stoker.models.chat.answers.call_formats.format import Format, behind
 from stoker.models.chat.answers.call_formats.gemma_arguments import GemmaArguments
 from stoker.models.chat.forms.argument_schemas import moved
 from stoker.models.chat.forms.element_rules import Elements, first_word
-from stoker.models.chat.forms.lark import Rules, literal, not_beginning, quoted, spelt
+from stoker.models.chat.forms.lark import GrammarRules, literal, not_beginning, quoted, spelt
 from stoker.models.chat.forms.notation_rules import gemma, keywords
 
 
 @dataclass(kw_only=True)
-class Lark(Rules):
+class Lark(GrammarRules):
     """Rules of one format's calls."""
 
     form: Format

@@ -13,7 +13,7 @@ from stoker.models.chat.forms.argument_schemas import (
     refuse_unquoted_limits,
     with_definitions,
 )
-from stoker.models.chat.forms.lark import Rules, either, literal, quoted, spellings, spelt
+from stoker.models.chat.forms.lark import GrammarRules, either, literal, quoted, spellings, spelt
 
 _MOST_LENGTH = 1000
 _TYPES = ["number", "integer", "boolean", "object", "array", "null"]
@@ -27,7 +27,7 @@ class Elements:
 
     def __init__(
         self,
-        lark: Rules,
+        lark: GrammarRules,
         way: Parameters,
         schema: Mapping[str, Any],
         after: Sequence[str],

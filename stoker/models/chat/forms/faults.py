@@ -53,7 +53,7 @@ _SAME_TYPES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedForm:
     """Schema, expression or grammar that a request specifies."""
 
     kind: Literal["json_schema", "regex", "grammar"]

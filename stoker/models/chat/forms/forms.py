@@ -6,7 +6,7 @@ from functools import cached_property
 
 from stoker.models.chat.answers.call_formats import Format
 from stoker.models.chat.answers.dialect import Dialect
-from stoker.models.chat.forms.faults import Asked
+from stoker.models.chat.forms.faults import RequestedForm
 from stoker.models.chat.forms.grammar import Grammars, asked_of, asked_of_tools, compiled
 from stoker.models.chat.prompts.prompts import Prompts
 from stoker.models.llm.errors import FormError
@@ -30,7 +30,7 @@ class Form:
     """The parts of a combined form, to find the part at fault."""
     reasoned: bool = False
     """True if the form also covers the model's reasoning."""
-    asked: Sequence[Asked] = ()
+    asked: Sequence[RequestedForm] = ()
     """The request's schemas and grammars, to find the place at fault."""
     calls: bool = True
     """True if the answer may call tools."""

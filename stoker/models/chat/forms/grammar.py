@@ -17,7 +17,7 @@ from stoker.models.chat.answers.call_formats.framing import Framing
 from stoker.models.chat.forms.argument_schemas import of_objects
 from stoker.models.chat.forms.call_forms import CallForm, Offered
 from stoker.models.chat.forms.call_grammar import Lark
-from stoker.models.chat.forms.faults import Asked, of_grammar
+from stoker.models.chat.forms.faults import RequestedForm, of_grammar
 from stoker.models.chat.forms.json_rules import JsonRules
 from stoker.models.chat.forms.strict import closed
 from stoker.models.llm.errors import FormError
@@ -219,27 +219,27 @@ class Grammars:
             raise _refusal(str(error), field) from error
 
 
-def asked_of(guide: Guide) -> Sequence[Asked]:
+def asked_of(guide: Guide) -> Sequence[RequestedForm]:
     """Returns the schemas, expressions and grammars of a client's form."""
     match guide.kind:
         case "json_schema":
             value = closed(guide.value) if guide.strict else guide.value
-            return [Asked("json_schema", value, guide.field)]
+            return [RequestedForm("json_schema", value, guide.field)]
         case "regex" | "grammar":
-            return [Asked(guide.kind, guide.value, guide.field)]
+            return [RequestedForm(guide.kind, guide.value, guide.field)]
         case _:
             return []
 
 
-def asked_of_tools(tools: Tools) -> Sequence[Asked]:
+def asked_of_tools(tools: Tools) -> Sequence[RequestedForm]:
     """Returns the schemas of the functions that the answer may call."""
-    requested: list[Asked] = []
+    requested: list[RequestedForm] = []
     for place, tool in enumerate(tools.functions):
         function: Mapping[str, Any] = tool["function"]
         schema, strict = function.get("parameters"), bool(function.get("strict"))
         if schema and tools.offers(tool) and tools.name in (None, function["name"]):
             requested.append(
-                Asked(
+                RequestedForm(
                     "json_schema",
                     closed(schema) if strict else schema,
                     tools.schema_field.format(place),

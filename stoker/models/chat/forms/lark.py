@@ -30,7 +30,7 @@ EMPTY = '""'
 
 
 @dataclass(kw_only=True)
-class Rules:
+class GrammarRules:
     """Collects the named rules of a grammar."""
 
     json: Rule
@@ -80,7 +80,7 @@ def spelt(text: str) -> str:
 
 
 def sequence(
-    lark: Rules, members: Sequence[tuple[str, bool]], others: str | None, separator: str
+    lark: GrammarRules, members: Sequence[tuple[str, bool]], others: str | None, separator: str
 ) -> str:
     """Returns the expression of members in order. Optional members may be missing.
 

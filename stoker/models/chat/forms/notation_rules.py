@@ -13,10 +13,10 @@ from stoker.models.chat.forms.argument_schemas import (
     refuse_unquoted_limits,
     with_definitions,
 )
-from stoker.models.chat.forms.lark import Rules, either, literal, quoted, sequence, spellings
+from stoker.models.chat.forms.lark import GrammarRules, either, literal, quoted, sequence, spellings
 
 
-def keywords(lark: Rules, schema: Mapping[str, Any], *, strict: bool) -> str:
+def keywords(lark: GrammarRules, schema: Mapping[str, Any], *, strict: bool) -> str:
     """Returns the expression of Python's keyword arguments, in the schema's order.
 
     Raises `UnwritableCallError`.
@@ -41,7 +41,9 @@ def keywords(lark: Rules, schema: Mapping[str, Any], *, strict: bool) -> str:
     )
 
 
-def gemma(lark: Rules, way: GemmaArguments, schema: Mapping[str, Any], *, strict: bool) -> str:
+def gemma(
+    lark: GrammarRules, way: GemmaArguments, schema: Mapping[str, Any], *, strict: bool
+) -> str:
     """Returns the expression of an object with unquoted names, sorted by name.
 
     Raises `UnwritableCallError`.

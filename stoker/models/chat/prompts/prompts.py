@@ -15,7 +15,7 @@ from stoker.models.chat.prompts import earlier_calls
 from stoker.models.chat.prompts.history import fitted
 from stoker.models.chat.prompts.pictures import ImagePrompts
 from stoker.models.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
-from stoker.models.chat.prompts.templates import ChatTemplate, Trials
+from stoker.models.chat.prompts.templates import ChatTemplate, TrialRenderings
 from stoker.models.chat.prompts.truncation import Messages, shortened
 from stoker.models.llm.checkpoint import load_tokenizer
 from stoker.models.llm.generation_defaults import Defaults
@@ -81,7 +81,7 @@ class Prompts:
             max_length=max_length,
             vocabulary=vocabulary,
         )
-        self.dialect = Dialect(self.tokenizer, Trials(self._template))
+        self.dialect = Dialect(self.tokenizer, TrialRenderings(self._template))
         self._max_length = max_length
         self._vocabulary = vocabulary
         self._check_template()

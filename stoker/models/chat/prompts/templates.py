@@ -175,7 +175,7 @@ def _with_parts(role: str) -> list[dict[str, Any]]:
     return [*before.get(role, []), {"role": role, "content": [_PROBE_PART]}, *after]
 
 
-class Trials:
+class TrialRenderings:
     """Renders known conversations. After a template exceeds a limit, it is not tried again."""
 
     def __init__(self, template: ChatTemplate) -> None:

@@ -58,7 +58,7 @@ CALLS: Mapping[str, Mapping[str, int]] = {
 """Maps a pipeline's class to the defaults of its call."""
 
 
-class Pipeline:
+class VideoPipeline:
     """Configuration in a pipeline's files. Raises KeyError, OSError and ValueError if it is invalid
     or incomplete.
     """

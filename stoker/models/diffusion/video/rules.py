@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from stoker.models.diffusion.video.configs import Pipeline, Reading
+from stoker.models.diffusion.video.configs import Reading, VideoPipeline
 from stoker.models.stages.base import InputError
 from stoker.wire.video_request import MAX_FRAMES, MAX_PIXELS, MAX_SIDE, VideoSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class VideoShape:
     """Size, number of frames and frame rate of a video that the model can draw."""
 
     width: int
@@ -29,10 +29,10 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class VideoRules:
     """Limits of one model. Its own width, height, frames and fps are the defaults."""
 
-    own: Shape
+    own: VideoShape
     multiple: tuple[int, int]
     """Numbers that must divide width and height."""
     frame_step: int
@@ -46,13 +46,13 @@ class Rules:
     takes_rate: bool = False
     """True if the pipeline accepts the frames per second."""
 
-    def shape(self, spec: VideoSpec) -> Shape:
+    def shape(self, spec: VideoSpec) -> VideoShape:
         """Returns the requested video, with the nearest valid number of frames. Raises
         `InputError`.
         """
         width, height = self._size(spec)
         fps = spec.fps or self.own.fps
-        return Shape(width=width, height=height, frames=self._frames(spec, fps), fps=fps)
+        return VideoShape(width=width, height=height, frames=self._frames(spec, fps), fps=fps)
 
     def _size(self, spec: VideoSpec) -> tuple[int, int]:
         if spec.width is None and spec.height is None:
@@ -116,7 +116,7 @@ class Rules:
         return allowed
 
 
-def check_amount(shape: Shape) -> None:
+def check_amount(shape: VideoShape) -> None:
     """Raises `InputError` if the video would not fit in memory."""
     pixels = shape.width * shape.height * shape.frames
     if pixels > MAX_PIXELS:
@@ -128,16 +128,16 @@ def check_amount(shape: Shape) -> None:
         )
 
 
-def rules_of(read: Reading) -> Rules:
+def rules_of(read: Reading) -> VideoRules:
     """Returns the rules of a pipeline of one of the families, read from its files.
 
     Raises KeyError, OSError and ValueError if the files are invalid.
     """
-    pipe = Pipeline(read)
+    pipe = VideoPipeline(read)
     return _FAMILIES[pipe.name](pipe)
 
 
-def _wan(pipe: Pipeline) -> Rules:
+def _wan(pipe: VideoPipeline) -> VideoRules:
     """Returns the rules of Wan 2.1 and 2.2. The small model of 2.2 expands time steps and has a
     different size and rate.
     """
@@ -149,13 +149,13 @@ def _wan(pipe: Pipeline) -> Rules:
     most_frames = (positions * patch_frames - 1) * temporal + 1
     default = pipe.call
     shape = (
-        Shape(width=1280, height=704, frames=121, fps=24)
+        VideoShape(width=1280, height=704, frames=121, fps=24)
         if pipe.setting("expand_timesteps")
-        else Shape(
+        else VideoShape(
             width=default["width"], height=default["height"], frames=default["num_frames"], fps=16
         )
     )
-    return Rules(
+    return VideoRules(
         own=shape,
         multiple=multiple,
         frame_step=temporal,
@@ -165,7 +165,7 @@ def _wan(pipe: Pipeline) -> Rules:
     )
 
 
-def _ltx(pipe: Pipeline) -> Rules:
+def _ltx(pipe: VideoPipeline) -> VideoRules:
     transformer, vae = pipe.component("transformer"), pipe.component("vae")
     halvings = 2 ** sum(vae["spatio_temporal_scaling"])
     spatial = vae["spatial_compression_ratio"] or vae["patch_size"] * halvings
@@ -174,8 +174,8 @@ def _ltx(pipe: Pipeline) -> Rules:
     compressed = vae["temporal_compression_ratio"] or vae["patch_size_t"] * halvings
     temporal = compressed * transformer["patch_size_t"]
     default = pipe.call
-    return Rules(
-        own=Shape(
+    return VideoRules(
+        own=VideoShape(
             width=default["width"],
             height=default["height"],
             frames=default["num_frames"],
@@ -189,7 +189,7 @@ def _ltx(pipe: Pipeline) -> Rules:
     )
 
 
-def _cogvideox(pipe: Pipeline) -> Rules:
+def _cogvideox(pipe: VideoPipeline) -> VideoRules:
     """Returns the rules of CogVideoX 1.0 and of 1.5, which has patches in time.
 
     Its VAE decodes two latent frames at a time. It returns a single frame for the first one only if
@@ -204,8 +204,8 @@ def _cogvideox(pipe: Pipeline) -> Rules:
     # for.
     width, height = (min(trained[0], 1360), min(trained[1], 768)) if newer else trained
     step = 2 * vae["temporal_compression_ratio"]
-    return Rules(
-        own=Shape(
+    return VideoRules(
+        own=VideoShape(
             width=width // multiple * multiple,
             height=height // multiple * multiple,
             frames=transformer["sample_frames"],
@@ -223,7 +223,7 @@ def _cogvideox(pipe: Pipeline) -> Rules:
     )
 
 
-_FAMILIES: Mapping[str, Callable[[Pipeline], Rules]] = {
+_FAMILIES: Mapping[str, Callable[[VideoPipeline], VideoRules]] = {
     "WanPipeline": _wan,
     "WanImageToVideoPipeline": _wan,
     "LTXPipeline": _ltx,

@@ -8,7 +8,7 @@ import msgspec
 
 from stoker.media.media import Media
 from stoker.models.diffusion.base import DiffusionStages
-from stoker.models.diffusion.video.rules import Shape, check_amount, rules_of
+from stoker.models.diffusion.video.rules import VideoShape, check_amount, rules_of
 from stoker.models.stages.base import InputError, Sample
 from stoker.wire.video_request import VideoAnswer, VideoSpec
 
@@ -60,7 +60,7 @@ class VideoGenerationStages(DiffusionStages):
                 of_item=False,
             )
 
-    def _features(self, image: Media | None, shape: Shape) -> dict[str, Any]:
+    def _features(self, image: Media | None, shape: VideoShape) -> dict[str, Any]:
         """Returns the image as the first frame: uint8 of shape (1, height, width, 3)."""
         if not self.from_image and image is None:
             return {}
@@ -100,7 +100,7 @@ class VideoGenerationStages(DiffusionStages):
         import torch
         from PIL import Image
 
-        shape: Shape = sample.extras["shape"]
+        shape: VideoShape = sample.extras["shape"]
         spec: VideoSpec = sample.extras["spec"]
         # The noise is made on the CPU, so that a seed gives the same noise on every device.
         noise = torch.Generator("cpu")

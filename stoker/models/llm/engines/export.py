@@ -34,7 +34,7 @@ _BATCH, _LENGTH, _PAST = 2, 3, 5
 """Example sizes for the export. All of these dimensions stay dynamic in the result."""
 
 
-class _Step(torch.nn.Module):
+class _LanguageStep(torch.nn.Module):
     """Forward pass with keys and values as plain inputs and outputs."""
 
     def __init__(self, model: Any) -> None:
@@ -148,7 +148,7 @@ def _converted(model: Any, layers: int, heads: int, size: int) -> Any:
     past = [torch.zeros(_BATCH, heads, _PAST, size) for _ in range(2 * layers)]
     # Uses tracing, because `torch.export` takes four times as long for its symbolic shapes. The
     # comparison would detect values that a trace fixed, such as a length.
-    return library.convert_model(_Step(model), example_input=(ids, mask, positions, past))
+    return library.convert_model(_LanguageStep(model), example_input=(ids, mask, positions, past))
 
 
 def _logits(model: Any, prompt: Sequence[int]) -> torch.Tensor:

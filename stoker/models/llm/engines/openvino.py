@@ -19,7 +19,7 @@ from stoker.models.llm.engines.ir import IR, TRACED, Facts
 from stoker.wire.protocol import Precision, Sharing
 
 if TYPE_CHECKING:
-    from stoker.models.adapters.applying import Adapter, Adapters
+    from stoker.models.adapters.applying import Adapters, LoadedAdapter
     from stoker.models.llm.runner import Chunk
 
 BLOCK_TOKENS = 32
@@ -52,7 +52,7 @@ class OpenVinoRunner:
             adapters: adapters of the model. Its graph gets inputs for them.
         """
         self.adapters = adapters
-        self._adapted: dict[int, Adapter] = {}
+        self._adapted: dict[int, LoadedAdapter] = {}
         """Maps a sequence to its adapter."""
         self._threads = threads
         facts = Facts.read(folder)
@@ -96,7 +96,7 @@ class OpenVinoRunner:
         media: Any = None,
         *,
         fresh: bool = False,
-        adapter: "Adapter | None" = None,
+        adapter: "LoadedAdapter | None" = None,
     ) -> int | None:
         if media is not None:
             raise ValueError("a converted model accepts no images")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stoker.models.adapters.applying import Adapter, Adapters
+from stoker.models.adapters.applying import Adapters, LoadedAdapter
 from stoker.models.llm.checkpoint import TEXT, load_model
 from stoker.models.llm.engines.caches import (
     Caches,
@@ -122,7 +122,7 @@ class TorchRunner:
         """Maps a sequence to its reserved tokens."""
         self._kinds: dict[int, int] = {}
         """Maps a sequence to its `Positions.kind`."""
-        self._adapted: dict[int, Adapter] = {}
+        self._adapted: dict[int, LoadedAdapter] = {}
         """Maps a sequence to its adapter."""
         self._alone: dict[int, _Alone] = {}
         self._groups: dict[int, _Group] = {}
@@ -166,7 +166,7 @@ class TorchRunner:
         media: Features | None = None,
         *,
         fresh: bool = False,
-        adapter: Adapter | None = None,
+        adapter: LoadedAdapter | None = None,
     ) -> int | None:
         # This runner shares no computed tokens between sequences.
         self._reserved[identifier] = 0

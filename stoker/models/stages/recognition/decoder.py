@@ -64,7 +64,7 @@ class DecodingResult:
     language: int = -1
 
 
-class Decoder:
+class WindowDecoder:
     """Decodes windows with one model's configurations."""
 
     def __init__(self, config: Any, own: Any) -> None:

@@ -55,7 +55,7 @@ class WhisperSteps:
         tokens = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)
         memory = [torch.zeros(_BATCH, heads, positions, size) for _ in range(2 * layers)]
         past = [torch.zeros(_BATCH, heads, _PAST, size) for _ in range(2 * layers)]
-        decoder = library.convert_model(_Step(model), example_input=(tokens, memory, past))
+        decoder = library.convert_model(_DecoderStep(model), example_input=(tokens, memory, past))
         names = ["tokens", *(_memory(at) for at in range(2 * layers))]
         make_stateful(decoder, names, layers, heads, size)
         library.save_model(decoder, folder / _DECODER, compress_to_fp16=False)
@@ -108,7 +108,7 @@ class _Encoder(torch.nn.Module):
         return tuple(parts)
 
 
-class _Step(torch.nn.Module):
+class _DecoderStep(torch.nn.Module):
     """Step of the decoder that reads tokens, with all keys and values as plain inputs and
     outputs.
     """

@@ -41,11 +41,11 @@ class WhisperStages(RecognitionStages):
     takes = ("language", "prompt", "temperature", "logprobs", "words", "translate")
 
     def attach(self, model: Any) -> None:
-        from stoker.models.stages.recognition.decoder import Decoder
+        from stoker.models.stages.recognition.decoder import WindowDecoder
 
         super().attach(model)
         generation_config = model.generation_config
-        self._decoder = Decoder(model.config, generation_config)
+        self._decoder = WindowDecoder(model.config, generation_config)
         self._own: Any = generation_config
         languages: dict[str, int] = getattr(generation_config, "lang_to_id", None) or {}
         # English-only models list the languages of their tokenizer's origin, which they do not

@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from stoker.platform.jobs.runner import Runner
+from stoker.platform.jobs.runner import JobRunner
 from stoker.platform.web.context import Platform, part
 from stoker.registry.hub.client import Hub
 
@@ -9,7 +9,7 @@ from stoker.registry.hub.client import Hub
 @dataclass(frozen=True, kw_only=True)
 class ImportContext(Platform):
     hub: Hub
-    jobs: Runner[Any, Any]
+    jobs: JobRunner[Any, Any]
 
 
 ContextDep = Annotated[ImportContext, part(ImportContext)]

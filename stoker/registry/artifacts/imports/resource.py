@@ -1,7 +1,7 @@
 """Imports from a hub as a resource."""
 
-from stoker.platform.jobs.runner import Runner
-from stoker.platform.parts import Parts
+from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import JobQueue, Resource
 from stoker.platform.web.context import Platform
 from stoker.registry.artifacts.imports.context import ImportContext
@@ -18,7 +18,7 @@ the same point.
 """
 
 
-def _context(parts: Parts) -> ImportContext:
+def _context(parts: ServerParts) -> ImportContext:
     platform = parts.get(Platform)
     settings = platform.settings
     return ImportContext(
@@ -28,7 +28,7 @@ def _context(parts: Parts) -> ImportContext:
             token=settings.hub_token.get_secret_value() if settings.hub_token else None,
             private_hosts=settings.hub_private_hosts,
         ),
-        jobs=Runner(
+        jobs=JobRunner(
             platform.database,
             lease_s=settings.job_lease_s,
             at_once=AT_ONCE,

@@ -24,7 +24,7 @@ from stoker.registry.artifacts import service as artifacts
 from stoker.registry.artifacts.imports import repository
 from stoker.registry.artifacts.imports.context import ImportContext
 from stoker.registry.artifacts.imports.digesting import Digest, Reading
-from stoker.registry.artifacts.message import Address, ContentRange, Message
+from stoker.registry.artifacts.message import Address, ContentRange, UploadBody
 from stoker.registry.hub.client import HubFile
 from stoker.runtime.interface import OnProgress
 from stoker.store.blobs import PartOfFile
@@ -54,7 +54,7 @@ class _Piece:
 
 
 class ImportJob:
-    """The job `Kind` for imports."""
+    """The `JobKind` of imports."""
 
     table = Import
 
@@ -206,7 +206,7 @@ class _Fetching:
             content_range = (
                 ContentRange(piece.start, piece.end, file.size) if piece.length else None
             )
-            message = Message(
+            message = UploadBody(
                 chunks=self._told(piece, chunks),
                 length=piece.length,
                 range=content_range,

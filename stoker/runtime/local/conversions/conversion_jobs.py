@@ -14,10 +14,10 @@ from stoker.base.errors import CapacityError
 from stoker.base.ids import Prefix, new_id
 from stoker.base.media_limits import MediaLimits
 from stoker.runtime.amounts import in_words
-from stoker.runtime.local.conversions.trials import Trials
+from stoker.runtime.local.conversions.trials import TrialVerdicts
 from stoker.runtime.local.memory.budget import Need
-from stoker.runtime.local.memory.candidates import Candidate
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.candidates import EvictionCandidate
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.machine import computed, own_bytes
 from stoker.runtime.local.processes.memory_watchdog import ALWAYS_TIMES, AT_ONCE_BYTES
@@ -25,7 +25,7 @@ from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import Cell, Conversion, Execution, Trial, WeightFormat, sign_of
+from stoker.wire.protocol import Cell, Conversion, ConversionTrial, Execution, WeightFormat, sign_of
 
 log = logging.getLogger(__name__)
 
@@ -83,13 +83,13 @@ class ConversionJobs:
         self,
         host: EngineHost,
         cells: Sandboxes,
-        trials: Trials,
+        trials: TrialVerdicts,
         *,
         log_path: Path,
         media: MediaLimits,
         threads: int,
         limits: Limits,
-        memory: Memory,
+        memory: MemoryAllocator,
         on_given_up: OnGivenUp,
         on_rejected: OnRejected,
         clock: Callable[[], float],
@@ -172,7 +172,7 @@ class ConversionJobs:
             extra={"deployment": spec.id, "precision": execution.precision},
         )
         self._host.try_out(
-            Trial(
+            ConversionTrial(
                 id=job.id,
                 pipeline=spec.pipeline,
                 model_dir=str(model_dir),
@@ -195,10 +195,10 @@ class ConversionJobs:
             path: why for path, why in self._given_up.items() if folder not in path.parents
         }
 
-    def evictable(self) -> list[Candidate]:
+    def evictable(self) -> list[EvictionCandidate]:
         """Returns the running job as a cold model of its account that was never used."""
         job = self._job
-        return [Candidate(job.id, is_warm=False, since=-math.inf)] if job else []
+        return [EvictionCandidate(job.id, is_warm=False, since=-math.inf)] if job else []
 
     def evict(self, job_id: str) -> None:
         """Ends the job to free its memory for others. It starts again when memory is available."""

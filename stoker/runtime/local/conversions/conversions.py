@@ -1,8 +1,9 @@
 """Decides which models are converted for OpenVINO, and whether replicas run on a conversion or
 torch.
 
-A conversion depends only on files and libraries. A trial (`Trials`) finds out for each execution
-whether it runs on this machine. The first execution that passed is used, and torch if none did.
+A conversion depends only on files and libraries. A trial (`TrialVerdicts`) finds out for each
+execution whether it runs on this machine. The first execution that passed is used, and torch if
+none did.
 """
 
 import hashlib
@@ -20,9 +21,9 @@ from stoker.models.engines.catalogue import is_conversion, may_convert
 from stoker.models.engines.record import AUTO, INT8
 from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.local.conversions.conversion_jobs import ConversionJobs
-from stoker.runtime.local.conversions.trials import Trials, read_bounded
-from stoker.runtime.local.memory.candidates import Candidate
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.conversions.trials import TrialVerdicts, read_bounded
+from stoker.runtime.local.memory.candidates import EvictionCandidate
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.sandboxes import Sandboxes
@@ -72,12 +73,12 @@ class Conversions:
     media: MediaLimits
     threads: int
     limits: Limits
-    memory: Memory
+    memory: MemoryAllocator
     on_quarantined: OnQuarantined
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._trials = Trials(self.threads)
+        self._trials = TrialVerdicts(self.threads)
         self._jobs = ConversionJobs(
             self.host,
             self.cells,
@@ -171,23 +172,23 @@ class Conversions:
                     spec, model_dir, folder, _weight_format(spec), in_int8=spec.dtype == INT8
                 )
         if not _exportable(folder):
-            # Do not ask again.
-            replica.convertible = not self._why_not_converted(folder)
+            if self._why_not_converted(folder):
+                replica.forbid_conversion()
             return
         for execution in self._executions(spec, folder):
             if self._why_not(execution):
                 continue
             verdict = self._trials.verdict(execution)
             if verdict is None and self._jobs.given_up(self._trials.path(execution)) is not None:
-                replica.convertible = False
+                replica.forbid_conversion()
             elif verdict is None:
                 self._jobs.try_out(spec, model_dir, execution)
             elif self._is_worth_it(spec, verdict.speedup):
                 replica.adopt(execution)
             else:
-                replica.convertible = False
+                replica.forbid_conversion()
             return
-        replica.convertible = False
+        replica.forbid_conversion()
 
     def quarantine(self, execution: Execution, reason: str) -> str:
         """Excludes the execution for later replicas. Returns a message that says so."""
@@ -228,9 +229,9 @@ class Conversions:
         """
         self._jobs.exited(process_id, status)
 
-    # --- memory (see `Background`) ---
+    # --- memory (see `BackgroundWork`) ---
 
-    def evictable(self) -> Iterable[Candidate]:
+    def evictable(self) -> Iterable[EvictionCandidate]:
         return self._jobs.evictable()
 
     def evict(self, job_id: str) -> None:

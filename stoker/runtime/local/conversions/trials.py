@@ -24,7 +24,7 @@ loop.
 _decode = msgspec.json.Decoder(TrialVerdict).decode
 
 
-class Trials:
+class TrialVerdicts:
     """Trial verdicts. They are stored in the folder of the conversion and deleted with it."""
 
     def __init__(self, threads: int) -> None:

@@ -1,7 +1,7 @@
 """Budget of bytes and the claims on it, for the machine's memory or one GPU's memory.
 
 A budget knows the free space, the reservations of `hot` deployments and the evictions for a claim.
-`Memory` decides the order of claims and the share of several budgets that a replica gets.
+`MemoryAllocator` decides the order of claims and the share of several budgets that a replica gets.
 """
 
 import time
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
-from stoker.runtime.local.memory.candidates import Candidate, Candidates
+from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
 from stoker.runtime.local.memory.devices import Device
 
 LENT_IDLE_S = 30.0
@@ -226,7 +226,7 @@ class Budget:
         wanted_by: Collection[str],
         is_patient: bool,
         beside: Collection[str] = (),
-    ) -> list[Candidate] | None:
+    ) -> list[EvictionCandidate] | None:
         """Returns the replicas to evict for a claim. None if evicting all of them is not enough.
 
         Args:
@@ -235,7 +235,7 @@ class Budget:
             is_patient: the claim has waited so long that working replicas are drained for it.
             beside: replicas that are evicted anyway.
         """
-        chosen: list[Candidate] = []
+        chosen: list[EvictionCandidate] = []
         for candidate in self._evictable(need, wanted_by, is_patient=is_patient):
             if missing <= 0:
                 break
@@ -244,7 +244,7 @@ class Budget:
                 missing -= self._size(candidate)
         if missing > 0:
             return None
-        victims: list[Candidate] = []
+        victims: list[EvictionCandidate] = []
         for candidate in reversed(chosen):
             if missing + self._size(candidate) <= 0:
                 missing += self._size(candidate)
@@ -257,10 +257,10 @@ class Budget:
         """Bytes held beyond the total, because replicas may grow. 0 or less means none."""
         return self.held - self.leaving - self.total
 
-    def surplus(self, wanted_by: Collection[str]) -> list[Candidate]:
+    def surplus(self, wanted_by: Collection[str]) -> list[EvictionCandidate]:
         """Returns the idle replicas to evict until the rest fits again."""
         excess = self.excess
-        victims: list[Candidate] = []
+        victims: list[EvictionCandidate] = []
         idle = [replica for replica in self._here(self._candidates.idle()) if not replica.is_hot]
         for candidate in self._in_order(idle, wanted_by):
             if excess <= 0:
@@ -271,7 +271,7 @@ class Budget:
 
     def _evictable(
         self, need: Need, wanted_by: Collection[str], *, is_patient: bool
-    ) -> list[Candidate]:
+    ) -> list[EvictionCandidate]:
         """Returns the replicas that may be evicted for a claim, in order."""
         idle = self._here(self._candidates.idle())
         if self.is_lent(need):
@@ -299,14 +299,14 @@ class Budget:
         return evictable
 
     def _lent_to_others(
-        self, need: Need, hot: list[Candidate], wanted_by: Collection[str]
-    ) -> list[Candidate]:
+        self, need: Need, hot: list[EvictionCandidate], wanted_by: Collection[str]
+    ) -> list[EvictionCandidate]:
         """Returns the idle `hot` replicas on lent memory that is due to the waiting account."""
         has = self.by_account().get(need.account, 0)
         if has + need.size > self._fair_share(wanted_by):
             return []
         lent = {account: size - self._hot_share for account, size in self._hot_held().items()}
-        lent_candidates: list[Candidate] = []
+        lent_candidates: list[EvictionCandidate] = []
         for candidate in self._in_order(hot, wanted_by):
             account = self._account(candidate)
             if account != need.account and lent.get(account, 0) > 0:
@@ -315,14 +315,14 @@ class Budget:
         return lent_candidates
 
     def _in_order(
-        self, candidates: Iterable[Candidate], wanted_by: Collection[str]
-    ) -> list[Candidate]:
+        self, candidates: Iterable[EvictionCandidate], wanted_by: Collection[str]
+    ) -> list[EvictionCandidate]:
         """Sorts candidates by the order of eviction."""
         remaining = sorted(candidates, key=_eviction_order)
         has = self.by_account()
         if len(has) < 2:
             return remaining
-        fair, ordered = self._fair_share(wanted_by), list[Candidate]()
+        fair, ordered = self._fair_share(wanted_by), list[EvictionCandidate]()
         while remaining:
             # Among accounts with the same excess over their share, the order above decides.
             chosen = max(
@@ -340,15 +340,15 @@ class Budget:
         accounts |= set(wanted_by) | set(self._owners.values())
         return self.total // max(1, len(accounts))
 
-    def _here(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def _here(self, candidates: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
         """Returns the candidates that hold memory of this budget."""
         return [candidate for candidate in candidates if self._size(candidate)]
 
-    def _size(self, candidate: Candidate) -> int:
+    def _size(self, candidate: EvictionCandidate) -> int:
         claim = self._claims.get(candidate.replica_id)
         return claim.size if claim and not claim.is_ending else 0
 
-    def _account(self, candidate: Candidate) -> str:
+    def _account(self, candidate: EvictionCandidate) -> str:
         claim = self._claims.get(candidate.replica_id)
         return claim.account if claim else ""
 
@@ -397,5 +397,5 @@ class Budget:
         return unavailable
 
 
-def _eviction_order(candidate: Candidate) -> tuple[bool, float]:
+def _eviction_order(candidate: EvictionCandidate) -> tuple[bool, float]:
     return candidate.is_warm, candidate.since

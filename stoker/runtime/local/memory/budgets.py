@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.local.memory.budget import Budget
-from stoker.runtime.local.memory.candidates import Candidate, Candidates
+from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
 from stoker.runtime.local.memory.devices import Device
-from stoker.runtime.local.memory.waiting import Asked, Line, Waiter
+from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 
 WantedBy = Callable[[Budget], Collection[str]]
 """Returns the accounts that wait for a budget."""
 
 
-class Plan(NamedTuple):
+class EvictionPlan(NamedTuple):
     books: list[Budget]
     """Budgets that a claim waits for."""
-    victims: list[Candidate]
+    victims: list[EvictionCandidate]
     """Replicas to evict for the missing bytes. Empty if evictions are not enough."""
 
 
@@ -65,7 +65,7 @@ class Budgets:
 
     # --- capacity ---
 
-    def eligible(self, asked: Asked) -> list[Budget]:
+    def eligible(self, asked: MemoryNeed) -> list[Budget]:
         """Returns the present devices that a claim may use."""
         if asked.wanted is None:
             return []
@@ -76,7 +76,7 @@ class Budgets:
             if book.total and book.device and index in (None, book.device.index)
         ]
 
-    def possible(self, asked: Asked) -> Asked:
+    def possible(self, asked: MemoryNeed) -> MemoryNeed:
         """Returns the claim, without devices if they are optional and it can never fit on them.
 
         Raises `CapacityError` if it can never fit.
@@ -84,7 +84,7 @@ class Budgets:
         self.main.check(asked.need)
         device_need = asked.wanted
         if device_need is None or not self.devices:
-            return Asked(asked.need)
+            return MemoryNeed(asked.need)
         places, refused = self.eligible(asked), list[CapacityError]()
         for book in sorted(places, key=asked.room):
             try:
@@ -94,7 +94,7 @@ class Budgets:
         if len(places) - len(refused) >= device_need.count:
             return asked
         if device_need.is_optional:
-            return Asked(asked.need)
+            return MemoryNeed(asked.need)
         if refused:
             # The error of the device with most room.
             raise refused[-1]
@@ -107,7 +107,7 @@ class Budgets:
             retry_after_s=60,
         )
 
-    def places(self, asked: Asked, line: Line) -> list[Budget] | None:
+    def places(self, asked: MemoryNeed, line: Line) -> list[Budget] | None:
         """Returns the devices that a claim can get now, in addition to its memory. None means that
         it has to wait.
         """
@@ -120,18 +120,18 @@ class Budgets:
         count = asked.wanted.count
         return places[:count] if len(places) >= count else None
 
-    def is_vain(self, asked: Asked, line: Line) -> bool:
+    def is_vain(self, asked: MemoryNeed, line: Line) -> bool:
         """Returns True if earlier claims wait for every budget that a claim may use."""
         return line.is_short(self.main) and all(
             line.is_short(book) for book in self.eligible(asked)
         )
 
-    def plan(self, waiter: Waiter, line: Line, wanted_by: WantedBy) -> Plan:
+    def plan(self, waiter: Waiter, line: Line, wanted_by: WantedBy) -> EvictionPlan:
         """Plans how a claim gets its missing memory. Evicts as little as possible, on the devices
         that need the fewest bytes freed.
         """
         claim = waiter.asked
-        options: list[tuple[tuple[bool, int, int], Budget, list[Candidate]]] = []
+        options: list[tuple[tuple[bool, int, int], Budget, list[EvictionCandidate]]] = []
         for book in self.eligible(claim):
             victims = _victims(waiter, book, line, wanted_by)
             if victims is not None:
@@ -140,22 +140,22 @@ class Budgets:
                 options.append((rank, book, victims))
         count = claim.wanted.count if claim.wanted else 0
         if len(options) < count:
-            return Plan([self.main, *self.eligible(claim)], [])
+            return EvictionPlan([self.main, *self.eligible(claim)], [])
         chosen = sorted(options, key=lambda one: one[0])[:count]
         gone = {one.replica_id: one for *_, victims in chosen for one in victims}
         freed = sum(self.main.size(replica_id) for replica_id in gone)
         more = _victims(waiter, self.main, line, wanted_by, freed=freed, beside=gone)
         books = [self.main, *(book for _, book, _ in chosen)]
-        return Plan(books, [] if more is None else [*gone.values(), *more])
+        return EvictionPlan(books, [] if more is None else [*gone.values(), *more])
 
-    def is_lent(self, asked: Asked) -> bool:
+    def is_lent(self, asked: MemoryNeed) -> bool:
         """Returns True if a `hot` deployment's claim exceeds the share that its account may keep
         hot.
         """
         of_devices = [book.is_lent(asked.of(book)) for book in self.eligible(asked)]
         return self.main.is_lent(asked.need) or (bool(of_devices) and all(of_devices))
 
-    def shortage(self, asked: Asked) -> str:
+    def shortage(self, asked: MemoryNeed) -> str:
         """Returns why a claim waits, in words."""
         places = self.eligible(asked)
         if places and asked.need.size <= asked.room(self.main):
@@ -165,7 +165,7 @@ class Budgets:
 
     # --- reservations ---
 
-    def kept(self, asked: Asked, replicas: int) -> dict[Budget, int]:
+    def kept(self, asked: MemoryNeed, replicas: int) -> dict[Budget, int]:
         """Chooses the devices that reserve memory for `replicas` replicas of a deployment. Prefers
         devices that already reserve it, then those with the least reserved for others.
         """
@@ -210,7 +210,7 @@ class Shares:
             self._devices.get(account, 0) / self._most,
         )
 
-    def add(self, asked: Asked) -> None:
+    def add(self, asked: MemoryNeed) -> None:
         """Counts a claim as if it were granted."""
         account = asked.need.account
         self._main[account] = self._main.get(account, 0) + asked.need.size
@@ -228,7 +228,7 @@ def _victims(
     *,
     freed: int = 0,
     beside: Collection[str] = (),
-) -> list[Candidate] | None:
+) -> list[EvictionCandidate] | None:
     """Returns the replicas to evict for a claim on a budget. None if the claim cannot be met there
     now.
 
@@ -249,7 +249,7 @@ def _victims(
     )
 
 
-def _is_elsewhere(asked: Asked, book: Budget) -> bool:
+def _is_elsewhere(asked: MemoryNeed, book: Budget) -> bool:
     """Returns True if a budget reserves nothing for one more replica of the deployment."""
     return book.unclaimed(asked.need.deployment_id) < asked.of(book).size
 

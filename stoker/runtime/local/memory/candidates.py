@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
-class Candidate:
+class EvictionCandidate:
     """A ready replica that may be evicted for others."""
 
     replica_id: str
@@ -22,9 +22,9 @@ class Candidate:
 class Candidates(Protocol):
     """Replicas of the runtime that may be evicted."""
 
-    def idle(self) -> Iterable[Candidate]: ...
+    def idle(self) -> Iterable[EvictionCandidate]: ...
 
-    def working(self) -> Iterable[Candidate]:
+    def working(self) -> Iterable[EvictionCandidate]:
         """Returns working replicas, without those of `hot` deployments."""
         ...
 

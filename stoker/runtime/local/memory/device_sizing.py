@@ -5,7 +5,7 @@ replicas.
 from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
 from stoker.runtime.graphics import graphics_of
-from stoker.runtime.local.memory.devices import Wanted
+from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.specification import DeploymentSpec
 
@@ -34,11 +34,11 @@ class DeviceSizing:
         """
         self._measured: dict[tuple[str, str], int] = {}
 
-    def wanted(self, spec: DeploymentSpec) -> Wanted | None:
+    def wanted(self, spec: DeploymentSpec) -> DeviceNeed | None:
         """Returns the GPU needs of one replica. None if no devices exist or it runs on the CPU."""
         if not self._largest or (graphics := graphics_of(spec)) is None:
             return None
-        return Wanted(
+        return DeviceNeed(
             size=self._known(spec),
             share=environments.gpu_share(self._settings, spec.engine),
             count=graphics.count,

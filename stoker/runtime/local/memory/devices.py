@@ -111,7 +111,7 @@ def _named(rows: Sequence[list[str]], visible: str) -> list[list[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class DeviceNeed:
     """GPU needs of one replica, in addition to the machine's memory."""
 
     size: int = 0

@@ -24,12 +24,12 @@ from collections.abc import Callable, Sequence
 from stoker.base.errors import CapacityError
 from stoker.runtime.local.memory.budget import Budget, Need
 from stoker.runtime.local.memory.budgets import Budgets
-from stoker.runtime.local.memory.candidates import Candidate, Candidates
-from stoker.runtime.local.memory.devices import Device, Wanted
-from stoker.runtime.local.memory.waiting import Asked, Line, Waiter
+from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
+from stoker.runtime.local.memory.devices import Device, DeviceNeed
+from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 
 
-class Memory:
+class MemoryAllocator:
     """Memory of the machine and its devices. All methods run on the event loop."""
 
     def __init__(
@@ -85,21 +85,21 @@ class Memory:
             if book.device and book.has(replica_id)
         ]
 
-    def has_room(self, need: Need, wanted: Wanted | None = None) -> bool:
+    def has_room(self, need: Need, wanted: DeviceNeed | None = None) -> bool:
         """Returns True if a replica would fit without an eviction."""
         try:
-            claim = self._budgets.possible(Asked(need, wanted))
+            claim = self._budgets.possible(MemoryNeed(need, wanted))
         except CapacityError:
             return False
         return self._budgets.places(claim, Line(self._clock())) is not None
 
-    def shortage(self, need: Need, wanted: Wanted | None = None) -> str:
+    def shortage(self, need: Need, wanted: DeviceNeed | None = None) -> str:
         """Returns why a deployment's claim waits, in words."""
-        return self._budgets.shortage(Asked(need, wanted))
+        return self._budgets.shortage(MemoryNeed(need, wanted))
 
     # --- reservations ---
 
-    def reserve(self, need: Need, wanted: Wanted | None = None, replicas: int = 1) -> None:
+    def reserve(self, need: Need, wanted: DeviceNeed | None = None, replicas: int = 1) -> None:
         """Reserves memory for a `hot` deployment, whether it is loaded or not.
 
         Args:
@@ -109,7 +109,7 @@ class Memory:
         self.main.reserve(need)
         try:
             reserved_by_book = self._budgets.kept(
-                self._budgets.possible(Asked(need, wanted)), replicas
+                self._budgets.possible(MemoryNeed(need, wanted)), replicas
             )
         except CapacityError:
             # The need was checked before, so a device may have disappeared since.
@@ -126,7 +126,7 @@ class Memory:
             self.settle()
 
     def check_hot(
-        self, need: Need, wanted: Wanted | None = None, replicas: int = 1, *, is_alone: bool
+        self, need: Need, wanted: DeviceNeed | None = None, replicas: int = 1, *, is_alone: bool
     ) -> None:
         """Raises `CapacityError` if the memory cannot be reserved for a deployment of the account.
 
@@ -134,18 +134,20 @@ class Memory:
             is_alone: no other account has deployments.
         """
         self.main.check_hot(need, is_alone=is_alone)
-        reserved_by_book = self._budgets.kept(self._budgets.possible(Asked(need, wanted)), replicas)
+        reserved_by_book = self._budgets.kept(
+            self._budgets.possible(MemoryNeed(need, wanted)), replicas
+        )
         for book, size in reserved_by_book.items():
             book.check_hot(Need(need.deployment_id, size, need.account), is_alone=is_alone)
 
     # --- claims ---
 
-    async def claim(self, replica_id: str, need: Need, wanted: Wanted | None = None) -> None:
+    async def claim(self, replica_id: str, need: Need, wanted: DeviceNeed | None = None) -> None:
         """Waits until the claim of a replica is granted, and evicts others for it.
 
         Raises `CapacityError` if it can never fit.
         """
-        claim = self._budgets.possible(Asked(need, wanted))
+        claim = self._budgets.possible(MemoryNeed(need, wanted))
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = Waiter(replica_id, claim, self._clock(), granted)
         self._waiters.append(waiter)
@@ -160,13 +162,13 @@ class Memory:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-    def take(self, replica_id: str, need: Need, wanted: Wanted | None = None) -> bool:
+    def take(self, replica_id: str, need: Need, wanted: DeviceNeed | None = None) -> bool:
         """Claims free memory without overtaking a waiting claim. Returns False if not enough is
         free.
 
         Raises `CapacityError` if the claim can never fit.
         """
-        claim = self._budgets.possible(Asked(need, wanted))
+        claim = self._budgets.possible(MemoryNeed(need, wanted))
         places = None if self._waiters else self._budgets.places(claim, Line(self._clock()))
         if places is None:
             return False
@@ -260,10 +262,10 @@ class Memory:
         self._waiters.remove(waiter)
         waiter.granted.set_result(None)
 
-    def _enter(self, replica_id: str, asked: Asked, places: Sequence[Budget]) -> None:
+    def _enter(self, replica_id: str, asked: MemoryNeed, places: Sequence[Budget]) -> None:
         for book in (self.main, *places):
             book.enter(replica_id, asked.of(book))
 
-    def _evict(self, candidate: Candidate) -> None:
+    def _evict(self, candidate: EvictionCandidate) -> None:
         self.ending(candidate.replica_id)
         self._candidates.evict(candidate.replica_id)

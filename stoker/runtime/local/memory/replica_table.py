@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from stoker.runtime.local.memory.candidates import Candidate
+from stoker.runtime.local.memory.candidates import EvictionCandidate
 from stoker.runtime.observed import Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.handle import ReplicaHandle
@@ -32,10 +32,10 @@ class Resident:
     """Maximum bytes of the replica's own folder. None if not determined yet."""
 
 
-class Background(Protocol):
+class BackgroundWork(Protocol):
     """Work that holds memory and may be postponed."""
 
-    def evictable(self) -> Iterable[Candidate]: ...
+    def evictable(self) -> Iterable[EvictionCandidate]: ...
 
     def evict(self, job_id: str) -> None: ...
 
@@ -43,19 +43,19 @@ class Background(Protocol):
 class ReplicaTable(dict[str, Resident]):
     """Maps replica ids to residents. Provides the `Candidates` of the memory's budget."""
 
-    background: Background | None = None
+    background: BackgroundWork | None = None
     """Background work that may be evicted for replicas."""
 
-    def idle(self) -> Iterable[Candidate]:
+    def idle(self) -> Iterable[EvictionCandidate]:
         background_work = self.background.evictable() if self.background else ()
         return [
             *background_work,
             *self._idle(),
         ]
 
-    def _idle(self) -> Iterable[Candidate]:
+    def _idle(self) -> Iterable[EvictionCandidate]:
         return [
-            Candidate(
+            EvictionCandidate(
                 resident.replica.id,
                 _is_warm(resident.pool.spec),
                 resident.replica.last_used,
@@ -65,9 +65,11 @@ class ReplicaTable(dict[str, Resident]):
             if resident.pool.is_idle(resident.replica)
         ]
 
-    def working(self) -> Iterable[Candidate]:
+    def working(self) -> Iterable[EvictionCandidate]:
         return [
-            Candidate(resident.replica.id, _is_warm(resident.pool.spec), resident.replica.ready_at)
+            EvictionCandidate(
+                resident.replica.id, _is_warm(resident.pool.spec), resident.replica.ready_at
+            )
             for resident in self._ready()
             if not resident.pool.is_idle(resident.replica) and not _is_hot(resident.pool.spec)
         ]

@@ -8,7 +8,7 @@ from stoker.runtime.amounts import in_words
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import HEADROOM, DeviceSizing
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.metering import Meter
 from stoker.runtime.pool.deployment_pool import DeploymentPool
@@ -20,7 +20,11 @@ UNKNOWN_BYTES = 512 * MIB
 
 class Sizing:
     def __init__(
-        self, memory: Memory, devices: DeviceSizing, meter: Meter, listener: RuntimeListener
+        self,
+        memory: MemoryAllocator,
+        devices: DeviceSizing,
+        meter: Meter,
+        listener: RuntimeListener,
     ) -> None:
         self._memory = memory
         self._devices = devices

@@ -5,19 +5,19 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from stoker.runtime.local.memory.budget import Budget, Need
-from stoker.runtime.local.memory.devices import Wanted
+from stoker.runtime.local.memory.devices import DeviceNeed
 
 PATIENCE_S = 3.0
 """Seconds that a claim waits before working replicas are drained for it."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class MemoryNeed:
     """Needs of one replica across all budgets."""
 
     need: Need
     """Need of the machine's memory."""
-    wanted: Wanted | None = None
+    wanted: DeviceNeed | None = None
     """Need of the devices. None means none."""
 
     def of(self, book: Budget) -> Need:
@@ -34,7 +34,7 @@ class Asked:
 @dataclass(eq=False)
 class Waiter:
     replica_id: str
-    asked: Asked
+    asked: MemoryNeed
     since: float
     granted: "asyncio.Future[None]"
 
@@ -62,7 +62,7 @@ class Line:
         """Returns True if the claim has waited so long that others are delayed for it."""
         return self._now - waiter.since >= PATIENCE_S
 
-    def lacks(self, asked: Asked, book: Budget) -> int:
+    def lacks(self, asked: MemoryNeed, book: Budget) -> int:
         """Returns the bytes of a budget that a claim lacks. 0 or less means that enough is
         available.
         """

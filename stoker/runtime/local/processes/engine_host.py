@@ -27,7 +27,7 @@ from stoker.wire.host_messages import (
     Signal,
     Try,
 )
-from stoker.wire.protocol import Conversion, ReplicaSpec, Trial
+from stoker.wire.protocol import Conversion, ConversionTrial, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class EngineHost:
         self._pids[job.id] = 0
         self._send(Convert(job))
 
-    def try_out(self, job: Trial) -> None:
+    def try_out(self, job: ConversionTrial) -> None:
         """Tests a converted model. Its end is reported through `on_exit` with the job's id."""
         self._pids[job.id] = 0
         self._send(Try(job))

@@ -15,7 +15,7 @@ from stoker.models.engines import environments
 from stoker.models.llm.engines.memory import most_cache_bytes
 from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.amounts import in_words
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.machine import (
@@ -59,7 +59,7 @@ class MemoryWatchdog:
         self,
         host: EngineHost,
         residents: ReplicaTable,
-        memory: Memory,
+        memory: MemoryAllocator,
         measure: Callable[[int], int | None] = own_bytes,
         *,
         below: Callable[[Collection[int]], Mapping[int, Sequence[int]]] = descendants,

@@ -5,7 +5,7 @@ import contextlib
 import signal
 from pathlib import Path
 
-from stoker.runtime.local.memory.memory import Memory
+from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.memory.sizing import Sizing
 from stoker.runtime.local.processes.engine_host import EngineHost
@@ -13,7 +13,7 @@ from stoker.runtime.local.processes.machine import KernelKills
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.metering import Meter
 from stoker.runtime.pool.deployment_pool import DeploymentPool
-from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.pool.transport import Channel
 from stoker.wire import flight
 from stoker.wire.protocol import ReplicaSpec
@@ -41,7 +41,7 @@ class Processes:
         host: EngineHost,
         cells: Sandboxes,
         residents: ReplicaTable,
-        memory: Memory,
+        memory: MemoryAllocator,
         meter: Meter,
         sizing: Sizing,
     ) -> None:
@@ -58,15 +58,18 @@ class Processes:
         for resident in list(self.residents.values()):
             self._clean_up(resident)
 
-    async def connect(self, replica_id: str, generation: int) -> ReplicaHandle:
+    async def connect(
+        self, replica_id: str, generation: int, callbacks: ReplicaCallbacks
+    ) -> ReplicaHandle:
         """Returns the gateway's handle of a new replica as soon as the host can fork it."""
         await self._host.wait_ready()
         secret = self._cells.new_secret(replica_id)
         return ReplicaHandle(
-            id=replica_id,
+            replica_id=replica_id,
             flight=FlightFile(self._cells.flight_path(replica_id)),
             generation=generation,
             channel=Channel(self._cells.address(replica_id), secret),
+            callbacks=callbacks,
         )
 
     def fork(self, resident: Resident, replica_spec: ReplicaSpec) -> None:

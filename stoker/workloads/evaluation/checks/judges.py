@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.base.errors import InvalidRequestError
 from stoker.base.workers import WorkerDeadlineError, WorkerError, WorkerMemoryError, WorkerPool
-from stoker.workloads.evaluation.checks.questions import Answer, Schemas
+from stoker.workloads.evaluation.checks.questions import CheckSchemas, CompareAnswer
 
 CPU_S = 2.0
 """CPU time in seconds for all schemas of a request, or for one answer. Ordinary ones take
@@ -42,7 +42,7 @@ class Judges:
         """
         if not schemas:
             return
-        question = Schemas(json.dumps([*schemas.values()]).encode())
+        question = CheckSchemas(json.dumps([*schemas.values()]).encode())
         try:
             reasons = await self._ask(account, question)
         except WorkerError as error:
@@ -69,7 +69,7 @@ class Judges:
             return ""
         if len(content) > MOST_BYTES:
             return f"The answer has {len(content)} bytes; a check reads at most {MOST_BYTES}."
-        question = Answer(json.dumps(expect).encode(), content, is_written)
+        question = CompareAnswer(json.dumps(expect).encode(), content, is_written)
         try:
             (difference,) = await self._ask(account, question)
         except WorkerError as error:
@@ -79,7 +79,7 @@ class Judges:
     async def close(self) -> None:
         await self._workers.close()
 
-    async def _ask(self, account: str, question: Schemas | Answer) -> Sequence[str]:
+    async def _ask(self, account: str, question: CheckSchemas | CompareAnswer) -> Sequence[str]:
         """Sends a question to a worker process. Raises `WorkerError`."""
         try:
             return json.loads(await self._workers.ask(account, msgspec.msgpack.encode(question)))

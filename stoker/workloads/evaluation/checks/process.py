@@ -7,13 +7,15 @@ import msgspec
 
 from stoker.base.workers.process import Fetch, serve
 from stoker.workloads.evaluation.checks.expecting import failing, why_no_schema
-from stoker.workloads.evaluation.checks.questions import Answer, Schemas
+from stoker.workloads.evaluation.checks.questions import CheckSchemas, CompareAnswer
 
 
 def answer(question: bytes, _: Fetch) -> bytes:
-    request: Schemas | Answer = msgspec.msgpack.decode(question, type=Schemas | Answer)
+    request: CheckSchemas | CompareAnswer = msgspec.msgpack.decode(
+        question, type=CheckSchemas | CompareAnswer
+    )
     replies: list[str]
-    if isinstance(request, Schemas):
+    if isinstance(request, CheckSchemas):
         schemas: list[Any] = json.loads(request.schemas)
         replies = [why_no_schema(schema) for schema in schemas]
     else:

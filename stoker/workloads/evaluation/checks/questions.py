@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Schemas(msgspec.Struct, frozen=True, tag=True):
+class CheckSchemas(msgspec.Struct, frozen=True, tag=True):
     """Asks which schemas cannot be used. The answer is a list of reasons, empty if all can be
     used.
     """
@@ -12,7 +12,7 @@ class Schemas(msgspec.Struct, frozen=True, tag=True):
     """List of schemas as JSON."""
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True):
+class CompareAnswer(msgspec.Struct, frozen=True, tag=True):
     """Asks how an answer differs from its expectations. The answer is a list of one text."""
 
     expect: bytes

@@ -1,7 +1,7 @@
 """Checks of deployments as a resource."""
 
 from stoker.inference.calls import Calls
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource
 from stoker.platform.web.context import Platform
 from stoker.workloads.evaluation.checks.context import CheckContext
@@ -9,11 +9,11 @@ from stoker.workloads.evaluation.checks.endpoints import router
 from stoker.workloads.evaluation.checks.judges import Judges
 
 
-def _judges(_parts: Parts) -> Judges:
+def _judges(_parts: ServerParts) -> Judges:
     return Judges()
 
 
-def _context(parts: Parts) -> CheckContext:
+def _context(parts: ServerParts) -> CheckContext:
     return CheckContext(
         **vars(parts.get(Platform)), calls=parts.get(Calls), judges=parts.get(Judges)
     )

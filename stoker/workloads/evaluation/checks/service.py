@@ -11,9 +11,9 @@ from stoker.base.errors import ConflictError, NotFoundError, StokerError
 from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.models.tasks.registry import GENERATING
 from stoker.platform.quotas.limits import Quota
-from stoker.platform.quotas.service import Quotas
+from stoker.platform.quotas.service import QuotaService
 from stoker.registry.deployments import service as deployments
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.checks import DeploymentChecks
@@ -47,7 +47,7 @@ def schemas_of(given: Sequence[schemas.Check]) -> dict[str, dict[str, Any]]:
 
 async def put(
     session: Session,
-    quotas: Quotas,
+    quotas: QuotaService,
     account_id: str,
     deployment_id: str,
     given: Sequence[schemas.Check],
@@ -112,7 +112,7 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
 
 
 async def results_of(
-    inside: InternalClient, judges: Judges, entry: Entry, given: Sequence[schemas.Check]
+    inside: InternalClient, judges: Judges, entry: DirectoryEntry, given: Sequence[schemas.Check]
 ) -> list[schemas.Result]:
     """Returns the results of checks, in their order."""
     places = asyncio.Semaphore(AT_ONCE)
@@ -125,7 +125,7 @@ async def results_of(
 
 
 async def _result(
-    inside: InternalClient, judges: Judges, entry: Entry, one: schemas.Check
+    inside: InternalClient, judges: Judges, entry: DirectoryEntry, one: schemas.Check
 ) -> schemas.Result:
     pipeline = entry.pipeline
     (request,) = examples.prepared(pipeline, [one.request])

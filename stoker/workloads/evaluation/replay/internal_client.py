@@ -11,7 +11,7 @@ from stoker.inference.operation import WholeAnswer
 from stoker.inference.registry import OPERATIONS
 from stoker.inference.session import CallSession
 from stoker.platform.web.principal import Principal, Scope
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 
 
 class InternalClient:
@@ -22,7 +22,7 @@ class InternalClient:
         version_id: the version that is called, regardless of the deployment's traffic.
     """
 
-    def __init__(self, calls: Calls, entry: Entry, version_id: str) -> None:
+    def __init__(self, calls: Calls, entry: DirectoryEntry, version_id: str) -> None:
         self._calls, self._entry = calls.of_version(entry, version_id)
         self._caller = Principal("", "", Scope.ACCOUNT, entry.account_id, frozenset())
 

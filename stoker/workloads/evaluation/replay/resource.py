@@ -1,11 +1,11 @@
 """Comparison of answers, for trials and mirrors."""
 
-from stoker.platform.parts import Parts
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource
 from stoker.workloads.evaluation.replay.comparer import Comparer
 
 
-def _comparer(_parts: Parts) -> Comparer:
+def _comparer(_parts: ServerParts) -> Comparer:
     return Comparer()
 
 

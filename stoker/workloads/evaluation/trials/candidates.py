@@ -27,7 +27,7 @@ _WEIGHT_FORMAT = "weight_format"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TrialCandidate:
     engine: str
     dtype: str
     weight_format: str | None = None
@@ -46,7 +46,7 @@ def candidates(
     *,
     only_engines: Collection[str] | None,
     only_dtypes: Collection[str] | None,
-) -> list[Candidate]:
+) -> list[TrialCandidate]:
     """Returns the candidates of a deployment. The reference for comparison comes first.
 
     Raises `InvalidRequestError` for an engine that does not serve the deployment's pipeline.
@@ -66,23 +66,23 @@ def candidates(
         if _is_wanted(way, only_engines, only_dtypes)
     ]
     plain = [name for name in served if not ENGINES[name].converts and not _lacks(settings, name)]
-    reference = Candidate(plain[0], REFERENCE) if plain else None
+    reference = TrialCandidate(plain[0], REFERENCE) if plain else None
     return [*([reference] if reference else []), *(way for way in ways if way != reference)]
 
 
-def _of(settings: Settings, record: EngineRecord, row: Deployment) -> Iterator[Candidate]:
+def _of(settings: Settings, record: EngineRecord, row: Deployment) -> Iterator[TrialCandidate]:
     if _lacks(settings, record.name):
         # Listed once, to report that the engine is unavailable.
-        yield Candidate(record.name, AUTO)
+        yield TrialCandidate(record.name, AUTO)
         return
     kind = SERVED[row.pipeline].kind
     for dtype in record.serves[kind]:
-        yield Candidate(record.name, dtype)
+        yield TrialCandidate(record.name, dtype)
     options = record.options
     if options and kind in options.kinds and _WEIGHT_FORMAT in options.model.model_fields:
         for weight_format in get_args(WeightFormat):
             if not options.narrowed(_WEIGHT_FORMAT, weight_format, kind):
-                yield Candidate(record.name, AUTO, weight_format)
+                yield TrialCandidate(record.name, AUTO, weight_format)
 
 
 def _lacks(settings: Settings, name: str) -> bool:
@@ -91,7 +91,7 @@ def _lacks(settings: Settings, name: str) -> bool:
 
 
 def _is_wanted(
-    one: Candidate, only_engines: Collection[str] | None, only_dtypes: Collection[str] | None
+    one: TrialCandidate, only_engines: Collection[str] | None, only_dtypes: Collection[str] | None
 ) -> bool:
     if only_engines is not None and one.engine not in only_engines:
         return False
@@ -100,7 +100,7 @@ def _is_wanted(
     return one.dtype in only_dtypes
 
 
-def why_not(settings: Settings, row: Deployment, candidate: Candidate) -> str | None:
+def why_not(settings: Settings, row: Deployment, candidate: TrialCandidate) -> str | None:
     """Returns why the server cannot run a deployment this way, or None if it can be tried."""
     changed = Deployment(pipeline=row.pipeline, device=row.device, **candidate.applied(row))
     try:

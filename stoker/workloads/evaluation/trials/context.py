@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stoker.inference.calls import Calls
-from stoker.platform.jobs.runner import Runner
+from stoker.platform.jobs.runner import JobRunner
 from stoker.platform.web.context import Platform, part
 from stoker.workloads.evaluation.replay.comparer import Comparer
 
@@ -11,7 +11,7 @@ from stoker.workloads.evaluation.replay.comparer import Comparer
 class TrialContext(Platform):
     calls: Calls
     comparer: Comparer
-    jobs: Runner[Any, Any]
+    jobs: JobRunner[Any, Any]
 
 
 ContextDep = Annotated[TrialContext, part(TrialContext)]

@@ -18,7 +18,7 @@ from stoker.base.ids import Prefix, new_id
 from stoker.inference.calls import Calls
 from stoker.inference.registry import OPERATIONS
 from stoker.models.engines.catalogue import ENGINES
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.observed import Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.workloads.evaluation.replay.comparer import Comparer
@@ -59,7 +59,7 @@ class Subject:
     """The deployment and examples of a trial."""
 
     trial_id: str
-    entry: Entry
+    entry: DirectoryEntry
     """Entry of the deployment."""
     path: str
     examples: list[Mapping[str, Any]]

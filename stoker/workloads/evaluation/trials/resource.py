@@ -1,8 +1,8 @@
 """Trials of deployments as a resource."""
 
 from stoker.inference.calls import Calls
-from stoker.platform.jobs.runner import Runner
-from stoker.platform.parts import Parts
+from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.parts import ServerParts
 from stoker.platform.resource import JobQueue, Resource
 from stoker.platform.web.context import Platform
 from stoker.store.tables.trials import Trial
@@ -12,7 +12,7 @@ from stoker.workloads.evaluation.trials.endpoints import router
 from stoker.workloads.evaluation.trials.service import TrialJob
 
 
-def _context(parts: Parts) -> TrialContext:
+def _context(parts: ServerParts) -> TrialContext:
     platform = parts.get(Platform)
     lease_s = platform.settings.job_lease_s
     return TrialContext(
@@ -20,7 +20,7 @@ def _context(parts: Parts) -> TrialContext:
         calls=parts.get(Calls),
         comparer=parts.get(Comparer),
         # Only one at a time, because concurrent trials would distort each other's measurements.
-        jobs=Runner(platform.database, lease_s=lease_s, at_once=1, share=lambda _: 1),
+        jobs=JobRunner(platform.database, lease_s=lease_s, at_once=1, share=lambda _: 1),
     )
 
 

@@ -15,7 +15,7 @@ from stoker.platform.jobs import repository as jobs
 from stoker.platform.jobs.kind import Outcome, YieldedError
 from stoker.registry.deployments import adapters, estimates, versions
 from stoker.registry.deployments import service as deployments
-from stoker.registry.deployments.directory import Entry
+from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.registry.deployments.estimates import SourceFolder
 from stoker.registry.deployments.specs import spec_of
 from stoker.runtime.interface import OnProgress
@@ -27,7 +27,7 @@ from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.trials import Trial
 from stoker.workloads.evaluation.replay import examples
 from stoker.workloads.evaluation.trials import measuring, repository, schemas
-from stoker.workloads.evaluation.trials.candidates import Candidate, candidates, why_not
+from stoker.workloads.evaluation.trials.candidates import TrialCandidate, candidates, why_not
 from stoker.workloads.evaluation.trials.context import TrialContext
 from stoker.workloads.evaluation.trials.measuring import NotRunError, Subject, TrialConfiguration
 from stoker.workloads.evaluation.trials.schemas import Row, RowStatus
@@ -107,7 +107,7 @@ async def get(session: Session, account_id: str, deployment_id: str, trial_id: s
 
 
 class TrialJob:
-    """The `Kind` of the jobs that are trials."""
+    """The `JobKind` of trials."""
 
     table = Trial
 
@@ -147,7 +147,7 @@ class TrialJob:
 
     async def _ways(
         self, row: Trial
-    ) -> "tuple[Deployment, list[tuple[Candidate, DeploymentSpec]]]":
+    ) -> "tuple[Deployment, list[tuple[TrialCandidate, DeploymentSpec]]]":
         context = self._context
         async with context.database.reading() as session:
             deployment = await deployments.get(session, row.account_id, row.deployment_id)
@@ -160,7 +160,7 @@ class TrialJob:
                 (way, await _spec(session, deployment, way, folder)) for way in ways
             ]
 
-    def _subject(self, row: Trial, entry: Entry) -> Subject:
+    def _subject(self, row: Trial, entry: DirectoryEntry) -> Subject:
         directory = self._context.calls.directory
         return Subject(
             trial_id=row.id,
@@ -172,7 +172,7 @@ class TrialJob:
         )
 
     async def _measured(
-        self, deployment: Deployment, subject: Subject, way: Candidate, spec: DeploymentSpec
+        self, deployment: Deployment, subject: Subject, way: TrialCandidate, spec: DeploymentSpec
     ) -> tuple[Row, list[bytes] | None]:
         """Returns a row, with the answers if it has any."""
 
@@ -210,12 +210,12 @@ class TrialJob:
         """Does nothing: no other data exists."""
 
 
-def _way_of(row: Mapping[str, Any]) -> Candidate:
-    return Candidate(row["engine"], row["dtype"], row["weight_format"])
+def _way_of(row: Mapping[str, Any]) -> TrialCandidate:
+    return TrialCandidate(row["engine"], row["dtype"], row["weight_format"])
 
 
 async def _spec(
-    session: Session, deployment: Deployment, way: Candidate, folder: SourceFolder | None
+    session: Session, deployment: Deployment, way: TrialCandidate, folder: SourceFolder | None
 ) -> DeploymentSpec:
     """Returns the specification of the deployment in this configuration."""
     changed = versions.applied(deployment, way.applied(deployment))

@@ -1,8 +1,8 @@
 """The formats in which models write tool calls, and their readers."""
 
 from stoker.models.chat.answers.call_formats.calls import (
-    Call,
     MalformedCallError,
+    ParsedCall,
     UnwritableCallError,
     arguments_text,
 )
@@ -11,9 +11,9 @@ from stoker.models.chat.answers.call_formats.table import FORMATS
 
 __all__ = [
     "FORMATS",
-    "Call",
     "Format",
     "MalformedCallError",
+    "ParsedCall",
     "UnwritableCallError",
     "arguments_text",
 ]

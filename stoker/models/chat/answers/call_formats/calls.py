@@ -18,7 +18,7 @@ class UnwritableCallError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ParsedCall:
     """A complete tool call."""
 
     name: str

@@ -42,18 +42,18 @@ class Framing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
+class _FramingRow:
     shown: Sequence[str]
     """Texts that identify a chat template with these marks. It must contain all of them."""
     framing: Framing = field(default_factory=Framing)
 
 
-def _reasoning(before: str, after: str, *shown: str) -> _Row:
-    return _Row(shown=shown or (before, after), framing=Framing(reasoning=[(before, after)]))
+def _reasoning(before: str, after: str, *shown: str) -> _FramingRow:
+    return _FramingRow(shown=shown or (before, after), framing=Framing(reasoning=[(before, after)]))
 
 
 THINK = _reasoning("<think>", "</think>", "</think>")
-_ROWS: Sequence[_Row] = (
+_ROWS: Sequence[_FramingRow] = (
     THINK,
     _reasoning("<seed:think>", "</seed:think>"),
     _reasoning("<mm:think>", "</mm:think>", "mm:think>"),
@@ -61,21 +61,21 @@ _ROWS: Sequence[_Row] = (
     _reasoning("[THINK]", "[/THINK]"),
     _reasoning("<|inner_prefix|>", "<|inner_suffix|>"),
     _reasoning("<|channel>thought\n", "<channel|>", "<|channel>", "<channel|>"),
-    _Row(
+    _FramingRow(
         shown=("[BEGIN FINAL RESPONSE]",),
         framing=Framing(
             reasoning=[("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")],
             dropped=["[END FINAL RESPONSE]"],
         ),
     ),
-    _Row(
+    _FramingRow(
         shown=("<|START_THINKING|>", "<|END_THINKING|>"),
         framing=Framing(
             reasoning=[("<|START_THINKING|>", "<|END_THINKING|>")],
             dropped=["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"],
         ),
     ),
-    _Row(
+    _FramingRow(
         shown=("<|open|>", "<|close|>", "<|sep|>"),
         framing=Framing(
             reasoning=[("<|open|>think<|sep|>", "<|close|>think<|sep|>")],
@@ -87,16 +87,16 @@ _ROWS: Sequence[_Row] = (
             ],
         ),
     ),
-    _Row(
+    _FramingRow(
         shown=("<|begin|>", "<|think|>", "<|content|>"),
         framing=Framing(
             reasoning=[("<|think|>", "<|end|>")],
             dropped=["<|begin|>assistant", "<|content|>", "<|end|>", "<|calls|>"],
         ),
     ),
-    _Row(shown=(">>>all",), framing=Framing(dropped=[">>>all\n"], at_start=["all\n"])),
-    _Row(shown=("<|message_sep|>",), framing=Framing(dropped=["<|message_sep|>"])),
-    _Row(
+    _FramingRow(shown=(">>>all",), framing=Framing(dropped=[">>>all\n"], at_start=["all\n"])),
+    _FramingRow(shown=("<|message_sep|>",), framing=Framing(dropped=["<|message_sep|>"])),
+    _FramingRow(
         # OpenAI's Harmony: https://cookbook.openai.com/articles/openai-harmony
         shown=("<|channel|>",),
         framing=Framing(
@@ -108,7 +108,7 @@ _ROWS: Sequence[_Row] = (
             )
         ),
     ),
-    _Row(
+    _FramingRow(
         shown=("<|eom|>", "<|start|>", "<|message|>"),
         framing=Framing(
             headers=Headers(

@@ -7,7 +7,7 @@ load an adapter during a step.
 import math
 from pathlib import Path
 
-from stoker.models.adapters.applying import Adapter, Adapters, UnfitError
+from stoker.models.adapters.applying import Adapters, AdapterUnfitError, LoadedAdapter
 from stoker.models.adapters.lora import Lora
 from stoker.models.llm.checkpoint import load_skeleton
 
@@ -24,9 +24,11 @@ class VllmAdapters(Adapters):
 
     def _check(self, settings: Lora) -> None:
         if settings.saved:
-            raise UnfitError("vLLM does not support adapters with whole layers (modules_to_save).")
+            raise AdapterUnfitError(
+                "vLLM does not support adapters with whole layers (modules_to_save)."
+            )
         if settings.rank > MAX_RANK:
-            raise UnfitError(
+            raise AdapterUnfitError(
                 f"vLLM supports a rank of at most {MAX_RANK}; the adapter has {settings.rank}."
             )
         first, *rest = settings.modules.values()
@@ -34,9 +36,11 @@ class VllmAdapters(Adapters):
             module.rank != first.rank or not math.isclose(module.scale, first.scale)
             for module in rest
         ):
-            raise UnfitError("vLLM requires one rank and one scale for all modules of an adapter.")
+            raise AdapterUnfitError(
+                "vLLM requires one rank and one scale for all modules of an adapter."
+            )
         if unsupported := _NOT_THERE.intersection(settings.kinds):
-            raise UnfitError(f"vLLM does not support an adapted {sorted(unsupported)[0]}.")
+            raise AdapterUnfitError(f"vLLM does not support an adapted {sorted(unsupported)[0]}.")
 
-    def _kept_of(self, one: Adapter) -> Adapter:
-        return Adapter(one.name, {}, {})
+    def _kept_of(self, one: LoadedAdapter) -> LoadedAdapter:
+        return LoadedAdapter(one.name, {}, {})

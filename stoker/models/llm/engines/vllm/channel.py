@@ -19,7 +19,7 @@ MAX_BYTES = 256 << 20
 _LENGTH = struct.Struct("<I")
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
+class LoadModel(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """First message to the child: load a model."""
 
     folder: str
@@ -56,7 +56,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     plain: list[int] = []
     """Added tokens that count as text within the form."""
     adapter: str = ""
-    """Folder of its adapter in `Load.adapters`."""
+    """Folder of its adapter in `LoadModel.adapters`."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -72,7 +72,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     vocabulary: int
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class LoadRefused(msgspec.Struct, frozen=True, tag="refused"):
     """The model cannot be loaded. No message follows."""
 
     message: str
@@ -86,13 +86,13 @@ class Stepped(msgspec.Struct, frozen=True, tag="stepped"):
     """Share of the key-value cache that sequences hold, 0 to 1."""
 
 
-ToChild = Load | Begin | Submit | Abort
-FromChild = Ready | Refused | Stepped
+ToChild = LoadModel | Begin | Submit | Abort
+FromChild = Ready | LoadRefused | Stepped
 
 Incoming = TypeVar("Incoming")
 
 
-class Channel(Generic[Incoming]):
+class ChildChannel(Generic[Incoming]):
     """Endpoint of the connection. Any thread may send; one thread receives."""
 
     def __init__(self, end: socket.socket, incoming: Any) -> None:

@@ -21,9 +21,9 @@ from stoker import sandbox
 from stoker.models.llm.engines.vllm.channel import (
     Abort,
     Begin,
-    Channel,
-    Load,
-    Refused,
+    ChildChannel,
+    LoadModel,
+    LoadRefused,
     Stepped,
     Submit,
     ToChild,
@@ -39,7 +39,7 @@ class Inbox:
     steps.
     """
 
-    def __init__(self, channel: Channel[ToChild], folder: str, vocabulary: int) -> None:
+    def __init__(self, channel: ChildChannel[ToChild], folder: str, vocabulary: int) -> None:
         self._channel = channel
         self._folder = folder
         self._vocabulary = vocabulary
@@ -58,7 +58,7 @@ class Inbox:
     def _read(self) -> None:
         try:
             while (message := self._channel.receive()) is not None:
-                if not isinstance(message, Load):
+                if not isinstance(message, LoadModel):
                     self._found.put((message, self._prepared(message)))
         except Exception:
             log.exception("messages cannot be read any more")
@@ -85,7 +85,7 @@ class Inbox:
         return matcher.Matchers(tokenizer, self._vocabulary, self._ends, plain)
 
 
-def _serve(channel: Channel[ToChild], engine: ChildEngine, inbox: Inbox) -> None:
+def _serve(channel: ChildChannel[ToChild], engine: ChildEngine, inbox: Inbox) -> None:
     while True:
         outputs: list[Output] = []
         for message, prepared in inbox.take(wait=not engine.busy):
@@ -140,13 +140,13 @@ def main() -> None:
     if os.getppid() != parent:
         return
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    channel: Channel[ToChild] = Channel(socket.socket(fileno=descriptor), ToChild)
-    load = cast("Load", channel.receive())
+    channel: ChildChannel[ToChild] = ChildChannel(socket.socket(fileno=descriptor), ToChild)
+    load = cast("LoadModel", channel.receive())
     try:
         engine = ChildEngine(load)
     except Exception as error:
         log.exception("vLLM could not load the model")
-        channel.send(Refused(str(error).strip() or type(error).__name__))
+        channel.send(LoadRefused(str(error).strip() or type(error).__name__))
         return
     _stop_listening()
     channel.send(engine.facts)

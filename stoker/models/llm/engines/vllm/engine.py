@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.models.llm.engines.vllm.channel import Load, Ready, Submit
+from stoker.models.llm.engines.vllm.channel import LoadModel, Ready, Submit
 from stoker.models.llm.interface import Finish, Logprob, Output
 
 BLOCK_TOKENS = 32
@@ -31,7 +31,7 @@ _SEED_MASK = (1 << 64) - 1
 
 
 @dataclass(eq=False)
-class Answer:
+class EngineSequence:
     """Sequence that the engine continues."""
 
     stops: frozenset[int]
@@ -53,7 +53,7 @@ class ChildEngine:
     their end token.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadModel) -> None:
         """Loads the model. Raises any error of vLLM."""
         self._vllm, self._answers = _engine(load)
         config = self._vllm.vllm_config.model_config
@@ -101,7 +101,7 @@ class ChildEngine:
             output_kind=self._params.RequestOutputKind.DELTA,
             extra_args={"id": message.id},
         )
-        self._answers[message.id] = Answer(
+        self._answers[message.id] = EngineSequence(
             frozenset(stops),
             sampling.logprobs or sampling.prompt_logprobs or 0,
             prompt=() if sampling.prompt_logprobs is None else message.prompt,
@@ -154,7 +154,7 @@ class ChildEngine:
         return outputs
 
 
-def _output(identifier: int, answer: Answer, found: Any) -> Output:
+def _output(identifier: int, answer: EngineSequence, found: Any) -> Output:
     """Returns a step's result for one sequence."""
     if answer.error:
         form = type(answer.error).__name__ == "FormError"
@@ -184,7 +184,7 @@ def _output(identifier: int, answer: Answer, found: Any) -> Output:
     return Output(identifier, tokens, logprobs, finish, cached, prompt=prompt, end=end)
 
 
-def _scored(answer: Answer, found: Any) -> list[Logprob]:
+def _scored(answer: EngineSequence, found: Any) -> list[Logprob]:
     """Returns the log probabilities of the prompt's tokens once vLLM has computed all of it. The
     first token has none.
     """
@@ -205,7 +205,7 @@ def _logprob(token: int, place: Any, top: int) -> Logprob:
     return Logprob(token, float(place[token].logprob), likeliest)
 
 
-def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
+def _engine(load: LoadModel) -> tuple[Any, dict[int, EngineSequence]]:
     platform: Any = importlib.import_module("vllm.platforms").current_platform
     if load.device == "cpu" and not platform.is_cpu():
         raise ValueError("The installed vLLM is built for GPUs.")
@@ -218,7 +218,7 @@ def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
     arguments: Any = importlib.import_module("vllm.engine.arg_utils")
     engine: Any = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine
     forms: Any = importlib.import_module("stoker.models.llm.engines.vllm.logits_processor")
-    answers: dict[int, Answer] = {}
+    answers: dict[int, EngineSequence] = {}
     made = engine.from_engine_args(
         arguments.EngineArgs(
             model=load.folder,
@@ -243,7 +243,7 @@ def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
     return made, answers
 
 
-def _with_adapters(load: Load) -> dict[str, Any]:
+def _with_adapters(load: LoadModel) -> dict[str, Any]:
     if not load.adapters:
         return {}
     return {
@@ -254,7 +254,7 @@ def _with_adapters(load: Load) -> dict[str, Any]:
     }
 
 
-def _on_cpu(load: Load) -> dict[str, Any]:
+def _on_cpu(load: LoadModel) -> dict[str, Any]:
     torch: Any = importlib.import_module("torch")
     dtype = "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
     return {
@@ -267,7 +267,7 @@ def _on_cpu(load: Load) -> dict[str, Any]:
     }
 
 
-def _on_gpu(load: Load) -> dict[str, Any]:
+def _on_gpu(load: LoadModel) -> dict[str, Any]:
     return {"dtype": load.dtype, "gpu_memory_utilization": load.gpu_share}
 
 

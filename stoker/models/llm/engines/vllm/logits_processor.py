@@ -25,7 +25,7 @@ def processor(answers: Mapping[int, Any]) -> type[Any]:
         answers: maps numbers to sequences with `matcher` and `error`. It is read at each step.
     """
 
-    class Forms(_processing.LogitsProcessor):
+    class FormsProcessor(_processing.LogitsProcessor):
         def __init__(self, *_arguments: Any) -> None:
             self._rows: dict[int, Any] = {}
             """Maps a row of the logits to its answer, for answers with a form."""
@@ -51,4 +51,4 @@ def processor(answers: Mapping[int, Any]) -> type[Any]:
         answer = answers.get(params.extra_args["id"])
         return answer if answer and answer.matcher else None
 
-    return Forms
+    return FormsProcessor

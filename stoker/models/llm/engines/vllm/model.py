@@ -20,11 +20,11 @@ from stoker.models.llm.engines.vllm.adapters import MAX_RANK, VllmAdapters
 from stoker.models.llm.engines.vllm.channel import (
     Abort,
     Begin,
-    Channel,
+    ChildChannel,
     FromChild,
-    Load,
+    LoadModel,
+    LoadRefused,
     Ready,
-    Refused,
     Stepped,
     Submit,
 )
@@ -52,7 +52,7 @@ class ChildLostError(Exception):
     """Raised if the process that runs the model has ended."""
 
 
-class Child:
+class ModelProcess:
     """Process that runs the model. `load` returns when it is ready."""
 
     def __init__(self, environment: OwnEnvironment, device: str, threads: int) -> None:
@@ -71,15 +71,15 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        self.channel: Channel[FromChild] = Channel(ours, FromChild)
+        self.channel: ChildChannel[FromChild] = ChildChannel(ours, FromChild)
 
-    def load(self, wanted: Load) -> Ready:
+    def load(self, wanted: LoadModel) -> Ready:
         """Loads the model. Raises `RuntimeError` with the reason if that fails."""
         self.channel.send(wanted)
         match self.channel.receive():
             case Ready() as ready:
                 return ready
-            case Refused(message):
+            case LoadRefused(message):
                 raise RuntimeError(message)
             case _:
                 code = self.process.wait()
@@ -101,9 +101,9 @@ class VllmEngine:
         if spec.adapters:
             self.adapters = VllmAdapters(Path(spec.model_dir), Path(spec.adapters))
         progress(0.1, "starting vLLM")
-        self._child = Child(spec.environment, spec.device, spec.threads)
+        self._child = ModelProcess(spec.environment, spec.device, spec.threads)
         self._ready = self._child.load(
-            Load(
+            LoadModel(
                 folder=spec.model_dir,
                 device=spec.device.partition(":")[0],
                 dtype=spec.dtype,
@@ -129,7 +129,7 @@ class VllmModel:
 
     name = "vllm"
 
-    def __init__(self, child: Child, ready: Ready, ends: Iterable[int]) -> None:
+    def __init__(self, child: ModelProcess, ready: Ready, ends: Iterable[int]) -> None:
         """
         Args:
             ready: the child's report about the loaded model.

@@ -13,7 +13,7 @@ from stoker.base.config import Settings
 from stoker.base.errors import CapacityError
 from stoker.base.fairness import CURRENT_CALLER
 from stoker.inference.calls import Calls
-from stoker.registry.deployments.directory import Directory, Entry, Share
+from stoker.registry.deployments.directory import Directory, DirectoryEntry, VersionShare
 from stoker.runtime.interface import Call
 from stoker.store import db
 from stoker.store.db import Database
@@ -23,19 +23,21 @@ from stoker.workloads.evaluation.replay.comparison import Comparison
 from stoker.workloads.rollouts import mirroring
 from stoker.workloads.rollouts.comparisons import EXAMPLES
 from stoker.workloads.rollouts.mirroring import MOST, SHOWN, Mirrors
-from stoker.workloads.rollouts.tally import Tally
+from stoker.workloads.rollouts.tally import ComparisonTally
 from tests.artifacts.support import eventually
 from tests.deployments.support import TEXT, check_error
+from tests.rollouts.test_versions import Bench, bench, client
 from tests.support.server import running
-from tests.versions.test_versions import Bench, bench, client
 
 __all__ = ["bench", "client"]
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 
 
-def entry(*mirrors: Share, keeps_examples: bool = False, account: str = "acct_1") -> Entry:
-    return Entry(
+def entry(
+    *mirrors: VersionShare, keeps_examples: bool = False, account: str = "acct_1"
+) -> DirectoryEntry:
+    return DirectoryEntry(
         deployment_id="dep_1",
         version_id="ver_1",
         account_id=account,
@@ -129,12 +131,12 @@ async def test_as_often_as_is_wanted(made: VideoJob) -> None:
     runtime = Runtime()
     for draw, count in ((0, 1), (24, 1), (25, 0), (99, 0)):
         mirrors = made(runtime, draw)
-        mirrors.offer(entry(Share("ver_2", 25)), "ver_1", CALL, b"[]", 0.5)
+        mirrors.offer(entry(VersionShare("ver_2", 25)), "ver_1", CALL, b"[]", 0.5)
         await settled(mirrors)
         assert (await mirrors.found("ver_2", "ver_1")).tally.mirror.calls == count
     mirrors = made(runtime)
     # The version that answered receives no copy.
-    mirrors.offer(entry(Share("ver_2", 100)), "ver_2", CALL, b"[]", 0.5)
+    mirrors.offer(entry(VersionShare("ver_2", 100)), "ver_2", CALL, b"[]", 0.5)
     await settled(mirrors)
     assert runtime.asked == ["ver_2", "ver_2"]
     assert runtime.copies == [True, True]
@@ -146,17 +148,17 @@ async def test_failures_and_what_has_no_moment(
     runtime = Runtime()
     mirrors = made(runtime)
     runtime.answer = CapacityError("no")
-    mirrors.offer(entry(Share("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
+    mirrors.offer(entry(VersionShare("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
     await settled(mirrors)
     tally = (await mirrors.found("ver_2", "ver_1")).tally
     assert (tally.failed, tally.mirror.calls, tally.live.calls) == (1, 0, 0)
     monkeypatch.setattr(mirroring, "GIVE_WAY_S", 0.05)
     runtime.is_busy = True
-    mirrors.offer(entry(Share("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
+    mirrors.offer(entry(VersionShare("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
     await settled(mirrors)
     assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 1
     for _ in range(MOST + 3):
-        mirrors.offer(entry(Share("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
+        mirrors.offer(entry(VersionShare("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
     assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 4
     mirrors.forget("ver_2")
     assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 0
@@ -170,7 +172,7 @@ async def test_accounts_share_the_places_and_the_turns(made: VideoJob) -> None:
         return (await mirrors.found(version, "ver_1")).tally.dropped
 
     def offer(account: str, version: str) -> None:
-        mirrors.offer(entry(Share(version, 100), account=account), "ver_1", CALL, b"[]", 0.5)
+        mirrors.offer(entry(VersionShare(version, 100), account=account), "ver_1", CALL, b"[]", 0.5)
 
     for _ in range(MOST + 3):
         offer("acct_1", "ver_2")
@@ -212,7 +214,7 @@ async def test_streams_are_compared_by_their_texts(made: VideoJob) -> None:
     for text in ("hel", "hal"):
         live = streamed(text, "lo there")
         mirrors.offer(
-            entry(Share("ver_2", 100), keeps_examples=True),
+            entry(VersionShare("ver_2", 100), keeps_examples=True),
             *("ver_1", CALL, live, 0.5),
             is_streamed=True,
         )
@@ -236,7 +238,9 @@ async def test_the_last_examples_are_kept_and_cut(made: VideoJob) -> None:
     picture = Call(task="fill-mask", items=[b"\x00" * 99], parameters={}, single=True)
     for number in range(EXAMPLES + 3):
         live = json.dumps({"content": str(number)}).encode()
-        mirrors.offer(entry(Share("ver_2", 100), keeps_examples=True), "ver_1", picture, live, 0.5)
+        mirrors.offer(
+            entry(VersionShare("ver_2", 100), keeps_examples=True), "ver_1", picture, live, 0.5
+        )
     await settled(mirrors)
     examples = (await mirrors.found("ver_2", "ver_1")).examples
     assert [json.loads(example["live"])["content"] for example in examples] == [
@@ -247,7 +251,7 @@ async def test_the_last_examples_are_kept_and_cut(made: VideoJob) -> None:
 
 
 def test_tallies_add_up_and_are_kept() -> None:
-    both, whole = [Tally(), Tally()], Tally()
+    both, whole = [ComparisonTally(), ComparisonTally()], ComparisonTally()
     for number, (live, mirror) in enumerate(
         (([0.0, 1.0], [0.0, 1.0]), ([0.0, 1.0], [1.0, 0.0]), ([1.0, float("nan")], [1.0, 2.0]))
     ):
@@ -258,7 +262,7 @@ def test_tallies_add_up_and_are_kept() -> None:
             tally.mirror.add(number)
             tally.dropped += 1
     restored = [
-        Tally.of(json.loads(json.dumps(part_tally.as_json(), allow_nan=False)))
+        ComparisonTally.of(json.loads(json.dumps(part_tally.as_json(), allow_nan=False)))
         for part_tally in both
     ]
     assert restored == both
@@ -267,7 +271,7 @@ def test_tallies_add_up_and_are_kept() -> None:
 
 
 def test_what_is_counted() -> None:
-    tally = Tally()
+    tally = ComparisonTally()
     for live, mirror in (
         ([{"label": "a", "score": 0.9}], [{"label": "a", "score": 0.8}]),
         ([{"label": "a", "score": 0.9}], [{"label": "b", "score": 0.9}]),

@@ -15,7 +15,7 @@ from stoker.base.errors import (
 from stoker.inference.calls import Calls
 from stoker.inference.registry import OPERATIONS
 from stoker.models.tasks.registry import PIPELINES, VIDEO, endpoints
-from stoker.registry.deployments.directory import Directory, Entry, Share
+from stoker.registry.deployments.directory import Directory, DirectoryEntry, VersionShare
 from stoker.runtime.interface import Call
 from stoker.store import db
 from stoker.wire.generation_request import Generation
@@ -64,7 +64,7 @@ class World:
     def __init__(self, pipeline: str) -> None:
         self.runtime, self.credits, self.mirrored = Runtime(), Credits(), list[Any]()
         self.directory = Directory()
-        entry = Entry(
+        entry = DirectoryEntry(
             deployment_id="dep_1",
             version_id="ver_1",
             account_id="acct_1",
@@ -74,8 +74,8 @@ class World:
             source="upl_1",
             created_at=db.now(),
             callable_versions=frozenset({"ver_1", "ver_2"}),
-            shares=(Share("ver_1", 100),),
-            mirrors=(Share("ver_3", 100),),
+            shares=(VersionShare("ver_1", 100),),
+            mirrors=(VersionShare("ver_3", 100),),
         )
         self.directory.put(entry)
         unused: dict[str, Any] = dict.fromkeys(

@@ -13,11 +13,11 @@ import pytest
 import stoker.demo
 from stoker.server.events import messages
 from stoker.server.events.broadcast import Broadcast
-from stoker.server.events.messages import Listener, Message, Visibility
+from stoker.server.events.messages import EventMessage, Subscriber, Visibility
 from stoker.store import db
+from tests.events.support import key_of, listening
 from tests.support.app import App, serving
 from tests.support.rows import video
-from tests.watching.support import key_of, listening
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 
@@ -336,7 +336,7 @@ class TestItsEnd:
 
 class TestListener:
     def test_a_slow_one_is_reset(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        listener = Listener(Visibility(None), None, "key")
+        listener = Subscriber(Visibility(None), None, "key")
         for number in range(messages.MOST_WAITING + 3):
             listener.tell(b"%d " % number)
         received = listener.take()
@@ -346,14 +346,14 @@ class TestListener:
         assert listener.take() == b""
 
     def test_bytes_are_bounded_too(self) -> None:
-        listener = Listener(Visibility(None), None, "key")
+        listener = Subscriber(Visibility(None), None, "key")
         for _ in range(20):
             listener.tell(b"x" * (1 << 20))
         assert len(listener.take()) <= messages.MOST_BYTES + len(messages.RESET)
 
     def test_reach(self) -> None:
-        account_message = Message(b"", "acct_1")
-        film = Message(b"", "acct_1", "dep_1")
+        account_message = EventMessage(b"", "acct_1")
+        film = EventMessage(b"", "acct_1", "dep_1")
         assert Visibility(None).includes(account_message) and Visibility(
             frozenset({"acct_1"})
         ).includes(film)

@@ -19,8 +19,8 @@ import pytest
 from tests.artifacts.support import eventually
 from tests.cli.support import Cli
 from tests.deployments.support import DEPLOYMENTS, TEXT, TOKENS
+from tests.rollouts.test_versions import named
 from tests.support.server import Server, running
-from tests.versions.test_versions import named
 from tools.stand_ins.model_hub import ModelHub
 
 ROUNDS = int(os.environ.get("STOKER_LIFE_ROUNDS", "1"))

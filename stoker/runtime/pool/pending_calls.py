@@ -1,0 +1,114 @@
+"""Calls that one replica works on, and cancelled calls with an outcome that is not reported yet."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from stoker.runtime.interface import OnProgress
+from stoker.runtime.pool.answers import CallStats, ReplicaAnswer
+from stoker.runtime.pool.work_messages import error_of
+from stoker.wire.protocol import Parts, Progress, RequestFailure, RequestResult
+
+_call_ids = itertools.count(1)
+
+
+class WorkerLostError(Exception):
+    """Raised if the replica ended with the call in flight. `begun` is True if it was working on the
+    call.
+    """
+
+    def __init__(self, *, begun: bool, why: str = "") -> None:
+        """
+        Args:
+            why: reason for killing the replica. Empty if it ended by itself.
+        """
+        super().__init__("the replica ended")
+        self.begun = begun
+        self.why = why
+
+
+class PendingCalls:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._answers: dict[int, ReplicaAnswer] = {}
+        self._cancelled: dict[int, CallStats] = {}
+        self._answered = 0
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    @property
+    def answers(self) -> Mapping[int, ReplicaAnswer]:
+        """Maps the id of each call to its answer."""
+        return MappingProxyType(self._answers)
+
+    @property
+    def answered(self) -> int:
+        """Number of calls that the replica has answered, including cancelled ones."""
+        return self._answered
+
+    def begin(self, stats: CallStats, on_progress: OnProgress | None) -> tuple[int, ReplicaAnswer]:
+        """Returns the id and the answer of a new call."""
+        identifier = next(_call_ids)
+        answer = self._answers[identifier] = ReplicaAnswer(self._clock(), stats, on_progress)
+        return identifier, answer
+
+    def finish(self, identifier: int) -> bool:
+        """Removes a call. Returns False if its answer has not ended, so that the replica has to
+        cancel it.
+        """
+        answer = self._answers.pop(identifier)
+        if not answer.ended:
+            answer.stats.expect_report()
+            self._cancelled[identifier] = answer.stats
+        return answer.ended
+
+    def share_out(self, parts: Parts, content: bytes) -> None:
+        """Distributes the parts of several answers."""
+        start = 0
+        for identifier, size in zip(parts.ids, parts.sizes, strict=True):
+            if answer := self._answers.get(identifier):
+                answer.record_activity(self._clock())
+                answer.add(content[start : start + size])
+            start += size
+
+    def report_progress(self, progress: Progress) -> None:
+        if answer := self._answers.get(progress.id):
+            answer.record_activity(self._clock())
+            if answer.on_progress:
+                answer.on_progress(progress.fraction)
+
+    def end(self, result: RequestResult, content: bytes) -> None:
+        """Ends a call with its result."""
+        self._answered += 1
+        if answer := self._answers.get(result.id):
+            answer.stats.counts.update(result.counts)
+            answer.stats.times.update(result.times)
+            answer.add(content)
+            answer.end()
+        self.end_cancelled(result.id, result.counts)
+
+    def fail(self, failure: RequestFailure) -> None:
+        """Ends a call with its error."""
+        if answer := self._answers.get(failure.id):
+            answer.fail(error_of(failure))
+        self.end_cancelled(failure.id)
+
+    def lose_all(self, begun: set[int], why: str) -> None:
+        """Ends all calls after the end of their replica.
+
+        Args:
+            begun: ids of the calls that the replica was working on.
+        """
+        for identifier, answer in list(self._answers.items()):
+            answer.fail(WorkerLostError(begun=identifier in begun, why=why))
+        self.end_all_cancelled()
+
+    def end_cancelled(self, identifier: int, counts: Mapping[str, int] | None = None) -> None:
+        """Completes the stats of a cancelled call."""
+        if stats := self._cancelled.pop(identifier, None):
+            stats.complete(counts or {})
+
+    def end_all_cancelled(self) -> None:
+        for identifier in list(self._cancelled):
+            self.end_cancelled(identifier)
