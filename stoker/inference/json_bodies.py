@@ -44,7 +44,7 @@ async def read(request: Request, model: type[Asked], *, has_media: bool) -> Aske
     if not has_media:
         return validated(model, await request.body())
     lift_body_limit_for_media(request)
-    declared = declared_length(request.scope)
+    declared = declared_length(request.headers)
     if declared is not None and declared <= _WHOLE_BYTES:
         return _checked(model, await request.body())
     return await _parse_parts(request.stream(), model, body_limits(request).json)

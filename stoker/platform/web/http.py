@@ -260,9 +260,9 @@ def lift_body_limit_for_media(request: Request) -> None:
     limits.now, limits.is_counted = limits.media, False
 
 
-def declared_length(scope: Scope) -> int | None:
+def declared_length(headers: Headers) -> int | None:
     """Returns the declared length of the body, or None if the client declares none."""
-    header = Headers(scope=scope).get("content-length", "")
+    header = headers.get("content-length", "")
     return int(header) if header.isdecimal() and len(header) <= _MAX_LENGTH_DIGITS else None
 
 
@@ -278,7 +278,7 @@ def _request_id(scope: Scope) -> str:
 
 def _limited(scope: Scope, receive: Receive) -> Receive:
     received = 0
-    declared = declared_length(scope)
+    declared = declared_length(Headers(scope=scope))
     limits: BodyLimits = scope[_BODY_LIMITS]
     structure: Structure | None = None
 
