@@ -856,7 +856,7 @@ class TestRefused:
         assert error["message"]
 
     def test_says_what_would_be_right(self, sdk: openai.OpenAI) -> None:
-        with pytest.raises(openai.BadRequestError, match="send the whole conversation as 'input'"):
+        with pytest.raises(openai.BadRequestError, match="Send the whole conversation as 'input'"):
             sdk.responses.create(model=MODEL, input="hi", previous_response_id="resp_1")
 
     def test_input_is_required(self, account: httpx.Client) -> None:

@@ -125,7 +125,7 @@ class TestParts:
     def test_missing_one_is_named_at_the_start(self, tmp_path: Path):
         without = replace(RESOURCES, records=tuple(r for r in RESOURCES if r is not USAGE))
         with pytest.raises(
-            MissingPartError, match="provides the part Credits, which Platform needs"
+            MissingPartError, match="provides the part CreditCheck, which Platform needs"
         ):
             build_services(Settings(data_dir=tmp_path / "data"), without)
 
