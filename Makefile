@@ -14,7 +14,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-rest test-all test-vllm check format bench bench-peers bench-report install install-dev install-alone \
-  install-bucket install-packaging chat-templates \
+  install-bucket install-cuda-build install-packaging chat-templates \
   lock audit sbom console soak fuzz fuzz-formats system-packages clean
 
 demo: install
@@ -157,6 +157,15 @@ $(MOTO)/.installed: Makefile
 	  'moto[s3]==5.2.5' flask==3.1.3 flask-cors==6.0.5
 	@touch $@
 
+# Stoker with a build of torch for CUDA: 6 GB. It runs without a GPU. Tests use it to prove that the
+# engine host never initialises CUDA.
+CUDA := .venv-cuda
+install-cuda-build: $(CUDA)/.installed
+
+$(CUDA)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m tools.cuda_build $(CUDA)
+	@touch $@
+
 install-packaging: $(PACKAGING)/.installed
 
 $(PACKAGING)/.installed: Makefile
@@ -210,4 +219,4 @@ system-packages:
 	         || echo "Not installed: $$missing. Their tests will be skipped."; }
 
 clean:
-	rm -rf $(VENV) $(ALONE) $(MOTO) $(PACKAGING) .data .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ALONE) $(MOTO) $(PACKAGING) $(CUDA) .data .pytest_cache .ruff_cache

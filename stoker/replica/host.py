@@ -1,8 +1,8 @@
 """The engine host: a single-threaded process that imports heavy libraries and forks replicas.
 
 A forked replica has torch and transformers imported already and shares their memory. Nothing here
-may start a thread, an OpenMP pool or a CUDA context before the fork. `gc.freeze()` keeps the
-collector from touching, and so copying, the shared pages.
+may start a thread, an OpenMP pool or a CUDA context before the fork (see `cuda_guard`).
+`gc.freeze()` keeps the collector from touching, and so copying, the shared pages.
 
 Commands arrive as JSON lines on standard input. Events go to the original standard output. The
 input ends with the gateway. Then the host ends, and its parent-death signal ends all replicas.
@@ -18,14 +18,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from stoker import sandbox
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.stages.kinds import ModelKind
-from stoker.replica import allocator
+from stoker.replica import allocator, fresh, walls
 from stoker.replica import main as replica
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
 from stoker.sandbox import places, priority
@@ -46,6 +46,9 @@ from stoker.wire.host_messages import (
 )
 from stoker.wire.protocol import Conversion, ConversionTrial, ReplicaSpec
 
+if TYPE_CHECKING:
+    from stoker.replica.cuda_guard import CudaGuard
+
 log = logging.getLogger(__name__)
 
 MOST_DESCRIPTORS = 1 << 20
@@ -59,10 +62,18 @@ _ORPHANS_S = 1.0
 
 
 class Host:
-    """Executes commands until its input ends. Events go to the descriptor `events`."""
+    """Executes commands until its input ends.
 
-    def __init__(self, events: int) -> None:
+    Args:
+        events: descriptor for events.
+        guard: guard that forked children remove.
+        cuda_problem: why forks cannot use CUDA. Empty if they can.
+    """
+
+    def __init__(self, events: int, guard: "CudaGuard", cuda_problem: str) -> None:
         self._events = events
+        self._guard = guard
+        self._cuda_problem = cuda_problem
         self._children: dict[str, int] = {}
         self._locks = Locks()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -73,7 +84,7 @@ class Host:
         sandbox.adopt_orphans()
         replica.ignore_interrupts()
         gc.freeze()
-        self._emit(HostReady(threads=_thread_count()))
+        self._emit(HostReady(threads=_thread_count(), cuda_problem=self._cuda_problem))
         commands = LineReader(0)
         while True:
             readable, _, _ = select.select([0, self._wake_read], [], [], _ORPHANS_S)
@@ -94,8 +105,7 @@ class Host:
     def _obey(self, command: HostCommand) -> None:
         match command:
             case Fork(replica=spec):
-                lock = self._locks.of(spec)
-                self._fork(spec.id, lambda: replica.run(spec, lock), lock)
+                self._fork_replica(spec)
             case Convert(job=job):
                 self._fork(job.id, lambda: _convert(job))
             case Try(job=job):
@@ -107,9 +117,29 @@ class Host:
             case Ping():
                 self._emit(Pong())
             case Preload():
-                _IMPORTERS[command.library](command.name)
-                gc.freeze()
-                self._emit(Preloaded(threads=_thread_count()))
+                self._preload(command)
+
+    def _fork_replica(self, spec: ReplicaSpec) -> None:
+        if self._cuda_problem and walls.may_use_gpu(spec):
+            self._fork(spec.id, lambda: fresh.execute(spec))
+            return
+        lock = self._locks.of(spec)
+        self._fork(spec.id, lambda: replica.run(spec, lock), lock)
+
+    def _preload(self, command: Preload) -> None:
+        """Imports an architecture's code, unless an attempt shows that forks could not use CUDA
+        after it.
+        """
+        from stoker.replica.cuda_guard import problem_of_import
+
+        def run() -> None:
+            _IMPORTERS[command.library](command.name)
+
+        problem = problem_of_import(run)
+        if not problem:
+            run()
+            gc.freeze()
+        self._emit(Preloaded(_thread_count(), command.name, problem))
 
     def _fork(self, name: str, run: Callable[[], int], lock: SharedLock | None = None) -> None:
         pid = os.fork()
@@ -129,6 +159,7 @@ class Host:
             self._locks.forget_all_but(lock)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             allocator.keep_freed()
+            self._guard.remove()
             code = run()
         except BaseException:
             logging.getLogger(__name__).exception("the child failed")
@@ -313,12 +344,17 @@ def main() -> None:
     sandbox.tell_nobody()
     # Imported objects stay, and searching them for garbage takes a tenth of the time.
     gc.disable()
+    # Imports torch, so it comes first.
+    from stoker.replica.cuda_guard import CudaGuard, problem_of_forks
+
+    guard = CudaGuard()
+    guard.install()
     _import_heavy()
     # Searched once, instead of in every fork.
     places.libraries()
     places.listed()
     gc.enable()
-    Host(events).run()
+    Host(events, guard, problem_of_forks()).run()
 
 
 if __name__ == "__main__":

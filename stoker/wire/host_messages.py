@@ -49,11 +49,19 @@ class HostReady(msgspec.Struct, frozen=True, tag="host_ready"):
 
     threads: int
     """Number of threads of the host process. More than one makes forking unsafe."""
+    cuda_problem: str = ""
+    """Reason that forks cannot use CUDA. Replicas on GPUs are then fresh processes. Empty if they
+    can.
+    """
 
 
 class Preloaded(msgspec.Struct, frozen=True, tag="preloaded"):
     threads: int
     """Number of threads as in `HostReady`: the imported code may have started some."""
+    name: str
+    """Name as in `Preload`."""
+    cuda_problem: str = ""
+    """Reason that the code was not imported: forks could not use CUDA after it. Empty if it was."""
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):

@@ -5,6 +5,9 @@ Python imports a module of this name at startup if the server's PYTHONPATH conta
 PYTHONFAULTS names a file that describes the fault: `{"where": "trial" | "serving", "engines":
 ["bf16", "f32", "encoder", "torch"], "how": "sigfpe" | "sigsegv" | "hang" | "burn" | "deaf" | "grow"
 | "wrong"}`. Each pass reads the file, so that one server suffices for all faults.
+
+`{"forks": "why"}` makes the engine host report that forks cannot use CUDA, on a machine that seems
+to have a GPU.
 """
 
 import ctypes
@@ -22,9 +25,13 @@ _PLAN = os.environ.get("PYTHONFAULTS", "")
 _SIGNALS = {"sigfpe": signal.SIGFPE, "sigsegv": signal.SIGSEGV}
 
 
+def _plan() -> Any:
+    return json.loads(Path(_PLAN).read_text() or "{}")
+
+
 def _fault(engine: str) -> str | None:
     """Returns the fault that is planned for this engine in this process, or None."""
-    plan = json.loads(Path(_PLAN).read_text() or "{}")
+    plan = _plan()
     here = "trial" if "stoker.replica.trial" in sys.modules else "serving"
     is_meant = plan.get("where") == here and engine in plan.get("engines", ())
     return plan["how"] if is_meant else None
@@ -84,11 +91,22 @@ def _trial(module: Any) -> None:
     module._computes_in_bf16 = lambda: True
 
 
+def _guard(module: Any) -> None:
+    module.problem_of_forks = lambda: _plan().get("forks", "")
+
+
+def _walls(module: Any) -> None:
+    may_use_gpu = module.may_use_gpu
+    module.may_use_gpu = lambda spec: may_use_gpu(spec) or bool(_plan().get("forks"))
+
+
 _CHANGES = {
     "stoker.models.llm.engines.openvino": _language_models,
     "stoker.models.llm.engines.torch": _torch,
     "stoker.models.engines.openvino": _encoders,
     "stoker.replica.trial": _trial,
+    "stoker.replica.cuda_guard": _guard,
+    "stoker.replica.walls": _walls,
 }
 
 

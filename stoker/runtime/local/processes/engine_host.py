@@ -225,12 +225,22 @@ class EngineHost:
         match event:
             case HostReady():
                 _warn_of_threads(event.threads)
+                if event.cuda_problem:
+                    log.warning(
+                        "forks cannot use CUDA: replicas on GPUs start as fresh processes",
+                        extra={"why": event.cuda_problem},
+                    )
                 self._failures = 0
                 self._ready.set()
                 for preload in self._preloads:
                     self._send(preload)
             case Preloaded():
                 _warn_of_threads(event.threads)
+                if event.cuda_problem:
+                    log.warning(
+                        "code is not preloaded, because forks could not use CUDA after it",
+                        extra={"name_of_code": event.name, "why": event.cuda_problem},
+                    )
             case Pong():
                 # Any event is a sign of life.
                 pass
