@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stoker.runtime.local.processes.engine_host import (
@@ -17,7 +18,7 @@ from stoker.runtime.local.processes.engine_host import (
     EngineHost,
     _environment,
 )
-from stoker.wire.host_messages import HostReady, Pong
+from stoker.wire.host_messages import HostEvent, HostReady, Ping, Pong, Preload, Preloaded
 from tests.runtime.pool.world import Clock
 
 DEAF = "import time; time.sleep(600)"
@@ -32,6 +33,20 @@ host._import_heavy = lambda: None
 host.Host.run = lambda self: sys.exit(os.sched_getscheduler(0) != os.SCHED_OTHER)
 host.main()
 """
+
+SKIPPING = """
+from stoker.replica import cuda_guard, host
+
+def imported(name):
+    raise AssertionError(name)
+
+host._import_heavy = lambda: None
+host._IMPORTERS = {"transformers": imported}
+cuda_guard.problem_of_forks = lambda: "forks are bad"
+cuda_guard.problem_of_import = lambda run: "the driver was called"
+host.main()
+"""
+"""Engine host with imports that initialise CUDA."""
 
 
 class World:
@@ -88,6 +103,35 @@ async def test_one_that_imports_for_ever_is_ended(world: World) -> None:
     assert world.process.returncode is None
     world.passes(1)
     assert await ended(world) == -signal.SIGKILL
+
+
+def test_code_that_initialises_cuda_is_not_imported() -> None:
+    commands = b"".join(
+        msgspec.json.encode(command) + b"\n" for command in (Preload("bert"), Ping())
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", SKIPPING],
+        input=commands,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    events = [msgspec.json.decode(line, type=HostEvent) for line in done.stdout.splitlines()]
+    assert events == [
+        HostReady(threads=1, cuda_problem="forks are bad"),
+        Preloaded(threads=1, name="bert", cuda_problem="the driver was called"),
+        Pong(),
+    ]
+
+
+async def test_skipped_imports_are_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.host._handle(HostReady(threads=1))
+    world.host._handle(Preloaded(threads=1, name="bert"))
+    assert caplog.records == []
+    world.host._handle(Preloaded(threads=1, name="bert", cuda_problem="the driver was called"))
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert (vars(record)["preload"], vars(record)["why"]) == ("bert", "the driver was called")
 
 
 def test_models_take_turns_however_the_server_was_started() -> None:

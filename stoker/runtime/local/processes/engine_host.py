@@ -239,7 +239,7 @@ class EngineHost:
                 if event.cuda_problem:
                     log.warning(
                         "code is not preloaded, because forks could not use CUDA after it",
-                        extra={"name_of_code": event.name, "why": event.cuda_problem},
+                        extra={"preload": event.name, "why": event.cuda_problem},
                     )
             case Pong():
                 # Any event is a sign of life.
