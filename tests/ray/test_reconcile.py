@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from stoker.runtime.ray.reconcile import (
     MISSING_S,
+    OVERDUE_S,
     UNIT,
     WAITING_S,
     Create,
@@ -231,3 +232,33 @@ class TestDevices:
         assert result.problems == {
             2: "Ray has no node with a GPU that could run it. A new one was requested."
         }
+
+
+def test_a_group_that_ray_does_not_place_although_there_is_room_is_created_again() -> None:
+    reconciler = Reconciler()
+    waiting, unplaced = [row(1, needs_device=True)], [group(1, None)]
+    with_device = replace(B, has_device=True)
+    # Without a device, the group waits for a node.
+    for now in (0, 5 * OVERDUE_S):
+        assert reconciler.plan(waiting, unplaced, BOTH, now).remove == []
+    joined = 5 * OVERDUE_S + 1
+    for now in (joined, joined + OVERDUE_S):
+        assert not reconciler.plan(waiting, unplaced, [A, with_device], now).has_changes
+    overdue = reconciler.plan(waiting, unplaced, [A, with_device], joined + OVERDUE_S + 1)
+    assert overdue.remove == ["group1"]
+    again = reconciler.plan(waiting, [], [A, with_device], joined + OVERDUE_S + 2)
+    assert again.create == [Create(generation=1, size=UNIT, needs_device=True)]
+    # The new group has the same time.
+    new_group = [group(1, None, name="new")]
+    for now in (joined + 2 * OVERDUE_S, joined + 3 * OVERDUE_S):
+        assert not reconciler.plan(waiting, new_group, [A, with_device], now).has_changes
+
+
+def test_the_time_of_a_group_begins_again_after_its_room_was_taken() -> None:
+    reconciler = Reconciler()
+    waiting, unplaced = [row(1, units=4)], [group(1, None, units=4)]
+    taken = [row(2, "a", units=4)]
+    assert not reconciler.plan(waiting, unplaced, [A], 0).has_changes
+    reconciler.plan([*waiting, *taken], [*unplaced, group(2, "a", units=4)], [A], OVERDUE_S)
+    assert not reconciler.plan(waiting, unplaced, [A], OVERDUE_S + 1).has_changes
+    assert not reconciler.plan(waiting, unplaced, [A], 2 * OVERDUE_S).has_changes

@@ -21,6 +21,12 @@ MISSING_S = 60.0
 return, such as after the loss of Ray's head.
 """
 
+OVERDUE_S = 10.0
+"""Seconds after which a group is created again that Ray does not place although a node has room.
+Ray retries a group that fits no node only when a node joins. It misses the node if an attempt is
+under way at that moment.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseRow:
@@ -109,10 +115,11 @@ class PlacementPlan:
 
 
 class Reconciler:
-    """Plans changes, and remembers since when leases are missing in Ray."""
+    """Plans changes. Remembers since when leases are missing in Ray, or could be placed."""
 
     def __init__(self) -> None:
         self._missing_since: dict[int, float] = {}
+        self._room_since: dict[int, float] = {}
 
     def plan(
         self,
@@ -139,8 +146,14 @@ class Reconciler:
             elif not _begin(plan, row, books):
                 waiting.append(row)
         self._missing_since = missing
-        for row in waiting:
-            _make_room(plan, row, books)
+        has_room = [row.generation for row in waiting if _make_room(plan, row, books)]
+        room_since = {name: self._room_since.get(name, now) for name in has_room}
+        overdue = [name for name, since in room_since.items() if now - since > OVERDUE_S]
+        # The next plan creates them again.
+        plan.remove += [group.id for name in overdue for group in books.groups[name]]
+        self._room_since = {
+            name: since for name, since in room_since.items() if name not in overdue
+        }
         return plan
 
 
@@ -251,8 +264,11 @@ def _created_on(row: LeaseRow, node_id: str) -> Create:
     return Create(generation=row.generation, size=row.size, needs_device=needs_device, on=node_id)
 
 
-def _make_room(plan: PlacementPlan, row: LeaseRow, books: _Books) -> None:
-    """Evicts idle leases of one node, as few as possible, for a lease that Ray has no room for."""
+def _make_room(plan: PlacementPlan, row: LeaseRow, books: _Books) -> bool:
+    """Evicts idle leases of one node, as few as possible, for a lease that Ray has no room for.
+
+    Returns True if a node has room already, so that Ray should place the lease.
+    """
     besides, free = books.others(row), books.free
     possible = [
         one
@@ -261,9 +277,8 @@ def _make_room(plan: PlacementPlan, row: LeaseRow, books: _Books) -> None:
     ]
     roomy = max(possible, key=lambda one: free[one.node_id], default=None)
     if roomy and free[roomy.node_id] >= row.size:
-        # Ray is about to place it there.
         free[roomy.node_id] -= row.size
-        return
+        return True
     options: list[tuple[tuple[bool, int, float], str, list[LeaseRow]]] = []
     for place in possible:
         if not row.may_evict or place.memory_bytes < row.size:
@@ -283,10 +298,11 @@ def _make_room(plan: PlacementPlan, row: LeaseRow, books: _Books) -> None:
             free[node_id] += sum(group.size for group in books.groups[one.generation])
         free[node_id] -= row.size
         plan.evict += [one.generation for one in victims]
-        return
+        return False
     problem = _why(row, possible, free)
     if row.problem != problem:
         plan.problems[row.generation] = problem
+    return False
 
 
 def _why(row: LeaseRow, possible: Sequence[RayNode], free: Mapping[str, int]) -> str:
