@@ -24,11 +24,15 @@ _MOST_BYTES = 4096
 """Maximum bytes of a forked child's report. A pipe holds this much without a reader."""
 
 
+class CudaRefusedError(RuntimeError):
+    """Raised by the guard if code in the engine host is about to initialise CUDA."""
+
+
 class CudaGuard:
     """Replaces the functions of torch through which Python code reaches the CUDA driver.
 
     Availability and the number of devices come from the device files. Any other use of CUDA raises
-    `RuntimeError`. Does nothing with a build of torch without CUDA.
+    `CudaRefusedError`. Does nothing with a build of torch without CUDA.
     """
 
     def __init__(self) -> None:
@@ -42,7 +46,7 @@ class CudaGuard:
         self._replace(torch.cuda, "device_count", _listed_devices)
 
     def remove(self) -> None:
-        """Restores the functions in a forked child, which may use CUDA."""
+        """Restores the functions. Forked children may use CUDA."""
         while self._replaced:
             owner, name, function = self._replaced.pop()
             setattr(owner, name, function)
@@ -93,7 +97,7 @@ def _listed_devices() -> int:
 
 
 def _refuse() -> int:
-    raise RuntimeError("The engine host must not initialise CUDA: its forks could not use it.")
+    raise CudaRefusedError("The engine host must not initialise CUDA: its forks could not use it.")
 
 
 def _open_files() -> list[str]:

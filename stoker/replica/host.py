@@ -135,7 +135,8 @@ class Host:
         def run() -> None:
             _IMPORTERS[command.library](command.name)
 
-        problem = problem_of_import(run)
+        # If forks cannot use CUDA anyway, the import makes nothing worse.
+        problem = "" if self._cuda_problem else problem_of_import(run)
         if not problem:
             run()
             gc.freeze()
@@ -344,12 +345,17 @@ def main() -> None:
     sandbox.tell_nobody()
     # Imported objects stay, and searching them for garbage takes a tenth of the time.
     gc.disable()
-    # Imports torch, so it comes first.
-    from stoker.replica.cuda_guard import CudaGuard, problem_of_forks
+    # Not at the top, because it imports torch.
+    from stoker.replica.cuda_guard import CudaGuard, CudaRefusedError, problem_of_forks
 
     guard = CudaGuard()
     guard.install()
-    _import_heavy()
+    try:
+        _import_heavy()
+    except CudaRefusedError:
+        log.warning("a preloaded module initialises CUDA", exc_info=True)
+        guard.remove()
+        _import_heavy()
     # Searched once, instead of in every fork.
     places.libraries()
     places.listed()

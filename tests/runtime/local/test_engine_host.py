@@ -42,11 +42,26 @@ def imported(name):
 
 host._import_heavy = lambda: None
 host._IMPORTERS = {"transformers": imported}
-cuda_guard.problem_of_forks = lambda: "forks are bad"
 cuda_guard.problem_of_import = lambda run: "the driver was called"
 host.main()
 """
 """Engine host with imports that initialise CUDA."""
+USING_CUDA = """
+from stoker.replica import cuda_guard, host
+
+errors = [cuda_guard.CudaRefusedError("refused")]
+
+def import_heavy():
+    if errors:
+        raise errors.pop()
+
+host._import_heavy = import_heavy
+host._IMPORTERS = {"transformers": lambda name: None}
+cuda_guard.problem_of_forks = lambda: "" if errors else "forks are bad"
+cuda_guard.problem_of_import = lambda run: "not attempted"
+host.main()
+"""
+"""Engine host whose own imports initialise CUDA."""
 
 
 class World:
@@ -105,21 +120,26 @@ async def test_one_that_imports_for_ever_is_ended(world: World) -> None:
     assert await ended(world) == -signal.SIGKILL
 
 
+def events_of(script: str) -> list[HostEvent]:
+    """Returns the events of a host with one preload."""
+    commands = b"".join(msgspec.json.encode(each) + b"\n" for each in (Preload("bert"), Ping()))
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, input=commands, capture_output=True, timeout=60, check=True)
+    return [msgspec.json.decode(line, type=HostEvent) for line in done.stdout.splitlines()]
+
+
 def test_code_that_initialises_cuda_is_not_imported() -> None:
-    commands = b"".join(
-        msgspec.json.encode(command) + b"\n" for command in (Preload("bert"), Ping())
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", SKIPPING],
-        input=commands,
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-    events = [msgspec.json.decode(line, type=HostEvent) for line in done.stdout.splitlines()]
-    assert events == [
-        HostReady(threads=1, cuda_problem="forks are bad"),
+    assert events_of(SKIPPING) == [
+        HostReady(threads=1),
         Preloaded(threads=1, name="bert", cuda_problem="the driver was called"),
+        Pong(),
+    ]
+
+
+def test_a_host_whose_own_imports_initialise_cuda_still_starts() -> None:
+    assert events_of(USING_CUDA) == [
+        HostReady(threads=1, cuda_problem="forks are bad"),
+        Preloaded(threads=1, name="bert"),
         Pong(),
     ]
 
