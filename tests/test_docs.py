@@ -111,7 +111,8 @@ def fields_page() -> str:
 
 
 def _field_row(row: KnownField, endpoints: list[str]) -> str:
-    why = f": {row.why}" if row.why else ""
+    # The row's text continues a sentence that begins with the field's name.
+    why = f": {row.why.removeprefix('is ')}" if row.why else ""
     cells = [
         f"`{row.name}`",
         ", ".join(row.dialects),

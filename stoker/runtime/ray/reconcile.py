@@ -147,13 +147,14 @@ class Reconciler:
                 waiting.append(row)
         self._missing_since = missing
         has_room = [row.generation for row in waiting if _make_room(plan, row, books)]
-        room_since = {name: self._room_since.get(name, now) for name in has_room}
-        overdue = [name for name, since in room_since.items() if now - since > OVERDUE_S]
-        # The next plan creates them again.
-        plan.remove += [group.id for name in overdue for group in books.groups[name]]
         self._room_since = {
-            name: since for name, since in room_since.items() if name not in overdue
+            generation: self._room_since.get(generation, now) for generation in has_room
         }
+        for generation, since in list(self._room_since.items()):
+            if now - since > OVERDUE_S:
+                # The next plan creates the group again.
+                plan.remove += [group.id for group in books.groups[generation]]
+                del self._room_since[generation]
         return plan
 
 
