@@ -34,8 +34,7 @@ def examples(stages: Stages, numbers: Iterable[int]) -> list[Sample]:
 
 def batch_of(engine: TorchEngine, sample: Sample, size: int) -> dict[str, torch.Tensor]:
     """Returns a batch of `size` copies of a sample, padded as for serving."""
-    stages = engine.stages
-    return engine.batch([sample] * size, stages.padded_length(stages.length(sample)))
+    return engine.batch([sample] * size)
 
 
 def tensors(outputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -12,6 +12,7 @@ import transformers
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines import completeness
 from stoker.models.engines.interface import Progress
+from stoker.models.engines.layout import BatchLayout, PaddedLayout
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.record import AUTO
 from stoker.models.engines.stateless import make_stateless
@@ -43,6 +44,7 @@ class TorchEngine:
         progress(0.1, "reading weights")
         self.folder = folder
         self.stages = stages
+        self.layout: BatchLayout = PaddedLayout(stages)
         self.dtype = dtype_of(self._wanted, self.device, folder)
         self.model: Any = self.read()
         return self.model
@@ -111,28 +113,17 @@ class TorchEngine:
     def forward(
         self, samples: Sequence[Sample], watch: Watch = UNWATCHED
     ) -> list[Mapping[str, Any]]:
-        lengths = [self.stages.length(sample) for sample in samples]
-        length = self.stages.padded_length(max(lengths))
         with self._adapted(samples):
-            outputs = self.run(samples[0].call, self.batch(samples, length))
+            outputs = self.run(samples[0].call, self.batch(samples))
         fetched = {name: _fetched(value) for name, value in outputs.items()}
         return [
-            {
-                **sample.features,
-                **sample.extras,
-                **self._row(fetched, row, lengths[row], length, len(samples)),
-            }
-            for row, sample in enumerate(samples)
+            {**sample.features, **sample.extras, **row}
+            for sample, row in zip(samples, self.layout.rows(samples, fetched), strict=True)
         ]
 
-    def batch(self, samples: Sequence[Sample], length: int) -> dict[str, torch.Tensor]:
-        """Returns the features of all samples, padded to a length, on the device."""
-        return {
-            name: self._placed(
-                torch.cat([self._padded(name, sample, length) for sample in samples])
-            )
-            for name in samples[0].features
-        }
+    def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
+        """Returns the model's inputs for the samples, on the device."""
+        return {name: self._placed(value) for name, value in self.layout.batch(samples).items()}
 
     def _adapted(self, samples: Sequence[Sample]) -> contextlib.AbstractContextManager[None]:
         if self.adapters is None:
@@ -143,36 +134,9 @@ class TorchEngine:
         """Returns the model's outputs by name."""
         return self.stages.run(self.model, call, batch)
 
-    def _padded(self, name: str, sample: Sample, length: int) -> torch.Tensor:
-        value = sample.features[name]
-        if name not in self.stages.padding or value.shape[1] == length:
-            return value
-        missing = length - value.shape[1]
-        sides = (0, missing) if self.stages.padding_side == "right" else (missing, 0)
-        # `pad` counts dimensions from the last one.
-        behind = (0, 0) * (value.dim() - 2)
-        return torch.nn.functional.pad(value, (*behind, *sides), value=self.stages.padding[name])
-
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
         dtype = self.dtype if value.is_floating_point() else None
         return value.to(self.device, dtype)
-
-    def _row(
-        self, outputs: Mapping[str, Any], row: int, own: int, length: int, size: int
-    ) -> dict[str, Any]:
-        """Returns one sample's share of the outputs, without the padded positions."""
-        right = self.stages.padding_side == "right"
-        positions = slice(0, own) if right else slice(length - own, length)
-        sample_outputs: dict[str, Any] = {}
-        for name, value in outputs.items():
-            if torch.is_tensor(value) and value.dim() and value.shape[0] == size:
-                share = value[row : row + 1]
-                sample_outputs[name] = (
-                    share[:, positions] if name in self.stages.per_token else share
-                )
-            else:
-                sample_outputs[name] = value
-        return sample_outputs
 
 
 def _model_class(stages: Stages, folder: Path) -> Any:

@@ -1,0 +1,75 @@
+"""How samples form a batch, and how the batch's outputs are divided among them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from stoker.models.stages.base import Sample, Stages
+
+
+class BatchLayout(Protocol):
+    """Form of a batch. Works on the CPU: engines move batches to their device."""
+
+    def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
+        """Returns the model's inputs for the samples, on the CPU."""
+        ...
+
+    def rows(
+        self, samples: Sequence[Sample], outputs: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Returns each sample's part of the model's outputs. The outputs are on the CPU."""
+        ...
+
+
+class PaddedLayout:
+    """Layout with one row per sample. Shorter samples are padded to the length of the longest."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+
+    def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
+        length = self._stages.padded_length(max(map(self._stages.length, samples)))
+        return {
+            name: torch.cat([self._padded(name, sample, length) for sample in samples])
+            for name in samples[0].features
+        }
+
+    def rows(
+        self, samples: Sequence[Sample], outputs: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        lengths = [self._stages.length(sample) for sample in samples]
+        padded = self._stages.padded_length(max(lengths))
+        return [
+            self._row(outputs, row, self._positions(length, padded), len(samples))
+            for row, length in enumerate(lengths)
+        ]
+
+    def _padded(self, name: str, sample: Sample, length: int) -> torch.Tensor:
+        value = sample.features[name]
+        if name not in self._stages.padding or value.shape[1] == length:
+            return value
+        missing = length - value.shape[1]
+        sides = (0, missing) if self._stages.padding_side == "right" else (missing, 0)
+        # `pad` counts dimensions from the last one.
+        behind = (0, 0) * (value.dim() - 2)
+        return torch.nn.functional.pad(value, (*behind, *sides), value=self._stages.padding[name])
+
+    def _positions(self, length: int, padded: int) -> slice:
+        """Returns the positions of a sample's tokens in its row."""
+        is_right = self._stages.padding_side == "right"
+        return slice(0, length) if is_right else slice(padded - length, padded)
+
+    def _row(
+        self, outputs: Mapping[str, Any], row: int, positions: slice, size: int
+    ) -> Mapping[str, Any]:
+        """Returns the outputs of one row, without the padded positions."""
+        sample_outputs: dict[str, Any] = {}
+        for name, value in outputs.items():
+            if torch.is_tensor(value) and value.dim() and value.shape[0] == size:
+                share = value[row : row + 1]
+                is_padded = name in self._stages.per_token
+                sample_outputs[name] = share[:, positions] if is_padded else share
+            else:
+                sample_outputs[name] = value
+        return sample_outputs
