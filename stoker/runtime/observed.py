@@ -13,6 +13,8 @@ class Status(StrEnum):
 
     STARTING = "starting"
     READY = "ready"
+    ASLEEP = "asleep"
+    """Only of replicas: their GPU memory is in main memory. The next call wakes them."""
     IDLE = "idle"
     STOPPING = "stopping"
     STOPPED = "stopped"
@@ -29,6 +31,8 @@ class Reason(StrEnum):
     BACKLOG = "backlog"
     LOADED = "loaded"
     EVICTED = "evicted"
+    ASLEEP = "asleep"
+    """A replica's GPU memory was moved to main memory, for other models on the GPU."""
     IDLE_TIMEOUT = "idle_timeout"
     INSUFFICIENT_CREDITS = "insufficient_credits"
     STOPPED_BY_USER = "stopped_by_user"

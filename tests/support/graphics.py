@@ -1,11 +1,15 @@
 """A simulated machine with graphics devices, which exist only as a table."""
 
+import os
+import signal
 from collections.abc import Callable, Collection, Sequence
 
 from stoker.base.config import MIB, Settings
 from stoker.runtime.interface import ModelLocator
+from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.runtime import LocalRuntime
+from stoker.runtime.specification import DeploymentSpec
 
 
 def device(index: int, total_bytes: int) -> Device:
@@ -28,3 +32,36 @@ def with_two_devices(
     """Builds a runtime with two devices, for `STOKER_RUNTIME`."""
     table = Table([device(0, 1024 * MIB), device(1, 4096 * MIB)])
     return LocalRuntime(settings, folders, unfunded, table)
+
+
+class StoppedProcesses:
+    """Stands in for the driver's checkpoints: a process that sleeps is stopped."""
+
+    is_supported = True
+
+    async def start(self) -> None: ...
+
+    async def sleep(self, pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+
+    async def wake(self, pid: int) -> None:
+        os.kill(pid, signal.SIGCONT)
+
+    async def close(self) -> None: ...
+
+
+def with_sleep(
+    settings: Settings, folders: ModelLocator, unfunded: Callable[[], Collection[str]]
+) -> LocalRuntime:
+    """Builds a runtime with a device that holds one small replica, for `STOKER_RUNTIME`.
+
+    Replicas compute on the CPU and hold the claimed bytes of the device.
+    """
+    DeviceSizing.measure = _as_claimed
+    table = Table([device(0, 1200 * MIB)])
+    return LocalRuntime(settings, folders, unfunded, table, StoppedProcesses())
+
+
+def _as_claimed(sizing: DeviceSizing, spec: DeploymentSpec, _held: int) -> tuple[int, bool]:
+    wanted = sizing.wanted(spec)
+    return (wanted.size if wanted else 0), False

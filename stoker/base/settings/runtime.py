@@ -101,6 +101,13 @@ class RuntimeSettings(BaseSettings):
         le=1,
         description="Share of each GPU's memory that all replicas together may use.",
     )
+    gpu_sleep: bool = Field(
+        default=True,
+        description=(
+            "Move the GPU memory of an idle `warm` replica to main memory if others need the GPU "
+            "and the driver supports it (570 or later). Off: unload the replica."
+        ),
+    )
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from stoker.base.config import MIB, Settings
+from stoker.base.errors import CapacityError
 from stoker.base.ids import Prefix, new_id
 from stoker.models.engines import catalogue, environments
 from stoker.models.engines.record import AUTO
@@ -17,13 +18,15 @@ from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import visible
 from stoker.runtime.local.memory.measurements import Measurements
-from stoker.runtime.local.memory.memory import MemoryAllocator
+from stoker.runtime.local.memory.memory import MemoryAllocator, ReplicaEndedError
 from stoker.runtime.local.memory.replica_table import Resident
+from stoker.runtime.local.processes.checkpoints import Checkpoints
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
+from stoker.runtime.pool.launcher import SleepError
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec, Sharing
@@ -55,6 +58,7 @@ class ForkingLauncher:
         findings: Measurements,
         device_sizing: DeviceSizing,
         logs: LogFiles,
+        checkpoints: Checkpoints,
         threads: int,
         cores: int,
     ) -> None:
@@ -76,6 +80,7 @@ class ForkingLauncher:
         self._is_crowded = threads >= cores and 1 < cores <= FEW_CORES
         self._findings = findings
         self._device_sizing = device_sizing
+        self._checkpoints = checkpoints
 
     def forget(self, source: str) -> None:
         """Deletes the measurements of a model that no deployment uses any more."""
@@ -105,6 +110,43 @@ class ForkingLauncher:
 
     def is_funded(self, spec: DeploymentSpec) -> bool:
         return spec.account_id not in self._unfunded()
+
+    # --- sleep ---
+
+    def can_sleep(self, resident: Resident) -> bool:
+        """Returns True if the driver can move a replica's GPU memory to main memory.
+
+        A replica with an engine in a child process cannot sleep.
+        """
+        return self._checkpoints.is_supported and resident.spec.engine not in environments.NAMES
+
+    async def sleep(self, replica_id: str) -> None:
+        await self._checkpoints.sleep(self._living(replica_id))
+        self._memory.fell_asleep(replica_id)
+
+    async def wake(self, replica_id: str) -> None:
+        await self._checkpoints.wake(self._living(replica_id))
+        self._memory.woke_up(replica_id)
+
+    async def claim_device(self, spec: DeploymentSpec, replica_id: str, *, is_needed: bool) -> bool:
+        try:
+            if not is_needed:
+                return self._memory.take_device(replica_id, spec.id, spec.account_id)
+            await self._memory.claim_device(replica_id, spec.id, spec.account_id)
+        except CapacityError as error:
+            raise SleepError(error.message) from error
+        except ReplicaEndedError:
+            raise SleepError("its process has ended") from None
+        return True
+
+    def has_device_room(self, spec: DeploymentSpec, replica_id: str) -> bool:
+        return self._memory.has_device_room(replica_id, spec.id, spec.account_id)
+
+    def _living(self, replica_id: str) -> int:
+        pid = self.pid(replica_id)
+        if pid is None:
+            raise SleepError("its process has ended")
+        return pid
 
     # --- processes ---
 

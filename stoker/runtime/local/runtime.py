@@ -21,6 +21,7 @@ from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.memory.sizing import Sizing
+from stoker.runtime.local.processes.checkpoints import Checkpoints, DriverCheckpoints
 from stoker.runtime.local.processes.cores import Cores
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.log_files import LogFiles
@@ -63,14 +64,17 @@ class LocalRuntime:
         folders: ModelLocator,
         unfunded: Callable[[], Collection[str]] = frozenset[str],
         devices: Devices | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         """
         Args:
             unfunded: returns the accounts that cannot pay to keep replicas loaded.
             devices: the machine's GPUs. None means the driver's devices.
+            checkpoints: moves GPU memory to main memory. None means the driver's way.
         """
         data_dir = settings.data_dir.resolve()
         self._preloads = settings.preload
+        self._sleeps = settings.gpu_sleep
         self._limits = Limits(
             load_timeout_s=settings.load_timeout_s,
             heartbeat_timeout_s=settings.heartbeat_timeout_s,
@@ -119,6 +123,7 @@ class LocalRuntime:
             meter=self._meter,
             sizing=self._sizing,
         )
+        self._checkpoints = checkpoints or DriverCheckpoints()
         self._launcher = ForkingLauncher(
             settings,
             folders=folders,
@@ -131,9 +136,11 @@ class LocalRuntime:
             findings=findings,
             device_sizing=device_sizing,
             logs=self._logs,
+            checkpoints=self._checkpoints,
             threads=threads,
             cores=cores,
         )
+        self._residents.can_sleep = self._launcher.can_sleep
         self._guard = MemoryWatchdog(self._host, self._residents, self._memory)
         self._cores = Cores(self._residents, self._host.pid, cores=cores)
         self._machine = MachineStats(
@@ -156,6 +163,8 @@ class LocalRuntime:
         self._spawn(self._watch_folders())
         if self._memory.devices:
             self._spawn(self._watch_devices())
+            if self._sleeps:
+                self._spawn(self._checkpoints.start())
         self._spawn(self._preparations.run())
 
     async def stop(self) -> None:
@@ -167,6 +176,7 @@ class LocalRuntime:
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._host.stop()
         self._processes.close()
+        await self._checkpoints.close()
         self._cells.close()
 
     # --- deployments ---

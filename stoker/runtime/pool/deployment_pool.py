@@ -14,6 +14,7 @@ from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.queue import CallQueue
 from stoker.runtime.pool.routing import Router
+from stoker.runtime.pool.sleeping import Sleeping
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
 from stoker.runtime.specification import DeploymentSpec
@@ -45,7 +46,15 @@ class DeploymentPool:
         self._state = State(spec, running, listener, clock)
         self._queue = CallQueue(listener, clock)
         self._draining = Draining(self._state, launcher, limits)
-        self._starts = Starts(self._state, launcher, limits, self._draining, self._queue.pace)
+        self._sleeping = Sleeping(self._state, launcher, self._draining)
+        self._starts = Starts(
+            self._state,
+            launcher,
+            limits,
+            self._draining,
+            sleeping=self._sleeping,
+            pace=self._queue.pace,
+        )
         self._router = Router(self._state, self._starts, self._queue)
         self._ended = Batches()
         """Forward passes of replicas that have ended."""
@@ -134,8 +143,15 @@ class DeploymentPool:
         return True
 
     def evict(self, replica: ReplicaHandle) -> None:
-        """Drains a replica to free its memory for another deployment."""
-        self._draining.drain(replica, Reason.EVICTED)
+        """Ends a replica to free its memory for another deployment. A ready one is drained."""
+        if replica.status is Status.ASLEEP:
+            self._draining.kill(replica, Reason.EVICTED, "other models needed its memory")
+        else:
+            self._draining.drain(replica, Reason.EVICTED)
+
+    def put_to_sleep(self, replica: ReplicaHandle) -> None:
+        """Moves a replica's GPU memory to main memory, to free it for another deployment."""
+        self._sleeping.begin(replica)
 
     def end(self, replica: ReplicaHandle, reason: Reason, why: str) -> None:
         """Kills a replica. `why`, as in `it was silent for 16 s`, is for its owner."""
@@ -200,7 +216,9 @@ class DeploymentPool:
                 state.add_event(reason, message)
             else:
                 state.notify(reason, message)
-        elif replica.status is Status.STOPPING:
+        elif replica.status is Status.ASLEEP and replica.kill_cause.reason is None:
+            state.add_event(Reason.WORKER_LOST, _why_ended(replica, how))
+        elif replica.status in (Status.STOPPING, Status.ASLEEP):
             if replica.kill_cause.details:
                 state.add_event(replica.kill_cause.reason or state.reason, _why_ended(replica, how))
             state.replica_stopped()
@@ -247,6 +265,10 @@ class DeploymentPool:
         """Returns True if the replica has no work and no call is about to be sent to it."""
         is_used = replica.outstanding or self._router.waiting
         return not is_used and not self._is_fresh(replica)
+
+    def is_asleep(self, replica: ReplicaHandle) -> bool:
+        """Returns True if the replica sleeps, and no call is about to wake it."""
+        return replica.status is Status.ASLEEP and not self._sleeping.is_waking(replica)
 
     def stats(self) -> DeploymentStats:
         state = self._state

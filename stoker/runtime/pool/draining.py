@@ -33,18 +33,24 @@ class Draining:
         for replica in self._state.of_status(Status.READY):
             self.drain(replica, reason)
         self.kill_starting()
+        self._kill_sleeping(reason)
 
     def drain_older(self, generation: int) -> None:
         """Drains replicas of older specifications after a newer one is ready."""
         for replica in self._state.of_status(Status.READY):
             if replica.generation < generation:
                 self.drain(replica, Reason.CHANGED)
+        for replica in self._state.of_status(Status.ASLEEP):
+            if replica.generation < generation:
+                self._launcher.kill(replica.id)
 
     def drain_idle(self, least: int, *, is_funded: bool) -> None:
         """Drains replicas unused for the idle timeout, until `least` ready ones are left."""
         now = self._state.clock()
         timeout_s = self._state.spec.idle_timeout_s if is_funded else 0.0
         reason = Reason.IDLE_TIMEOUT if is_funded else Reason.INSUFFICIENT_CREDITS
+        if not is_funded:
+            self._kill_sleeping(reason)
         ready = self._state.ready()
         idle = [
             candidate
@@ -58,12 +64,17 @@ class Draining:
         for replica in self._state.of_status(Status.STARTING):
             self._launcher.kill(replica.id)
 
+    def _kill_sleeping(self, reason: Reason) -> None:
+        for replica in self._state.of_status(Status.ASLEEP):
+            replica.record_kill(reason)
+            self._launcher.kill(replica.id)
+
     def kill_stuck(self) -> None:
         """Kills replicas that take too long to stop, are silent, or make no progress."""
         limits, now = self._limits, self._state.clock()
         for replica in list(self._state.replicas.values()):
-            if replica.status is Status.STARTING:
-                # A load has its own deadline.
+            if replica.status in (Status.STARTING, Status.ASLEEP):
+                # A load, and a move of GPU memory, has its own deadline.
                 continue
             if why := replica.why_unhealthy(limits.heartbeat_timeout_s, limits.stall_timeout_s):
                 self.kill(replica, Reason.STALLED, why)

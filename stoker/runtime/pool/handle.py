@@ -116,6 +116,9 @@ class ReplicaHandle(Lifecycle):
         """Number of answers before the replica started to use the execution."""
         self._loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loaded.add_done_callback(self._load_ended)
+        self._idle = asyncio.Event()
+        """Set while no call is pending."""
+        self._idle.set()
         channel.listen(self._receive)
 
     # --- state ---
@@ -150,6 +153,16 @@ class ReplicaHandle(Lifecycle):
     def mark_ready(self) -> None:
         super().mark_ready()
         self._last_used = self._ready_at
+        # It may have been silent while it was asleep.
+        self.vitals.woke_up()
+
+    def fall_asleep(self) -> None:
+        """Makes the replica accept no calls until it is ready again."""
+        self._advance(Status.ASLEEP)
+
+    async def wait_idle(self) -> None:
+        """Waits until no call is pending."""
+        await self._idle.wait()
 
     def shut_down(self, grace_s: float) -> None:
         """Makes the replica finish its calls within `grace_s` seconds, and end."""
@@ -257,6 +270,7 @@ class ReplicaHandle(Lifecycle):
         if not self._calls:
             self.vitals.work_begins()
         identifier, answer = self._calls.begin(stats, on_progress)
+        self._idle.clear()
         self._last_used = self._clock()
         try:
             self._send(message_of(identifier, call, CURRENT_CALLER.get().key))
@@ -265,8 +279,10 @@ class ReplicaHandle(Lifecycle):
             if not self._calls.finish(identifier):
                 self._send(Cancel(identifier))
             self._last_used = self._clock()
-            if self._grace_s is not None and not self._calls:
-                self._send_shutdown(self._grace_s)
+            if not self._calls:
+                self._idle.set()
+                if self._grace_s is not None:
+                    self._send_shutdown(self._grace_s)
 
     # --- execution ---
 

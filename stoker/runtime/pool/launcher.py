@@ -18,6 +18,10 @@ class Limits:
     stop_grace_s: float
 
 
+class SleepError(Exception):
+    """Raised if a replica's GPU memory could not be moved. The replica must be ended."""
+
+
 class Launcher(Protocol):
     async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         """Waits for memory for a replica. Returns the id of the replica that holds the claim.
@@ -62,4 +66,29 @@ class Launcher(Protocol):
         """Returns the process id. None if the replica has no process on the gateway's machine, or
         none yet.
         """
+        ...
+
+    # --- sleep ---
+
+    async def sleep(self, replica_id: str) -> None:
+        """Moves a replica's GPU memory to main memory, and releases its claim on the GPU.
+
+        Raises `SleepError`.
+        """
+        ...
+
+    async def wake(self, replica_id: str) -> None:
+        """Moves a replica's memory back to the GPU, which it has claimed. Raises `SleepError`."""
+        ...
+
+    async def claim_device(self, spec: DeploymentSpec, replica_id: str, *, is_needed: bool) -> bool:
+        """Waits for memory of the GPU that a replica was on. Returns True if it got it.
+
+        If it is not needed, does not wait or evict, and returns False if no room is free. Raises
+        `SleepError` if it can never get it.
+        """
+        ...
+
+    def has_device_room(self, spec: DeploymentSpec, replica_id: str) -> bool:
+        """Returns True if a sleeping replica could wake without an eviction."""
         ...

@@ -7,7 +7,11 @@ from typing import Final
 from stoker.runtime.interface import LoadError
 from stoker.runtime.observed import Reason, Status
 
-_NEXT_STATUS = {Status.STARTING: Status.READY, Status.READY: Status.STOPPING}
+_NEXT_STATUSES = {
+    Status.STARTING: {Status.READY},
+    Status.READY: {Status.ASLEEP, Status.STOPPING},
+    Status.ASLEEP: {Status.READY},
+}
 
 
 class TransitionError(Exception):
@@ -27,6 +31,8 @@ class KillCause:
 class Lifecycle:
     """States of a replica: starting → ready → stopping → ended. It may end in each state.
 
+    A ready replica may fall asleep, and be ready again.
+
     Only its methods change it. They raise `TransitionError` for any other transition.
     """
 
@@ -41,7 +47,7 @@ class Lifecycle:
 
     @property
     def status(self) -> Status:
-        """Starting, ready or stopping. After its end, the last status before it."""
+        """Starting, ready, asleep or stopping. After its end, the last status before it."""
         return self._status
 
     @property
@@ -77,7 +83,7 @@ class Lifecycle:
         return self._end_error
 
     def _advance(self, status: Status) -> None:
-        if self.has_ended or _NEXT_STATUS.get(self._status) is not status:
+        if self.has_ended or status not in _NEXT_STATUSES.get(self._status, ()):
             state = "ended" if self.has_ended else self._status
             raise TransitionError(f"replica {self.id} is {state} and cannot be {status}")
         self._status = status

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from stoker.base.errors import CapacityError, ModelLoadingError, StokerError
 from stoker.runtime.interface import LoadError
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.handle import ReplicaHandle
-from stoker.runtime.pool.launcher import Launcher, Limits
+from stoker.runtime.pool.launcher import Launcher, Limits, SleepError
 from stoker.runtime.pool.pace import Pace
+from stoker.runtime.pool.sleeping import Sleeping
 from stoker.runtime.pool.state import Start, State
 from stoker.runtime.specification import DeploymentSpec, Readiness
 
@@ -18,10 +20,18 @@ log = logging.getLogger(__name__)
 
 class Starts:
     def __init__(
-        self, state: State, launcher: Launcher, limits: Limits, draining: Draining, pace: Pace
+        self,
+        state: State,
+        launcher: Launcher,
+        limits: Limits,
+        draining: Draining,
+        *,
+        sleeping: Sleeping,
+        pace: Pace,
     ) -> None:
         self._state = state
         self._launcher = launcher
+        self._sleeping = sleeping
         self._limits = limits
         self._draining = draining
         self._pace = pace
@@ -34,7 +44,7 @@ class Starts:
 
     def begin_if_room(self, reason: Reason) -> None:
         """Begins a start. An optional start needs free memory."""
-        if self._is_needed(reason) or self._launcher.has_room(self._state.spec):
+        if self._is_needed(reason) or self._has_room():
             self.begin(reason)
 
     def keep_loaded(self, least: int) -> None:
@@ -102,13 +112,18 @@ class Starts:
         state.changes.notify_all()
 
     async def _start(self, start: Start) -> ReplicaHandle | None:
-        """Returns a loaded replica. None if its memory claim was cancelled.
+        """Returns a loaded replica. Wakes a sleeping one if there is one. None if its memory claim
+        was cancelled.
 
         Raises `CapacityError`, `LoadError`, and `TimeoutError` if loading takes too long.
         """
         state = self._state
         spec, generation = state.spec, state.generation
         try:
+            while sleeper := self._sleeping.next():
+                # If it cannot wake, it is ended, and another replica starts.
+                with suppress(SleepError):
+                    return sleeper if await self._wake(sleeper, start) else None
             replica_id = await self._claim(spec, start)
             if replica_id is None:
                 return None
@@ -140,6 +155,27 @@ class Starts:
                 return await self._launcher.claim(spec, is_needed=self._is_needed(start.reason))
             except asyncio.CancelledError:
                 return None
+
+    async def _wake(self, sleeper: ReplicaHandle, start: Start) -> bool:
+        """Wakes a replica once its GPU has room. Returns False if its claim was cancelled.
+
+        Raises `SleepError` if it cannot wake.
+        """
+        with start.claiming():
+            try:
+                is_needed = self._is_needed(start.reason)
+                if not await self._sleeping.claim(sleeper, is_needed=is_needed):
+                    return False
+            except asyncio.CancelledError:
+                return False
+        await self._sleeping.wake(sleeper)
+        return True
+
+    def _has_room(self) -> bool:
+        """Returns True if a start needs no eviction."""
+        if sleeper := self._sleeping.next():
+            return self._sleeping.has_room(sleeper)
+        return self._launcher.has_room(self._state.spec)
 
     def _is_needed(self, reason: Reason) -> bool:
         is_extra = reason in (Reason.BACKLOG, Reason.KEPT_LOADED)

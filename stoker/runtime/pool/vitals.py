@@ -45,6 +45,10 @@ class Vitals:
         """Records progress of accepted work at the time of the last message."""
         self.last_progress_at = self.last_message_at
 
+    def woke_up(self) -> None:
+        """Restarts the timers of a replica that is ready again."""
+        self.last_message_at = self.last_progress_at = self.clock()
+
     def work_begins(self) -> None:
         """Handles a call that was sent while none was pending. If the replica was idle, restarts
         the stall timer. Unfinished work keeps the timer running.

@@ -45,6 +45,9 @@ class World:
         assert replica_id not in self.evicted
         self.evicted.append(replica_id)
 
+    def put_to_sleep(self, replica_id: str) -> None:
+        raise AssertionError("no replica has GPU memory")
+
     async def load(
         self,
         name: str,

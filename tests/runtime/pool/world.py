@@ -12,7 +12,7 @@ from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
-from stoker.runtime.pool.launcher import Limits
+from stoker.runtime.pool.launcher import Limits, SleepError
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import (
     Execution,
@@ -86,6 +86,16 @@ class Launcher:
         self.quarantined: list[tuple[Execution, str]] = []
         self.memory = asyncio.Event()
         self.memory.set()
+        self.moves: list[tuple[str, str]] = []
+        """Moves of GPU memory: `sleep`, `claim` or `wake`, with the replica."""
+        self.failing: set[str] = set()
+        """Moves that fail."""
+        self.moved = asyncio.Event()
+        """Set unless moves to main memory hang."""
+        self.moved.set()
+        self.ended: set[str] = set()
+        self.device = asyncio.Event()
+        """Set if the GPU has room."""
 
     async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         if self.too_large:
@@ -120,6 +130,30 @@ class Launcher:
         )
         self.launched.append(replica)
         return replica
+
+    async def sleep(self, replica_id: str) -> None:
+        self._move("sleep", replica_id)
+        await self.moved.wait()
+        if replica_id in self.ended:
+            raise SleepError("its process has ended")
+
+    async def wake(self, replica_id: str) -> None:
+        self._move("wake", replica_id)
+
+    async def claim_device(self, spec: DeploymentSpec, replica_id: str, *, is_needed: bool) -> bool:
+        if not is_needed and not self.device.is_set():
+            return False
+        self._move("claim", replica_id)
+        await self.device.wait()
+        return True
+
+    def has_device_room(self, spec: DeploymentSpec, replica_id: str) -> bool:
+        return self.device.is_set()
+
+    def _move(self, name: str, replica_id: str) -> None:
+        self.moves.append((name, replica_id))
+        if name in self.failing:
+            raise SleepError("the driver is busy")
 
     def quarantine(self, execution: Execution, reason: str) -> str:
         self.quarantined.append((execution, reason))

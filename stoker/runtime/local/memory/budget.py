@@ -81,6 +81,14 @@ class Budget:
         claim.size = size
         return True
 
+    def grow(self, replica_id: str, size: int, spare: int) -> bool:
+        """Adds to a replica's claim if that leaves `spare` bytes free. Returns True if it did."""
+        claim = self._claims.get(replica_id)
+        if claim is None or self.room(claim.deployment_id, claim.account) < size + spare:
+            return False
+        claim.size += size
+        return True
+
     def ending(self, replica_id: str) -> None:
         """Marks a replica that is about to end: its memory will be free."""
         if claim := self._claims.get(replica_id):

@@ -17,6 +17,8 @@ class EvictionCandidate:
     """
     is_hot: bool = False
     """True if the replica is only evicted when its memory is lent."""
+    can_sleep: bool = False
+    """True if its GPU memory can be moved to main memory instead."""
 
 
 class Candidates(Protocol):
@@ -30,4 +32,8 @@ class Candidates(Protocol):
 
     def evict(self, replica_id: str) -> None:
         """Stops sending requests to the replica. It ends after its current requests."""
+        ...
+
+    def put_to_sleep(self, replica_id: str) -> None:
+        """Moves the replica's GPU memory to main memory, after its current requests."""
         ...

@@ -29,6 +29,10 @@ from stoker.runtime.local.memory.devices import Device, DeviceNeed
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 
 
+class ReplicaEndedError(Exception):
+    """Raised in a waiting claim if its replica has ended."""
+
+
 class MemoryAllocator:
     """Memory of the machine and its devices. All methods run on the event loop."""
 
@@ -61,6 +65,10 @@ class MemoryAllocator:
         self.main = self._budgets.main
         self.devices: Sequence[Budget] = self._budgets.devices
         self._waiters: list[Waiter] = []
+        self._asleep: dict[str, tuple[Device, int]] = {}
+        """Maps a replica that gives up its device to this device, and the bytes that it holds
+        there.
+        """
         self._got_at: dict[str, float] = {}
         """Maps each account to the time when its last waiting claim was granted."""
 
@@ -147,7 +155,12 @@ class MemoryAllocator:
 
         Raises `CapacityError` if it can never fit.
         """
-        claim = self._budgets.possible(MemoryNeed(need, wanted))
+        await self._wait_for(replica_id, MemoryNeed(need, wanted), self.release)
+
+    async def _wait_for(
+        self, replica_id: str, asked: MemoryNeed, give_back: Callable[[str], None]
+    ) -> None:
+        claim = self._budgets.possible(asked)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = Waiter(replica_id, claim, self._clock(), granted)
         self._waiters.append(waiter)
@@ -156,7 +169,7 @@ class MemoryAllocator:
             await waiter.granted
         except asyncio.CancelledError:
             # The claim may have been granted and cancelled at the same time.
-            self.release(replica_id)
+            give_back(replica_id)
             raise
         finally:
             if waiter in self._waiters:
@@ -168,7 +181,10 @@ class MemoryAllocator:
 
         Raises `CapacityError` if the claim can never fit.
         """
-        claim = self._budgets.possible(MemoryNeed(need, wanted))
+        return self._take(replica_id, MemoryNeed(need, wanted))
+
+    def _take(self, replica_id: str, asked: MemoryNeed) -> bool:
+        claim = self._budgets.possible(asked)
         places = None if self._waiters else self._budgets.places(claim, Line(self._clock()))
         if places is None:
             return False
@@ -192,9 +208,71 @@ class MemoryAllocator:
             book.ending(replica_id)
 
     def release(self, replica_id: str) -> None:
+        self._asleep.pop(replica_id, None)
+        for waiter in self._waiters:
+            if waiter.replica_id == replica_id and not waiter.granted.done():
+                waiter.granted.set_exception(ReplicaEndedError())
         struck = [book.strike(replica_id) for book in self._budgets.all]
         if any(struck):
             self.settle()
+
+    # --- sleep ---
+
+    def fell_asleep(self, replica_id: str) -> None:
+        """Releases the device of a replica, whose claim on main memory includes these bytes now."""
+        struck = [book.strike(replica_id) for book in self.devices]
+        if any(struck):
+            self.settle()
+
+    def woke_up(self, replica_id: str) -> None:
+        """Releases the main memory that held the device's bytes of a replica."""
+        if asleep := self._asleep.pop(replica_id, None):
+            self.resize(replica_id, self.main.size(replica_id) - asleep[1])
+
+    def asleep_bytes(self, replica_id: str) -> int:
+        """Returns the bytes of a sleeping replica's device that are in main memory."""
+        return self._asleep[replica_id][1] if replica_id in self._asleep else 0
+
+    async def claim_device(self, replica_id: str, deployment_id: str, account: str) -> None:
+        """Waits for memory of the device that a sleeping replica was on, and evicts others for it.
+
+        Raises `CapacityError` if the device has disappeared, and `ReplicaEndedError`.
+        """
+        asked = self._device_need(replica_id, deployment_id, account)
+        await self._wait_for(replica_id, asked, self.fell_asleep)
+
+    def take_device(self, replica_id: str, deployment_id: str, account: str) -> bool:
+        """As `claim_device`, but only free memory. Returns False if not enough is free."""
+        return self._take(replica_id, self._device_need(replica_id, deployment_id, account))
+
+    def has_device_room(self, replica_id: str, deployment_id: str, account: str) -> bool:
+        """Returns True if a sleeping replica could wake without an eviction."""
+        asked = self._device_need(replica_id, deployment_id, account)
+        return self._budgets.places(asked, Line(self._clock())) is not None
+
+    def _device_need(self, replica_id: str, deployment_id: str, account: str) -> MemoryNeed:
+        device, size = self._asleep[replica_id]
+        wanted = DeviceNeed(size=size, index=device.index)
+        # The replica keeps its claim on main memory.
+        return MemoryNeed(Need(deployment_id, 0, account), wanted)
+
+    def _move_to_main(self, replica_id: str, asked: MemoryNeed | None) -> bool:
+        """Extends a replica's claim on main memory by the bytes that it holds of its device.
+
+        Returns False if it has several devices, or if main memory has no room for that and for the
+        claim that the replica gives way to.
+        """
+        books = [book for book in self.devices if book.has(replica_id)]
+        spare = asked.need.size if asked else 0
+        if len(books) != 1 or not self.main.grow(replica_id, books[0].size(replica_id), spare):
+            return False
+        (book,) = books
+        if book.device:
+            self._asleep[replica_id] = book.device, book.size(replica_id)
+        book.ending(replica_id)
+        return True
+
+    # --- devices ---
 
     def found(self, devices: Sequence[Device]) -> bool:
         """Updates which of the devices present at the start are still present. Missing devices
@@ -229,7 +307,7 @@ class MemoryAllocator:
                 continue
             books, victims = self._budgets.plan(waiter, line, self._wanted_by)
             for candidate in victims:
-                self._evict(candidate)
+                self._evict(candidate, waiter.asked)
             # A claim on lent memory delays no other claim.
             if not self._budgets.is_lent(waiter.asked):
                 line.stand(waiter, books)
@@ -263,9 +341,15 @@ class MemoryAllocator:
         waiter.granted.set_result(None)
 
     def _enter(self, replica_id: str, asked: MemoryNeed, places: Sequence[Budget]) -> None:
-        for book in (self.main, *places):
+        # A replica that wakes has a claim on main memory.
+        books = places if replica_id in self._asleep else (self.main, *places)
+        for book in books:
             book.enter(replica_id, asked.of(book))
 
-    def _evict(self, candidate: EvictionCandidate) -> None:
+    def _evict(self, candidate: EvictionCandidate, asked: MemoryNeed | None = None) -> None:
+        """Makes a replica give way to a claim: it falls asleep if it can, otherwise it ends."""
+        if candidate.can_sleep and self._move_to_main(candidate.replica_id, asked):
+            self._candidates.put_to_sleep(candidate.replica_id)
+            return
         self.ending(candidate.replica_id)
         self._candidates.evict(candidate.replica_id)

@@ -1,6 +1,6 @@
 """Table of the replicas with a process here, and which of them may be evicted for others."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,10 @@ class Resident:
     """Last measured bytes held by the replica and its descendants, without the inherited ones."""
     below: int = 0
     """Bytes held by the replica's descendant processes."""
+    stale_bytes: int = 0
+    """Value of `Vitals.own_bytes` that includes GPU memory, because it was measured while the
+    replica slept.
+    """
     may_write: int | None = None
     """Maximum bytes of the replica's own folder. None if not determined yet."""
 
@@ -45,11 +49,14 @@ class ReplicaTable(dict[str, Resident]):
 
     background: BackgroundWork | None = None
     """Background work that may be evicted for replicas."""
+    can_sleep: Callable[[Resident], bool] | None = None
+    """Returns True if a replica's GPU memory can be moved to main memory. None: no replica's."""
 
     def idle(self) -> Iterable[EvictionCandidate]:
         background_work = self.background.evictable() if self.background else ()
         return [
             *background_work,
+            *self._asleep(),
             *self._idle(),
         ]
 
@@ -60,17 +67,28 @@ class ReplicaTable(dict[str, Resident]):
                 _is_warm(resident.pool.spec),
                 resident.replica.last_used,
                 is_hot=_is_hot(resident.pool.spec),
+                can_sleep=self._can_sleep(resident),
             )
-            for resident in self._ready()
+            for resident in self._of_status(Status.READY)
             if resident.pool.is_idle(resident.replica)
+        ]
+
+    def _asleep(self) -> Iterable[EvictionCandidate]:
+        return [
+            EvictionCandidate(resident.replica.id, is_warm=True, since=resident.replica.last_used)
+            for resident in self.values()
+            if resident.pool.is_asleep(resident.replica)
         ]
 
     def working(self) -> Iterable[EvictionCandidate]:
         return [
             EvictionCandidate(
-                resident.replica.id, _is_warm(resident.pool.spec), resident.replica.ready_at
+                resident.replica.id,
+                _is_warm(resident.pool.spec),
+                resident.replica.ready_at,
+                can_sleep=self._can_sleep(resident),
             )
-            for resident in self._ready()
+            for resident in self._of_status(Status.READY)
             if not resident.pool.is_idle(resident.replica) and not _is_hot(resident.pool.spec)
         ]
 
@@ -80,8 +98,15 @@ class ReplicaTable(dict[str, Resident]):
         elif self.background:
             self.background.evict(replica_id)
 
-    def _ready(self) -> list[Resident]:
-        return [resident for resident in self.values() if resident.replica.status is Status.READY]
+    def put_to_sleep(self, replica_id: str) -> None:
+        if resident := self.get(replica_id):
+            resident.pool.put_to_sleep(resident.replica)
+
+    def _can_sleep(self, resident: Resident) -> bool:
+        return _is_warm(resident.pool.spec) and bool(self.can_sleep and self.can_sleep(resident))
+
+    def _of_status(self, status: Status) -> list[Resident]:
+        return [resident for resident in self.values() if resident.replica.status is status]
 
 
 def _is_warm(spec: DeploymentSpec) -> bool:

@@ -11,6 +11,7 @@ from stoker.runtime.local.memory.device_sizing import HEADROOM, DeviceSizing
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.metering import Meter
+from stoker.runtime.observed import Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.specification import DeploymentSpec, Readiness
 
@@ -94,8 +95,13 @@ class Sizing:
         replica, pool, spec = resident.replica, resident.pool, resident.spec
         held_bytes = (replica.vitals.memory_bytes or spec.memory_bytes) + resident.below
         self._meter.resize(replica.id, held_bytes)
+        if replica.status is Status.ASLEEP:
+            resident.stale_bytes = replica.vitals.own_bytes
+            return
         self._measure_devices(resident)
         if not replica.vitals.own_bytes or not replica.answered:
+            return
+        if replica.vitals.own_bytes == resident.stale_bytes:
             return
         needed = int(replica.vitals.own_bytes * HEADROOM)
         if not spec.runs_like(pool.spec):

@@ -162,7 +162,8 @@ class MemoryWatchdog:
         room = self._memory.main.room_of(resident.replica.id)
         at_once = known * AT_ONCE_TIMES + AT_ONCE_BYTES
         always = granted * ALWAYS_TIMES + ALWAYS_BYTES
-        return max(min(at_once, room), always) + self._beside(spec)
+        asleep = self._memory.asleep_bytes(resident.replica.id)
+        return max(min(at_once, room), always) + asleep + self._beside(spec)
 
     def _beside(self, spec: DeploymentSpec) -> int:
         """Returns the bytes that no estimate includes."""
