@@ -479,8 +479,8 @@ steps = st.one_of(
 class Crowd(World):
     """Replicas that start, work and end as the example says."""
 
-    def __init__(self) -> None:
-        super().__init__(total=100)
+    def __init__(self, total: int = 100) -> None:
+        super().__init__(total)
         self.asked: dict[str, tuple[asyncio.Task[None], int, DeviceNeed | None]] = {}
 
     def look(self) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.local.memory.candidates import EvictionCandidate
@@ -10,6 +12,7 @@ from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.memory import MemoryAllocator, ReplicaEndedError
 from tests.runtime.local import test_device_memory
 from tests.runtime.local.test_memory import settle
+from tests.support.examples import ALWAYS_THE_SAME, examples
 from tests.support.graphics import device
 
 BIG = DeviceNeed(size=60)
@@ -143,3 +146,94 @@ async def test_a_device_that_disappeared_wakes_nothing(world: World):
     world.memory.found([])
     with pytest.raises(CapacityError, match="requires GPU 0"):
         await world.wakes("a")
+
+
+class Crowd(test_device_memory.Crowd):
+    """Replicas that also sleep and wake, as the example says."""
+
+    def __init__(self) -> None:
+        super().__init__(total=400)
+        self.falling: set[str] = set()
+        self.sleeping: set[str] = set()
+        self.waking: dict[str, asyncio.Task[None]] = {}
+
+    def put_to_sleep(self, replica_id: str) -> None:
+        assert replica_id in self.replicas and replica_id not in self.sleeping
+        self.falling.add(replica_id)
+        self.replicas.pop(replica_id)
+
+    def look(self) -> None:
+        super().look()
+        for name, candidate in list(self.replicas.items()):
+            if name not in self.sleeping and not candidate.can_sleep:
+                self.replicas[name] = EvictionCandidate(name, True, self.now, can_sleep=True)
+        for name in self.falling - self.at_work:
+            self.falling.discard(name)
+            self.memory.fell_asleep(name)
+            self.sleeping.add(name)
+            self.replicas[name] = EvictionCandidate(name, True, self.now)
+            assert self.on(name) == []
+        for name, task in list(self.waking.items()):
+            if not task.done():
+                continue
+            del self.waking[name]
+            if task.cancelled():
+                assert self.on(name) == []
+                self.replicas[name] = EvictionCandidate(name, True, self.now)
+                continue
+            assert task.exception() is None
+            self.memory.woke_up(name)
+            self.sleeping.discard(name)
+            assert len(self.on(name)) == 1 and self.memory.asleep_bytes(name) == 0
+            self.replicas[name] = EvictionCandidate(name, True, self.now, can_sleep=True)
+        for name in self.sleeping - self.replicas.keys() - self.waking.keys():
+            self.sleeping.discard(name)
+            assert self.memory.asleep_bytes(name) == 0
+
+    async def do(self, at: int, step: tuple) -> None:
+        match step:
+            case "wake", number if self.sleeping - self.waking.keys():
+                names = sorted(self.sleeping - self.waking.keys() - set(self.evicted))
+                if names:
+                    name = names[number % len(names)]
+                    del self.replicas[name]
+                    self.waking[name] = asyncio.create_task(
+                        self.memory.claim_device(name, f"dep-{name}", "")
+                    )
+                await self.settle()
+            case "give up", number if self.waking:
+                self.waking[sorted(self.waking)[number % len(self.waking)]].cancel()
+                await self.settle()
+            case _:
+                await super().do(at, step)
+
+
+steps = st.one_of(
+    test_device_memory.steps,
+    test_device_memory.steps,
+    st.tuples(st.just("rest"), st.integers(0, 20)),
+    st.tuples(st.just("wake"), st.integers(0, 20)),
+    st.tuples(st.just("give up"), st.integers(0, 20)),
+)
+
+
+@settings(max_examples=examples(200), deadline=None, derandomize=ALWAYS_THE_SAME)
+@given(st.lists(steps, max_size=60))
+def test_whatever_sleeps_and_wakes_budgets_are_kept_and_all_are_served(
+    example: list[tuple],
+) -> None:
+    async def tried() -> None:
+        crowd = Crowd()
+        for at, step in enumerate(example):
+            await crowd.do(at, step)
+        for _ in range(6 * len(example) + 10):
+            if not crowd.asked and not crowd.waking:
+                break
+            crowd.now += 1
+            crowd.memory.settle()
+            await crowd.settle()
+            crowd.at_work.clear()
+            await crowd.settle()
+        assert not crowd.asked and not crowd.waking, crowd.memory.waiting()
+
+    asyncio.run(tried())
