@@ -55,6 +55,11 @@ class QueuedSample:
     """Turn, assigned by the queue. Entries of earlier turns run first."""
     party: str = ""
     """API key of the entry's request."""
+    cost: int = field(init=False)
+    """Cost in padded tokens if the entry is the longest of its batch."""
+
+    def __post_init__(self) -> None:
+        self.cost = cost(self.length, self.fixed_cost)
 
 
 class BatchQueue:
@@ -63,6 +68,8 @@ class BatchQueue:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self._entries: list[QueuedSample] = []
+        self._cost = 0
+        """Sum of the entries' costs."""
         self._turn = 0
         """Turn of the last batch."""
         self._turns = Turns()
@@ -79,6 +86,7 @@ class BatchQueue:
             for turn, entry in enumerate(entries, self._turn + 1):
                 entry.turn, entry.party = turn, party
             self._entries.extend(entries)
+            self._cost += sum(entry.cost for entry in entries)
             # The sort is stable: in each turn, the oldest comes first.
             self._entries.sort(key=lambda entry: entry.turn)
             self._changed.notify()
@@ -89,6 +97,7 @@ class BatchQueue:
             remaining = [entry for entry in self._entries if entry.request_id != request_id]
             dropped = len(self._entries) - len(remaining)
             self._entries = remaining
+            self._cost = sum(entry.cost for entry in remaining)
             return dropped
 
     def wake(self) -> None:
@@ -112,6 +121,23 @@ class BatchQueue:
             self._woken = False
             return bool(self._entries) or not self._closed
 
+    def wait_until_full(self, timeout: float) -> bool:
+        """Waits until the entries fill a batch or the queue is closed, for at most `timeout`
+        seconds. Returns False on timeout.
+        """
+        with self._changed:
+            return self._changed.wait_for(self._is_full, timeout)
+
+    def wait_for_entries(self, timeout: float) -> bool:
+        """Waits until an entry waits or the queue is closed, for at most `timeout` seconds. Returns
+        False on timeout.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._entries) or self._closed, timeout)
+
+    def _is_full(self) -> bool:
+        return self._closed or self._cost >= self.budget
+
     def take(self) -> list[QueuedSample]:
         """Returns the next batch, or an empty list if no work waits.
 
@@ -125,6 +151,7 @@ class BatchQueue:
             self._turn = max(self._turn, batch[0].turn)
             chosen = set(map(id, batch))
             self._entries = [entry for entry in self._entries if id(entry) not in chosen]
+            self._cost -= sum(entry.cost for entry in batch)
             return batch
 
     def _in_turn(self) -> list[QueuedSample]:
@@ -165,7 +192,7 @@ def choose(entries: Sequence[QueuedSample], budget: int) -> list[QueuedSample]:
     """
     oldest = entries[0]
     fixed = oldest.fixed_cost
-    if oldest.sample.alone or cost(oldest.length, fixed) * 2 > budget:
+    if oldest.sample.alone or oldest.cost * 2 > budget:
         return [oldest]
     able = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
     able.sort(key=lambda entry: abs(entry.length - oldest.length))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from stoker.models.engines.interface import Engine
+from stoker.models.engines.interface import Engine, OverlappingEngine
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.adoption import Adoption
@@ -15,6 +15,7 @@ from stoker.replica.batching import BatchQueue, QueuedSample
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
 from stoker.replica.named_thread import NamedThread
+from stoker.replica.overlap import Overlap
 from stoker.replica.passes import Passes
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import RequestState
@@ -79,6 +80,17 @@ class EngineThread:
         self._listener = listener
         self._adoption = Adoption(engine.prepare, queue.wake, replies.adopted)
         self._pulse = counters.pulse(lambda: len(queue) > 0)
+        self._overlap: Overlap | None = None
+        if isinstance(engine, OverlappingEngine) and engine.is_asynchronous:
+            self._overlap = Overlap(
+                engine,
+                queue,
+                self,
+                flight,
+                passes=passes,
+                pulse=self._pulse,
+                pauses=lambda: self._adoption.pending,
+            )
         self._thread = NamedThread("engine", self._run)
 
     def start(self) -> None:
@@ -97,17 +109,23 @@ class EngineThread:
         while self._queue.wait(self._patience_s):
             is_idle = not len(self._queue)
             if not is_idle:
-                # Entries that arrive while this replica waits for its turn still join the batch.
-                with self._passes:
-                    if batch := self._queue.take():
-                        with self._pulse:
-                            self._run_batch(batch)
+                self._work()
             if self._adoption.pending:
                 with self._pulse:
                     self._take_over()
             elif is_idle and not (self._calibration.is_done or self._adoption.is_preparing):
                 with self._passes:
                     self._calibrate()
+
+    def _work(self) -> None:
+        if self._overlap:
+            self._overlap.run()
+            return
+        # Entries that arrive while this replica waits for its turn still join the batch.
+        with self._passes:
+            if batch := self._queue.take():
+                with self._pulse:
+                    self._run_batch(batch)
 
     @property
     def _patience_s(self) -> float | None:
@@ -129,19 +147,26 @@ class EngineThread:
 
     def _run_batch(self, batch: Sequence[QueuedSample]) -> None:
         with self._flight.running.of(entry.request_id for entry in batch):
-            _enter(batch, "forward")
+            self.launched(batch)
             watch = _BatchWatch(batch, self._pulse, self._replies, self._listener)
             started = time.perf_counter()
             try:
                 outputs = self._engine.forward([entry.sample for entry in batch], watch)
-            except AbandonedError:
-                log.info("batch skipped: all its calls were cancelled", extra={"size": len(batch)})
+            except Exception as error:
+                self.fail(batch, error)
                 return
-            except Exception:
-                log.exception("batch failed", extra={"size": len(batch)})
-                self._isolate(batch)
-                return
-        self._counters.passed(len(batch), seconds := time.perf_counter() - started)
+        self.answer(batch, outputs, time.perf_counter() - started)
+
+    def launched(self, batch: Sequence[QueuedSample]) -> None:
+        _enter(batch, "forward")
+
+    def answer(
+        self,
+        batch: Sequence[QueuedSample],
+        outputs: Sequence[Mapping[str, Any]],
+        seconds: float,
+    ) -> None:
+        self._counters.passed(len(batch), seconds)
         _enter(batch, "finish")
         log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
         ended: list[QueuedSample] = []
@@ -151,6 +176,14 @@ class EngineThread:
                 ended.append(entry)
                 last.append(output)
         self._listener.finished(ended, last)
+
+    def fail(self, batch: Sequence[QueuedSample], error: Exception) -> None:
+        size = {"size": len(batch)}
+        if isinstance(error, AbandonedError):
+            log.info("batch skipped: all its calls were cancelled", extra=size)
+            return
+        log.error("batch failed", exc_info=error, extra=size)
+        self._isolate(batch)
 
     def _continue(self, entry: QueuedSample, output: Mapping[str, Any]) -> bool:
         """Queues the entries that follow an output. Returns True if they continue the entry."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
@@ -48,5 +48,40 @@ class Engine(Protocol):
 
         Returns a function that switches to it. It is called on the engine's thread between two
         passes. Passes on all errors of the libraries.
+        """
+        ...
+
+
+class RunningBatch(Protocol):
+    """Batch that the device computes."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True if `outputs` returns without waiting."""
+        ...
+
+    def outputs(self) -> list[Mapping[str, Any]]:
+        """Waits for the device. Returns the outputs, as `Engine.forward`. Raises the errors of the
+        pass.
+        """
+        ...
+
+
+@runtime_checkable
+class OverlappingEngine(Engine, Protocol):
+    """Engine that can prepare a batch while its device computes another one."""
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """True if the device computes while the host continues."""
+        ...
+
+    def stage(self, samples: Sequence[Sample]) -> Any:
+        """Returns a batch for `launch`. Starts the copies of its inputs to the device."""
+        ...
+
+    def launch(self, staged: Any) -> RunningBatch:
+        """Starts the pass of a staged batch. Each batch is launched after the previous batch has
+        ended.
         """
         ...
