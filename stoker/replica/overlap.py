@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stoker.models.engines.interface import RunningBatch, OverlappingEngine
+from stoker.models.engines.interface import OverlappingEngine, RunningBatch
 from stoker.replica.batching import BatchQueue, QueuedSample
 from stoker.replica.counters import Pulse
 from stoker.replica.passes import Passes
