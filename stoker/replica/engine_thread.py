@@ -14,6 +14,7 @@ from stoker.replica.adoption import Adoption
 from stoker.replica.batching import BatchQueue, QueuedSample
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
+from stoker.replica.idle_work import IdleWork
 from stoker.replica.named_thread import NamedThread
 from stoker.replica.overlap import Overlap
 from stoker.replica.passes import Passes
@@ -81,7 +82,9 @@ class EngineThread:
         self._adoption = Adoption(engine.prepare, queue.wake, replies.adopted)
         self._pulse = counters.pulse(lambda: len(queue) > 0)
         self._overlap: Overlap | None = None
+        self._idle_work: IdleWork | None = None
         if isinstance(engine, OverlappingEngine) and engine.is_asynchronous:
+            self._idle_work = IdleWork(engine)
             self._overlap = Overlap(
                 engine,
                 queue,
@@ -89,7 +92,7 @@ class EngineThread:
                 flight,
                 passes=passes,
                 pulse=self._pulse,
-                pauses=lambda: self._adoption.pending,
+                pauses=lambda: self._adoption.pending or self._is_idle_work_due(),
             )
         self._thread = NamedThread("engine", self._run)
 
@@ -116,6 +119,12 @@ class EngineThread:
             elif is_idle and not (self._calibration.is_done or self._adoption.is_preparing):
                 with self._passes:
                     self._calibrate()
+            elif self._idle_work and self._is_idle_work_due():
+                with self._pulse:
+                    self._idle_work.step()
+
+    def _is_idle_work_due(self) -> bool:
+        return self._idle_work is not None and self._idle_work.is_due(is_idle=not len(self._queue))
 
     def _work(self) -> None:
         if self._overlap:
@@ -132,7 +141,8 @@ class EngineThread:
         """Timeout in seconds for work. None if nothing is left to measure, so that idling costs
         nothing.
         """
-        return None if self._calibration.is_done else _IDLE_S
+        is_wanted = self._idle_work is not None and self._idle_work.is_wanted
+        return _IDLE_S if is_wanted or not self._calibration.is_done else None
 
     def _calibrate(self) -> None:
         self._pulse.is_working = True

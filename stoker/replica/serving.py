@@ -117,7 +117,7 @@ def _stages(
 
 def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Adapters | None"]:
     from stoker.models.adapters.applying import adapters_of
-    from stoker.models.engines import catalogue, sharing
+    from stoker.models.engines import catalogue, graphs, sharing
     from stoker.models.engines.torch import TorchEngine
     from stoker.models.stages import known_tokens
     from stoker.models.tasks.registry import SERVED, STAGES
@@ -142,4 +142,5 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
     adapters: Adapters | None = None
     if isinstance(engine, TorchEngine):
         adapters = engine.adapters = adapters_of(engine.model, spec.adapters, spec.adapter_bytes)
+        engine.graphs = graphs.graphs_of(engine)
     return engine, stages, adapters

@@ -1,6 +1,6 @@
 """Interface of an engine: loads a model folder and runs forward passes over samples."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -67,6 +67,25 @@ class RunningBatch(Protocol):
         ...
 
 
+class PassCache(Protocol):
+    """Recorded passes of a model. See `stoker.models.engines.graphs`."""
+
+    def replay(self, call: Hashable, batch: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Returns the outputs of a batch, valid until the next call. None if the batch must run as
+        usual.
+        """
+        ...
+
+    @property
+    def is_wanting(self) -> bool:
+        """True if `record` would record a pass."""
+        ...
+
+    def record(self) -> None:
+        """Records a pass."""
+        ...
+
+
 @runtime_checkable
 class OverlappingEngine(Engine, Protocol):
     """Engine that can prepare a batch while its device computes another one."""
@@ -83,5 +102,16 @@ class OverlappingEngine(Engine, Protocol):
     def launch(self, staged: Any) -> RunningBatch:
         """Starts the pass of a staged batch. Each batch is launched after the previous batch has
         ended.
+        """
+        ...
+
+    @property
+    def wants_idle_time(self) -> bool:
+        """True if `use_idle_time` would make later passes faster."""
+        ...
+
+    def use_idle_time(self) -> None:
+        """Makes later passes faster. Takes the time of some passes. Called while no batch
+        computes.
         """
         ...

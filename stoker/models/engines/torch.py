@@ -12,7 +12,7 @@ import transformers
 
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines import completeness
-from stoker.models.engines.interface import Progress
+from stoker.models.engines.interface import PassCache, Progress
 from stoker.models.engines.layout import BatchLayout, PaddedLayout
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.record import AUTO
@@ -30,6 +30,8 @@ PROBED_TOKENS = 8
 class TorchEngine:
     name = "torch"
     adapters: Adapters | None = None
+    graphs: PassCache | None = None
+    """Recorded passes for `launch`."""
 
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
@@ -115,7 +117,8 @@ class TorchEngine:
     def forward(
         self, samples: Sequence[Sample], watch: Watch = UNWATCHED
     ) -> list[Mapping[str, Any]]:
-        return self.launch(self.stage(samples)).outputs()
+        staged = self.stage(samples)
+        return self._launched(staged, lambda: self._computed(staged)).outputs()
 
     @property
     def is_asynchronous(self) -> bool:
@@ -125,9 +128,18 @@ class TorchEngine:
         return StagedBatch(samples, self.batch(samples))
 
     def launch(self, staged: "StagedBatch") -> "LaunchedBatch":
-        return LaunchedBatch(
-            staged, self.layout, self.stream.launch(lambda: self._computed(staged))
-        )
+        return self._launched(staged, lambda: self._replayed(staged) or self._computed(staged))
+
+    def _launched(self, staged: "StagedBatch", compute: Callable[[], Outputs]) -> "LaunchedBatch":
+        return LaunchedBatch(staged, self.layout, self.stream.launch(compute))
+
+    @property
+    def wants_idle_time(self) -> bool:
+        return self.graphs is not None and self.graphs.is_wanting
+
+    def use_idle_time(self) -> None:
+        if self.graphs:
+            self.graphs.record()
 
     @torch.inference_mode()
     def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
@@ -139,6 +151,13 @@ class TorchEngine:
     def _computed(self, staged: "StagedBatch") -> Outputs:
         with self._adapted(staged.samples):
             return self.run(staged.samples[0].call, staged.inputs)
+
+    @torch.inference_mode()
+    def _replayed(self, staged: "StagedBatch") -> Outputs | None:
+        # Recorded passes have no adapters.
+        if self.graphs is None or any(sample.adapter for sample in staged.samples):
+            return None
+        return self.graphs.replay(staged.samples[0].call, staged.inputs)
 
     def _adapted(self, samples: Sequence[Sample]) -> contextlib.AbstractContextManager[None]:
         if self.adapters is None:
