@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from stoker.models.engines.buckets import PaddedBuckets
+from stoker.models.engines.graphs import LEAST_USES, GraphCache
+from stoker.models.engines.recorders import HostRecorder
 from stoker.models.engines.torch import StagedBatch, TorchEngine
 from stoker.models.stages.base import Sample
 from stoker.models.tasks.registry import STAGES
+from stoker.replica import idle_work
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Stalls
 from stoker.replica.overlap import StagingPace
@@ -281,3 +285,36 @@ class TestStagingPace:
         assert pace.spare_s(0) == pytest.approx(0.01)
         pace.passed(1.0)
         assert pace.spare_s(0) < 0.31
+
+
+def test_passes_are_recorded_between_batches_and_replayed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle_work, "REST", 0)
+    bench = Bench(folder, tmp_path)
+    graphs = GraphCache(bench.engine.run, PaddedBuckets(bench.engine.stages), HostRecorder())
+    recorded_at: list[tuple[int, int]] = []
+    record = graphs.record
+
+    def recorded() -> None:
+        recorded_at.append((bench.device.launched, bench.device.ended))
+        record()
+
+    monkeypatch.setattr(graphs, "record", recorded)
+    text = "my name is clara and i live in california"
+    bench.submit(1, text)
+    usual = bench.answers(1)[1]
+    bench.engine.graphs = graphs
+    for number in range(2, 2 + LEAST_USES):
+        bench.submit(number, text)
+        assert bench.answers(1)[number] == usual
+    until(lambda: graphs.report().count == 1)
+    assert recorded_at == [(1 + LEAST_USES, 1 + LEAST_USES)], "no batch computes meanwhile"
+    for number in range(10, 40):
+        bench.submit(number, text)
+    answers = bench.answers(30)
+    bench.close()
+    for (ours,) in answers.values():
+        for one, other in zip(ours, usual[0], strict=True):
+            assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+            assert {**one, "score": 0} == {**other, "score": 0}

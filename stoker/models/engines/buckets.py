@@ -23,7 +23,7 @@ kernels.
 
 
 @dataclass(frozen=True)
-class Bucket:
+class ShapeBucket:
     """Call and shapes of a recorded pass."""
 
     call: Hashable
@@ -39,11 +39,11 @@ class Bucket:
 class Buckets(Protocol):
     """Form of recorded batches. Works on tensors of any device."""
 
-    def bucket(self, call: Hashable, batch: Batch) -> Bucket | None:
+    def bucket(self, call: Hashable, batch: Batch) -> ShapeBucket | None:
         """Returns the bucket of a batch. None if the batch fits none."""
         ...
 
-    def inputs(self, bucket: Bucket, batch: Batch) -> dict[str, torch.Tensor]:
+    def inputs(self, bucket: ShapeBucket, batch: Batch) -> dict[str, torch.Tensor]:
         """Returns new inputs of the bucket's shapes that hold the batch. All rows are valid."""
         ...
 
@@ -62,7 +62,7 @@ class PaddedBuckets:
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
 
-    def bucket(self, call: Hashable, batch: Batch) -> Bucket | None:
+    def bucket(self, call: Hashable, batch: Batch) -> ShapeBucket | None:
         rows = {value.shape[0] if value.dim() else 0 for value in batch.values()}
         lengths = {value.shape[1] for name, value in batch.items() if name in self._stages.padding}
         if len(rows) != 1 or len(lengths) > 1:
@@ -72,7 +72,7 @@ class PaddedBuckets:
             (name, self._shape(name, value, size, length), value.dtype)
             for name, value in batch.items()
         ]
-        return Bucket(call, tuple(shapes))
+        return ShapeBucket(call, tuple(shapes))
 
     def _sizes(self, rows: int, length: int) -> tuple[int, int]:
         sharing = self._stages.sharing
@@ -88,7 +88,7 @@ class PaddedBuckets:
             [rows, length, *value.shape[2:]] if is_padded else [rows, *value.shape[1:]]
         )
 
-    def inputs(self, bucket: Bucket, batch: Batch) -> dict[str, torch.Tensor]:
+    def inputs(self, bucket: ShapeBucket, batch: Batch) -> dict[str, torch.Tensor]:
         inputs = {
             name: batch[name].new_empty(shape, dtype=dtype) for name, shape, dtype in bucket.shapes
         }

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from stoker.models.engines.buckets import Batch, Bucket, Buckets, PaddedBuckets
+from stoker.models.engines.buckets import Batch, Buckets, PaddedBuckets, ShapeBucket
 from stoker.models.engines.probing import difference
 from stoker.models.engines.recorders import CudaRecorder, Recorder, Recording
 from stoker.models.engines.sharing import HALF_TOLERANCE, TOLERANCE
@@ -67,13 +67,15 @@ class GraphCache:
     recorder: Recorder
     most: int = MOST_GRAPHS
     tolerance: float = TOLERANCE
-    _graphs: OrderedDict[Bucket, _Graph] = field(default_factory=OrderedDict[Bucket, _Graph])
+    _graphs: OrderedDict[ShapeBucket, _Graph] = field(
+        default_factory=OrderedDict[ShapeBucket, _Graph]
+    )
     """Recorded passes, least recently used first."""
-    _uses: Counter[Bucket] = field(default_factory=Counter[Bucket])
+    _uses: Counter[ShapeBucket] = field(default_factory=Counter[ShapeBucket])
     """Number of batches that ran as usual, by bucket."""
-    _examples: dict[Bucket, Batch] = field(default_factory=dict[Bucket, Batch])
+    _examples: dict[ShapeBucket, Batch] = field(default_factory=dict[ShapeBucket, Batch])
     """Latest batches of buckets that are worth recording."""
-    _slower: set[Bucket] = field(default_factory=set[Bucket])
+    _slower: set[ShapeBucket] = field(default_factory=set[ShapeBucket])
     """Buckets whose padded pass takes longer than a usual pass."""
     _refused: str = ""
 
@@ -95,7 +97,7 @@ class GraphCache:
         self.buckets.write(graph.inputs, batch)
         return self.buckets.cut(graph.recording.replay(), graph.inputs, batch)
 
-    def _count(self, bucket: Bucket, batch: Batch) -> None:
+    def _count(self, bucket: ShapeBucket, batch: Batch) -> None:
         if self._refused or bucket in self._slower or bucket.elements > MOST_ELEMENTS:
             return
         if len(self._uses) == MOST_BUCKETS and bucket not in self._uses:
@@ -139,7 +141,7 @@ class GraphCache:
             log.info("recorded a pass of the shapes %s", shapes)
             self._graphs[bucket] = graph
 
-    def _recorded(self, bucket: Bucket, batch: Batch) -> _Graph | None:
+    def _recorded(self, bucket: ShapeBucket, batch: Batch) -> _Graph | None:
         """Returns the recorded pass of a bucket, or None if it is slower than the example's usual
         pass.
 
