@@ -142,5 +142,5 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
     adapters: Adapters | None = None
     if isinstance(engine, TorchEngine):
         adapters = engine.adapters = adapters_of(engine.model, spec.adapters, spec.adapter_bytes)
-        engine.graphs = graphs.graphs_of(engine)
+        engine.graphs = graphs.graphs_of(engine, kind)
     return engine, stages, adapters

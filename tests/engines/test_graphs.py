@@ -14,6 +14,7 @@ from stoker.models.engines.recorders import HostRecorder, Recording
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.engines.transfers import Outputs
 from stoker.models.stages.base import Sample
+from stoker.models.stages.kinds import ModelKind
 from stoker.models.tasks.registry import STAGES
 from stoker.wire.protocol import Sharing
 from tests.support.models import tiny_bert, tiny_vit
@@ -280,7 +281,7 @@ class TestGraphCache:
         assert model.engine._replayed(model.engine.stage(samples)) is None
 
     def test_a_cpu_records_nothing(self, model: Model) -> None:
-        assert graphs_of(model.engine) is None
+        assert graphs_of(model.engine, ModelKind.PASSES) is None
 
 
 class UnableRecorder(HostRecorder):

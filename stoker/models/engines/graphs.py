@@ -19,6 +19,7 @@ from stoker.models.engines.recorders import CudaRecorder, Recorder, Recording
 from stoker.models.engines.sharing import HALF_TOLERANCE, TOLERANCE
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.engines.transfers import Outputs
+from stoker.models.stages.kinds import ModelKind
 
 log = logging.getLogger(__name__)
 
@@ -211,9 +212,14 @@ def _floats(outputs: Mapping[str, Any], names: list[str]) -> dict[str, torch.Ten
     }
 
 
-def graphs_of(engine: TorchEngine) -> GraphCache | None:
-    """Returns the recorded passes of a loaded model. None if its device cannot record."""
-    if engine.device.type != "cuda":
+def graphs_of(engine: TorchEngine, kind: ModelKind) -> GraphCache | None:
+    """Returns the recorded passes of a loaded model. None if they cannot be recorded: the device is
+    no GPU, or the model decides between the steps of a pass.
+
+    A failed recording leaves torch's random numbers unusable, so other kinds are not even tried.
+    """
+    is_able = kind is ModelKind.PASSES and engine.stages.steps is None
+    if engine.device.type != "cuda" or not is_able:
         return None
     tolerance = TOLERANCE if engine.dtype == torch.float32 else HALF_TOLERANCE
     buckets = PaddedBuckets(engine.stages)
