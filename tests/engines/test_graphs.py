@@ -93,7 +93,6 @@ class TestBuckets:
             "attention_mask": torch.ones(3, 20, dtype=torch.long),
         }
         bucket = buckets.bucket((), batch)
-        assert bucket is not None
         assert [tuple(shape) for _, shape, _ in bucket.shapes] == [(4, 32), (4, 32)]
         inputs = buckets.inputs(bucket, batch)
         assert inputs["attention_mask"].sum(1).tolist() == [20, 20, 20, 20]
@@ -112,7 +111,6 @@ class TestBuckets:
             for n in (32, 20)
         )
         bucket = buckets.bucket((), long)
-        assert bucket is not None
         assert bucket == buckets.bucket((), short)
         inputs = buckets.inputs(bucket, long)
         buckets.write(inputs, short)
@@ -131,7 +129,6 @@ class TestBuckets:
     ) -> None:
         model.stages.sharing = sharing
         bucket = PaddedBuckets(model.stages).bucket((), {"input_ids": torch.ones(3, 20)})
-        assert bucket is not None
         assert tuple(bucket.shapes[0][1]) == shape
 
     def test_other_shapes_calls_and_types_are_other_buckets(self, model: Model) -> None:
@@ -144,9 +141,16 @@ class TestBuckets:
         ]
         assert len({buckets.bucket(call, batch) for call, batch in batches}) == len(batches)
 
-    def test_inputs_without_a_row_per_sample_have_no_bucket(self, model: Model) -> None:
-        batch = {"input_ids": torch.ones(2, 8), "scale": torch.ones(())}
-        assert PaddedBuckets(model.stages).bucket((), batch) is None
+    def test_inputs_without_a_row_per_sample_keep_their_shapes(self, model: Model) -> None:
+        buckets = PaddedBuckets(model.stages)
+        batch = {"input_ids": torch.ones(3, 20), "bounds": torch.arange(5), "scale": torch.ones(())}
+        bucket = buckets.bucket((), batch)
+        assert [shape for _, shape, _ in bucket.shapes] == [value.shape for value in batch.values()]
+        inputs = buckets.inputs(bucket, batch)
+        buckets.write(inputs, {name: value + 1 for name, value in batch.items()})
+        assert inputs["bounds"].tolist() == [1, 2, 3, 4, 5]
+        outputs = {"logits": torch.ones(3, 20)}
+        assert buckets.cut(outputs, inputs, batch) is outputs
 
 
 class TestGraphCache:
@@ -243,6 +247,22 @@ class TestGraphCache:
             model.engine.launch(model.engine.stage(samples)).outputs(),
             model.engine.forward(samples),
         )
+
+    def test_other_forms_are_recorded_after_one_form_failed(self, model: Model) -> None:
+        fast = model.samples(5)
+        fast[0].call = "fast"
+        run = model.graphs.run
+
+        def unable(call: Any, batch: Any) -> Outputs:
+            if call == "fast":
+                raise RuntimeError
+            return run(call, batch)
+
+        model.graphs.run = unable
+        model.record(fast, model.samples(5))
+        assert model.replay(fast) is None
+        assert model.replay(model.samples(5)) is not None
+        assert model.graphs.report().refused.endswith("RuntimeError")
 
     def test_a_recording_with_fixed_values_is_refused(self, bert: Path) -> None:
         model = Model("token-classification", bert, ForgetfulRecorder())

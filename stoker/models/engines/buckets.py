@@ -31,6 +31,11 @@ class ShapeBucket:
     """Name, shape and type of each input."""
 
     @property
+    def form(self) -> Hashable:
+        """Call and names of the inputs: buckets of one form differ only in their shapes."""
+        return self.call, tuple(name for name, _, _ in self.shapes)
+
+    @property
     def elements(self) -> int:
         """Number of elements of all inputs."""
         return sum(shape.numel() for _, shape, _ in self.shapes)
@@ -39,8 +44,8 @@ class ShapeBucket:
 class Buckets(Protocol):
     """Form of recorded batches. Works on tensors of any device."""
 
-    def bucket(self, call: Hashable, batch: Batch) -> ShapeBucket | None:
-        """Returns the bucket of a batch. None if the batch fits none."""
+    def bucket(self, call: Hashable, batch: Batch) -> ShapeBucket:
+        """Returns the bucket of a batch."""
         ...
 
     def inputs(self, bucket: ShapeBucket, batch: Batch) -> dict[str, torch.Tensor]:
@@ -57,30 +62,35 @@ class Buckets(Protocol):
 
 
 class PaddedBuckets:
-    """Buckets of rows and lengths, as far as a model's samples may share passes."""
+    """Buckets of rows and lengths, as far as a model's samples may share passes. A batch without a
+    row per sample, such as a packed one, has the bucket of its own shapes.
+    """
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
 
-    def bucket(self, call: Hashable, batch: Batch) -> ShapeBucket | None:
+    def bucket(self, call: Hashable, batch: Batch) -> ShapeBucket:
+        rows, lengths = self._dimensions(batch)
+        shapes = {name: value.shape for name, value in batch.items()}
+        if len(rows) == 1 and len(lengths) <= 1:
+            size, length = self._sizes(rows.pop(), lengths.pop() if lengths else 0)
+            shapes = {name: self._shape(name, value, size, length) for name, value in batch.items()}
+        types = ((name, shape, batch[name].dtype) for name, shape in shapes.items())
+        return ShapeBucket(call, tuple(types))
+
+    def _dimensions(self, batch: Batch) -> tuple[set[int], set[int]]:
+        """Returns the numbers of rows and the padded lengths of a batch's tensors."""
         rows = {value.shape[0] if value.dim() else 0 for value in batch.values()}
         lengths = {value.shape[1] for name, value in batch.items() if name in self._stages.padding}
-        if len(rows) != 1 or len(lengths) > 1:
-            return None
-        size, length = self._sizes(rows.pop(), lengths.pop() if lengths else 0)
-        shapes = [
-            (name, self._shape(name, value, size, length), value.dtype)
-            for name, value in batch.items()
-        ]
-        return ShapeBucket(call, tuple(shapes))
+        return rows, lengths
 
     def _sizes(self, rows: int, length: int) -> tuple[int, int]:
         sharing = self._stages.sharing
         if sharing is Sharing.ALONE:
             return rows, length
-        return _rounded(rows, ROWS), (
-            _rounded(length, LENGTHS) if sharing is Sharing.PADDED else length
-        )
+        if sharing is Sharing.SAME_LENGTH:
+            return _rounded(rows, ROWS), length
+        return _rounded(rows, ROWS), _rounded(length, LENGTHS)
 
     def _shape(self, name: str, value: torch.Tensor, rows: int, length: int) -> torch.Size:
         is_padded = name in self._stages.padding
@@ -94,6 +104,8 @@ class PaddedBuckets:
         }
         self.write(inputs, batch)
         for name, value in inputs.items():
+            if value.shape == batch[name].shape:
+                continue
             # A row without a sample must be valid, too. Later, it keeps the sample of an earlier
             # batch.
             value[batch[name].shape[0] :] = value[:1].clone()
@@ -101,6 +113,9 @@ class PaddedBuckets:
 
     def write(self, inputs: Batch, batch: Batch) -> None:
         for name, value in batch.items():
+            if value.shape == inputs[name].shape:
+                inputs[name].copy_(value)
+                continue
             rows = inputs[name][: value.shape[0]]
             if name not in self._stages.padding or value.shape == rows.shape:
                 rows.copy_(value)
@@ -116,11 +131,10 @@ class PaddedBuckets:
         return slice(whole - length, whole), slice(0, whole - length)
 
     def cut(self, outputs: Outputs, inputs: Batch, batch: Batch) -> Outputs:
-        rows, whole_rows = _size(batch, 0), _size(inputs, 0)
-        padded = self._stages.padding
-        length = _size({name: value for name, value in batch.items() if name in padded}, 1)
-        whole = _size({name: value for name, value in inputs.items() if name in padded}, 1)
-        positions, _ = self._places(length, whole)
+        if all(value.shape == inputs[name].shape for name, value in batch.items()):
+            return outputs
+        ((rows,), lengths), ((whole_rows,), whole_lengths) = map(self._dimensions, (batch, inputs))
+        positions, _ = self._places(max(lengths, default=0), max(whole_lengths, default=0))
 
         def part(name: str, value: Any) -> Any:
             if not (isinstance(value, torch.Tensor) and value.dim()):
@@ -130,11 +144,6 @@ class PaddedBuckets:
             return value[:rows, positions] if name in self._stages.per_token else value[:rows]
 
         return {name: part(name, value) for name, value in outputs.items()}
-
-
-def _size(batch: Batch, dimension: int) -> int:
-    """Returns the size of a dimension that all tensors have in common. 0 without tensors."""
-    return next((value.shape[dimension] for value in batch.values()), 0)
 
 
 def _rounded(size: int, steps: Sequence[int]) -> int:

@@ -78,15 +78,16 @@ class GraphCache:
     """Latest batches of buckets that are worth recording."""
     _slower: set[ShapeBucket] = field(default_factory=set[ShapeBucket])
     """Buckets whose padded pass takes longer than a usual pass."""
-    _refused: str = ""
+    _refused: dict[Hashable, str] = field(default_factory=dict[Hashable, str])
+    """Reasons by form of bucket."""
+    _is_full: bool = False
+    """True once the device lacked memory."""
 
     def replay(self, call: Hashable, batch: Batch) -> Outputs | None:
         """Returns the outputs of a pass, valid until the next call. None if the batch must run as
         usual.
         """
         bucket = self.buckets.bucket(call, batch)
-        if bucket is None:
-            return None
         graph = self._graphs.get(bucket)
         if graph is None:
             self._count(bucket, batch)
@@ -99,7 +100,8 @@ class GraphCache:
         return self.buckets.cut(graph.recording.replay(), graph.inputs, batch)
 
     def _count(self, bucket: ShapeBucket, batch: Batch) -> None:
-        if self._refused or bucket in self._slower or bucket.elements > MOST_ELEMENTS:
+        is_refused = self._is_full or bucket.form in self._refused
+        if is_refused or bucket in self._slower or bucket.elements > MOST_ELEMENTS:
             return
         if len(self._uses) == MOST_BUCKETS and bucket not in self._uses:
             self._uses = Counter(dict(self._uses.most_common(MOST_BUCKETS // 2)))
@@ -121,7 +123,8 @@ class GraphCache:
         batch = self._examples.pop(bucket)
         del self._uses[bucket]
         if not self.recorder.has_room():
-            self._refuse("The device has too little free memory.")
+            self._is_full = True
+            self._examples.clear()
             return
         while len(self._graphs) >= self.most:
             self._graphs.popitem(last=False)
@@ -129,10 +132,9 @@ class GraphCache:
             graph = self._recorded(bucket, batch)
         except Exception as error:
             log.warning("passes are not recorded", exc_info=error)
-            self.clear()
             # Errors of CUDA have several lines of advice.
             reason, *_ = str(error).splitlines() or [type(error).__name__]
-            self._refuse(f"The model's passes cannot be recorded: {reason}")
+            self._refuse(bucket.form, f"The model's passes cannot be recorded: {reason}")
             return
         shapes = [tuple(shape) for _, shape, _ in bucket.shapes]
         if graph is None:
@@ -159,10 +161,12 @@ class GraphCache:
         usual_s = self.recorder.seconds(lambda: self.run(bucket.call, batch))
         return graph if replay_s <= usual_s else None
 
-    def _refuse(self, reason: str) -> None:
-        self._refused = reason
-        self._uses.clear()
-        self._examples.clear()
+    def _refuse(self, form: Hashable, reason: str) -> None:
+        self._refused[form] = reason
+        for bucket in [bucket for bucket in self._examples if bucket.form == form]:
+            del self._examples[bucket]
+        for bucket in [bucket for bucket in self._graphs if bucket.form == form]:
+            del self._graphs[bucket]
 
     def clear(self) -> None:
         """Drops all recorded passes, so that their memory is free."""
@@ -171,13 +175,17 @@ class GraphCache:
         self._examples.clear()
 
     def report(self) -> GraphReport:
-        return GraphReport(len(self._graphs), self._refused)
+        full = "The device has too little free memory." if self._is_full else ""
+        return GraphReport(len(self._graphs), next(iter(self._refused.values()), full))
 
 
 def _trial(batch: Batch) -> dict[str, torch.Tensor]:
-    """Returns a batch of other content with one row less, so that a row of the bucket is unused."""
-    rows = max(1, next(iter(batch.values())).shape[0] - 1)
-    return {name: _other(name, value[:rows]) for name, value in batch.items()}
+    """Returns a batch of other content. It has one row less if it has a row per sample, so that a
+    row of the bucket is unused.
+    """
+    sizes = {value.shape[0] if value.dim() else 0 for value in batch.values()}
+    rows = max(1, max(sizes) - 1) if len(sizes) == 1 else None
+    return {name: _other(name, value[:rows] if rows else value) for name, value in batch.items()}
 
 
 def _other(name: str, value: torch.Tensor) -> torch.Tensor:
