@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from stoker.models.engines.interface import Engine, OverlappingEngine
+from stoker.models.engines.interface import Engine, overlaps
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.adoption import Adoption
@@ -83,7 +83,7 @@ class EngineThread:
         self._pulse = counters.pulse(lambda: len(queue) > 0)
         self._overlap: Overlap | None = None
         self._idle_work: IdleWork | None = None
-        if isinstance(engine, OverlappingEngine) and engine.is_asynchronous:
+        if overlaps(engine):
             self._idle_work = IdleWork(engine)
             self._overlap = Overlap(
                 engine,

@@ -10,12 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stoker.models.adapters.applying import Adapters
-from stoker.models.engines.interface import Engine
+from stoker.models.engines.interface import Engine, overlaps
 from stoker.models.stages import known_tokens
 from stoker.models.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
-from stoker.replica.batching import BatchQueue, QueuedSample
+from stoker.replica.batching import (
+    DEVICE_STARTS_A_BUDGET,
+    STARTS_A_BUDGET,
+    BatchQueue,
+    QueuedSample,
+)
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters
 from stoker.replica.engine_thread import EngineThread
@@ -66,7 +71,8 @@ class TaskWorker:
         self.notices: Sequence[Notice] = stages.notices
         self.counters = Counters()
         self._requests: OpenRequests[RequestState] = OpenRequests()
-        self._queue = BatchQueue(calibration.budget)
+        starts = DEVICE_STARTS_A_BUDGET if overlaps(engine) else STARTS_A_BUDGET
+        self._queue = BatchQueue(calibration.budget, starts)
         self._side: QueueThread[Callable[[], None]] = QueueThread(
             "side", lambda task: task(), self.counters
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
@@ -115,3 +115,8 @@ class OverlappingEngine(Engine, Protocol):
         computes.
         """
         ...
+
+
+def overlaps(engine: Engine) -> TypeGuard[OverlappingEngine]:
+    """Returns True if the engine's device computes while the host continues."""
+    return isinstance(engine, OverlappingEngine) and engine.is_asynchronous
