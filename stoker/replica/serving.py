@@ -10,7 +10,7 @@ from stoker.replica.counters import Counters
 from stoker.replica.passes import Passes
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, ReplicaSpec, Send, Sharing
+from stoker.wire.protocol import Execution, RecordedPasses, ReplicaSpec, Send, Sharing
 
 if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapters
@@ -44,6 +44,11 @@ class Serving(Protocol):
     @property
     def cache_usage(self) -> float | None:
         """Share of a language model's KV cache that requests hold."""
+        ...
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        """Recorded passes of the model."""
         ...
 
     @property

@@ -32,7 +32,14 @@ from stoker.replica.replies import Replies
 from stoker.replica.task_request import NoNumbersError, RequestState
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, RequestFailure, Send, Sharing, Work
+from stoker.wire.protocol import (
+    Execution,
+    RecordedPasses,
+    RequestFailure,
+    Send,
+    Sharing,
+    Work,
+)
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +116,10 @@ class TaskWorker:
     @property
     def convertible(self) -> bool:
         return self._engine.convertible
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        return self._engine.recorded if overlaps(self._engine) else RecordedPasses()
 
     @property
     def is_settled(self) -> bool:

@@ -174,7 +174,7 @@ class TestGraphCache:
             samples = model.samples(*lengths)
             assert same(model.launched(samples), model.engine.forward(samples))
             assert model.replay(samples) is not None
-        assert model.graphs.report().count == 1
+        assert model.graphs.state.count == 1
 
     def test_images(self, vit: Path) -> None:
         model = Model("image-classification", vit)
@@ -213,7 +213,7 @@ class TestGraphCache:
         assert model.replay(first) is not None
         assert model.replay(second) is None
         assert model.replay(third) is not None
-        assert model.graphs.report().count == 2
+        assert model.graphs.state.count == 2
 
     def test_few_examples_are_kept(self, model: Model) -> None:
         for rows in range(1, 2 * MOST_EXAMPLES):
@@ -225,22 +225,22 @@ class TestGraphCache:
         model = Model("token-classification", bert, HostRecorder(most=1))
         model.record(model.samples(5), model.samples(30))
         model.record(model.samples(60))
-        report = model.graphs.report()
+        report = model.graphs.state
         assert report.count == 1, "the recorded pass stays"
-        assert "memory" in report.refused
+        assert "memory" in report.problem
         assert model.replay(model.samples(30)) is None
 
     def test_memory_can_be_returned(self, model: Model) -> None:
         model.record(model.samples(5))
         model.graphs.clear()
-        assert model.graphs.report().count == 0
+        assert model.graphs.state.count == 0
         assert model.replay(model.samples(5)) is None
 
     def test_a_model_that_cannot_be_recorded_runs_as_usual(self, bert: Path) -> None:
         model = Model("token-classification", bert, UnableRecorder())
         samples = model.samples(5)
         model.record(samples)
-        assert model.graphs.report().refused.endswith("not permitted when stream is capturing")
+        assert model.graphs.state.problem.endswith("not permitted when stream is capturing")
         model.record(samples)
         assert not model.graphs.is_wanting, "it is not tried again"
         assert same(
@@ -262,12 +262,12 @@ class TestGraphCache:
         model.record(fast, model.samples(5))
         assert model.replay(fast) is None
         assert model.replay(model.samples(5)) is not None
-        assert model.graphs.report().refused.endswith("RuntimeError")
+        assert model.graphs.state.problem.endswith("RuntimeError")
 
     def test_a_recording_with_fixed_values_is_refused(self, bert: Path) -> None:
         model = Model("token-classification", bert, ForgetfulRecorder())
         model.record(model.samples(5, 9))
-        assert "other outputs" in model.graphs.report().refused
+        assert "other outputs" in model.graphs.state.problem
 
     @pytest.mark.parametrize(
         ("spoiled", "reason"),
@@ -284,15 +284,15 @@ class TestGraphCache:
         run = model.graphs.run
         model.graphs.run = lambda call, batch: spoiled(run(call, batch))
         model.record(model.samples(5, 9, 7))
-        assert reason in model.graphs.report().refused
+        assert reason in model.graphs.state.problem
 
     def test_a_recording_that_is_slower_is_not_kept(self, bert: Path) -> None:
         model = Model("token-classification", bert, SlowRecorder())
         samples = model.samples(17, 18, 19)
         model.record(samples)
-        assert model.graphs.report().count == 0
+        assert model.graphs.state.count == 0
         model.record(samples)
-        assert model.graphs.report().refused == "", "other buckets may gain"
+        assert model.graphs.state.problem == "", "other buckets may gain"
 
     def test_adapted_batches_run_as_usual(self, model: Model) -> None:
         samples = model.samples(5)

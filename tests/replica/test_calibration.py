@@ -8,6 +8,7 @@ from stoker.models.stages.base import Stages
 from stoker.models.tasks.registry import STAGES
 from stoker.replica import calibration
 from stoker.replica.calibration import MOST_DEVICE_TOKENS, PROBE_TOKENS, SIZES, Calibration
+from stoker.wire.protocol import RecordedPasses
 from tests.support.models import tiny_bert
 
 
@@ -22,6 +23,7 @@ class Curve:
         self.seconds = seconds
         self.is_asynchronous = is_asynchronous
         self.wants_idle_time = False
+        self.recorded = RecordedPasses()
         self.now = 0.0
         self.sizes: list[int] = []
 

@@ -29,6 +29,7 @@ from stoker.wire.protocol import (
     Cancelled,
     Execution,
     FromReplica,
+    RecordedPasses,
     RequestFailure,
     RequestResult,
     Work,
@@ -308,11 +309,12 @@ def test_passes_are_recorded_between_batches_and_replayed(
     for number in range(2, 2 + LEAST_USES):
         bench.submit(number, text)
         assert bench.answers(1)[number] == usual
-    until(lambda: graphs.report().count == 1)
+    until(lambda: graphs.state.count == 1)
     assert recorded_at == [(1 + LEAST_USES, 1 + LEAST_USES)], "no batch computes meanwhile"
     for number in range(10, 40):
         bench.submit(number, text)
     answers = bench.answers(30)
+    assert bench.worker.recorded == RecordedPasses(1)
     bench.close()
     for (ours,) in answers.values():
         for one, other in zip(ours, usual[0], strict=True):

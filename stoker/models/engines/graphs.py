@@ -20,6 +20,7 @@ from stoker.models.engines.sharing import HALF_TOLERANCE, TOLERANCE
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.engines.transfers import Outputs
 from stoker.models.stages.kinds import ModelKind
+from stoker.wire.protocol import RecordedPasses
 
 log = logging.getLogger(__name__)
 
@@ -50,15 +51,6 @@ class _Graph:
     recording: Recording
 
 
-@dataclass(frozen=True)
-class GraphReport:
-    """State of a model's recorded passes."""
-
-    count: int
-    refused: str = ""
-    """Reason that no more passes are recorded. Empty if they are."""
-
-
 @dataclass(eq=False)
 class GraphCache:
     """Recorded passes of one model. One thread uses it."""
@@ -82,6 +74,7 @@ class GraphCache:
     """Reasons by form of bucket."""
     _is_full: bool = False
     """True once the device lacked memory."""
+    state: RecordedPasses = field(default_factory=lambda: RecordedPasses(0))
 
     def replay(self, call: Hashable, batch: Batch) -> Outputs | None:
         """Returns the outputs of a pass, valid until the next call. None if the batch must run as
@@ -122,10 +115,14 @@ class GraphCache:
         bucket = max(self._examples, key=self._uses.__getitem__)
         batch = self._examples.pop(bucket)
         del self._uses[bucket]
-        if not self.recorder.has_room():
+        if self.recorder.has_room():
+            self._record(bucket, batch)
+        else:
             self._is_full = True
             self._examples.clear()
-            return
+        self._publish()
+
+    def _record(self, bucket: ShapeBucket, batch: Batch) -> None:
         while len(self._graphs) >= self.most:
             self._graphs.popitem(last=False)
         try:
@@ -173,10 +170,12 @@ class GraphCache:
         self._graphs.clear()
         self._uses.clear()
         self._examples.clear()
+        self._publish()
 
-    def report(self) -> GraphReport:
+    def _publish(self) -> None:
         full = "The device has too little free memory." if self._is_full else ""
-        return GraphReport(len(self._graphs), next(iter(self._refused.values()), full))
+        problem = next(iter(self._refused.values()), full)
+        self.state = RecordedPasses(len(self._graphs), problem)
 
 
 def _trial(batch: Batch) -> dict[str, torch.Tensor]:

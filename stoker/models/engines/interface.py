@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution
+from stoker.wire.protocol import Execution, RecordedPasses
 
 Progress = Callable[[float, str], None]
 """Called while loading with a fraction from 0 to 1 and the name of the step."""
@@ -70,6 +70,8 @@ class RunningBatch(Protocol):
 class PassCache(Protocol):
     """Recorded passes of a model. See `stoker.models.engines.graphs`."""
 
+    state: RecordedPasses
+
     def replay(self, call: Hashable, batch: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Returns the outputs of a batch, valid until the next call. None if the batch must run as
         usual.
@@ -103,6 +105,11 @@ class OverlappingEngine(Engine, Protocol):
         """Starts the pass of a staged batch. Each batch is launched after the previous batch has
         ended.
         """
+        ...
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        """Recorded passes of the model. Callable from any thread."""
         ...
 
     @property

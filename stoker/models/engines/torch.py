@@ -20,7 +20,7 @@ from stoker.models.engines.stateless import make_stateless
 from stoker.models.engines.transfers import Outputs, Pending, stream_of
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution, ReplicaSpec
+from stoker.wire.protocol import Execution, RecordedPasses, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +132,10 @@ class TorchEngine:
 
     def _launched(self, staged: "StagedBatch", compute: Callable[[], Outputs]) -> "LaunchedBatch":
         return LaunchedBatch(staged, self.layout, self.stream.launch(compute))
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        return self.graphs.state if self.graphs else RecordedPasses()
 
     @property
     def wants_idle_time(self) -> bool:
