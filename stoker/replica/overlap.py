@@ -26,6 +26,11 @@ _POLL_S, _POLL_SHARE = 1e-4, 0.05
 launch. The longer one is used.
 """
 
+_MOST_LAUNCH_S = 0.02
+"""Maximum duration of a launch in seconds for which finished results may wait. A model that decides
+between the steps of a pass computes while it is launched.
+"""
+
 Batch = Sequence[QueuedSample]
 
 
@@ -110,6 +115,8 @@ class Overlap:
         self._pulse = pulse
         self._pauses = pauses
         self._pace = StagingPace()
+        self._launch_s = 0.0
+        """Duration of the latest launch in seconds."""
 
     def run(self) -> None:
         """Runs batches until the queue is empty or the work is to pause."""
@@ -118,8 +125,12 @@ class Overlap:
         while running:
             staged = self._staged_meanwhile(running)
             distribute = self._finished(running)
+            is_long = self._launch_s > _MOST_LAUNCH_S
+            if is_long:
+                distribute()
             following = self._launched(staged or self._staged())
-            distribute()
+            if not is_long:
+                distribute()
             if following:
                 # A failed batch's entries may have been recorded instead.
                 self._record(following.batch)
@@ -165,7 +176,9 @@ class Overlap:
         self._record(staged.batch)
         self._results.launched(staged.batch)
         since = time.perf_counter()
-        return _Running(staged.batch, self._pending(staged.inputs), since)
+        pending = self._pending(staged.inputs)
+        self._launch_s = time.perf_counter() - since
+        return _Running(staged.batch, pending, since)
 
     def _record(self, batch: Batch) -> None:
         self._flight.running.of(entry.request_id for entry in batch)

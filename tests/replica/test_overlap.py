@@ -14,7 +14,7 @@ import pytest
 from stoker.models.engines.buckets import PaddedBuckets
 from stoker.models.engines.graphs import LEAST_USES, GraphCache
 from stoker.models.engines.recorders import HostRecorder
-from stoker.models.engines.torch import StagedBatch, TorchEngine
+from stoker.models.engines.torch import LaunchedBatch, StagedBatch, TorchEngine
 from stoker.models.stages.base import Sample
 from stoker.models.tasks.registry import STAGES
 from stoker.replica import idle_work
@@ -50,6 +50,8 @@ class BackgroundEngine(TorchEngine):
         self.staged: list[int] = []
         self.poison = self.unstaged = -1
         self.adopted_at: tuple[int, int] | None = None
+        self.launch_s = 0.0
+        """Seconds that each launch takes in addition."""
 
     def stage(self, samples: Sequence[Sample]) -> StagedBatch:
         self.staged.append(len(samples))
@@ -57,6 +59,11 @@ class BackgroundEngine(TorchEngine):
         if (staged.inputs["input_ids"] == self.unstaged).any():
             raise RuntimeError("the inputs could not be copied")
         return staged
+
+    def launch(self, staged: StagedBatch) -> LaunchedBatch:
+        launched = super().launch(staged)
+        time.sleep(self.launch_s)
+        return launched
 
     def run(self, call: Any, batch: Any) -> Any:
         if (batch["input_ids"] == self.poison).any():
@@ -164,6 +171,24 @@ def test_results_are_distributed_after_the_next_launch(bench: Bench) -> None:
     bench.device.is_open.set()
     bench.answers(2)
     assert launched_at == [2, 2]
+
+
+def test_results_do_not_wait_for_a_long_launch(bench: Bench) -> None:
+    bench.engine.launch_s = 0.03
+    launched_at: list[int] = []
+    finished = bench.worker.finished
+
+    def recorded(*results: Any) -> None:
+        launched_at.append(bench.device.launched)
+        finished(*results)
+
+    bench.worker.finished = recorded  # type: ignore[method-assign]
+    blocked(bench)
+    bench.submit(2, "i live in california")
+    until(lambda: len(bench.engine.staged) == 2)
+    bench.device.is_open.set()
+    bench.answers(2)
+    assert launched_at == [1, 2]
 
 
 def test_answers_equal_those_of_a_synchronous_engine(

@@ -90,7 +90,8 @@ class CudaStream:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._copies: torch.cuda.Stream | None = None
-        self._uploaded = torch.cuda.Event()
+        self._uploaded: torch.cuda.Event | None = None
+        """End of the latest upload."""
 
     @contextlib.contextmanager
     def uploads(self) -> Generator[None]:
@@ -98,17 +99,21 @@ class CudaStream:
         self._copies = self._copies or torch.cuda.Stream(self._device)
         with torch.cuda.stream(self._copies):
             yield
-            self._uploaded.record()
+            self._uploaded = torch.cuda.Event()
+            self._uploaded.record(self._copies)
 
     def staged(self, value: torch.Tensor) -> torch.Tensor:
         # The allocator keeps pinned memory until its copies have ended.
         return value.pin_memory()
 
     def launch(self, compute: Callable[[], Outputs]) -> Pending:
-        torch.cuda.current_stream(self._device).wait_event(self._uploaded)
+        stream = torch.cuda.current_stream(self._device)
+        if self._uploaded:
+            stream.wait_event(self._uploaded)
         block = OutputBlock(compute(), is_pinned=True)
+        # `blocking` lets the waiting thread sleep.
         copied = torch.cuda.Event(blocking=True)
-        copied.record()
+        copied.record(stream)
         return _Copied(block, copied)
 
 
