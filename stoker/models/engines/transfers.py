@@ -90,8 +90,6 @@ class CudaStream:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._copies: torch.cuda.Stream | None = None
-        self._uploaded: torch.cuda.Event | None = None
-        """End of the latest upload."""
 
     @contextlib.contextmanager
     def uploads(self) -> Generator[None]:
@@ -99,21 +97,18 @@ class CudaStream:
         self._copies = self._copies or torch.cuda.Stream(self._device)
         with torch.cuda.stream(self._copies):
             yield
-            self._uploaded = torch.cuda.Event()
-            self._uploaded.record(self._copies)
+        # Concerns only what is launched from now on.
+        torch.cuda.current_stream(self._device).wait_stream(self._copies)
 
     def staged(self, value: torch.Tensor) -> torch.Tensor:
         # The allocator keeps pinned memory until its copies have ended.
         return value.pin_memory()
 
     def launch(self, compute: Callable[[], Outputs]) -> Pending:
-        stream = torch.cuda.current_stream(self._device)
-        if self._uploaded:
-            stream.wait_event(self._uploaded)
         block = OutputBlock(compute(), is_pinned=True)
         # `blocking` lets the waiting thread sleep.
         copied = torch.cuda.Event(blocking=True)
-        copied.record(stream)
+        copied.record(torch.cuda.current_stream(self._device))
         return _Copied(block, copied)
 
 
@@ -126,7 +121,11 @@ class _Copied:
 
     @property
     def is_ready(self) -> bool:
-        return self._copied.query()
+        try:
+            return self._copied.query()
+        except RuntimeError:
+            # `wait` raises the error.
+            return True
 
     def wait(self) -> Outputs:
         self._copied.synchronize()
