@@ -96,6 +96,11 @@ class EngineThread:
             )
         self._thread = NamedThread("engine", self._run)
 
+    @property
+    def is_usable(self) -> bool:
+        """False once the device can compute nothing any more."""
+        return self._overlap is None or self._overlap.is_usable
+
     def start(self) -> None:
         self._thread.start()
 

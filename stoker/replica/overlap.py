@@ -114,6 +114,8 @@ class Overlap:
         self._passes = passes
         self._pulse = pulse
         self._pauses = pauses
+        self.is_usable = True
+        """False once the device can compute nothing any more."""
         self._pace = StagingPace()
         self._launch_s = 0.0
         """Duration of the latest launch in seconds."""
@@ -194,17 +196,23 @@ class Overlap:
     def _finished(self, running: _Running) -> Callable[[], None]:
         """Waits for a batch. Returns a function that distributes its result."""
         batch, results = running.batch, self._results
-        if isinstance(running.pending, Exception):
-            error = running.pending
-            return lambda: results.fail(batch, error)
-        try:
-            outputs = running.pending.outputs()
-        except Exception as failure:
-            error = failure
+        outputs = _outputs(running.pending)
+        if isinstance(outputs, Exception):
+            self.is_usable = self._engine.is_usable()
+            error = outputs
             return lambda: results.fail(batch, error)
         seconds = time.perf_counter() - running.since
         self._pace.passed(seconds)
         return lambda: results.answer(batch, outputs, seconds)
+
+
+def _outputs(pending: RunningBatch | Exception) -> list[Mapping[str, Any]] | Exception:
+    if isinstance(pending, Exception):
+        return pending
+    try:
+        return pending.outputs()
+    except Exception as error:
+        return error
 
 
 def _average(average: float, newest: float) -> float:

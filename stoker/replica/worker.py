@@ -48,7 +48,6 @@ class TaskWorker:
     """`Serving` of a task's model. A request has items, each with samples for the engine."""
 
     cache_usage: float | None = None
-    alive = True
     children: Sequence[int] = ()
 
     def __init__(
@@ -108,6 +107,10 @@ class TaskWorker:
     @property
     def accepted(self) -> int:
         return len(self._requests)
+
+    @property
+    def alive(self) -> bool:
+        return self._engine_thread.is_usable
 
     @property
     def engine(self) -> str:

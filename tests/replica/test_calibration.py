@@ -35,7 +35,7 @@ class Curve:
     def perf_counter(self) -> float:
         return self.now
 
-    load = enter_thread = prepare = stage = launch = use_idle_time = forward
+    load = enter_thread = prepare = stage = launch = use_idle_time = is_usable = forward
 
 
 @pytest.fixture(scope="module")

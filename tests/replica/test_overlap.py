@@ -240,6 +240,16 @@ def test_a_batch_that_cannot_be_staged_loses_no_other(bench: Bench) -> None:
     assert isinstance(answers[3], list)
 
 
+def test_the_worker_is_replaced_if_its_device_is_lost(bench: Bench) -> None:
+    bench.submit(1, f"i live in {POISON}")
+    assert isinstance(bench.answers(1)[1], RequestFailure)
+    assert bench.worker.alive, "the device computes other inputs"
+    bench.device.is_lost = True
+    bench.submit(2, "the team")
+    assert isinstance(bench.answers(1)[2], RequestFailure)
+    assert not bench.worker.alive
+
+
 def test_a_staged_batch_that_is_cancelled_is_not_launched(bench: Bench) -> None:
     blocked(bench)
     bench.submit(2, "i live in california")

@@ -21,10 +21,15 @@ class ThreadedStream:
         self.is_open = threading.Event()
         """The device computes only while this is set."""
         self.is_open.set()
+        self.is_lost = False
+        """True if every pass fails."""
         self.launched = 0
         self.ended = 0
         self.most = 0
         """Maximum number of passes that were launched and had not ended."""
+
+    def is_usable(self) -> bool:
+        return not self.is_lost
 
     def uploads(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -39,6 +44,9 @@ class ThreadedStream:
 
     def _computed(self, compute: Callable[[], Outputs]) -> Outputs:
         assert self.is_open.wait(20)
+        if self.is_lost:
+            self.ended += 1
+            raise RuntimeError("CUDA error: unspecified launch failure")
         try:
             return OutputBlock(compute(), is_pinned=False).outputs
         finally:

@@ -97,6 +97,10 @@ class OverlappingEngine(Engine, Protocol):
         """True if the device computes while the host continues."""
         ...
 
+    def is_usable(self) -> bool:
+        """Waits for the device. Returns False if nothing can be computed any more."""
+        ...
+
     def stage(self, samples: Sequence[Sample]) -> Any:
         """Returns a batch for `launch`. Starts the copies of its inputs to the device."""
         ...

@@ -124,6 +124,9 @@ class TorchEngine:
     def is_asynchronous(self) -> bool:
         return self.stream.is_asynchronous
 
+    def is_usable(self) -> bool:
+        return self.stream.is_usable()
+
     def stage(self, samples: Sequence[Sample]) -> "StagedBatch":
         return StagedBatch(samples, self.batch(samples))
 

@@ -40,6 +40,10 @@ class DeviceStream(Protocol):
     is_asynchronous: bool
     """True if the device computes while the host continues."""
 
+    def is_usable(self) -> bool:
+        """Waits for the device. Returns False if nothing can be computed any more."""
+        ...
+
     def uploads(self) -> AbstractContextManager[None]:
         """Runs the copies of the block next to the pass that computes. Later passes wait for
         them.
@@ -72,6 +76,9 @@ class HostStream:
 
     is_asynchronous = False
 
+    def is_usable(self) -> bool:
+        return True
+
     def uploads(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
@@ -90,6 +97,14 @@ class CudaStream:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._copies: torch.cuda.Stream | None = None
+
+    def is_usable(self) -> bool:
+        # After an invalid access, for example, every call to the process's context fails.
+        try:
+            torch.cuda.synchronize(self._device)
+        except RuntimeError:
+            return False
+        return True
 
     @contextlib.contextmanager
     def uploads(self) -> Generator[None]:
