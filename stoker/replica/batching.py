@@ -13,17 +13,19 @@ import math
 import threading
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from stoker.models.stages.base import Sample, bucket
 
 STRETCH = 2
 """Maximum ratio of a sample's time with padding to its time alone."""
-_STARTS_A_BUDGET = 14
-"""Ratio of the time of a full budget's tokens to the start time of a pass.
+STARTS_A_BUDGET, DEVICE_STARTS_A_BUDGET = 14, 3
+"""Ratio of the time of a full budget's tokens to the start time of a pass: on a CPU and on a GPU.
 
-A pass of n tokens takes a + b n. Calibration doubles n while that gains a twentieth, so a / b lies
-between a tenth and a nineteenth of the budget that it finds.
+On a CPU, a pass of n tokens takes a + b n. Calibration doubles n while that gains a twentieth, so
+a / b lies between a tenth and a nineteenth of the budget that it finds. On a GPU, a pass takes the
+same time up to some thousand tokens, and b n from then on.
 """
 
 _NEAR = 127
@@ -55,14 +57,26 @@ class QueuedSample:
     """Turn, assigned by the queue. Entries of earlier turns run first."""
     party: str = ""
     """API key of the entry's request."""
+    cost: int = field(init=False)
+    """Cost in padded tokens if the entry is the longest of its batch."""
+
+    def __post_init__(self) -> None:
+        self.cost = cost(self.length, self.fixed_cost)
 
 
 class BatchQueue:
     """Samples that wait for the engine, ordered by turn. Thread-safe."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, starts: float = STARTS_A_BUDGET) -> None:
+        """
+        Args:
+            starts: ratio of the time of a full budget's tokens to the start time of a pass.
+        """
         self.budget = budget
+        self._starts = starts
         self._entries: list[QueuedSample] = []
+        self._cost = 0
+        """Sum of the entries' costs."""
         self._turn = 0
         """Turn of the last batch."""
         self._turns = Turns()
@@ -79,6 +93,7 @@ class BatchQueue:
             for turn, entry in enumerate(entries, self._turn + 1):
                 entry.turn, entry.party = turn, party
             self._entries.extend(entries)
+            self._cost += sum(entry.cost for entry in entries)
             # The sort is stable: in each turn, the oldest comes first.
             self._entries.sort(key=lambda entry: entry.turn)
             self._changed.notify()
@@ -89,6 +104,7 @@ class BatchQueue:
             remaining = [entry for entry in self._entries if entry.request_id != request_id]
             dropped = len(self._entries) - len(remaining)
             self._entries = remaining
+            self._cost = sum(entry.cost for entry in remaining)
             return dropped
 
     def wake(self) -> None:
@@ -112,6 +128,23 @@ class BatchQueue:
             self._woken = False
             return bool(self._entries) or not self._closed
 
+    def wait_until_full(self, timeout: float) -> bool:
+        """Waits until the entries fill a batch or the queue is closed, for at most `timeout`
+        seconds. Returns False on timeout.
+        """
+        with self._changed:
+            return self._changed.wait_for(self._is_full, timeout)
+
+    def wait_for_entries(self, timeout: float) -> bool:
+        """Waits until an entry waits or the queue is closed, for at most `timeout` seconds. Returns
+        False on timeout.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._entries) or self._closed, timeout)
+
+    def _is_full(self) -> bool:
+        return self._closed or self._cost >= self.budget
+
     def take(self) -> list[QueuedSample]:
         """Returns the next batch, or an empty list if no work waits.
 
@@ -121,10 +154,11 @@ class BatchQueue:
         with self._changed:
             if not self._entries:
                 return []
-            batch = choose(self._in_turn(), self.budget)
+            batch = choose(self._in_turn(), self.budget, self._starts)
             self._turn = max(self._turn, batch[0].turn)
             chosen = set(map(id, batch))
             self._entries = [entry for entry in self._entries if id(entry) not in chosen]
+            self._cost -= sum(entry.cost for entry in batch)
             return batch
 
     def _in_turn(self) -> list[QueuedSample]:
@@ -157,36 +191,69 @@ class Turns:
         return chosen
 
 
-def choose(entries: Sequence[QueuedSample], budget: int) -> list[QueuedSample]:
+def choose(
+    entries: Sequence[QueuedSample], budget: int, starts: float = STARTS_A_BUDGET
+) -> list[QueuedSample]:
     """Returns the batch of the first entry, with that entry in front.
 
     The entries nearest to it in length are split so that all their passes together take the least
     time. Each batch stays within the budget, and padding stretches no sample beyond `STRETCH`.
     """
     oldest = entries[0]
-    fixed = oldest.fixed_cost
-    if oldest.sample.alone or cost(oldest.length, fixed) * 2 > budget:
+    if oldest.sample.alone or oldest.cost * 2 > budget:
         return [oldest]
     able = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
     able.sort(key=lambda entry: abs(entry.length - oldest.length))
     # The sort is stable: among equal lengths, the oldest comes first.
     near = sorted([oldest, *able[:_NEAR]], key=lambda entry: entry.length)
-    costs = [cost(entry.length, fixed) for entry in near]
+    costs = [entry.cost for entry in near]
+    if is_one_batch(costs, budget, budget / starts):
+        rest = _fitting(able[_NEAR:], costs, budget)
+        return [oldest, *(entry for entry in near if entry is not oldest), *rest]
     at = next(place for place, entry in enumerate(near) if entry is oldest)
-    batch = next(places for places in split(costs, budget) if at in places)
+    batch = next(places for places in split(costs, budget, starts) if at in places)
     return [oldest, *(near[place] for place in batch if place != at)]
 
 
-def split(costs: Sequence[int], budget: int) -> list[range]:
+def _fitting(
+    entries: Sequence[QueuedSample], costs: Sequence[int], budget: int
+) -> list[QueuedSample]:
+    """Returns the first entries that fit into a batch without making it longer or stretched.
+
+    Args:
+        costs: costs of the batch's entries, in rising order.
+    """
+    most = max(0, budget // costs[-1] - len(costs))
+    return list(takewhile(lambda entry: costs[0] <= entry.cost <= costs[-1], entries[:most]))
+
+
+def is_one_batch(costs: Sequence[int], budget: int, start: float) -> bool:
+    """Returns True if `split` would return one batch. Takes far less time.
+
+    No set of further passes saves more padding than their starts take if no single one does.
+
+    Args:
+        start: start time of a pass in padded tokens.
+    """
+    longest = costs[-1]
+    is_stretched = start + longest > STRETCH * (start + costs[0])
+    if len(costs) * longest > budget or is_stretched:
+        return False
+    return all(
+        rows * (longest - cost) < start for rows, cost in enumerate(costs, 1) if cost < longest
+    )
+
+
+def split(costs: Sequence[int], budget: int, starts: float = STARTS_A_BUDGET) -> list[range]:
     """Splits neighbouring samples into batches with the least total time of their passes.
 
     A pass of n padded tokens takes the time of n tokens and its start time (see
-    `_STARTS_A_BUDGET`). So neither the fewest passes nor the least padding is best.
+    `STARTS_A_BUDGET`). So neither the fewest passes nor the least padding is best.
 
     Args:
         costs: cost of each sample in padded tokens if it were the longest, in rising order.
     """
-    start = budget / _STARTS_A_BUDGET
+    start = budget / starts
     least, begins = [0.0], [0]
     for end in range(1, len(costs) + 1):
         longest = costs[end - 1]

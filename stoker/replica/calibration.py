@@ -9,9 +9,9 @@ artifact.
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from stoker.models.engines.interface import Engine
+from stoker.models.engines.interface import Engine, overlaps
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.batching import cost
@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 DEFAULT_BUDGET = 512
 PROBE_TOKENS = 32
 SIZES = (1, 2, 4, 8, 16, 32)
+DEVICE_SIZES = (*SIZES, 64, 128, 256, 512, 1024)
+"""Sizes for a GPU. It computes a thousand tokens in the time of one."""
+MOST_DEVICE_TOKENS = 32_768
+"""Maximum number of padded tokens of a batch on a GPU."""
 STEP_S = 1.5
 """Maximum duration in seconds of a measured forward pass: a request may have to wait for it."""
 LIMIT_S = 3.0
@@ -76,7 +80,8 @@ def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
         yield DEFAULT_BUDGET
         return
     best_size, best_rate, spent, limit = 1, 0.0, 0.0, LIMIT_S
-    for size in SIZES:
+    each = cost(stages.length(sample), stages.fixed_cost(sample))
+    for size in _sizes(engine, each):
         seconds: list[float] = []
         # The first pass of a shape builds its kernels, and other processes may disturb any pass.
         while sum(seconds) < math.inf and len(seconds) < (3 if sum(seconds) < LIMIT_S / 2 else 2):
@@ -90,7 +95,14 @@ def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
             best_size, best_rate = size, size / fastest
         if spent + 4 * fastest > limit or 2 * fastest > STEP_S:
             break
-    yield best_size * cost(stages.length(sample), stages.fixed_cost(sample))
+    yield best_size * each
+
+
+def _sizes(engine: Engine, each: int) -> Sequence[int]:
+    """Returns the sizes of the batches to measure, for samples of `each` padded tokens."""
+    if not overlaps(engine):
+        return SIZES
+    return [size for size in DEVICE_SIZES if size == 1 or size * each <= MOST_DEVICE_TOKENS]
 
 
 def _timed(engine: Engine, samples: list[Sample]) -> float:

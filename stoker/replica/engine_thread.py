@@ -7,14 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from stoker.models.engines.interface import Engine
+from stoker.models.engines.interface import Engine, overlaps
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.adoption import Adoption
 from stoker.replica.batching import BatchQueue, QueuedSample
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
+from stoker.replica.idle_work import IdleWork
 from stoker.replica.named_thread import NamedThread
+from stoker.replica.overlap import Overlap
 from stoker.replica.passes import Passes
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import RequestState
@@ -79,7 +81,25 @@ class EngineThread:
         self._listener = listener
         self._adoption = Adoption(engine.prepare, queue.wake, replies.adopted)
         self._pulse = counters.pulse(lambda: len(queue) > 0)
+        self._overlap: Overlap | None = None
+        self._idle_work: IdleWork | None = None
+        if overlaps(engine):
+            self._idle_work = IdleWork(engine)
+            self._overlap = Overlap(
+                engine,
+                queue,
+                self,
+                flight,
+                passes=passes,
+                pulse=self._pulse,
+                pauses=lambda: self._adoption.pending or self._is_idle_work_due(),
+            )
         self._thread = NamedThread("engine", self._run)
+
+    @property
+    def is_usable(self) -> bool:
+        """False once the device can compute nothing any more."""
+        return self._overlap is None or self._overlap.is_usable
 
     def start(self) -> None:
         self._thread.start()
@@ -97,24 +117,37 @@ class EngineThread:
         while self._queue.wait(self._patience_s):
             is_idle = not len(self._queue)
             if not is_idle:
-                # Entries that arrive while this replica waits for its turn still join the batch.
-                with self._passes:
-                    if batch := self._queue.take():
-                        with self._pulse:
-                            self._run_batch(batch)
+                self._work()
             if self._adoption.pending:
                 with self._pulse:
                     self._take_over()
             elif is_idle and not (self._calibration.is_done or self._adoption.is_preparing):
                 with self._passes:
                     self._calibrate()
+            elif self._idle_work and self._is_idle_work_due():
+                with self._pulse:
+                    self._idle_work.step()
+
+    def _is_idle_work_due(self) -> bool:
+        return self._idle_work is not None and self._idle_work.is_due(is_idle=not len(self._queue))
+
+    def _work(self) -> None:
+        if self._overlap:
+            self._overlap.run()
+            return
+        # Entries that arrive while this replica waits for its turn still join the batch.
+        with self._passes:
+            if batch := self._queue.take():
+                with self._pulse:
+                    self._run_batch(batch)
 
     @property
     def _patience_s(self) -> float | None:
         """Timeout in seconds for work. None if nothing is left to measure, so that idling costs
         nothing.
         """
-        return None if self._calibration.is_done else _IDLE_S
+        is_wanted = self._idle_work is not None and self._idle_work.is_wanted
+        return _IDLE_S if is_wanted or not self._calibration.is_done else None
 
     def _calibrate(self) -> None:
         self._pulse.is_working = True
@@ -129,19 +162,26 @@ class EngineThread:
 
     def _run_batch(self, batch: Sequence[QueuedSample]) -> None:
         with self._flight.running.of(entry.request_id for entry in batch):
-            _enter(batch, "forward")
+            self.launched(batch)
             watch = _BatchWatch(batch, self._pulse, self._replies, self._listener)
             started = time.perf_counter()
             try:
                 outputs = self._engine.forward([entry.sample for entry in batch], watch)
-            except AbandonedError:
-                log.info("batch skipped: all its calls were cancelled", extra={"size": len(batch)})
+            except Exception as error:
+                self.fail(batch, error)
                 return
-            except Exception:
-                log.exception("batch failed", extra={"size": len(batch)})
-                self._isolate(batch)
-                return
-        self._counters.passed(len(batch), seconds := time.perf_counter() - started)
+        self.answer(batch, outputs, time.perf_counter() - started)
+
+    def launched(self, batch: Sequence[QueuedSample]) -> None:
+        _enter(batch, "forward")
+
+    def answer(
+        self,
+        batch: Sequence[QueuedSample],
+        outputs: Sequence[Mapping[str, Any]],
+        seconds: float,
+    ) -> None:
+        self._counters.passed(len(batch), seconds)
         _enter(batch, "finish")
         log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
         ended: list[QueuedSample] = []
@@ -151,6 +191,14 @@ class EngineThread:
                 ended.append(entry)
                 last.append(output)
         self._listener.finished(ended, last)
+
+    def fail(self, batch: Sequence[QueuedSample], error: Exception) -> None:
+        size = {"size": len(batch)}
+        if isinstance(error, AbandonedError):
+            log.info("batch skipped: all its calls were cancelled", extra=size)
+            return
+        log.error("batch failed", exc_info=error, extra=size)
+        self._isolate(batch)
 
     def _continue(self, entry: QueuedSample, output: Mapping[str, Any]) -> bool:
         """Queues the entries that follow an output. Returns True if they continue the entry."""

@@ -26,7 +26,14 @@ from stoker.replica.sequences import Sequences
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import TOOLS_FIELD
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, Generate, RequestFailure, Send, Sharing
+from stoker.wire.protocol import (
+    Execution,
+    Generate,
+    RecordedPasses,
+    RequestFailure,
+    Send,
+    Sharing,
+)
 
 
 class LanguageWorker:
@@ -35,6 +42,7 @@ class LanguageWorker:
     """
 
     is_settled = True
+    recorded = RecordedPasses()
 
     def __init__(
         self,

@@ -154,6 +154,7 @@ def _heartbeat(spec: ReplicaSpec, worker: Serving, memory: "Weight", stuck_s: fl
         stuck_s,
         worker.is_settled,
         graphics.held(spec),
+        worker.recorded,
     )
 
 

@@ -10,7 +10,7 @@ from stoker.replica.counters import Counters
 from stoker.replica.passes import Passes
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, ReplicaSpec, Send, Sharing
+from stoker.wire.protocol import Execution, RecordedPasses, ReplicaSpec, Send, Sharing
 
 if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapters
@@ -44,6 +44,11 @@ class Serving(Protocol):
     @property
     def cache_usage(self) -> float | None:
         """Share of a language model's KV cache that requests hold."""
+        ...
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        """Recorded passes of the model."""
         ...
 
     @property
@@ -117,7 +122,7 @@ def _stages(
 
 def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Adapters | None"]:
     from stoker.models.adapters.applying import adapters_of
-    from stoker.models.engines import catalogue, sharing
+    from stoker.models.engines import catalogue, graphs, sharing
     from stoker.models.engines.torch import TorchEngine
     from stoker.models.stages import known_tokens
     from stoker.models.tasks.registry import SERVED, STAGES
@@ -142,4 +147,5 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
     adapters: Adapters | None = None
     if isinstance(engine, TorchEngine):
         adapters = engine.adapters = adapters_of(engine.model, spec.adapters, spec.adapter_bytes)
+        engine.graphs = graphs.graphs_of(engine, kind)
     return engine, stages, adapters

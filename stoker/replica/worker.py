@@ -10,12 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stoker.models.adapters.applying import Adapters
-from stoker.models.engines.interface import Engine
+from stoker.models.engines.interface import Engine, overlaps
 from stoker.models.stages import known_tokens
 from stoker.models.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
-from stoker.replica.batching import BatchQueue, QueuedSample
+from stoker.replica.batching import (
+    DEVICE_STARTS_A_BUDGET,
+    STARTS_A_BUDGET,
+    BatchQueue,
+    QueuedSample,
+)
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters
 from stoker.replica.engine_thread import EngineThread
@@ -27,7 +32,14 @@ from stoker.replica.replies import Replies
 from stoker.replica.task_request import NoNumbersError, RequestState
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, RequestFailure, Send, Sharing, Work
+from stoker.wire.protocol import (
+    Execution,
+    RecordedPasses,
+    RequestFailure,
+    Send,
+    Sharing,
+    Work,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +48,6 @@ class TaskWorker:
     """`Serving` of a task's model. A request has items, each with samples for the engine."""
 
     cache_usage: float | None = None
-    alive = True
     children: Sequence[int] = ()
 
     def __init__(
@@ -66,7 +77,8 @@ class TaskWorker:
         self.notices: Sequence[Notice] = stages.notices
         self.counters = Counters()
         self._requests: OpenRequests[RequestState] = OpenRequests()
-        self._queue = BatchQueue(calibration.budget)
+        starts = DEVICE_STARTS_A_BUDGET if overlaps(engine) else STARTS_A_BUDGET
+        self._queue = BatchQueue(calibration.budget, starts)
         self._side: QueueThread[Callable[[], None]] = QueueThread(
             "side", lambda task: task(), self.counters
         )
@@ -97,12 +109,20 @@ class TaskWorker:
         return len(self._requests)
 
     @property
+    def alive(self) -> bool:
+        return self._engine_thread.is_usable
+
+    @property
     def engine(self) -> str:
         return self._engine.name
 
     @property
     def convertible(self) -> bool:
         return self._engine.convertible
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        return self._engine.recorded if overlaps(self._engine) else RecordedPasses()
 
     @property
     def is_settled(self) -> bool:

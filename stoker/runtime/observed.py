@@ -78,6 +78,10 @@ class ReplicaStats:
     """Fraction of a language model's key-value cache that requests hold."""
     is_settled: bool = True
     """True if the replica has reached its full speed, with no measurements left for idle times."""
+    recorded_passes: int | None = None
+    """Number of CUDA graphs of the model. None if its passes are not recorded."""
+    recording_problem: str = ""
+    """Reason that no more passes are recorded. Empty if they are."""
 
 
 @dataclass(frozen=True, kw_only=True)

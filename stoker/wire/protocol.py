@@ -348,6 +348,15 @@ class Batches(msgspec.Struct):
         )
 
 
+class RecordedPasses(msgspec.Struct, frozen=True):
+    """CUDA graphs of a model."""
+
+    count: int | None = None
+    """None if passes are not recorded on the model's device."""
+    problem: str = ""
+    """Reason that no more passes are recorded. Empty if they are."""
+
+
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Activity and memory of a replica, sent once a second."""
 
@@ -375,6 +384,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """True if the replica has no measurements left for idle time and cannot become faster."""
     device_bytes: int | None = None
     """Bytes that torch holds of the graphics device with the largest use. None means unknown."""
+    recorded: RecordedPasses = RecordedPasses()
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.models.stages.base import Sample
-from stoker.replica.batching import STRETCH, BatchQueue, QueuedSample, bucket, choose, split
+from stoker.replica.batching import (
+    DEVICE_STARTS_A_BUDGET,
+    STRETCH,
+    BatchQueue,
+    QueuedSample,
+    bucket,
+    choose,
+    is_one_batch,
+    split,
+)
 
 
 def entry(
@@ -204,3 +213,52 @@ class TestKeys:
             for other, count in expected.items():
                 assert got[key] <= got[other] + 1 or got[other] == count
         assert got == expected
+
+
+class TestOneBatch:
+    @given(
+        st.lists(st.integers(1, 40).map(lambda step: 8 * step), min_size=1, max_size=24),
+        st.integers(8, 8192),
+        st.sampled_from([2.0, 3.0, 14.0]),
+    )
+    def test_is_what_the_split_returns(self, costs: list[int], budget: int, starts: float) -> None:
+        costs.sort()
+        if is_one_batch(costs, budget, budget / starts):
+            assert split(costs, budget, starts) == [range(len(costs))]
+
+    def test_a_large_budget_takes_more_entries_than_a_split_examines(self) -> None:
+        entries = [entry(16) for _ in range(300)]
+        assert len(choose(entries, 16 * 200, DEVICE_STARTS_A_BUDGET)) == 200
+        assert len(choose(entries, 16 * 128)) == 128
+
+    def test_further_entries_make_no_batch_longer_or_stretched(self) -> None:
+        entries = [*(entry(16) for _ in range(200)), *(entry(100) for _ in range(50)), entry(1)]
+        assert {item.length for item in choose(entries, 1 << 14)} == {16}
+
+    def test_on_a_gpu_padding_is_cheaper_than_another_pass(self) -> None:
+        entries = [entry(16), entry(250)]
+        assert len(choose(entries, 2048, DEVICE_STARTS_A_BUDGET)) == 2
+        assert len(choose(entries, 2048)) == 1
+
+
+class TestFullBatch:
+    def test_entries_count_until_they_are_taken_or_dropped(self) -> None:
+        queue = BatchQueue(64)
+        queue.put([entry(16, request_id=1), entry(16, request_id=2), entry(16, request_id=2)])
+        assert not queue.wait_until_full(0)
+        assert queue.wait_for_entries(0)
+        queue.put([entry(10, request_id=3)])
+        assert queue.wait_until_full(0)
+        queue.drop(2)
+        assert not queue.wait_until_full(0)
+        queue.put([entry(64)])
+        assert queue.wait_until_full(0)
+        while queue.take():
+            pass
+        assert not queue.wait_until_full(0)
+        assert not queue.wait_for_entries(0)
+
+    def test_a_closed_queue_is_not_waited_for(self) -> None:
+        queue = BatchQueue(64)
+        queue.close()
+        assert queue.wait_until_full(20)

@@ -1,12 +1,12 @@
 """Interface of an engine: loads a model folder and runs forward passes over samples."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution
+from stoker.wire.protocol import Execution, RecordedPasses
 
 Progress = Callable[[float, str], None]
 """Called while loading with a fraction from 0 to 1 and the name of the step."""
@@ -50,3 +50,84 @@ class Engine(Protocol):
         passes. Passes on all errors of the libraries.
         """
         ...
+
+
+class RunningBatch(Protocol):
+    """Batch that the device computes."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True if `outputs` returns without waiting."""
+        ...
+
+    def outputs(self) -> list[Mapping[str, Any]]:
+        """Waits for the device. Returns the outputs, as `Engine.forward`. Raises the errors of the
+        pass.
+        """
+        ...
+
+
+class PassCache(Protocol):
+    """Recorded passes of a model. See `stoker.models.engines.graphs`."""
+
+    state: RecordedPasses
+
+    def replay(self, call: Hashable, batch: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Returns the outputs of a batch, valid until the next call. None if the batch must run as
+        usual.
+        """
+        ...
+
+    @property
+    def is_wanting(self) -> bool:
+        """True if `record` would record a pass."""
+        ...
+
+    def record(self) -> None:
+        """Records a pass."""
+        ...
+
+
+@runtime_checkable
+class OverlappingEngine(Engine, Protocol):
+    """Engine that can prepare a batch while its device computes another one."""
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """True if the device computes while the host continues."""
+        ...
+
+    def is_usable(self) -> bool:
+        """Waits for the device. Returns False if nothing can be computed any more."""
+        ...
+
+    def stage(self, samples: Sequence[Sample]) -> Any:
+        """Returns a batch for `launch`. Starts the copies of its inputs to the device."""
+        ...
+
+    def launch(self, staged: Any) -> RunningBatch:
+        """Starts the pass of a staged batch. Each batch is launched after the previous batch has
+        ended.
+        """
+        ...
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        """Recorded passes of the model. Callable from any thread."""
+        ...
+
+    @property
+    def wants_idle_time(self) -> bool:
+        """True if `use_idle_time` would make later passes faster."""
+        ...
+
+    def use_idle_time(self) -> None:
+        """Makes later passes faster. Takes the time of some passes. Called while no batch
+        computes.
+        """
+        ...
+
+
+def overlaps(engine: Engine) -> TypeGuard[OverlappingEngine]:
+    """Returns True if the engine's device computes while the host continues."""
+    return isinstance(engine, OverlappingEngine) and engine.is_asynchronous

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,14 +12,15 @@ import transformers
 
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines import completeness
-from stoker.models.engines.interface import Progress
+from stoker.models.engines.interface import PassCache, Progress
 from stoker.models.engines.layout import BatchLayout, PaddedLayout
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.record import AUTO
 from stoker.models.engines.stateless import make_stateless
+from stoker.models.engines.transfers import Outputs, Pending, stream_of
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution, ReplicaSpec
+from stoker.wire.protocol import Execution, RecordedPasses, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +30,15 @@ PROBED_TOKENS = 8
 class TorchEngine:
     name = "torch"
     adapters: Adapters | None = None
+    graphs: PassCache | None = None
+    """Recorded passes for `launch`."""
 
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
         self.device = device_of(device)
         self.dtype = dtype_of(dtype, self.device)
         self._wanted = dtype
+        self.stream = stream_of(self.device)
 
     @classmethod
     def of(cls, spec: ReplicaSpec) -> Self:
@@ -109,21 +114,57 @@ class TorchEngine:
         # OpenMP keeps this number per thread that opens parallel regions.
         torch.set_num_threads(self.threads)
 
-    @torch.inference_mode()
     def forward(
         self, samples: Sequence[Sample], watch: Watch = UNWATCHED
     ) -> list[Mapping[str, Any]]:
-        with self._adapted(samples):
-            outputs = self.run(samples[0].call, self.batch(samples))
-        fetched = {name: _fetched(value) for name, value in outputs.items()}
-        return [
-            {**sample.features, **sample.extras, **row}
-            for sample, row in zip(samples, self.layout.rows(samples, fetched), strict=True)
-        ]
+        staged = self.stage(samples)
+        return self._launched(staged, lambda: self._computed(staged)).outputs()
 
+    @property
+    def is_asynchronous(self) -> bool:
+        return self.stream.is_asynchronous
+
+    def is_usable(self) -> bool:
+        return self.stream.is_usable()
+
+    def stage(self, samples: Sequence[Sample]) -> "StagedBatch":
+        return StagedBatch(samples, self.batch(samples))
+
+    def launch(self, staged: "StagedBatch") -> "LaunchedBatch":
+        return self._launched(staged, lambda: self._replayed(staged) or self._computed(staged))
+
+    def _launched(self, staged: "StagedBatch", compute: Callable[[], Outputs]) -> "LaunchedBatch":
+        return LaunchedBatch(staged, self.layout, self.stream.launch(compute))
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        return self.graphs.state if self.graphs else RecordedPasses()
+
+    @property
+    def wants_idle_time(self) -> bool:
+        return self.graphs is not None and self.graphs.is_wanting
+
+    def use_idle_time(self) -> None:
+        if self.graphs:
+            self.graphs.record()
+
+    @torch.inference_mode()
     def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
         """Returns the model's inputs for the samples, on the device."""
-        return {name: self._placed(value) for name, value in self.layout.batch(samples).items()}
+        with self.stream.uploads():
+            return {name: self._placed(value) for name, value in self.layout.batch(samples).items()}
+
+    @torch.inference_mode()
+    def _computed(self, staged: "StagedBatch") -> Outputs:
+        with self._adapted(staged.samples):
+            return self.run(staged.samples[0].call, staged.inputs)
+
+    @torch.inference_mode()
+    def _replayed(self, staged: "StagedBatch") -> Outputs | None:
+        # Recorded passes have no adapters.
+        if self.graphs is None or any(sample.adapter for sample in staged.samples):
+            return None
+        return self.graphs.replay(staged.samples[0].call, staged.inputs)
 
     def _adapted(self, samples: Sequence[Sample]) -> contextlib.AbstractContextManager[None]:
         if self.adapters is None:
@@ -135,8 +176,42 @@ class TorchEngine:
         return self.stages.run(self.model, call, batch)
 
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
-        dtype = self.dtype if value.is_floating_point() else None
-        return value.to(self.device, dtype)
+        # Converted after the copy: a conversion on the way would make the copy wait.
+        placed = self.stream.staged(value).to(self.device, non_blocking=True)
+        return placed.to(self.dtype) if value.is_floating_point() else placed
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """Batch whose inputs are on the device, or on their way there."""
+
+    samples: Sequence[Sample]
+    inputs: Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class LaunchedBatch:
+    """Batch that the device computes. Keeps the inputs until then."""
+
+    staged: StagedBatch
+    layout: BatchLayout
+    pending: Pending
+
+    @property
+    def is_ready(self) -> bool:
+        return self.pending.is_ready
+
+    def outputs(self) -> list[Mapping[str, Any]]:
+        """Waits for the device. Returns one output per sample, as `Engine.forward`.
+
+        Raises the errors of the pass.
+        """
+        samples = self.staged.samples
+        rows = self.layout.rows(samples, self.pending.wait())
+        return [
+            {**sample.features, **sample.extras, **row}
+            for sample, row in zip(samples, rows, strict=True)
+        ]
 
 
 def _model_class(stages: Stages, folder: Path) -> Any:
@@ -150,13 +225,6 @@ def _model_class(stages: Stages, folder: Path) -> Any:
         (model_class for model_class in classes if type(config) in model_class._model_mapping),
         classes[0],
     )
-
-
-def _fetched(value: Any) -> Any:
-    """Moves tensors to the CPU. Floats become single precision, which numpy supports."""
-    if not torch.is_tensor(value):
-        return value
-    return value.float().cpu() if value.is_floating_point() else value.cpu()
 
 
 def device_of(wanted: str) -> torch.device:

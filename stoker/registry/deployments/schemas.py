@@ -223,6 +223,13 @@ class Worker(ResponseModel):
     cache_usage: float | None = Field(
         description="Share of the KV cache in use, 0 to 1. Null if the model has no KV cache."
     )
+    recorded_passes: int | None = Field(
+        description="Number of recorded passes (CUDA graphs), which take less time. Null if "
+        "passes are not recorded on the model's device."
+    )
+    recording_problem: str = Field(
+        description="Reason that no more passes are recorded. Empty if they are."
+    )
 
 
 class Memory(ResponseModel):

@@ -292,6 +292,8 @@ class DeploymentPool:
                     engine=replica.vitals.engine,
                     cache_usage=replica.vitals.cache_usage,
                     is_settled=replica.vitals.is_settled,
+                    recorded_passes=replica.vitals.recorded.count,
+                    recording_problem=replica.vitals.recorded.problem,
                 )
                 for replica in replicas
             ],

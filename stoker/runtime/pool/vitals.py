@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stoker.wire.protocol import Batches, Heartbeat
+from stoker.wire.protocol import Batches, Heartbeat, RecordedPasses
 
 
 @dataclass(eq=False)
@@ -21,6 +21,7 @@ class Vitals:
     """Engine that runs the model now. Empty before the model is loaded."""
     cache_usage: float | None = None
     """Fraction of a language model's key-value cache that requests hold."""
+    recorded: RecordedPasses = field(default_factory=RecordedPasses)
     batches: Batches = field(default_factory=Batches)
     busy_s: float = 0.0
     """Time spent in forward passes, seconds."""
@@ -64,6 +65,7 @@ class Vitals:
         self.engine = beat.engine
         self.cache_usage = beat.cache_usage
         self.batches = beat.batches
+        self.recorded = beat.recorded
         self.accepted = beat.accepted
         self.stuck_s = beat.stuck_s
         self.is_settled = beat.is_settled
