@@ -5,13 +5,15 @@ them.
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from stoker.models.engines.interface import Engine
+from stoker.models.engines.shortage import free_unused, is_out_of_memory
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.adoption import Adoption
-from stoker.replica.batching import BatchQueue, QueuedSample
+from stoker.replica.batching import BatchQueue, QueuedSample, cost
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
 from stoker.replica.named_thread import NamedThread
@@ -24,6 +26,12 @@ from stoker.wire.protocol import Execution
 log = logging.getLogger(__name__)
 
 _IDLE_S = 0.25
+
+MODEL_FAILED = "The model failed on this input."
+TOO_LARGE = (
+    "This input needs more memory than is free on the model's device. Send a smaller input, or "
+    "try again later."
+)
 
 
 class SampleListener(Protocol):
@@ -45,9 +53,12 @@ class SampleListener(Protocol):
         """Receives part of a sample's output to send on. More follows."""
         ...
 
-    def failed(self, entry: QueuedSample) -> None:
+    def failed(self, entry: QueuedSample, message: str = MODEL_FAILED) -> None:
         """Receives an entry with a sample that the model failed on when it ran alone. The error is
         logged.
+
+        Args:
+            message: message for the client.
         """
         ...
 
@@ -130,17 +141,19 @@ class EngineThread:
     def _run_batch(self, batch: Sequence[QueuedSample]) -> None:
         with self._flight.running.of(entry.request_id for entry in batch):
             _enter(batch, "forward")
-            watch = _BatchWatch(batch, self._pulse, self._replies, self._listener)
             started = time.perf_counter()
-            try:
-                outputs = self._engine.forward([entry.sample for entry in batch], watch)
-            except AbandonedError:
-                log.info("batch skipped: all its calls were cancelled", extra={"size": len(batch)})
+            outputs = self._forward(batch)
+        match outputs:
+            case _Failure.CANCELLED:
                 return
-            except Exception:
-                log.exception("batch failed", extra={"size": len(batch)})
+            case _Failure.MODEL:
                 self._isolate(batch)
                 return
+            case _Failure.MEMORY:
+                self._halve(batch)
+                return
+            case _:
+                pass
         self._counters.passed(len(batch), seconds := time.perf_counter() - started)
         _enter(batch, "finish")
         log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
@@ -151,6 +164,17 @@ class EngineThread:
                 ended.append(entry)
                 last.append(output)
         self._listener.finished(ended, last)
+
+    def _forward(self, batch: Sequence[QueuedSample]) -> "list[Mapping[str, Any]] | _Failure":
+        watch = _BatchWatch(batch, self._pulse, self._replies, self._listener)
+        try:
+            return self._engine.forward([entry.sample for entry in batch], watch)
+        except AbandonedError:
+            log.info("batch skipped: all its calls were cancelled", extra={"size": len(batch)})
+            return _Failure.CANCELLED
+        except Exception as error:
+            log.exception("batch failed", extra={"size": len(batch)})
+            return _Failure.MEMORY if is_out_of_memory(error) else _Failure.MODEL
 
     def _continue(self, entry: QueuedSample, output: Mapping[str, Any]) -> bool:
         """Queues the entries that follow an output. Returns True if they continue the entry."""
@@ -174,6 +198,28 @@ class EngineThread:
         for entry in batch:
             if not entry.owner.done:
                 self._run_batch([entry])
+
+    def _halve(self, batch: Sequence[QueuedSample]) -> None:
+        """Runs both halves of a batch that needs more memory than is free. Fails a single entry."""
+        free_unused()
+        if len(batch) == 1:
+            self._listener.failed(batch[0], TOO_LARGE)
+            return
+        half = len(batch) // 2
+        longest = max(entry.length for entry in batch)
+        self._calibration.limit(half * cost(longest, batch[0].fixed_cost))
+        self._queue.budget = self._calibration.budget
+        for part in (batch[:half], batch[half:]):
+            if waiting := [entry for entry in part if not entry.owner.done]:
+                self._run_batch(waiting)
+
+
+class _Failure(Enum):
+    """Reason for a batch without outputs."""
+
+    CANCELLED = auto()
+    MODEL = auto()
+    MEMORY = auto()
 
 
 def _enter(batch: Sequence[QueuedSample], phase: str) -> None:

@@ -18,7 +18,7 @@ from stoker.replica.adapted import adapted
 from stoker.replica.batching import BatchQueue, QueuedSample
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters
-from stoker.replica.engine_thread import EngineThread
+from stoker.replica.engine_thread import MODEL_FAILED, EngineThread
 from stoker.replica.failures import Step
 from stoker.replica.open_requests import OpenRequests
 from stoker.replica.passes import Passes
@@ -294,8 +294,7 @@ class TaskWorker:
     def partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
         self._side.put(lambda: self._write_partial(entry, output))
 
-    def failed(self, entry: QueuedSample) -> None:
+    def failed(self, entry: QueuedSample, message: str = MODEL_FAILED) -> None:
         place = entry.owner.place(entry.item, None)
-        message = "The model failed on this input."
         failure = failures.model_failure(entry.request_id, message, place)
         self._side.put(lambda: self._end(failure))
