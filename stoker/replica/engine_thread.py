@@ -18,6 +18,7 @@ from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
 from stoker.replica.named_thread import NamedThread
 from stoker.replica.passes import Passes
+from stoker.replica.precision_fallback import PrecisionFallback
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import RequestState
 from stoker.wire.flight import FlightRecord
@@ -78,6 +79,7 @@ class EngineThread:
         passes: Passes,
         replies: Replies,
         listener: SampleListener,
+        fallback: PrecisionFallback | None = None,
     ) -> None:
         self._engine = engine
         self._stages = stages
@@ -88,6 +90,7 @@ class EngineThread:
         self._passes = passes
         self._replies = replies
         self._listener = listener
+        self._fallback = fallback
         self._adoption = Adoption(engine.prepare, queue.wake, replies.adopted)
         self._pulse = counters.pulse(lambda: len(queue) > 0)
         self._thread = NamedThread("engine", self._run)
@@ -112,6 +115,8 @@ class EngineThread:
                 with self._passes:
                     if batch := self._queue.take():
                         with self._pulse:
+                            # After `take`: a batch of a repeated request must find the switch done.
+                            self._fall_back()
                             self._run_batch(batch)
             if self._adoption.pending:
                 with self._pulse:
@@ -132,6 +137,10 @@ class EngineThread:
         if self._calibration.step(self._engine, self._stages):
             self._queue.budget = self._calibration.budget
         self._pulse.is_working = False
+
+    def _fall_back(self) -> None:
+        if self._fallback and self._fallback.is_requested:
+            self._fallback.run()
 
     def _take_over(self) -> None:
         self._adoption.adopt()

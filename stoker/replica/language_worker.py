@@ -26,7 +26,7 @@ from stoker.replica.sequences import Sequences
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import TOOLS_FIELD
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, Generate, RequestFailure, Send, Sharing
+from stoker.wire.protocol import ChosenPrecision, Execution, Generate, RequestFailure, Send, Sharing
 
 
 class LanguageWorker:
@@ -35,6 +35,7 @@ class LanguageWorker:
     """
 
     is_settled = True
+    precision: ChosenPrecision | None = None
 
     def __init__(
         self,

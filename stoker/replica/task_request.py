@@ -53,6 +53,8 @@ class RequestState:
     written: int = 0
     """Number of samples with outputs that the writer received."""
     done: bool = False
+    is_repeated: bool = False
+    """True if the whole request is computed a second time."""
     phases: Phases = field(default_factory=lambda: Phases("prepare"))
 
     def __post_init__(self) -> None:
@@ -62,6 +64,15 @@ class RequestState:
     @property
     def id(self) -> int:
         return self.work.id
+
+    def repeat(self) -> None:
+        """Forgets all results, so that the request is computed again."""
+        self.is_repeated = True
+        self.missing = len(self.work.items)
+        self.results = [None] * self.missing
+        for values in (self.waiting, self.outputs, self.counts, self.held, self.fractions):
+            values.clear()
+        self.samples = 0
 
     def prepared(self, item: int, samples: int) -> None:
         """Records the number of samples of a prepared item. Their outputs follow."""

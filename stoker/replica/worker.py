@@ -11,6 +11,7 @@ from typing import Any
 
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines.interface import Engine
+from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages import known_tokens
 from stoker.models.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.replica import failures
@@ -22,12 +23,20 @@ from stoker.replica.engine_thread import MODEL_FAILED, EngineThread
 from stoker.replica.failures import Step
 from stoker.replica.open_requests import OpenRequests
 from stoker.replica.passes import Passes
+from stoker.replica.precision_fallback import PrecisionFallback
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import NoNumbersError, RequestState
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, RequestFailure, Send, Sharing, Work
+from stoker.wire.protocol import (
+    ChosenPrecision,
+    Execution,
+    RequestFailure,
+    Send,
+    Sharing,
+    Work,
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +79,11 @@ class TaskWorker:
         self._side: QueueThread[Callable[[], None]] = QueueThread(
             "side", lambda task: task(), self.counters
         )
+        self._fallback = (
+            PrecisionFallback(engine, self._replies.precision_changed)
+            if isinstance(engine, TorchEngine)
+            else None
+        )
         self._engine_thread = EngineThread(
             engine,
             stages,
@@ -80,6 +94,7 @@ class TaskWorker:
             passes=passes or Passes(),
             replies=self._replies,
             listener=self,
+            fallback=self._fallback,
         )
 
     def start(self) -> None:
@@ -101,6 +116,10 @@ class TaskWorker:
         return self._engine.name
 
     @property
+    def precision(self) -> ChosenPrecision | None:
+        return self._engine.precision if isinstance(self._engine, TorchEngine) else None
+
+    @property
     def convertible(self) -> bool:
         return self._engine.convertible
 
@@ -114,8 +133,11 @@ class TaskWorker:
     def submit(self, message: Work) -> None:
         request = RequestState(message)
         self._requests.open(request)
-        for index in range(len(message.items)):
-            self._side.put(lambda index=index: self._prepare(request, index), message.key)
+        self._begin_items(request)
+
+    def _begin_items(self, request: RequestState) -> None:
+        for index in range(len(request.work.items)):
+            self._side.put(lambda index=index: self._prepare(request, index), request.work.key)
 
     def adopt(self, execution: Execution) -> None:
         self._engine_thread.adopt(execution)
@@ -240,12 +262,27 @@ class TaskWorker:
         try:
             content = request.encoded()
         except NoNumbersError as error:
-            self._fail(request, 0, failures.NO_NUMBERS, error)
+            if not self._repeat(request):
+                self._fail(request, 0, failures.NO_NUMBERS, error)
             return
         except Exception as error:
             self._fail(request, 0, failures.ENCODE_RESULT, error)
             return
         self._answer(request, content)
+
+    def _repeat(self, request: RequestState) -> bool:
+        """Computes a request again in float32. Returns False if that was done, or cannot help."""
+        fallback = self._fallback
+        if request.is_repeated or not fallback:
+            return False
+        # Another request may have caused the switch meanwhile.
+        if fallback.is_possible:
+            fallback.is_requested = True
+        elif not fallback.has_switched:
+            return False
+        request.repeat()
+        self._begin_items(request)
+        return True
 
     # --- the ends of a request ---
 
