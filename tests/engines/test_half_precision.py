@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from stoker.models.engines import half_precision, sharing
+from stoker.models.engines import half_precision
 from stoker.models.engines.half_precision import choose, compared
 from stoker.models.engines.precision import half_precisions
 from stoker.models.engines.torch import TorchEngine
@@ -134,7 +134,7 @@ def test_stored_in_half_precision(
     assert "compared with float32" in choice.message
     assert dtypes(engine) == {dtype}
     # A copy in float32 of a large model could exceed the memory that was claimed.
-    monkeypatch.setattr(sharing, "MOST_BYTES", 0)
+    monkeypatch.setattr(half_precision, "MOST_BYTES", 0)
     choice = compared(engine, half_precisions(dtype))
     assert choice and "too large to compare" in choice.message
     assert dtypes(engine) == {dtype}

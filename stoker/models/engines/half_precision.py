@@ -15,7 +15,7 @@ from stoker.models.engines.agreement import Agreement
 from stoker.models.engines.interface import Progress
 from stoker.models.engines.precision import half_precisions, name_of, stored_dtype
 from stoker.models.engines.probing import COMPARED_BY, examples
-from stoker.models.engines.sharing import ModelUnfitError, is_small
+from stoker.models.engines.sharing import ModelUnfitError
 from stoker.models.engines.shortage import is_out_of_memory
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages.base import Sample
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 LEAST_COSINE = 0.9995
 """Minimum cosine of an answer with that in float32. All top labels must be equal, too."""
+MOST_BYTES = 4 << 30
+"""Maximum bytes in float32 of weights that are stored in half precision and compared."""
 
 Answer = Mapping[str, torch.Tensor]
 
@@ -44,7 +46,8 @@ def compared(engine: TorchEngine, candidates: Sequence[torch.dtype]) -> ChosenPr
     Returns None if they could not be compared now. The precision stays then.
     """
     loaded = engine.dtype
-    if loaded is not torch.float32 and not is_small(engine):
+    in_single = 4 * sum(parameter.numel() for parameter in engine.model.parameters())
+    if loaded is not torch.float32 and in_single > MOST_BYTES:
         return _choice(loaded, "the weights are stored so, and too large to compare with float32")
     comparison = _Comparison(engine)
     try:

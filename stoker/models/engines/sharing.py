@@ -47,7 +47,7 @@ def find(engine: TorchEngine, stages: Stages) -> Sharing:
     """
     stages.check(lambda sample: _alone(engine, sample))
     sharing = _found(engine, stages)
-    if sharing is Sharing.PADDED or engine.dtype == torch.float32 or not is_small(engine):
+    if sharing is Sharing.PADDED or engine.dtype == torch.float32 or not _is_small(engine):
         return sharing
     # The difference may be only rounding: a score near zero is computed from numbers that are not
     # near zero. The effect of padding is the same in any precision, and shows in the finest.
@@ -80,7 +80,7 @@ def _found(engine: TorchEngine, stages: Stages) -> Sharing:
     return Sharing.ALONE
 
 
-def is_small(engine: TorchEngine) -> bool:
+def _is_small(engine: TorchEngine) -> bool:
     """True if the weights may have a second copy in memory, in single precision."""
     return 4 * sum(parameter.numel() for parameter in engine.model.parameters()) <= MOST_BYTES
 
