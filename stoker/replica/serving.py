@@ -92,9 +92,10 @@ def serving(
 ) -> Serving:
     """Loads a model and returns its `Serving`. Passes on all errors of the libraries."""
     from stoker.models.engines.precision import set_up_gpu
-    from stoker.models.tasks.registry import GENERATING
+    from stoker.models.stages.kinds import ModelKind
+    from stoker.models.tasks.registry import GENERATING, SERVED
 
-    set_up_gpu(spec.dtype)
+    set_up_gpu(spec.dtype, shapes_vary=SERVED[spec.pipeline].kind is not ModelKind.DRAWING)
     progress(0.0, "reading the tokenizer")
     if spec.pipeline in GENERATING:
         from stoker.replica.language_loading import load_language_model

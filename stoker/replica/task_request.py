@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from stoker.models.stages.base import InputError, StreamWriter
+from stoker.models.stages.base import InputError, NoNumbersError, StreamWriter
 from stoker.models.tasks.registry import WORKS
 from stoker.replica.batching import QueuedSample
 from stoker.wire.phases import Phases
@@ -19,10 +19,6 @@ _CHECKED = (Mapping, list, tuple, float)
 """Types of results that `_check_numbers` examines inside, in addition to arrays."""
 _WRITTEN: Mapping[str, Any] = {}
 """Replaces an output that is no longer needed."""
-
-
-class NoNumbersError(ValueError):
-    """A result contains a NaN or an infinity."""
 
 
 @dataclass(eq=False)

@@ -13,7 +13,13 @@ from stoker.models.adapters.applying import Adapters
 from stoker.models.engines.interface import Engine
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages import known_tokens
-from stoker.models.stages.base import InputError, Sample, Stages, StreamWriter
+from stoker.models.stages.base import (
+    InputError,
+    NoNumbersError,
+    Sample,
+    Stages,
+    StreamWriter,
+)
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
 from stoker.replica.batching import BatchQueue, QueuedSample
@@ -26,7 +32,7 @@ from stoker.replica.passes import Passes
 from stoker.replica.precision_fallback import PrecisionFallback
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
-from stoker.replica.task_request import NoNumbersError, RequestState
+from stoker.replica.task_request import RequestState
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
 from stoker.wire.protocol import (
@@ -253,6 +259,9 @@ class TaskWorker:
         outputs = request.outputs.pop(index)
         try:
             request.results[index] = self._stages.postprocess(outputs, request.work.parameters)
+        except NoNumbersError as error:
+            self._fail(request, index, failures.NO_NUMBERS, error)
+            return
         except Exception as error:
             self._fail(request, index, failures.READ_OUTPUT, error)
             return

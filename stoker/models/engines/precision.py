@@ -22,7 +22,7 @@ _opened: Any = safe_open
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """Maps the names of types in safetensors' headers to the types for computing."""
-_HALF = (torch.bfloat16, torch.float16)
+HALF = (torch.bfloat16, torch.float16)
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _FLOAT16 = frozenset({"avx512_fp16", "amx_fp16", "fphp", "asimdhp"})
 """Flags of processors that multiply float16 natively. The short ones are ARM's."""
@@ -43,7 +43,7 @@ def dtype_of(wanted: str, device: torch.device, folder: Path | None = None) -> t
     if device.type == "cuda":
         # If the stored type is unknown, float16 takes half the memory.
         return stored or torch.float16
-    is_half = stored in _HALF and computes_in(torch.bfloat16)
+    is_half = stored in HALF and computes_in(torch.bfloat16)
     return torch.bfloat16 if is_half else torch.float32
 
 
@@ -51,7 +51,7 @@ def half_precisions(stored: torch.dtype | None) -> Sequence[torch.dtype]:
     """Returns the half precisions that `auto` may choose on a GPU, the preferred one first."""
     # Numbers of one half precision may not fit into the other. From single precision, float16 keeps
     # three more bits, and a comparison shows if its range suffices.
-    return (stored,) if stored in _HALF else (torch.float16, torch.bfloat16)
+    return (stored,) if stored in HALF else (torch.float16, torch.bfloat16)
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -59,15 +59,19 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def set_up_gpu(wanted: str) -> None:
-    """Configures torch's kernels on GPUs for this process and a deployment's `dtype`."""
+def set_up_gpu(wanted: str, *, shapes_vary: bool) -> None:
+    """Configures torch's kernels on GPUs for this process and a deployment's `dtype`.
+
+    Args:
+        shapes_vary: False if a model runs many steps with the same shapes.
+    """
     # torch rounds the inputs of convolutions by default, but not those of matrix products.
     rounds = wanted == TF32
     torch.backends.cuda.matmul.allow_tf32 = rounds
     torch.backends.cudnn.allow_tf32 = rounds
     # On some GPUs torch prefers cuDNN for attention in half precision. It plans each new shape on
-    # the CPU for up to half a second, and the shapes of batches vary.
-    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+    # the CPU, for 20 ms to half a second.
+    torch.backends.cuda.enable_cudnn_sdp(enabled=not shapes_vary)
 
 
 def stored_dtype(folder: Path) -> torch.dtype | None:
