@@ -54,7 +54,7 @@ class Agreement:
         self._cosine = 1.0
         self._small: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self.clear = self.kept = 0
-        """Number of labels that count, and of those that stayed on top."""
+        """Number of compared labels, and of compared labels that stayed on top."""
 
     def add(self, ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> None:
         """Adds two answers by the names of their outputs, both of shape (rows, …)."""
