@@ -116,7 +116,8 @@ class EngineThread:
                     if batch := self._queue.take():
                         with self._pulse:
                             # After `take`: a batch of a repeated request must find the switch done.
-                            self._fall_back()
+                            if self._fallback:
+                                self._fallback.run()
                             self._run_batch(batch)
             if self._adoption.pending:
                 with self._pulse:
@@ -137,10 +138,6 @@ class EngineThread:
         if self._calibration.step(self._engine, self._stages):
             self._queue.budget = self._calibration.budget
         self._pulse.is_working = False
-
-    def _fall_back(self) -> None:
-        if self._fallback and self._fallback.is_requested:
-            self._fallback.run()
 
     def _take_over(self) -> None:
         self._adoption.adopt()

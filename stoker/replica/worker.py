@@ -281,13 +281,7 @@ class TaskWorker:
 
     def _repeat(self, request: RequestState) -> bool:
         """Computes a request again in float32. Returns False if that was done, or cannot help."""
-        fallback = self._fallback
-        if request.is_repeated or not fallback:
-            return False
-        # Another request may have caused the switch meanwhile.
-        if fallback.is_possible:
-            fallback.is_requested = True
-        elif not fallback.has_switched:
+        if request.is_repeated or not (self._fallback and self._fallback.request()):
             return False
         request.repeat()
         self._begin_items(request)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from stoker.models.adapters.applying import Adapters
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.tasks.registry import STAGES
 from stoker.replica.calibration import Calibration
@@ -130,4 +131,16 @@ def test_too_little_memory_for_float32(
     assert isinstance(half.messages(1)[1], RequestFailure)
     half.ask(2, FINE)
     assert set(half.messages(1)) == {2}
+    assert half.engine.dtype is torch.float16
+
+
+def test_with_adapters_only_later_replicas_change(bench: Callable[..., Bench]) -> None:
+    half = bench()
+    half.engine.adapters = Adapters(half.engine.model, half.engine.folder, 1 << 20)
+    half.ask(1, OVERFLOWS)
+    received = half.messages(2)
+    assert isinstance(received[1], RequestFailure)
+    assert received[PrecisionChanged].precision.dtype == "float32"
+    half.ask(2, OVERFLOWS)
+    assert set(half.messages(1)) == {2}, "it is reported once"
     assert half.engine.dtype is torch.float16
