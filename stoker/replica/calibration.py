@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from stoker.models.engines.interface import Engine, overlaps
+from stoker.models.engines.shortage import free_unused
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.batching import cost
@@ -42,12 +43,25 @@ class Calibration:
         self._steps: Iterator[int | None] | None = None
         self._news: tuple[str, int] | None = None
         self._engine = ""
-        self.budget = DEFAULT_BUDGET
+        self._measured = DEFAULT_BUDGET
+        self._most: int | None = None
+        """Maximum budget that the free memory allows. None while it sufficed for all batches."""
+
+    @property
+    def budget(self) -> int:
+        return self._measured if self._most is None else min(self._measured, self._most)
+
+    def limit(self, budget: int) -> None:
+        """Limits the budget for the rest of the process, because a larger batch ran out of
+        memory.
+        """
+        self._most = min(self.budget, budget)
+        log.warning("batch budget limited to %d: memory ran out", self._most)
 
     def begin(self, engine: str) -> None:
         self._engine = engine
         self._steps = None
-        self.budget = self._known.get(engine, DEFAULT_BUDGET)
+        self._measured = self._known.get(engine, DEFAULT_BUDGET)
 
     @property
     def is_done(self) -> bool:
@@ -60,10 +74,10 @@ class Calibration:
             return False
         if self._steps is None:
             self._steps = _measure(engine, stages)
-        budget = next(self._steps, self.budget)
+        budget = next(self._steps, self._measured)
         if budget is None:
             return False
-        self._known[self._engine] = self.budget = budget
+        self._known[self._engine] = self._measured = budget
         self._news = (self._engine, budget)
         return True
 
@@ -112,12 +126,13 @@ def _timed(engine: Engine, samples: list[Sample]) -> float:
     started = time.perf_counter()
     try:
         engine.forward(samples, _Deadline())
+        return time.perf_counter() - started
     except AbandonedError:
         return math.inf
     except Exception:
         log.warning("measuring a batch of %d failed", len(samples), exc_info=True)
-        return math.inf
-    return time.perf_counter() - started
+    free_unused()
+    return math.inf
 
 
 class _Deadline(Watch):

@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from stoker.models.engines.interface import Engine, overlaps
+from stoker.models.engines.shortage import free_unused, is_out_of_memory
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.adoption import Adoption
-from stoker.replica.batching import BatchQueue, QueuedSample
+from stoker.replica.batching import BatchQueue, QueuedSample, cost
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
 from stoker.replica.idle_work import IdleWork
 from stoker.replica.named_thread import NamedThread
 from stoker.replica.overlap import Overlap
 from stoker.replica.passes import Passes
+from stoker.replica.precision_fallback import PrecisionFallback
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import RequestState
 from stoker.wire.flight import FlightRecord
@@ -26,6 +28,12 @@ from stoker.wire.protocol import Execution
 log = logging.getLogger(__name__)
 
 _IDLE_S = 0.25
+
+MODEL_FAILED = "The model failed on this input."
+TOO_LARGE = (
+    "This input needs more memory than is free on the model's device. Send a smaller input, or "
+    "try again later."
+)
 
 
 class SampleListener(Protocol):
@@ -47,9 +55,12 @@ class SampleListener(Protocol):
         """Receives part of a sample's output to send on. More follows."""
         ...
 
-    def failed(self, entry: QueuedSample) -> None:
+    def failed(self, entry: QueuedSample, message: str = MODEL_FAILED) -> None:
         """Receives an entry with a sample that the model failed on when it ran alone. The error is
         logged.
+
+        Args:
+            message: message for the client.
         """
         ...
 
@@ -69,6 +80,7 @@ class EngineThread:
         passes: Passes,
         replies: Replies,
         listener: SampleListener,
+        fallback: PrecisionFallback | None = None,
     ) -> None:
         self._engine = engine
         self._stages = stages
@@ -79,6 +91,7 @@ class EngineThread:
         self._passes = passes
         self._replies = replies
         self._listener = listener
+        self._fallback = fallback
         self._adoption = Adoption(engine.prepare, queue.wake, replies.adopted)
         self._pulse = counters.pulse(lambda: len(queue) > 0)
         self._overlap: Overlap | None = None
@@ -92,6 +105,7 @@ class EngineThread:
                 flight,
                 passes=passes,
                 pulse=self._pulse,
+                taken=self._switch_precision,
                 pauses=lambda: self._adoption.pending or self._is_idle_work_due(),
             )
         self._thread = NamedThread("engine", self._run)
@@ -139,7 +153,15 @@ class EngineThread:
         with self._passes:
             if batch := self._queue.take():
                 with self._pulse:
+                    self._switch_precision()
                     self._run_batch(batch)
+
+    def _switch_precision(self) -> None:
+        """Switches the precision if that was requested. Called after `BatchQueue.take`, so that a
+        batch of a repeated request finds the switch done.
+        """
+        if self._fallback:
+            self._fallback.run()
 
     @property
     def _patience_s(self) -> float | None:
@@ -163,14 +185,19 @@ class EngineThread:
     def _run_batch(self, batch: Sequence[QueuedSample]) -> None:
         with self._flight.running.of(entry.request_id for entry in batch):
             self.launched(batch)
-            watch = _BatchWatch(batch, self._pulse, self._replies, self._listener)
             started = time.perf_counter()
-            try:
-                outputs = self._engine.forward([entry.sample for entry in batch], watch)
-            except Exception as error:
-                self.fail(batch, error)
-                return
-        self.answer(batch, outputs, time.perf_counter() - started)
+            outputs = self._forward(batch)
+        if isinstance(outputs, Exception):
+            self.fail(batch, outputs)
+        else:
+            self.answer(batch, outputs, time.perf_counter() - started)
+
+    def _forward(self, batch: Sequence[QueuedSample]) -> list[Mapping[str, Any]] | Exception:
+        watch = _BatchWatch(batch, self._pulse, self._replies, self._listener)
+        try:
+            return self._engine.forward([entry.sample for entry in batch], watch)
+        except Exception as error:
+            return error
 
     def launched(self, batch: Sequence[QueuedSample]) -> None:
         _enter(batch, "forward")
@@ -198,7 +225,12 @@ class EngineThread:
             log.info("batch skipped: all its calls were cancelled", extra=size)
             return
         log.error("batch failed", exc_info=error, extra=size)
-        self._isolate(batch)
+        if is_out_of_memory(error):
+            # Its frames hold the tensors of the failed pass.
+            error.__traceback__ = None
+            self._halve(batch)
+        else:
+            self._isolate(batch)
 
     def _continue(self, entry: QueuedSample, output: Mapping[str, Any]) -> bool:
         """Queues the entries that follow an output. Returns True if they continue the entry."""
@@ -222,6 +254,20 @@ class EngineThread:
         for entry in batch:
             if not entry.owner.done:
                 self._run_batch([entry])
+
+    def _halve(self, batch: Sequence[QueuedSample]) -> None:
+        """Runs both halves of a batch that needs more memory than is free. Fails a single entry."""
+        free_unused()
+        if len(batch) == 1:
+            self._listener.failed(batch[0], TOO_LARGE)
+            return
+        half = len(batch) // 2
+        longest = max(entry.length for entry in batch)
+        self._calibration.limit(half * cost(longest, batch[0].fixed_cost))
+        self._queue.budget = self._calibration.budget
+        for part in (batch[:half], batch[half:]):
+            if waiting := [entry for entry in part if not entry.owner.done]:
+                self._run_batch(waiting)
 
 
 def _enter(batch: Sequence[QueuedSample], phase: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.models.engines.shortage import is_out_of_memory
 from stoker.models.stages.base import InputError
 from stoker.wire.protocol import LoadFailed, RequestFailure
 
@@ -126,7 +127,7 @@ def load_failure(error: Exception, folder: str = "") -> LoadFailed:
     Args:
         folder: the model's folder. The message names its files by their relative paths.
     """
-    out_of_memory = _is_out_of_memory(error)
+    out_of_memory = is_out_of_memory(error)
     return LoadFailed(
         _reason(error, folder), out_of_memory, not out_of_memory and _is_lasting(error)
     )
@@ -176,10 +177,3 @@ def _shown(path: str, folder: str) -> str:
     if folder and bare.startswith(f"{folder}/"):
         return bare[len(folder) + 1 :] + rest
     return f"…/{bare.rstrip('/').rpartition('/')[2]}{rest}"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # torch raises a plain RuntimeError: "DefaultCPUAllocator: can't allocate memory" for a CPU, and
-    # "CUDA out of memory. Tried to allocate 2.00 GiB." for a GPU.
-    phrases = ("allocate memory", "CUDA out of memory")
-    return isinstance(error, MemoryError) or any(words in str(error) for words in phrases)

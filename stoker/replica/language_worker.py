@@ -27,6 +27,7 @@ from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import TOOLS_FIELD
 from stoker.wire.notices import Notice
 from stoker.wire.protocol import (
+    ChosenPrecision,
     Execution,
     Generate,
     RecordedPasses,
@@ -43,6 +44,7 @@ class LanguageWorker:
 
     is_settled = True
     recorded = RecordedPasses()
+    precision: ChosenPrecision | None = None
 
     def __init__(
         self,

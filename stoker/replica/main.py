@@ -21,7 +21,7 @@ from stoker.replica.passes import Passes
 from stoker.replica.serving import Serving, serving
 from stoker.replica.shared_lock import SharedLock
 from stoker.wire.flight import FlightRecord
-from stoker.wire.notices import Notice, bounded
+from stoker.wire.notices import PRECISION, Notice, bounded
 from stoker.wire.protocol import (
     Adopt,
     Calibrated,
@@ -77,6 +77,8 @@ def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
 
     message = emulated(spec.dtype, device_of(spec.device))
     dtype_notices = [Notice("emulated_dtype", message)] if message else []
+    if worker.precision:
+        dtype_notices.append(Notice(PRECISION, worker.precision.message))
     return bounded([*dtype_notices, *worker.notices])
 
 
@@ -91,7 +93,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
     worker.start()
     seconds = time.perf_counter() - started
     notices = _notices(spec, worker)
-    link.send_now(Loaded(seconds, worker.convertible, worker.sharing, notices))
+    link.send_now(Loaded(seconds, worker.convertible, worker.sharing, notices, worker.precision))
     next_beat = 0.0
     scales, stalls = Scales(), Stalls()
     stopping: Stopping | None = None

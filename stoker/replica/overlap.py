@@ -101,10 +101,12 @@ class Overlap:
         *,
         passes: Passes,
         pulse: Pulse,
+        taken: Callable[[], None] = lambda: None,
         pauses: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
+            taken: called after a batch was taken from the queue, before it is staged.
             pauses: returns True if no other batch should begin now.
         """
         self._engine = engine
@@ -113,6 +115,7 @@ class Overlap:
         self._flight = flight
         self._passes = passes
         self._pulse = pulse
+        self._taken = taken
         self._pauses = pauses
         self.is_usable = True
         """False once the device can compute nothing any more."""
@@ -163,6 +166,7 @@ class Overlap:
             batch = self._queue.take()
         if not batch:
             return None
+        self._taken()
         started = time.perf_counter()
         try:
             inputs = self._engine.stage([entry.sample for entry in batch])

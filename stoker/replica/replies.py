@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from stoker.wire.protocol import (
     Adopted,
     Cancelled,
+    ChosenPrecision,
     Parts,
+    PrecisionChanged,
     Progress,
     RequestFailure,
     RequestResult,
@@ -42,6 +44,9 @@ class Replies:
     def adopted(self, is_taken: bool) -> None:
         """Reports whether an offered converted model was adopted."""
         self._send(Adopted(is_taken), None)
+
+    def precision_changed(self, precision: ChosenPrecision) -> None:
+        self._send(PrecisionChanged(precision), None)
 
     def cancelled(self, request_id: int, counts: dict[str, int]) -> None:
         """Reports a cancelled request with the counts of its completed work."""

@@ -10,7 +10,14 @@ from stoker.replica.counters import Counters
 from stoker.replica.passes import Passes
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Execution, RecordedPasses, ReplicaSpec, Send, Sharing
+from stoker.wire.protocol import (
+    ChosenPrecision,
+    Execution,
+    RecordedPasses,
+    ReplicaSpec,
+    Send,
+    Sharing,
+)
 
 if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapters
@@ -25,6 +32,11 @@ class Serving(Protocol):
     """Samples that may share a forward pass. None if this was not examined."""
     notices: Sequence[Notice]
     """Notices for the model's owner."""
+
+    @property
+    def precision(self) -> ChosenPrecision | None:
+        """Precision of an `auto` dtype. None if none was chosen."""
+        ...
 
     @property
     def accepted(self) -> int:
@@ -91,8 +103,11 @@ def serving(
     spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
 ) -> Serving:
     """Loads a model and returns its `Serving`. Passes on all errors of the libraries."""
-    from stoker.models.tasks.registry import GENERATING
+    from stoker.models.engines.precision import set_up_gpu
+    from stoker.models.stages.kinds import ModelKind
+    from stoker.models.tasks.registry import GENERATING, SERVED
 
+    set_up_gpu(spec.dtype, shapes_vary=SERVED[spec.pipeline].kind is not ModelKind.DRAWING)
     progress(0.0, "reading the tokenizer")
     if spec.pipeline in GENERATING:
         from stoker.replica.language_loading import load_language_model
@@ -122,7 +137,7 @@ def _stages(
 
 def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Adapters | None"]:
     from stoker.models.adapters.applying import adapters_of
-    from stoker.models.engines import catalogue, graphs, sharing
+    from stoker.models.engines import catalogue, graphs, half_precision, sharing
     from stoker.models.engines.torch import TorchEngine
     from stoker.models.stages import known_tokens
     from stoker.models.tasks.registry import SERVED, STAGES
@@ -136,8 +151,9 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
     model = engine.load(folder, stages, progress)
     stages.attach(model)
     known_tokens.learn(stages, model)
-    if isinstance(engine, TorchEngine) and (model := engine.widened()):
-        stages.attach(model)
+    if isinstance(engine, TorchEngine):
+        engine.widen()
+        half_precision.choose(engine, progress)
     if spec.sharing:
         stages.sharing = spec.sharing
     elif isinstance(engine, TorchEngine):

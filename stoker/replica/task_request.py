@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from stoker.models.stages.base import InputError, StreamWriter
+from stoker.models.stages.base import InputError, NoNumbersError, StreamWriter
 from stoker.models.tasks.registry import WORKS
 from stoker.replica.batching import QueuedSample
 from stoker.wire.phases import Phases
@@ -19,10 +19,6 @@ _CHECKED = (Mapping, list, tuple, float)
 """Types of results that `_check_numbers` examines inside, in addition to arrays."""
 _WRITTEN: Mapping[str, Any] = {}
 """Replaces an output that is no longer needed."""
-
-
-class NoNumbersError(ValueError):
-    """A result contains a NaN or an infinity."""
 
 
 @dataclass(eq=False)
@@ -53,6 +49,8 @@ class RequestState:
     written: int = 0
     """Number of samples with outputs that the writer received."""
     done: bool = False
+    is_repeated: bool = False
+    """True if the whole request is computed a second time."""
     phases: Phases = field(default_factory=lambda: Phases("prepare"))
 
     def __post_init__(self) -> None:
@@ -62,6 +60,15 @@ class RequestState:
     @property
     def id(self) -> int:
         return self.work.id
+
+    def repeat(self) -> None:
+        """Forgets all results, so that the request is computed again."""
+        self.is_repeated = True
+        self.missing = len(self.work.items)
+        self.results = [None] * self.missing
+        for values in (self.waiting, self.outputs, self.counts, self.held, self.fractions):
+            values.clear()
+        self.samples = 0
 
     def prepared(self, item: int, samples: int) -> None:
         """Records the number of samples of a prepared item. Their outputs follow."""

@@ -11,8 +11,15 @@ from typing import Any
 
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines.interface import Engine, overlaps
+from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages import known_tokens
-from stoker.models.stages.base import InputError, Sample, Stages, StreamWriter
+from stoker.models.stages.base import (
+    InputError,
+    NoNumbersError,
+    Sample,
+    Stages,
+    StreamWriter,
+)
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
 from stoker.replica.batching import (
@@ -23,16 +30,18 @@ from stoker.replica.batching import (
 )
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters
-from stoker.replica.engine_thread import EngineThread
+from stoker.replica.engine_thread import MODEL_FAILED, EngineThread
 from stoker.replica.failures import Step
 from stoker.replica.open_requests import OpenRequests
 from stoker.replica.passes import Passes
+from stoker.replica.precision_fallback import PrecisionFallback
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
-from stoker.replica.task_request import NoNumbersError, RequestState
+from stoker.replica.task_request import RequestState
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
 from stoker.wire.protocol import (
+    ChosenPrecision,
     Execution,
     RecordedPasses,
     RequestFailure,
@@ -82,6 +91,11 @@ class TaskWorker:
         self._side: QueueThread[Callable[[], None]] = QueueThread(
             "side", lambda task: task(), self.counters
         )
+        self._fallback = (
+            PrecisionFallback(engine, self._replies.precision_changed)
+            if isinstance(engine, TorchEngine)
+            else None
+        )
         self._engine_thread = EngineThread(
             engine,
             stages,
@@ -92,6 +106,7 @@ class TaskWorker:
             passes=passes or Passes(),
             replies=self._replies,
             listener=self,
+            fallback=self._fallback,
         )
 
     def start(self) -> None:
@@ -117,6 +132,10 @@ class TaskWorker:
         return self._engine.name
 
     @property
+    def precision(self) -> ChosenPrecision | None:
+        return self._engine.precision if isinstance(self._engine, TorchEngine) else None
+
+    @property
     def convertible(self) -> bool:
         return self._engine.convertible
 
@@ -134,8 +153,11 @@ class TaskWorker:
     def submit(self, message: Work) -> None:
         request = RequestState(message)
         self._requests.open(request)
-        for index in range(len(message.items)):
-            self._side.put(lambda index=index: self._prepare(request, index), message.key)
+        self._begin_items(request)
+
+    def _begin_items(self, request: RequestState) -> None:
+        for index in range(len(request.work.items)):
+            self._side.put(lambda index=index: self._prepare(request, index), request.work.key)
 
     def adopt(self, execution: Execution) -> None:
         self._engine_thread.adopt(execution)
@@ -251,6 +273,9 @@ class TaskWorker:
         outputs = request.outputs.pop(index)
         try:
             request.results[index] = self._stages.postprocess(outputs, request.work.parameters)
+        except NoNumbersError as error:
+            self._fail(request, index, failures.NO_NUMBERS, error)
+            return
         except Exception as error:
             self._fail(request, index, failures.READ_OUTPUT, error)
             return
@@ -260,12 +285,21 @@ class TaskWorker:
         try:
             content = request.encoded()
         except NoNumbersError as error:
-            self._fail(request, 0, failures.NO_NUMBERS, error)
+            if not self._repeat(request):
+                self._fail(request, 0, failures.NO_NUMBERS, error)
             return
         except Exception as error:
             self._fail(request, 0, failures.ENCODE_RESULT, error)
             return
         self._answer(request, content)
+
+    def _repeat(self, request: RequestState) -> bool:
+        """Computes a request again in float32. Returns False if that was done, or cannot help."""
+        if request.is_repeated or not (self._fallback and self._fallback.request()):
+            return False
+        request.repeat()
+        self._begin_items(request)
+        return True
 
     # --- the ends of a request ---
 
@@ -314,8 +348,7 @@ class TaskWorker:
     def partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
         self._side.put(lambda: self._write_partial(entry, output))
 
-    def failed(self, entry: QueuedSample) -> None:
+    def failed(self, entry: QueuedSample, message: str = MODEL_FAILED) -> None:
         place = entry.owner.place(entry.item, None)
-        message = "The model failed on this input."
         failure = failures.model_failure(entry.request_id, message, place)
         self._side.put(lambda: self._end(failure))

@@ -50,6 +50,8 @@ class Reason(StrEnum):
     """
     ENGINE_FAILED = "engine_failed"
     """As `ENGINE_SET_ASIDE`, but no other engine may replace it."""
+    PRECISION_CHANGED = "precision_changed"
+    """An answer contained NaN or infinity. The model computes in float32 from now on."""
     INSUFFICIENT_MEMORY = "insufficient_memory"
     OUT_OF_MEMORY = "out_of_memory"
     MEMORY_EXCEEDED = "memory_exceeded"

@@ -10,6 +10,9 @@ _SHOWN_CHARS = 80
 MOST_NOTICES, MOST_NOTICE_CHARS = 32, 1000
 """Limits per load: further notices are left out, and longer messages are cut."""
 
+PRECISION = "precision"
+"""Code of the notice about the precision that `auto` chose."""
+
 
 class Notice(msgspec.Struct, frozen=True):
     """Fact that callers of the model should know, such as a file's field without effect."""

@@ -73,6 +73,14 @@ class Sharing(StrEnum):
     """No samples share a pass, and a language model computes a prompt in one pass."""
 
 
+class ChosenPrecision(msgspec.Struct, frozen=True):
+    """Precision that `auto` chose for a model after a comparison with float32."""
+
+    dtype: Literal["float32", "bfloat16", "float16"]
+    message: str
+    """The choice and the measured difference, as sentences for the deployment's owner."""
+
+
 class Execution(msgspec.Struct, frozen=True):
     """Execution of a model on OpenVINO, as verified by a `ConversionTrial`."""
 
@@ -105,6 +113,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     limits: MediaLimits
     sharing: Sharing | None = None
     """Samples that may share a forward pass, if this was determined earlier."""
+    precision: ChosenPrecision | None = None
+    """Precision of an `auto` dtype, if it was chosen earlier."""
     execution: Execution | None = None
     """Execution on OpenVINO, if the model was already converted and tried."""
     environment: OwnEnvironment | None = None
@@ -256,6 +266,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """Samples that may share a forward pass, if this was determined."""
     notices: list[Notice] = []
     """Notices for the model's owner."""
+    precision: ChosenPrecision | None = None
+    """Precision of an `auto` dtype, if one was chosen."""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
@@ -394,6 +406,12 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
     batch_budget: int
 
 
+class PrecisionChanged(msgspec.Struct, frozen=True, tag="precision_changed"):
+    """The precision of an `auto` dtype was not suitable. Later replicas begin with the new one."""
+
+    precision: ChosenPrecision
+
+
 class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
     """Result of an `Adopt`."""
 
@@ -413,6 +431,7 @@ FromReplica = (
     | Cancelled
     | Heartbeat
     | Calibrated
+    | PrecisionChanged
     | Adopted
 )
 Send = Callable[[FromReplica, bytes | None], None]

@@ -106,3 +106,18 @@ def test_without_nncf(
         f"{what} needs NNCF on the server: {install_command('compression')}."
     )
     engines.check(Settings(), row("fill-mask", dtype="bfloat16"))
+
+
+@pytest.mark.parametrize("pipeline", ["fill-mask", "text-generation", "text-to-image"])
+@pytest.mark.parametrize("device", ["auto", "cuda", "cuda:1"])
+def test_tf32_on_a_gpu(pipeline: str, device: str) -> None:
+    engines.check(Settings(), row(pipeline, dtype="tf32", device=device))
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"), [({"device": "cpu"}, "dtype"), ({"engine": "openvino"}, "engine")]
+)
+def test_tf32_elsewhere(fields: dict[str, str], param: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        engines.check(Settings(), row("fill-mask", dtype="tf32", **fields))
+    assert caught.value.param == param

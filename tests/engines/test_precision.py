@@ -80,7 +80,8 @@ def test_a_model_stored_in_half_precision_is_run_in_it(tmp_path: Path, processor
     processor(WITH)
     engine = loaded(saved(tmp_path, torch.float16))
     assert {parameter.dtype for parameter in engine.model.parameters()} == {torch.bfloat16}
-    assert engine.widened() is None
+    engine.widen()
+    assert engine.dtype is torch.bfloat16
     processor(WITHOUT)
     engine = loaded(tmp_path)
     assert {parameter.dtype for parameter in engine.model.parameters()} == {torch.float32}
@@ -102,12 +103,14 @@ def test_what_cannot_be_computed_in_half_precision_is_in_single(
 
     monkeypatch.setattr(torch.nn.functional, "linear", only_single)
     engine = loaded(saved(tmp_path, torch.bfloat16))
-    assert engine.widened() is engine.model
+    engine.widen()
     assert {parameter.dtype for parameter in engine.model.parameters()} == {torch.float32}
     (outputs,) = engine.forward([engine.stages.probe(8)])  # type: ignore[list-item]
     assert torch.isfinite(outputs["logits"]).all()
     # An explicitly requested dtype is kept, including its errors.
-    assert loaded(tmp_path, "bfloat16").widened() is None
+    engine = loaded(tmp_path, "bfloat16")
+    engine.widen()
+    assert {parameter.dtype for parameter in engine.model.parameters()} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -7,6 +7,7 @@ import torch
 
 from stoker.models.llm import scheduler as scheduling
 from stoker.models.llm.interface import Output
+from stoker.models.llm.runner import Chunk
 from stoker.models.llm.scheduler import Scheduler
 from stoker.wire.generation_request import Sampling
 from tests.llm.support import GREEDY, Answers, Mix, ToyRunner, submission, toy_answer, toy_logits
@@ -29,6 +30,21 @@ def alone(prompt: list[int], wishes: Sampling, *, ends: tuple[int, ...] = ()) ->
     answers = Answers(Scheduler(ToyRunner(), ends))
     answers.scheduler.submit(submission(0, prompt, wishes))
     return answers.drain().tokens[0]
+
+
+class Short(ToyRunner):
+    """A runner whose memory suffices for passes over a few sequences."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.shortages = 0
+
+    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+        if len(chunks) > self.most:
+            self.shortages += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().forward(chunks)
 
 
 @pytest.fixture
@@ -466,6 +482,39 @@ class TestAbandon:
         runner.spoil = good
         answers.scheduler.submit(submission(2, [1, 2, 3, 4, 5, 6]))
         assert answers.drain().tokens[2] == toy_answer([1, 2, 3, 4, 5, 6], 8)[0]
+
+
+class TestShortOfMemory:
+    def test_the_older_half_goes_first(self) -> None:
+        """A pass over more than three sequences runs out of memory. All of them are answered."""
+        runner = Short(most=3)
+        answers = Answers(Scheduler(runner, ()))
+        wishes = {
+            identifier: sampling(max_tokens=12, temperature=1.0, seed=identifier)
+            for identifier in range(1, 9)
+        }
+        for identifier, wish in wishes.items():
+            answers.scheduler.submit(submission(identifier, [identifier] * 5, wish))
+        answers.drain()
+        assert not answers.errors
+        for identifier, wish in wishes.items():
+            assert answers.tokens[identifier] == alone([identifier] * 5, wish)
+        assert runner.shortages == 2, "with eight and with four sequences"
+        assert not runner.length
+
+    def test_a_sequence_that_is_too_large_alone_fails(self) -> None:
+        runner = Short(most=0)
+        answers = Answers(Scheduler(runner, ()))
+        answers.scheduler.submit(submission(1, [1, 2]))
+        answers.drain()
+        assert "more memory than is free" in answers.errors[1]
+        assert not runner.length
+        runner.most = 9
+        answers.scheduler.submit(submission(2, [1, 2]))
+        answers.scheduler.submit(submission(3, [3]))
+        answers.drain()
+        assert answers.tokens[2] == toy_answer([1, 2], 8)[0]
+        assert answers.tokens[3] == toy_answer([3], 8)[0]
 
 
 class TestFailures:

@@ -55,3 +55,23 @@ def tiny_vit(path: Path) -> Path:
 def word_tokenizer() -> Any:
     """Returns a WordPiece tokenizer of letters and a few words, built like BERT's."""
     return word_pieces(TEXT.lower().split(), 128)
+
+
+def overflowing_bert(path: Path, word: str) -> Path:
+    """Saves a BERT that computes NaN for one word in float16, but numbers in float32."""
+    import torch
+    import transformers
+
+    tiny_bert(path, "Model")
+    model = transformers.AutoModel.from_pretrained(path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    (row,) = tokenizer.convert_tokens_to_ids([word])
+    with torch.no_grad():
+        # The sum exceeds float16's range. Layer normalization removes the common part.
+        embeddings = model.embeddings
+        embeddings.word_embeddings.weight *= 1000
+        embeddings.position_embeddings.weight *= 1000
+        embeddings.word_embeddings.weight[row] = 65_400 + embeddings.word_embeddings.weight[row]
+        embeddings.token_type_embeddings.weight += 200
+    model.save_pretrained(path)
+    return path

@@ -41,14 +41,20 @@ one.
 class Agreement:
     """Agreement of all answers that were compared so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, clear: float = CLEAR) -> None:
+        """
+        Args:
+            clear: minimum lead of the labels that count. 0 counts all without an exact tie.
+        """
+        self._least_lead = clear
         self.difference = 0.0
         """Largest `probing.difference`. Infinite if an answer has another shape or is not a
         number.
         """
         self._cosine = 1.0
         self._small: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-        self._clear = self._kept = 0
+        self.clear = self.kept = 0
+        """Number of compared labels, and of compared labels that stayed on top."""
 
     def add(self, ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> None:
         """Adds two answers by the names of their outputs, both of shape (rows, …)."""
@@ -77,8 +83,8 @@ class Agreement:
             self._direct(name, actual.reshape(len(actual), -1), known.reshape(len(known), -1))
         for name, value in theirs.items():
             if name not in floats:
-                self._clear += value.numel()
-                self._kept += int((ours[name] == value).sum())
+                self.clear += value.numel()
+                self.kept += int((ours[name] == value).sum())
 
     @property
     def cosine(self) -> float:
@@ -92,7 +98,7 @@ class Agreement:
     @property
     def labels(self) -> float:
         """Share of clearly leading labels that stayed on top."""
-        return self._kept / self._clear if self._clear else 1.0
+        return self.kept / self.clear if self.clear else 1.0
 
     def _direct(self, name: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         if ours.shape[1] >= _LARGE:
@@ -105,10 +111,10 @@ class Agreement:
         if not theirs.numel():
             return
         first, second = theirs.topk(2, dimension).values.unbind(dimension)
-        clear = first - second > CLEAR * theirs.abs().max()
+        clear = first - second > self._least_lead * theirs.abs().max()
         same = ours.argmax(dimension) == theirs.argmax(dimension)
-        self._clear += int(clear.sum())
-        self._kept += int((clear & same).sum())
+        self.clear += int(clear.sum())
+        self.kept += int((clear & same).sum())
 
 
 def _cosine(ours: torch.Tensor, theirs: torch.Tensor) -> float:

@@ -19,6 +19,7 @@ from stoker.models.engines.record import (
     AUTO,
     DTYPES,
     INT8,
+    TORCH_DTYPES,
     EngineRecord,
     Narrower,
     Needs,
@@ -84,7 +85,8 @@ OURS = (
         title="torch",
         meaning="`torch`: always torch. A worker reports the engine that runs it.",
         serves=dict.fromkeys(
-            (ModelKind.PASSES, ModelKind.LOOPS, ModelKind.TEXT, ModelKind.VISION), DTYPES
+            (ModelKind.PASSES, ModelKind.LOOPS, ModelKind.TEXT, ModelKind.VISION),
+            TORCH_DTYPES,
         ),
         generation=SchedulingOptions,
         for_stages="stoker.models.engines.torch:TorchEngine.of",
@@ -110,7 +112,7 @@ OURS = (
         name="diffusers",
         title="diffusers",
         meaning="`diffusers`: images and video, which no other engine runs.",
-        serves={ModelKind.DRAWING: DTYPES},
+        serves={ModelKind.DRAWING: TORCH_DTYPES},
         for_stages="stoker.models.engines.diffusers:DiffusersEngine.of",
     ),
 )

@@ -9,13 +9,20 @@ import torch
 
 from stoker.models.diffusion.base import DiffusionStages
 from stoker.models.engines.interface import Progress
-from stoker.models.engines.precision import dtype_of
+from stoker.models.engines.precision import HALF, dtype_of, stored_dtype
+from stoker.models.engines.record import AUTO
 from stoker.models.engines.torch import device_of
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
 from stoker.wire.protocol import Execution, ReplicaSpec
 
 MODEL_INDEX = "model_index.json"
+_AUTOENCODERS_IN_SINGLE = frozenset({"AutoencoderKLWan"})
+"""Autoencoders that lose visible detail in half precision, and that pipelines feed in any
+precision.
+"""
+_OF_VIDEO = 5
+"""Number of dimensions of the weights of a video's convolutions."""
 
 
 class DiffusersEngine:
@@ -25,6 +32,7 @@ class DiffusersEngine:
         self.threads = threads
         self.device = device_of(device)
         self.dtype = dtype_of(dtype, self.device)
+        self._wanted = dtype
 
     @classmethod
     def of(cls, spec: ReplicaSpec) -> Self:
@@ -34,11 +42,18 @@ class DiffusersEngine:
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
         progress(0.1, "reading weights")
         self.stages = cast("DiffusionStages", stages)
+        is_on_gpu = self.device.type == "cuda"
+        dtypes = {"default": self.dtype}
+        if is_on_gpu and self._wanted == AUTO:
+            self.dtype = half_precision(folder, has_bfloat16=_has_bfloat16())
+            dtypes = dtypes_of_parts(folder, self.dtype)
         self.pipe = _pipeline_class(folder, self.stages).from_pretrained(
-            str(folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
+            str(folder), local_files_only=True, use_safetensors=True, dtype=dtypes
         )
         self.pipe.set_progress_bar_config(disable=True)
         self.pipe.to(self.device)
+        if is_on_gpu:
+            use_channels_last(self.pipe)
         return self.pipe
 
     @property
@@ -62,13 +77,56 @@ class DiffusersEngine:
         ]
 
 
+def half_precision(folder: Path, *, has_bfloat16: bool) -> torch.dtype:
+    """Returns the precision of a pipeline on a GPU if none is requested: that of its stored
+    denoiser, or the one that models of its kind are trained in.
+
+    Args:
+        has_bfloat16: True if the GPU computes in bfloat16 and does not emulate it.
+    """
+    usual = {"transformer": torch.bfloat16, "unet": torch.float16}
+    name = next((part for part in usual if (folder / part).is_dir()), "unet")
+    stored = stored_dtype(folder / name)
+    dtype = stored if stored in HALF else usual[name]
+    return dtype if has_bfloat16 else torch.float16
+
+
+def dtypes_of_parts(folder: Path, dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """Maps the parts of a pipeline to their precisions. `default` is that of all others.
+
+    Autoencoders with `force_upcast` are missing here: diffusers computes them in float32 itself.
+    """
+    _, vae = _index(folder).get("vae") or (None, None)
+    in_single = {"vae": torch.float32} if vae in _AUTOENCODERS_IN_SINGLE else {}
+    return {"default": dtype, **in_single}
+
+
+def use_channels_last(pipe: Any) -> None:
+    """Stores the weights of a pipeline's convolutions as a GPU's tensor cores read them. Otherwise
+    each convolution rearranges its input and output.
+    """
+    for name in ("unet", "vae"):
+        part = getattr(pipe, name, None)
+        # The format exists for images only.
+        if part is not None and all(weight.dim() < _OF_VIDEO for weight in part.parameters()):
+            part.to(memory_format=torch.channels_last)
+
+
+def _has_bfloat16() -> bool:
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _index(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / MODEL_INDEX).read_bytes())
+
+
 def _pipeline_class(folder: Path, stages: DiffusionStages) -> Any:
     """Returns the pipeline's class. The name comes from an artifact, so it must be among the served
     ones.
     """
     import diffusers
 
-    name = json.loads((folder / MODEL_INDEX).read_bytes()).get("_class_name")
+    name = _index(folder).get("_class_name")
     if name not in stages.classes:
         raise ValueError(f"{MODEL_INDEX} names a pipeline that is not served for this task")
     library: Any = diffusers

@@ -87,6 +87,10 @@ class PassCache(Protocol):
         """Records a pass."""
         ...
 
+    def clear(self) -> None:
+        """Drops all recorded passes."""
+        ...
+
 
 @runtime_checkable
 class OverlappingEngine(Engine, Protocol):

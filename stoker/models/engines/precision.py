@@ -1,11 +1,13 @@
 """Chooses a model's precision if none is specified, and detects the precisions of a processor.
 
-`auto` follows the stored weights: half precision is computed in half precision if the processor
-supports it, and single precision stays single.
+`auto` follows the stored weights on a CPU: half precision is computed in half precision if the
+processor supports it, and single precision stays single. On a GPU, `half_precision` compares the
+answers.
 """
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from stoker.models.engines.record import AUTO
+from stoker.models.engines.record import AUTO, TF32
 
 # safe_open has no type hints.
 _opened: Any = safe_open
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """Maps the names of types in safetensors' headers to the types for computing."""
-_HALF = (torch.bfloat16, torch.float16)
+HALF = (torch.bfloat16, torch.float16)
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _FLOAT16 = frozenset({"avx512_fp16", "amx_fp16", "fphp", "asimdhp"})
 """Flags of processors that multiply float16 natively. The short ones are ARM's."""
@@ -35,14 +37,41 @@ def dtype_of(wanted: str, device: torch.device, folder: Path | None = None) -> t
         folder: folder of the model's weights. None: their stored type does not matter.
     """
     if wanted != AUTO:
-        # Types that only conversions compute in are made from single precision.
+        # Other types are made from single precision, by a conversion or by the GPU.
         return _DTYPES.get(wanted, torch.float32)
     stored = stored_dtype(folder) if folder else None
     if device.type == "cuda":
         # If the stored type is unknown, float16 takes half the memory.
         return stored or torch.float16
-    is_half = stored in _HALF and computes_in(torch.bfloat16)
+    is_half = stored in HALF and computes_in(torch.bfloat16)
     return torch.bfloat16 if is_half else torch.float32
+
+
+def half_precisions(stored: torch.dtype | None) -> Sequence[torch.dtype]:
+    """Returns the half precisions that `auto` may choose on a GPU, the preferred one first."""
+    # Numbers of one half precision may not fit into the other. From single precision, float16 keeps
+    # three more bits, and a comparison shows if its range suffices.
+    return (stored,) if stored in HALF else (torch.float16, torch.bfloat16)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Returns the `dtype` of a deployment that means a type."""
+    return str(dtype).removeprefix("torch.")
+
+
+def set_up_gpu(wanted: str, *, shapes_vary: bool) -> None:
+    """Configures torch's kernels on GPUs for this process and a deployment's `dtype`.
+
+    Args:
+        shapes_vary: False if a model runs many steps with the same shapes.
+    """
+    # torch rounds the inputs of convolutions by default, but not those of matrix products.
+    rounds = wanted == TF32
+    torch.backends.cuda.matmul.allow_tf32 = rounds
+    torch.backends.cudnn.allow_tf32 = rounds
+    # On some GPUs torch prefers cuDNN for attention in half precision. It plans each new shape on
+    # the CPU, for 20 ms to half a second.
+    torch.backends.cuda.enable_cudnn_sdp(enabled=not shapes_vary)
 
 
 def stored_dtype(folder: Path) -> torch.dtype | None:
@@ -82,8 +111,12 @@ def emulated(wanted: str, device: torch.device) -> str:
     """Returns a message about a requested type that the processor only emulates. Empty if it does
     not.
     """
+    if device.type != "cpu":
+        return ""
+    if wanted == TF32:
+        return "Only GPUs compute in tf32: the model runs in float32."
     dtype = _DTYPES.get(wanted)
-    if device.type != "cpu" or dtype is None or computes_in(dtype):
+    if dtype is None or computes_in(dtype):
         return ""
     return f"This processor does not compute in {wanted} but emulates it: float32 is faster."
 

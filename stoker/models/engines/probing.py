@@ -16,9 +16,9 @@ LONG_TOKENS = 270
 """Tokens of a probe that is compared once: effects of the length may show late."""
 
 
-CALIBRATED_BY, RETRIED_BY = range(1, 25), range(25, 33)
-"""Numbers of the examples that a model is rounded by, and of other examples that it is then tried
-with.
+CALIBRATED_BY, RETRIED_BY, COMPARED_BY = range(1, 25), range(25, 33), range(33, 41)
+"""Numbers of the examples that a model is rounded by, of other examples that it is then tried with,
+and of examples that compare half with single precision.
 """
 _EXAMPLE_TOKENS = (12, 24, 48, 96, 192)
 

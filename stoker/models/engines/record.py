@@ -15,6 +15,12 @@ AUTO = "auto"
 """Value of `engine` with which the server chooses the first engine that serves the pipeline."""
 Device = Literal["cpu", "cuda"]
 DTYPES = ("float32", "bfloat16", "float16")
+TF32 = "tf32"
+"""The `dtype` for float32 numbers that a GPU rounds to ten bits before each product. Products on a
+CPU are exact.
+"""
+TORCH_DTYPES = ("float32", TF32, "bfloat16", "float16")
+"""Precisions in which torch computes models."""
 INT8 = "int8"
 """The `dtype` for weights and activations in eight bits. Only conversions support it."""
 

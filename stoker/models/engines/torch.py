@@ -16,11 +16,12 @@ from stoker.models.engines.interface import PassCache, Progress
 from stoker.models.engines.layout import BatchLayout, PaddedLayout
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.record import AUTO
+from stoker.models.engines.shortage import free_unused
 from stoker.models.engines.stateless import make_stateless
 from stoker.models.engines.transfers import Outputs, Pending, stream_of
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution, RecordedPasses, ReplicaSpec
+from stoker.wire.protocol import ChosenPrecision, Execution, RecordedPasses, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ class TorchEngine:
     adapters: Adapters | None = None
     graphs: PassCache | None = None
     """Recorded passes for `launch`."""
+    precision: ChosenPrecision | None = None
+    """Precision of an `auto` dtype, once it was chosen."""
 
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
@@ -43,14 +46,17 @@ class TorchEngine:
     @classmethod
     def of(cls, spec: ReplicaSpec) -> Self:
         """Returns the engine for a replica's specification."""
-        return cls(spec.device, spec.dtype, spec.threads)
+        engine = cls(spec.device, spec.dtype, spec.threads)
+        engine.precision = spec.precision
+        return engine
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
         progress(0.1, "reading weights")
         self.folder = folder
         self.stages = stages
         self.layout: BatchLayout = PaddedLayout(stages)
-        self.dtype = dtype_of(self._wanted, self.device, folder)
+        wanted = self.precision.dtype if self.precision else self._wanted
+        self.dtype = dtype_of(wanted, self.device, folder)
         self.model: Any = self.read()
         return self.model
 
@@ -67,15 +73,30 @@ class TorchEngine:
         make_stateless(model)
         return model
 
-    def widened(self) -> Any | None:
-        """Returns the model in single precision if `auto` chose half precision and a probe fails in
-        it.
+    @property
+    def is_automatic(self) -> bool:
+        """True if the deployment left the choice of the precision to the server."""
+        return self._wanted == AUTO
 
-        None if the model stays as it is. A CPU lacks some operations in half precision.
+    def switch(self, dtype: torch.dtype) -> None:
+        """Reads the weights again in another precision. Drops the present ones before, so that only
+        one copy is in memory.
         """
-        is_chosen = self._wanted == AUTO and self.dtype is not torch.float32
-        if not is_chosen or self.device.type != "cpu":
-            return None
+        if self.graphs:
+            # They read the present weights.
+            self.graphs.clear()
+        self.model = self.model.to("meta")
+        free_unused()
+        self.dtype = dtype
+        self.model = self.read()
+        self.stages.attach(self.model)
+
+    def widen(self) -> None:
+        """Switches to single precision if `auto` chose half precision and a probe fails in it. A
+        CPU lacks some operations in half precision.
+        """
+        if not self.is_automatic or self.dtype is torch.float32 or self.device.type != "cpu":
+            return
         self.enter_thread()
         sample = self.stages.probe(PROBED_TOKENS)
         try:
@@ -85,11 +106,9 @@ class TorchEngine:
         else:
             floats = (value for value in outputs.values() if torch.is_tensor(value))
             if not any(value.isnan().any() for value in floats if value.is_floating_point()):
-                return None
+                return
             log.info("computing in float32: the model yields NaN in %s", self.dtype)
-        self.dtype = torch.float32
-        self.model = self.read()
-        return self.model
+        self.switch(torch.float32)
 
     @contextlib.contextmanager
     def in_single(self) -> Generator[None]:
@@ -101,6 +120,7 @@ class TorchEngine:
             yield
         finally:
             self.model, self.dtype = previous
+            free_unused()
 
     @property
     def convertible(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stoker.base.fairness import RoundRobin
+from stoker.models.engines.shortage import free_unused, is_out_of_memory
 from stoker.models.llm.errors import DrawError, FormError
 from stoker.models.llm.interface import Finish, Logprob, Output, Submission
 from stoker.models.llm.lookup import Lookup
@@ -36,6 +37,10 @@ SCORED_TOKENS = 64
 vocabulary entry.
 """
 MAX_RUNNING = 256
+_OUT_OF_MEMORY = (
+    "This prompt needs more memory than is free on the model's device. Send a shorter prompt, or "
+    "try again later."
+)
 
 
 class Scheduler:
@@ -58,6 +63,8 @@ class Scheduler:
         self._runner = runner
         self._ends = frozenset(ends)
         self._max_running = max_running
+        self._affordable = max_running
+        """Number of sequences that the free memory sufficed for. Reset once none is left."""
         self._waiting: deque[Running] = deque()
         self._active: list[Running] = []
         """Admitted sequences in the order of admission."""
@@ -131,6 +138,8 @@ class Scheduler:
         if self._speculation:
             sequence.lookup = Lookup(sequence.tokens, len(submission.prompt), ends)
         sequence.turn = self._order.turn_of(submission.key)
+        if not self.running:
+            self._affordable = self._max_running
         # Inserted before sequences of other keys with a later turn.
         place = len(self._waiting)
         while place and self._waiting[place - 1].turn > sequence.turn:
@@ -178,7 +187,7 @@ class Scheduler:
     def _admit(self) -> None:
         """Admits waiting sequences in turn while the cache has room."""
         postponed: list[Running] = []
-        while self._waiting and len(self._active) < self._max_running:
+        while self._waiting and len(self._active) < self._affordable:
             sequence = self._waiting.popleft()
             if sequence.submission.after is not None and self._computing(sequence.submission.after):
                 # The sequence waits until the other one has computed their prompt. Later sequences
@@ -301,7 +310,9 @@ class Scheduler:
             return [Output(pair[0].id, [], [], error="The model failed on this prompt's images.")]
 
     def _forward(self, runner: Runner, pairs: list[tuple[Running, Chunk]]) -> list[Output]:
-        logits = runner.forward([chunk for _, chunk in pairs])
+        logits = self._logits(runner, pairs)
+        if logits is None:
+            return self._make_room(runner)
         outputs: list[Output] = []
         drawing: list[tuple[Running, int]] = []
         end = 0
@@ -323,6 +334,31 @@ class Scheduler:
             outputs += drawn
             place += 1
         return outputs
+
+    def _logits(self, runner: Runner, pairs: list[tuple[Running, Chunk]]) -> "torch.Tensor | None":
+        """Returns the logits of a forward pass. None if memory ran out."""
+        try:
+            return runner.forward([chunk for _, chunk in pairs])
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            log.exception("memory ran out in a pass over %d sequences", len(pairs))
+            return None
+
+    def _make_room(self, runner: Runner) -> list[Output]:
+        """Preempts a runner's sequences after a pass ran out of memory, and lets only the older
+        half of them run. Fails a sequence that ran alone.
+        """
+        peers = [sequence for sequence in self._active if sequence.runner is runner]
+        # The failed pass may have changed a part of any sequence's keys and values.
+        for sequence in reversed(peers):
+            self._preempt(sequence)
+        free_unused()
+        if len(peers) > 1:
+            self._affordable = len(peers) // 2
+            return []
+        self.cancel(peers[0].id)
+        return [Output(peers[0].id, [], [], error=_OUT_OF_MEMORY)]
 
     def _draw(
         self, logits: "torch.Tensor", drawing: list[tuple[Running, int]], place: int

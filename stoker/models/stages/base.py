@@ -59,6 +59,10 @@ class InputError(Exception):
         self.code = code
 
 
+class NoNumbersError(ValueError):
+    """Raised if a result contains a NaN or an infinity."""
+
+
 class ContextLengthError(InputError):
     """Raised if a prompt is longer than the model accepts. Clients then shorten their conversation.
 

@@ -8,7 +8,7 @@ from stoker.base.config import Settings
 from stoker.base.errors import InvalidRequestError
 from stoker.models.engines import environments
 from stoker.models.engines.catalogue import ENGINES
-from stoker.models.engines.record import AUTO, DTYPES, INT8, EngineRecord, Needs, Options
+from stoker.models.engines.record import AUTO, DTYPES, INT8, TF32, EngineRecord, Needs, Options
 from stoker.models.stages.kinds import LANGUAGE, ModelKind
 from stoker.models.tasks.registry import SERVED, Pipeline, engines
 from stoker.store.tables.deployments import Deployment
@@ -61,10 +61,14 @@ def _check_served(pipeline: Pipeline, row: Deployment) -> None:
 
 
 def _check_dtype(pipeline: Pipeline, row: Deployment) -> None:
-    """Raises `InvalidRequestError` if the row's dtype needs a conversion and the model would not be
-    converted.
+    """Raises `InvalidRequestError` if the row's dtype needs a GPU, or a conversion, and the model
+    would not get it.
     """
-    if row.dtype in (AUTO, *DTYPES):
+    if row.dtype == TF32 and row.device == "cpu":
+        raise InvalidRequestError(
+            "Only GPUs compute in 'tf32'. Use 'float32', or another 'device'.", param="dtype"
+        )
+    if row.dtype in (AUTO, TF32, *DTYPES):
         return
     able = [ENGINES[name] for name in engines(row.pipeline)]
     able = [engine for engine in able if row.dtype in engine.serves[pipeline.kind]]

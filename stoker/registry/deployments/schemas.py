@@ -36,9 +36,11 @@ Device = Annotated[
     Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Device that runs the model."),
 ]
 Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16", "int8"],
+    Literal["auto", "float32", "tf32", "bfloat16", "float16", "int8"],
     Field(
-        description="Precision of the computation. `int8`: weights and activations, on "
+        description="Precision of the computation. `auto`: on a GPU, half precision if the model's "
+        "answers to examples agree with float32. `tf32`: float32 with rounded products, only on "
+        "GPUs. `int8`: weights and activations, on "
         "OpenVINO, except for language models, image generators and models with "
         "their own loop. Until the model is converted, it runs in float32."
     ),

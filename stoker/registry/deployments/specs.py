@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stoker.models.engines.record import INT8
+from stoker.models.engines.record import INT8, TF32
 from stoker.registry.deployments.directory import DirectoryEntry, VersionShare
 from stoker.registry.deployments.folders import FOLDER, merged_source
 from stoker.runtime.specification import DeploymentSpec, Readiness
@@ -19,7 +19,7 @@ from stoker.wire.generation_request import AdapterName
 
 CALLABLE = (VersionStatus.LIVE, VersionStatus.READY, VersionStatus.RETIRED)
 """States of versions that passed their checks."""
-_SINGLE = frozenset({"float32", INT8})
+_SINGLE = frozenset({"float32", TF32, INT8})
 
 
 def source_of(row: Variant) -> str:

@@ -1,6 +1,6 @@
 """Starts replicas on this machine: claims memory, then forks a process with its resources."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,7 +29,14 @@ from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.pool.launcher import SleepError
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec, Sharing
+from stoker.wire.notices import Notice
+from stoker.wire.protocol import (
+    ChosenPrecision,
+    Execution,
+    OwnEnvironment,
+    ReplicaSpec,
+    Sharing,
+)
 
 BOTH_BYTES = 512 * MIB
 """Maximum bytes of a language model's weights that may be in memory twice during the start. They
@@ -208,6 +215,7 @@ class ForkingLauncher:
                 threads=self._threads,
                 batch_budgets=self._findings.budgets(spec.source, budget_key),
                 sharing=self._findings.sharing(spec.source, sharing_key),
+                precision=self._precision(spec, sharing_key),
                 limits=self._settings.media_limits,
                 turns_with=self._turns_with(spec),
                 execution=execution,
@@ -243,12 +251,24 @@ class ForkingLauncher:
         def shared(sharing: Sharing) -> None:
             self._findings.keep_sharing(spec.source, sharing_key, sharing)
 
+        def chosen(precision: ChosenPrecision) -> None:
+            self._findings.keep_precision(spec.source, sharing_key, precision)
+
+        def changed(precision: ChosenPrecision, notices: Sequence[Notice]) -> None:
+            chosen(precision)
+            if pool := self._pools.get(spec.id):
+                pool.change_precision(precision.message, notices)
+
         def load_failed(problem: LoadError) -> None:
             # The next claim on a device is larger if the load ended for lack of memory.
             if uses_devices and problem.out_of_memory:
                 self._device_sizing.was_short(spec)
 
-        return ReplicaCallbacks(calibrated, shared, load_failed)
+        return ReplicaCallbacks(calibrated, shared, chosen, changed, load_failed)
+
+    def _precision(self, spec: DeploymentSpec, key: str) -> ChosenPrecision | None:
+        """Returns the precision that an earlier replica chose for an `auto` dtype."""
+        return self._findings.precision(spec.source, key) if spec.dtype == AUTO else None
 
     def _turns_with(self, spec: DeploymentSpec) -> str:
         """Returns the account with replicas that compute in turn with a new one, if each would use

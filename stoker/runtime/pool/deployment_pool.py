@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, OnProgress
@@ -19,6 +19,7 @@ from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.generation_request import Generation
+from stoker.wire.notices import Notice
 from stoker.wire.protocol import Batches
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,11 @@ class DeploymentPool:
     def add_event(self, reason: Reason, message: str) -> None:
         """Notifies the listeners of an event that does not change the status."""
         self._state.add_event(reason, message)
+
+    def change_precision(self, message: str, notices: Sequence[Notice]) -> None:
+        """Records that a replica computes in another precision from now on."""
+        self._state.listener.noticed(self._state.spec, notices)
+        self._state.add_event(Reason.PRECISION_CHANGED, message)
 
     def fail_engine(self, problem: str) -> None:
         """Fails the deployment permanently: the requested engine cannot run it, and no other engine

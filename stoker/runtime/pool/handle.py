@@ -21,13 +21,14 @@ from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
 from stoker.runtime.pool.work_messages import message_of
 from stoker.wire.generation_request import Generation
-from stoker.wire.notices import Notice, bounded
+from stoker.wire.notices import PRECISION, Notice, bounded
 from stoker.wire.protocol import (
     Adopt,
     Adopted,
     Calibrated,
     Cancel,
     Cancelled,
+    ChosenPrecision,
     Execution,
     FromReplica,
     Heartbeat,
@@ -35,6 +36,7 @@ from stoker.wire.protocol import (
     LoadFailed,
     Loading,
     Parts,
+    PrecisionChanged,
     Progress,
     RequestFailure,
     RequestResult,
@@ -78,6 +80,10 @@ class ReplicaCallbacks:
 
     on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
     on_sharing: Callable[[Sharing], None] = lambda _sharing: None
+    on_precision: Callable[[ChosenPrecision], None] = lambda _precision: None
+    on_precision_changed: Callable[[ChosenPrecision, Sequence[Notice]], None] = (
+        lambda _precision, _notices: None
+    )
     on_load_failed: Callable[[LoadError], None] = lambda _problem: None
 
 
@@ -383,6 +389,8 @@ class ReplicaHandle(Lifecycle):
                 self._adopted(message)
             case Calibrated():
                 self._callbacks.on_calibrated(message.engine, message.batch_budget)
+            case PrecisionChanged():
+                self._change_precision(_bounded(message.precision))
 
     def _load(self, loaded: Loaded) -> None:
         self._progress = 1.0
@@ -394,6 +402,13 @@ class ReplicaHandle(Lifecycle):
             self._loaded.set_result(None)
         if loaded.sharing:
             self._callbacks.on_sharing(loaded.sharing)
+        if loaded.precision:
+            self._callbacks.on_precision(_bounded(loaded.precision))
+
+    def _change_precision(self, precision: ChosenPrecision) -> None:
+        others = (notice for notice in self._notices if notice.code != PRECISION)
+        self._notices = bounded([Notice(PRECISION, precision.message), *others])
+        self._callbacks.on_precision_changed(precision, self._notices)
 
     def _fail_load(self, problem: LoadError) -> None:
         if not self._loaded.done():
@@ -417,6 +432,12 @@ class ReplicaHandle(Lifecycle):
 
 def _is_proved(seconds: float, answers: int) -> bool:
     return answers >= PROVED_ANSWERS or (answers > 0 and seconds >= PROVED_S)
+
+
+def _bounded(precision: ChosenPrecision) -> ChosenPrecision:
+    """Returns the choice with a message within the limits of notices."""
+    (notice,) = bounded([Notice(PRECISION, precision.message)])
+    return ChosenPrecision(precision.dtype, notice.message)
 
 
 def _head_of(frames: list[bytes]) -> FromReplica:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stoker.runtime.local.memory.measurements import Measurements
-from stoker.wire.protocol import Sharing
+from stoker.wire.protocol import ChosenPrecision, Sharing
 
 SOURCE, KEY = "upl_1", "cpu"
 
@@ -63,3 +63,15 @@ def test_of_a_model_that_is_gone_nothing_is_written(tmp_path: Path) -> None:
     folder.rmdir()
     findings.write_unwritten()
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_chosen_precision(tmp_path: Path) -> None:
+    findings = Measurements(tmp_path)
+    assert findings.precision(SOURCE, KEY) is None
+    chosen = ChosenPrecision("bfloat16", "It agrees.")
+    findings.keep_precision(SOURCE, KEY, chosen)
+    assert Measurements(tmp_path).precision(SOURCE, KEY) == chosen
+    assert Measurements(tmp_path).precision(SOURCE, "other") is None
+    (path,) = tmp_path.iterdir()
+    path.write_text(path.read_text().replace("bfloat16", "float8"))
+    assert Measurements(tmp_path).precision(SOURCE, KEY) is None, "it is chosen again"

@@ -71,7 +71,7 @@ export function AddVersion(props: { deployment: Deployment; onClose: () => void;
             {(id) => (
               <select id={id} value={dtype} onChange={(event) => setDtype(event.currentTarget.value)}>
                 <option value={SAME}>Unchanged</option>
-                {["auto", "float32", "bfloat16", "float16", "int8"].map((one) => (
+                {["auto", "float32", "tf32", "bfloat16", "float16", "int8"].map((one) => (
                   <option key={one}>{one}</option>
                 ))}
               </select>

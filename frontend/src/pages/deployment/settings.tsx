@@ -14,7 +14,7 @@ const READINESS: Record<string, string> = {
   warm: "The model loads immediately and stays loaded while memory allows.",
   hot: "The model is always loaded, and its memory is reserved. The server refuses this if the model does not fit.",
 };
-const DTYPES = ["auto", "float32", "bfloat16", "float16", "int8"];
+const DTYPES = ["auto", "float32", "tf32", "bfloat16", "float16", "int8"];
 
 interface Form {
   readiness: string;

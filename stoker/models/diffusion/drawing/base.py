@@ -11,7 +11,7 @@ import msgspec
 from stoker.models.diffusion.base import DiffusionStages
 from stoker.models.diffusion.drawing.event_writer import EventWriter
 from stoker.models.diffusion.drawing.image_files import encode, to_picture
-from stoker.models.stages.base import InputError, Sample
+from stoker.models.stages.base import InputError, NoNumbersError, Sample
 from stoker.wire.image_answer import Drawing, DrawingOptions, Images, StreamHead
 
 _PIXELS_A_UNIT = 512
@@ -105,7 +105,11 @@ class ImageGenerationStages(DiffusionStages):
         return Sample({}, extras={"prompt": "", "seed": 0, "partial_images": 0}, call=call)
 
     def picture(self, output: Mapping[str, Any]) -> Any:
-        """Returns the finished image of a sample's output as a PIL image. Raises `InputError`."""
+        """Returns the finished image of a sample's output as a PIL image. Raises `InputError`,
+        `NoNumbersError`.
+        """
+        if not output["pixels"].isfinite().all():
+            raise NoNumbersError
         if output.get("flagged"):
             raise InputError(
                 "The model's own safety checker has withheld an image. Change the prompt, "

@@ -12,16 +12,18 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from stoker.wire.protocol import Sharing
+import msgspec
+
+from stoker.wire.protocol import ChosenPrecision, Sharing
 
 log = logging.getLogger(__name__)
 
 _LIBRARIES = ("torch", "transformers")
-"""Libraries with code that decides which samples may share a pass."""
+"""Libraries with code that decides which samples may share a pass, and how numbers are rounded."""
 
 
 class Measurements:
-    """Measured batch budgets, measured GPU memory and batch sharing of each model."""
+    """Measured batch budgets, measured GPU memory, batch sharing and precision of each model."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +53,19 @@ class Measurements:
         if self.sharing(source, key) is not sharing:
             self._keep(source, self._sharing_key(key), sharing)
 
+    def precision(self, source: str, key: str) -> ChosenPrecision | None:
+        """Returns the precision of an `auto` dtype. None if it was not chosen yet."""
+        value = self._read(source).get(self._precision_key(key))
+        try:
+            return msgspec.json.decode(value, type=ChosenPrecision) if value else None
+        except (TypeError, msgspec.MsgspecError):
+            return None
+
+    def keep_precision(self, source: str, key: str, precision: ChosenPrecision) -> None:
+        if self.precision(source, key) != precision:
+            text = msgspec.json.encode(precision).decode()
+            self._keep(source, self._precision_key(key), text)
+
     def device_bytes(self, source: str, key: str) -> int | None:
         """Returns the bytes that one replica needs of each of its GPUs. None if not measured
         yet.
@@ -75,6 +90,9 @@ class Measurements:
 
     def _sharing_key(self, key: str) -> str:
         return f"sharing-{key}-{self._versions}"
+
+    def _precision_key(self, key: str) -> str:
+        return f"precision-{key}-{self._versions}"
 
     def _keep(self, source: str, key: str, value: int | str) -> None:
         """Stores a value. Never raises, because callers are in the middle of a change of state."""

@@ -2,7 +2,7 @@
 records.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -10,18 +10,19 @@ from stoker.base.config import Settings
 from stoker.base.errors import InvalidRequestError
 from stoker.models.engines import environments
 from stoker.models.engines.catalogue import ENGINES
-from stoker.models.engines.record import AUTO, EngineRecord
+from stoker.models.engines.record import AUTO, TF32, EngineRecord
 from stoker.models.tasks.registry import SERVED
 from stoker.models.tasks.registry import engines as serving
 from stoker.registry.deployments import engines
+from stoker.runtime.observed import MachineStats
 from stoker.store.tables.deployments import Deployment
 from stoker.wire.protocol import WeightFormat
 
 REFERENCE = "float32"
 """Dtype with the answers that the other candidates are compared with."""
-_SELDOM = ("float16",)
-"""Dtypes that are tried only on request: processors emulate float16, and its range is too small for
-many models.
+_SELDOM_ON_CPU = ("float16", TF32)
+"""Dtypes that are tried only on request if the deployment runs on a CPU: processors emulate
+float16, and have no tf32.
 """
 _WEIGHT_FORMAT = "weight_format"
 
@@ -40,14 +41,25 @@ class TrialCandidate:
         return {"engine": self.engine, "dtype": self.dtype, "config": config}
 
 
+def is_on_gpu(device: str, machines: Iterable[MachineStats]) -> bool:
+    """Returns True if a deployment with this `device` runs on a GPU of these machines."""
+    if device == AUTO:
+        return any(machine.devices for machine in machines)
+    return device.startswith("cuda")
+
+
 def candidates(
     settings: Settings,
     row: Deployment,
     *,
+    on_gpu: bool,
     only_engines: Collection[str] | None,
     only_dtypes: Collection[str] | None,
 ) -> list[TrialCandidate]:
     """Returns the candidates of a deployment. The reference for comparison comes first.
+
+    Args:
+        on_gpu: True if the deployment runs on a GPU: see `is_on_gpu`.
 
     Raises `InvalidRequestError` for an engine that does not serve the deployment's pipeline.
     """
@@ -63,7 +75,7 @@ def candidates(
         way
         for name in served
         for way in _of(settings, ENGINES[name], row)
-        if _is_wanted(way, only_engines, only_dtypes)
+        if _is_wanted(way, only_engines, only_dtypes, on_gpu=on_gpu)
     ]
     plain = [name for name in served if not ENGINES[name].converts and not _lacks(settings, name)]
     reference = TrialCandidate(plain[0], REFERENCE) if plain else None
@@ -91,17 +103,25 @@ def _lacks(settings: Settings, name: str) -> bool:
 
 
 def _is_wanted(
-    one: TrialCandidate, only_engines: Collection[str] | None, only_dtypes: Collection[str] | None
+    one: TrialCandidate,
+    only_engines: Collection[str] | None,
+    only_dtypes: Collection[str] | None,
+    *,
+    on_gpu: bool,
 ) -> bool:
     if only_engines is not None and one.engine not in only_engines:
         return False
     if only_dtypes is None:
-        return one.dtype not in _SELDOM
+        return on_gpu or one.dtype not in _SELDOM_ON_CPU
     return one.dtype in only_dtypes
 
 
-def why_not(settings: Settings, row: Deployment, candidate: TrialCandidate) -> str | None:
+def why_not(
+    settings: Settings, row: Deployment, candidate: TrialCandidate, *, on_gpu: bool
+) -> str | None:
     """Returns why the server cannot run a deployment this way, or None if it can be tried."""
+    if candidate.dtype == TF32 and not on_gpu:
+        return "Only GPUs compute in tf32, and this deployment runs on a CPU."
     changed = Deployment(pipeline=row.pipeline, device=row.device, **candidate.applied(row))
     try:
         engines.check(settings, changed)

@@ -27,7 +27,12 @@ from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.trials import Trial
 from stoker.workloads.evaluation.replay import examples
 from stoker.workloads.evaluation.trials import measuring, repository, schemas
-from stoker.workloads.evaluation.trials.candidates import TrialCandidate, candidates, why_not
+from stoker.workloads.evaluation.trials.candidates import (
+    TrialCandidate,
+    candidates,
+    is_on_gpu,
+    why_not,
+)
 from stoker.workloads.evaluation.trials.context import TrialContext
 from stoker.workloads.evaluation.trials.measuring import NotRunError, Subject, TrialConfiguration
 from stoker.workloads.evaluation.trials.schemas import Row, RowStatus
@@ -51,7 +56,11 @@ async def create(
     deployment = await deployments.get(session, account_id, deployment_id, lock=True)
     adapters.refuse(deployment, "It runs like its base. Run the trial on the base instead.")
     ways = candidates(
-        context.settings, deployment, only_engines=body.engines, only_dtypes=body.dtypes
+        context.settings,
+        deployment,
+        on_gpu=_is_on_gpu(context, deployment),
+        only_engines=body.engines,
+        only_dtypes=body.dtypes,
     )
     if not ways:
         raise ConflictError("This deployment has no configuration that can be tried.")
@@ -154,7 +163,11 @@ class TrialJob:
         folder = await estimates.folder_again(context.settings, deployment)
         async with context.database.reading() as session:
             ways = candidates(
-                context.settings, deployment, only_engines=row.engines, only_dtypes=row.dtypes
+                context.settings,
+                deployment,
+                on_gpu=_is_on_gpu(context, deployment),
+                only_engines=row.engines,
+                only_dtypes=row.dtypes,
             )
             return deployment, [
                 (way, await _spec(session, deployment, way, folder)) for way in ways
@@ -186,7 +199,8 @@ class TrialJob:
             )
             return row, None
 
-        if why := why_not(self._context.settings, deployment, way):
+        on_gpu = _is_on_gpu(self._context, deployment)
+        if why := why_not(self._context.settings, deployment, way, on_gpu=on_gpu):
             return without(RowStatus.UNAVAILABLE, why)
         try:
             return await TrialConfiguration(self._context.calls, subject, spec).measured()
@@ -208,6 +222,12 @@ class TrialJob:
 
     async def discard(self, made: list[dict[str, Any]]) -> None:
         """Does nothing: no other data exists."""
+
+
+def _is_on_gpu(context: TrialContext, deployment: Deployment) -> bool:
+    runtime = context.calls.runtime
+    nodes = [node.machine for node in runtime.nodes()]
+    return is_on_gpu(deployment.device, nodes or [runtime.machine()])
 
 
 def _way_of(row: Mapping[str, Any]) -> TrialCandidate:
