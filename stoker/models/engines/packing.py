@@ -1,0 +1,126 @@
+"""Packs the tokens of padded rows into one row without padding, and unpacks them.
+
+A packed row holds the samples one after another. `bounds` says where each begins. Layers whose
+attention respects the bounds compute the same for each sample as if it were alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+
+TOKENS, PLACES, BOUNDS = NAMES = ("packed_tokens", "packed_places", "packed_bounds")
+"""Names of a packing's tensors in a batch."""
+
+_LEAST_STEP = 16
+_STEPS = 8
+"""Number of packed lengths between a power of two and the next one."""
+
+
+class PackedShape(NamedTuple):
+    """Shapes of a packed batch. Batches of the same shape could replay the same CUDA graph."""
+
+    rows: int
+    """Number of rows, with dummy rows that hold no sample."""
+    width: int
+    """Padded length of a row."""
+    tokens: int
+    """Number of tokens of the packed row, with the dummy tokens at its end."""
+
+
+def bucketed(lengths: Sequence[int], width: int) -> PackedShape | None:
+    """Returns the shape of a batch, with the number of tokens rounded up.
+
+    The dummy tokens are at most an eighth of the tokens, or 16. None if the samples are better
+    padded, because packing would save nothing.
+
+    Args:
+        lengths: number of tokens of each sample.
+        width: padded length of a row.
+    """
+    # The packed row is longer than a padded row, so that their tensors are told apart by shape.
+    total = max(sum(lengths), width + 1)
+    step = max(_LEAST_STEP, (1 << (total - 1).bit_length() - 1) // _STEPS)
+    tokens = -(-total // step) * step
+    return PackedShape(len(lengths), width, tokens) if tokens < len(lengths) * width else None
+
+
+def packed_inputs(lengths: Sequence[int], shape: PackedShape, side: str) -> dict[str, torch.Tensor]:
+    """Returns the tensors of a `Packing` for the samples, on the CPU.
+
+    Rows beyond the samples, and tokens beyond theirs, are dummies. The dummy tokens are copies of
+    the first token, in a segment after the last sample.
+
+    Args:
+        side: the side on which rows are padded.
+    """
+    dummies = [0] * (shape.rows - len(lengths))
+    counts = torch.tensor([*lengths, *dummies])
+    starts = (shape.width - counts if side == "left" else torch.zeros_like(counts))[:, None]
+    ends = counts.cumsum(0)
+    positions = torch.arange(shape.width) - starts
+    is_token = (positions >= 0) & (positions < counts[:, None])
+    # Padding is filled with copies of the sample's first or last token.
+    last = (counts - 1)[:, None]
+    places = (ends - counts)[:, None] + positions.minimum(last).clamp(min=0)
+    tokens = torch.zeros(shape.tokens, dtype=torch.int64)
+    tokens[: int(ends[-1])] = is_token.flatten().nonzero()[:, 0]
+    bounds = torch.tensor([0, *ends.tolist(), shape.tokens], dtype=torch.int32)
+    return {TOKENS: tokens, PLACES: places.clamp(max=shape.tokens - 1), BOUNDS: bounds}
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Maps between padded rows and a packed row, on the device of the model."""
+
+    tokens: torch.Tensor
+    """Place of each packed token in the flattened padded rows: (tokens,)."""
+    places: torch.Tensor
+    """Place in the packed row of each token of the padded rows: (rows, width)."""
+    bounds: torch.Tensor
+    """Start of each segment in the packed row, and the end of the last one, as int32."""
+
+    @classmethod
+    def of(cls, batch: Mapping[str, torch.Tensor]) -> "Packing | None":
+        """Returns the packing of a batch. None if the batch is only padded."""
+        return cls(*(batch[name] for name in NAMES)) if TOKENS in batch else None
+
+    @property
+    def size(self) -> int:
+        """Number of tokens of the packed row."""
+        return self.tokens.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.places.shape[1]
+
+    @cached_property
+    def segments(self) -> Sequence[tuple[int, int]]:
+        """Start and end of each segment with tokens. Waits for the device."""
+        bounds: list[int] = self.bounds.tolist()
+        return [pair for pair in zip(bounds, bounds[1:], strict=False) if pair[0] < pair[1]]
+
+    @cached_property
+    def _columns(self) -> torch.Tensor:
+        return self.tokens % self.width
+
+    def packed(self, value: torch.Tensor) -> torch.Tensor:
+        """Returns a tensor of padded rows as (1, tokens, …). Returns other tensors unchanged.
+
+        Padded rows are (rows, width, …), or (1, width, …) if all rows are equal.
+        """
+        if value.dim() < 2 or value.shape[1] != self.width:
+            return value
+        if value.shape[0] == 1:
+            return value[0].index_select(0, self._columns)[None]
+        if value.shape[0] != self.places.shape[0]:
+            return value
+        return value.flatten(0, 1).index_select(0, self.tokens)[None]
+
+    def padded(self, value: torch.Tensor) -> torch.Tensor:
+        """Returns a tensor (1, tokens, …) as (rows, width, …). Returns other tensors unchanged."""
+        if value.dim() < 2 or value.shape[:2] != (1, self.size):
+            return value
+        return value[0].index_select(0, self.places.flatten()).unflatten(0, self.places.shape)
