@@ -66,7 +66,8 @@ class TaskWorker:
         self.notices: Sequence[Notice] = stages.notices
         self.counters = Counters()
         self._requests: OpenRequests[RequestState] = OpenRequests()
-        self._queue = BatchQueue(calibration.budget)
+        is_packed = stages.sharing is Sharing.PACKED
+        self._queue = BatchQueue(calibration.budget, is_packed=is_packed)
         self._side: QueueThread[Callable[[], None]] = QueueThread(
             "side", lambda task: task(), self.counters
         )

@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 import torch
 
+from stoker.models.engines.packing import bucketed, packed_inputs
 from stoker.models.stages.base import Sample, Stages
+from stoker.wire.protocol import Sharing
 
 
 class BatchLayout(Protocol):
@@ -73,3 +75,15 @@ class PaddedLayout:
             else:
                 sample_outputs[name] = value
         return sample_outputs
+
+
+class PackedLayout(PaddedLayout):
+    """Padded layout that adds the inputs of a `Packing` if samples are shared as `PACKED`."""
+
+    def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
+        batch = super().batch(samples)
+        if self._stages.sharing is not Sharing.PACKED:
+            return batch
+        lengths = [self._stages.length(sample) for sample in samples]
+        shape = bucketed(lengths, self._stages.padded_length(max(lengths)))
+        return batch | packed_inputs(lengths, shape, self._stages.padding_side) if shape else batch

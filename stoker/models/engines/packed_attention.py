@@ -3,12 +3,14 @@
 On CUDA one kernel computes all samples. On other devices each sample is computed in turn.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface
 
@@ -53,23 +55,41 @@ def packed_pass(packing: Packing) -> Generator[PackedPass]:
         _pass.reset(token)
 
 
+@dataclass(frozen=True)
+class _Attention:
+    """Rule by which the tokens of a sample see each other."""
+
+    scale: float
+    """Factor of the scores."""
+    is_causal: bool
+    """True if a token sees no later tokens."""
+    window: int | None
+    """A token sees only tokens nearer than this. None: all tokens."""
+
+    def mask(self, length: int, device: torch.device) -> torch.Tensor | None:
+        """Returns the tokens (queries, keys) that see each other in a sample. None if the window
+        restricts nothing.
+        """
+        if self.window is None or length <= self.window:
+            return None
+        positions = torch.arange(length, device=device)
+        distance = positions[:, None] - positions
+        return (distance < self.window) & (distance >= (0 if self.is_causal else 1 - self.window))
+
+
 def _packed(
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Computes attention as transformers' attention functions do.
 
     Args:
         query: (1, heads, tokens, size), as `key` and `value`, which may have fewer heads.
-        scaling: factor of the scores. None: the square root of the heads' size.
-        sliding_window: a token sees tokens nearer than this. None: all tokens.
+        options: `scaling`, `is_causal` and `sliding_window` change the result.
 
     Returns:
         (1, tokens, heads, size), and None for the scores.
@@ -82,104 +102,77 @@ def _packed(
     if any(tensor.shape[0] != 1 or tensor.shape[2] != packing.size for tensor in (query, key)):
         raise NotPackableError(f"attention runs on {tuple(query.shape)} and {tuple(key.shape)}")
     current.calls += 1
-    causal = module.is_causal if is_causal is None else is_causal
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    window = sliding_window if sliding_window and sliding_window <= packing.width else None
+    is_causal, window = options.get("is_causal"), options.get("sliding_window")
+    attention = _Attention(
+        scale=options.get("scaling") or query.shape[-1] ** -0.5,
+        is_causal=bool(module.is_causal if is_causal is None else is_causal),
+        window=window if window and window < packing.width else None,
+    )
+    inputs = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]
     compute = _on_cuda if query.is_cuda else _by_segment
-    return compute(packing, query, key, value, scale, causal=bool(causal), window=window), None
+    return compute(packing, inputs, attention)[None], None
 
 
 AttentionInterface.register(NAME, _packed)
 
 
 def _by_segment(
-    packing: Packing,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scale: float,
-    *,
-    causal: bool,
-    window: int | None,
+    packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attention
 ) -> torch.Tensor:
-    is_grouped = query.shape[1] != key.shape[1]
+    """Returns (tokens, heads, size) from queries, keys and values of that shape."""
+    is_grouped = inputs[0].shape[1] != inputs[1].shape[1]
     parts: list[torch.Tensor] = []
     for start, end in packing.segments:
-        own = (tensor[:, :, start:end] for tensor in (query, key, value))
-        mask = _mask(end - start, window, causal=causal, device=query.device) if window else None
-        parts.append(
-            scaled_dot_product_attention(
-                *own,
-                attn_mask=mask,
-                is_causal=causal and mask is None,
-                scale=scale,
-                enable_gqa=is_grouped,
-            )
+        mask = attention.mask(end - start, inputs[0].device)
+        output = scaled_dot_product_attention(
+            *(tensor[start:end].transpose(0, 1)[None] for tensor in inputs),
+            attn_mask=mask,
+            is_causal=attention.is_causal and mask is None,
+            scale=attention.scale,
+            enable_gqa=is_grouped,
         )
-    return torch.cat(parts, dim=2).transpose(1, 2)
-
-
-def _mask(length: int, window: int, *, causal: bool, device: torch.device) -> torch.Tensor | None:
-    """Returns the tokens (queries, keys) that see each other. None if all do."""
-    if length <= window and not causal:
-        return None
-    positions = torch.arange(length, device=device)
-    distance = positions[:, None] - positions
-    return (distance >= 0 if causal else distance > -window) & (distance < window)
+        parts.append(output[0].transpose(0, 1))
+    return torch.cat(parts)
 
 
 def _on_cuda(
-    packing: Packing,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scale: float,
-    *,
-    causal: bool,
-    window: int | None,
+    packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attention
 ) -> torch.Tensor:
+    """Returns (tokens, heads, size) from queries, keys and values of that shape."""
+    query, _, value = inputs
     size = value.shape[-1]
-    width = max(query.shape[-1], size)
-    missing = -width % _ALIGNMENT + width
-    rows = [
-        pad(tensor[0].transpose(0, 1), (0, missing - tensor.shape[-1]))
-        for tensor in (query, key, value)
-    ]
-    if query.dtype in _HALF:
-        output = _flash(packing, rows, scale, causal=causal, window=window)
-    else:
-        output = _efficient(packing, rows, scale, causal=causal, window=window)
-    return output[None, :, :, :size]
+    aligned = -(-max(query.shape[-1], size) // _ALIGNMENT) * _ALIGNMENT
+    padded = [pad(tensor, (0, aligned - tensor.shape[-1])) for tensor in inputs]
+    compute = _flash if query.dtype in _HALF else _efficient
+    return compute(packing, padded, attention)[..., :size]
 
 
-def _flash(
-    packing: Packing, rows: list[torch.Tensor], scale: float, *, causal: bool, window: int | None
-) -> torch.Tensor:
-    """Computes (tokens, heads, size) in half precision."""
-    from torch.nn.attention.varlen import varlen_attn
-
+def _flash(packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attention) -> torch.Tensor:
+    """Computes half precision."""
     options: dict[str, Any] = {}
-    if causal or window:
-        before = window - 1 if window else -1
-        options["window_size"] = (before, 0 if causal else before)
-    if rows[0].shape[1] != rows[1].shape[1]:
+    if attention.is_causal or attention.window:
+        before = attention.window - 1 if attention.window else -1
+        options["window_size"] = (before, 0 if attention.is_causal else before)
+    query, key, value = inputs
+    if query.shape[1] != key.shape[1]:
         options["enable_gqa"] = True
     bounds, longest = packing.bounds, packing.width
-    output: Any = varlen_attn(*rows, bounds, bounds, longest, longest, scale=scale, **options)
-    return output
+    kernel: Any = varlen_attn
+    return kernel(
+        query, key, value, bounds, bounds, longest, longest, scale=attention.scale, **options
+    )
 
 
 def _efficient(
-    packing: Packing, rows: list[torch.Tensor], scale: float, *, causal: bool, window: int | None
+    packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attention
 ) -> torch.Tensor:
-    """Computes (tokens, heads, size) in single precision, by the kernel that also computes nested
-    tensors.
-    """
-    if window:
+    """Computes single precision, by the kernel that also computes nested tensors."""
+    if attention.window:
         raise NotPackableError("there is no kernel for windows in single precision")
-    query, key, value = rows
+    query, key, value = inputs
     groups = query.shape[1] // key.shape[1]
-    key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
+    if groups > 1:
+        key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
     bounds, longest = packing.bounds, packing.width
     output: Any = torch.ops.aten._efficient_attention_forward(
         query[None],
@@ -191,7 +184,7 @@ def _efficient(
         longest,
         longest,
         0.0,
-        _FROM_TOP_LEFT if causal else 0,
-        scale=scale,
-    )[0]
-    return output[0]
+        _FROM_TOP_LEFT if attention.is_causal else 0,
+        scale=attention.scale,
+    )
+    return output[0][0]

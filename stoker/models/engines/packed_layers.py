@@ -1,4 +1,4 @@
-"""Runs the layers of a text encoder on a packed row, inside a model that is called with padded rows.
+"""Runs the layers of a text encoder on a packed row. The model is called with padded rows.
 
 Embeddings and heads compute padded rows, as always. They are a small part of a model, and they may
 read a row's first token or its mask. The layers compute only real tokens.
@@ -7,7 +7,7 @@ read a row's first token or its mask. The layers compute only real tokens.
 import itertools
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.nn import Module, ModuleList
@@ -108,10 +108,14 @@ def _padded_output(packing: Packing) -> Any:
 
 def _mapped(change: Any, value: Any) -> Any:
     """Returns a value with all its tensors changed."""
-    if torch.is_tensor(value):
-        return change(value)
-    if type(value) is tuple:
-        return tuple(_mapped(change, item) for item in value)
-    if type(value) is dict:
-        return {name: _mapped(change, item) for name, item in value.items()}
-    return value
+    match value:
+        case torch.Tensor():
+            return change(value)
+        case tuple():
+            items = cast("tuple[Any, ...]", value)
+            return tuple(_mapped(change, item) for item in items)
+        case dict():
+            named = cast("dict[str, Any]", value)
+            return {name: _mapped(change, item) for name, item in named.items()}
+        case _:
+            return value

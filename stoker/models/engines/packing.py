@@ -4,10 +4,11 @@ A packed row holds the samples one after another. `bounds` says where each begin
 attention respects the bounds compute the same for each sample as if it were alone.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -56,8 +57,7 @@ def packed_inputs(lengths: Sequence[int], shape: PackedShape, side: str) -> dict
     Args:
         side: the side on which rows are padded.
     """
-    dummies = [0] * (shape.rows - len(lengths))
-    counts = torch.tensor([*lengths, *dummies])
+    counts = torch.tensor([*lengths, *[0] * (shape.rows - len(lengths))])
     starts = (shape.width - counts if side == "left" else torch.zeros_like(counts))[:, None]
     ends = counts.cumsum(0)
     positions = torch.arange(shape.width) - starts
@@ -66,8 +66,8 @@ def packed_inputs(lengths: Sequence[int], shape: PackedShape, side: str) -> dict
     last = (counts - 1)[:, None]
     places = (ends - counts)[:, None] + positions.minimum(last).clamp(min=0)
     tokens = torch.zeros(shape.tokens, dtype=torch.int64)
-    tokens[: int(ends[-1])] = is_token.flatten().nonzero()[:, 0]
-    bounds = torch.tensor([0, *ends.tolist(), shape.tokens], dtype=torch.int32)
+    tokens[: sum(lengths)] = is_token.flatten().nonzero()[:, 0]
+    bounds = torch.cat([torch.tensor([0]), ends, torch.tensor([shape.tokens])]).int()
     return {TOKENS: tokens, PLACES: places.clamp(max=shape.tokens - 1), BOUNDS: bounds}
 
 
@@ -99,8 +99,13 @@ class Packing:
     @cached_property
     def segments(self) -> Sequence[tuple[int, int]]:
         """Start and end of each segment with tokens. Waits for the device."""
-        bounds: list[int] = self.bounds.tolist()
-        return [pair for pair in zip(bounds, bounds[1:], strict=False) if pair[0] < pair[1]]
+        bounds: list[int] = cast("Any", self.bounds).tolist()
+        return [pair for pair in itertools.pairwise(bounds) if pair[0] < pair[1]]
+
+    @property
+    def owners(self) -> torch.Tensor:
+        """Row that each packed token belongs to: (tokens,)."""
+        return self.tokens // self.width
 
     @cached_property
     def _columns(self) -> torch.Tensor:
@@ -123,4 +128,5 @@ class Packing:
         """Returns a tensor (1, tokens, …) as (rows, width, …). Returns other tensors unchanged."""
         if value.dim() < 2 or value.shape[:2] != (1, self.size):
             return value
-        return value[0].index_select(0, self.places.flatten()).unflatten(0, self.places.shape)
+        rows, width = self.places.shape
+        return value[0].index_select(0, self.places.flatten()).view(rows, width, *value.shape[2:])

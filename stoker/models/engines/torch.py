@@ -12,7 +12,9 @@ import transformers
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines import completeness
 from stoker.models.engines.interface import Progress
-from stoker.models.engines.layout import BatchLayout, PaddedLayout
+from stoker.models.engines.layout import BatchLayout, PackedLayout
+from stoker.models.engines.packed_layers import PackedLayers
+from stoker.models.engines.packing import NAMES, Packing
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.record import AUTO
 from stoker.models.engines.stateless import make_stateless
@@ -28,6 +30,8 @@ PROBED_TOKENS = 8
 class TorchEngine:
     name = "torch"
     adapters: Adapters | None = None
+    layers: PackedLayers | None = None
+    """Layers that may run on a packed row."""
 
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
@@ -44,7 +48,7 @@ class TorchEngine:
         progress(0.1, "reading weights")
         self.folder = folder
         self.stages = stages
-        self.layout: BatchLayout = PaddedLayout(stages)
+        self.layout: BatchLayout = PackedLayout(stages)
         self.dtype = dtype_of(self._wanted, self.device, folder)
         self.model: Any = self.read()
         return self.model
@@ -60,6 +64,7 @@ class TorchEngine:
         )
         model = self.stages.part(model).to(self.device).eval()
         make_stateless(model)
+        self.layers = PackedLayers.of(model)
         return model
 
     def widened(self) -> Any | None:
@@ -89,17 +94,24 @@ class TorchEngine:
     @contextlib.contextmanager
     def in_single(self) -> Generator[None]:
         """Makes the model compute in float32 within the block, with weights that are read again."""
-        previous = self.model, self.dtype
+        previous = self.model, self.layers, self.dtype
         self.dtype = torch.float32
         try:
             self.model = self.read()
             yield
         finally:
-            self.model, self.dtype = previous
+            self.model, self.layers, self.dtype = previous
 
     @property
     def convertible(self) -> bool:
         return False
+
+    @property
+    def can_pack(self) -> bool:
+        """True if the model's layers may run on a packed row. A model that is soon converted stays
+        padded.
+        """
+        return self.layers is not None and not self.convertible
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
         """Does nothing: the engine has no better form than the loaded model."""
@@ -132,7 +144,15 @@ class TorchEngine:
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         """Returns the model's outputs by name."""
-        return self.stages.run(self.model, call, batch)
+        packing = Packing.of(batch)
+        if packing is None or self.layers is None:
+            return self.stages.run(self.model, call, batch)
+        inputs = {name: value for name, value in batch.items() if name not in NAMES}
+        adapted = (
+            self.adapters.packed(packing.owners) if self.adapters else contextlib.nullcontext()
+        )
+        with self.layers.running(packing), adapted:
+            return self.stages.run(self.model, call, inputs)
 
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
         dtype = self.dtype if value.is_floating_point() else None
