@@ -156,7 +156,7 @@ def _flash(packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attenti
     query, key, value = inputs
     if query.shape[1] != key.shape[1]:
         options["enable_gqa"] = True
-    bounds, longest = packing.bounds, packing.width
+    bounds, longest = packing.bounds, packing.longest
     kernel: Any = varlen_attn
     return kernel(
         query, key, value, bounds, bounds, longest, longest, scale=attention.scale, **options
@@ -173,7 +173,7 @@ def _efficient(
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
-    bounds, longest = packing.bounds, packing.width
+    bounds, longest = packing.bounds, packing.longest
     output: Any = torch.ops.aten._efficient_attention_forward(
         query[None],
         key[None],

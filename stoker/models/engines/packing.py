@@ -96,6 +96,11 @@ class Packing:
     def width(self) -> int:
         return self.places.shape[1]
 
+    @property
+    def longest(self) -> int:
+        """Maximum length of a segment, for kernels. It depends only on the shapes."""
+        return max(self.width, self.size // _STEPS + _LEAST_STEP)
+
     @cached_property
     def segments(self) -> Sequence[tuple[int, int]]:
         """Start and end of each segment with tokens. Waits for the device."""
