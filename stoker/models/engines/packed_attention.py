@@ -121,18 +121,19 @@ def _by_segment(
 ) -> torch.Tensor:
     """Returns (tokens, heads, size) from queries, keys and values of that shape."""
     is_grouped = inputs[0].shape[1] != inputs[1].shape[1]
+    by_head = (tensor.transpose(0, 1)[None] for tensor in inputs)
     parts: list[torch.Tensor] = []
-    for start, end in packing.segments:
-        mask = attention.mask(end - start, inputs[0].device)
+    for segment in zip(*(tensor.split(packing.segments, 2) for tensor in by_head), strict=True):
+        mask = attention.mask(segment[0].shape[2], segment[0].device)
         output = scaled_dot_product_attention(
-            *(tensor[start:end].transpose(0, 1)[None] for tensor in inputs),
+            *segment,
             attn_mask=mask,
             is_causal=attention.is_causal and mask is None,
             scale=attention.scale,
             enable_gqa=is_grouped,
         )
-        parts.append(output[0].transpose(0, 1))
-    return torch.cat(parts)
+        parts.append(output)
+    return torch.cat(parts, 2)[0].transpose(0, 1)
 
 
 def _on_cuda(

@@ -4,7 +4,6 @@ A packed row holds the samples one after another. `bounds` says where each begin
 attention respects the bounds compute the same for each sample as if it were alone.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,10 +101,10 @@ class Packing:
         return max(self.width, self.size // _STEPS + _LEAST_STEP)
 
     @cached_property
-    def segments(self) -> Sequence[tuple[int, int]]:
-        """Start and end of each segment with tokens. Waits for the device."""
-        bounds: list[int] = cast("Any", self.bounds).tolist()
-        return [pair for pair in itertools.pairwise(bounds) if pair[0] < pair[1]]
+    def segments(self) -> list[int]:
+        """Length of each segment with tokens. Waits for the device."""
+        lengths: list[int] = cast("Any", self.bounds.diff()).tolist()
+        return [length for length in lengths if length]
 
     @property
     def owners(self) -> torch.Tensor:
